@@ -1,0 +1,31 @@
+# Everything a newcomer needs. `make help` lists the targets.
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-unit test-integration test-e2e lint format clean lock
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create .venv with everything in it (fast when nothing changed)
+
+# The constraints are the exact versions that CI proved; setup.cfg holds the ranges a user may have.
+$(STAMP): setup.cfg pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "make setup: $(PYTHON) is not on PATH; install Python 3.11 or say PYTHON=..." >&2; exit 1; }
+	@echo "installing into $(VENV) (about two minutes the first time) ..."
+	@if command -v uv >/dev/null; then \
+	  uv venv -q --allow-existing --python $(PYTHON) $(VENV) && uv pip install -q --python $(BIN)/python -c constraints.txt -e '.[dev]'; \
+	else \
+	  $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'; \
+	fi
+	@touch $@
+
+lock: ## write the versions installed in .venv to constraints.txt
+	$(BIN)/python -m pip freeze --exclude-editable --exclude airflow-mirror | grep -v '^-e\|@' > constraints.txt
+
+clean: ## remove .venv, caches and what the demo left
+	rm -rf $(VENV) .demo .airflow build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

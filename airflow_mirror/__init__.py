@@ -1,0 +1,6 @@
+"""An Airflow provider that moves and protects Kafka clusters.
+
+Nothing is imported here: Spark executors that have no Airflow import this package.
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,229 @@
+"""The errors of airflow_mirror, in a tree whose branches are what the reader can *do*.
+
+- :class:`InputError`: what was asked for is wrong. Nothing was touched; fix it and run again. Never retried.
+- :class:`TryAgain`: the world was in the way (a broker is down, a lease is held). A retry may well succeed.
+- :class:`NeedsHuman`: the data are not what they must be. A retry would find the same; nothing more was written.
+
+Every message names the object, the cause with its values, and the remedy. Attributes are for programs, the sentence is
+for people. The Airflow edge turns branches into task outcomes in one place (`airflow_mirror.hooks.outcomes`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+class MirrorError(Exception):
+    """Root of every error that airflow_mirror raises on purpose."""
+
+
+# --- fix the input ---------------------------------------------------------------------------------------------------
+
+
+class InputError(MirrorError):
+    """What was asked for is wrong; nothing was touched."""
+
+
+class InvalidField(InputError):
+    """A field of a declaration (a Mirror, a job's arguments) has a value that can't be used."""
+
+    def __init__(self, field: str, value: object, cause: str, remedy: str) -> None:
+        self.field, self.value, self.cause, self.remedy = field, value, cause, remedy
+        super().__init__(f"{field}={value!r}: {cause}. {remedy}")
+
+
+class InvalidPattern(InvalidField):
+    """A topic or group pattern is no valid regular expression."""
+
+    def __init__(self, field: str, pattern: str, cause: str) -> None:
+        super().__init__(
+            field,
+            pattern,
+            f"not a valid regular expression: {cause}",
+            "Escape special characters with a backslash, or name the topic or group literally.",
+        )
+
+
+class MissingSetting(InputError):
+    """A connection or properties file lacks a setting without which no client can start."""
+
+    def __init__(self, where: str, setting: str) -> None:
+        self.where, self.setting = where, setting
+        super().__init__(f"{where}: {setting!r} is not set. Add it, for example {setting}=broker1:9092,broker2:9092.")
+
+
+class UnknownConnection(InputError):
+    """An Airflow connection id that does not exist."""
+
+    def __init__(self, conn_id: str, role: str) -> None:
+        self.conn_id, self.role = conn_id, role
+        super().__init__(
+            f"connection {conn_id!r} (the {role} cluster) does not exist. Create a connection of type 'kafka' with this "
+            f"id (Admin > Connections, or AIRFLOW_CONN_{conn_id.upper()}), or correct the Mirror's {role}."
+        )
+
+
+class NothingMatches(InputError):
+    """No topic on the source matches the Mirror's patterns."""
+
+    def __init__(self, patterns: Sequence[str], excluded: Sequence[str], available: Sequence[str]) -> None:
+        self.patterns, self.excluded, self.available = list(patterns), list(excluded), list(available)
+        some = ", ".join(sorted(available)[:8]) or "none"
+        super().__init__(
+            f"topics={list(patterns)!r} with exclude_topics={list(excluded)!r} match no topic on the source. Topics there "
+            f"(the first of {len(available)}): {some}. Patterns match whole names; correct them, or check the principal's "
+            "DESCRIBE right: a topic that it may not see does not exist for it."
+        )
+
+
+class PlanBlocked(InputError):
+    """Preflight checks found reasons not to start. All of them are listed, not just the first."""
+
+    def __init__(self, findings: Iterable[str]) -> None:
+        self.findings = list(findings)
+        lines = "\n".join(f"  - {finding}" for finding in self.findings)
+        super().__init__(f"{len(self.findings)} check(s) block this mirror; nothing was written:\n{lines}")
+
+
+class JobConflict(InputError):
+    """A job of this name is running with another specification."""
+
+    def __init__(self, name: str, job_dir: str, running: str, asked: str) -> None:
+        self.name, self.job_dir = name, job_dir
+        super().__init__(
+            f"job {name!r} is already running with another specification ({running} there, {asked} asked for; directory "
+            f"{job_dir}). Stop it first (StopMirrorOperator), or wait until it ends."
+        )
+
+
+# --- try again -------------------------------------------------------------------------------------------------------
+
+
+class TryAgain(MirrorError):
+    """The world was in the way; the same call may succeed later."""
+
+
+class ClusterUnreachable(TryAgain):
+    """No broker of a cluster answered."""
+
+    def __init__(self, role: str, bootstrap: str, cause: str) -> None:
+        self.role, self.bootstrap = role, bootstrap
+        super().__init__(
+            f"{role} cluster: no broker at {bootstrap} could be reached: {cause}. Check the address, the network from this "
+            "worker, and security.protocol: a TLS or SASL listener closes plain connections without a word."
+        )
+
+
+class BrokerError(TryAgain):
+    """A broker refused a request with an error code."""
+
+    def __init__(self, what: str, code: int, name: str, detail: str = "") -> None:
+        self.what, self.code, self.name = what, code, name
+        super().__init__(f"{what}: broker answered {name} ({code}){': ' + detail if detail else ''}")
+
+
+class JobFailed(TryAgain):
+    """A Spark job ended without success; its log says why."""
+
+    def __init__(self, name: str, status: str, cause: str, log: str) -> None:
+        self.name, self.status, self.log = name, status, log
+        super().__init__(f"job {name!r} ended {status}: {cause}. Its log: {log}")
+
+
+class LeaseLost(TryAgain):
+    """Another job took over the writer lease, or it could not be confirmed in time."""
+
+    def __init__(self, transactional_id: str, held: int, seen: str) -> None:
+        self.transactional_id, self.held = transactional_id, held
+        super().__init__(
+            f"writer lease {transactional_id!r}: this job holds epoch {held}, the coordinator says {seen}. Another job of "
+            "this mirror took over, or the target's coordinator could not be asked. This job has stopped writing; nothing "
+            "that it wrote is in doubt. Find the other job before starting this one again."
+        )
+
+
+# --- fetch a human ---------------------------------------------------------------------------------------------------
+
+
+class NeedsHuman(MirrorError):
+    """Data are not what they must be. Nothing more was written; a retry would find the same."""
+
+
+class PartitionStopped(NeedsHuman):
+    """The copy of one partition can't go on; the message names topic, partition and offset range."""
+
+    def __init__(self, topic: str, partition: int, start: int, end: int, cause: str, remedy: str) -> None:
+        self.topic, self.partition, self.start_offset, self.end_offset = topic, partition, start, end
+        self.cause, self.remedy = cause, remedy
+        super().__init__(f"{topic}-{partition} offsets [{start}, {end}): {cause}. {remedy}")
+
+
+class ForeignData(PartitionStopped):
+    """The target partition holds records that are not the source's."""
+
+
+class SourceTruncated(PartitionStopped):
+    """The source's log ends before the target's: records that were copied are gone, or the topic was re-created."""
+
+
+class RetentionLost(PartitionStopped):
+    """The source deleted records before they could be copied."""
+
+
+class CorruptBatch(PartitionStopped):
+    """A batch of the source does not have the checksum that its header says."""
+
+
+class RecordRefused(PartitionStopped):
+    """The target refuses a batch for good (size, timestamp, policy)."""
+
+
+class TargetMoved(PartitionStopped):
+    """The end of the target partition was moved by somebody else while it was copied."""
+
+
+class VerificationFailed(NeedsHuman):
+    """Source and target differ; every first difference is listed."""
+
+    def __init__(self, differences: Sequence[str]) -> None:
+        self.differences = list(differences)
+        shown = "\n".join(f"  - {d}" for d in self.differences[:20])
+        more = f"\n  ... and {len(self.differences) - 20} more" if len(self.differences) > 20 else ""
+        super().__init__(f"{len(self.differences)} partition(s) differ between source and target:\n{shown}{more}")
+
+
+class FenceLeaks(NeedsHuman):
+    """Writers still reached the source behind the fence. The fence was lifted again."""
+
+    def __init__(self, moved: dict[str, tuple[int, int]]) -> None:
+        self.moved = moved
+        shown = ", ".join(f"{tp}: {a} -> {b}" for tp, (a, b) in sorted(moved.items())[:10])
+        super().__init__(
+            f"the source's log ends moved behind the fence ({shown}). Super users ignore ACLs: stop those producers, or "
+            "fence by a callable that does."
+        )
+
+
+class GroupActive(NeedsHuman):
+    """A consumer group still has members where its offsets have to be set."""
+
+    def __init__(self, group: str, cluster: str, state: str) -> None:
+        self.group, self.cluster, self.state = group, cluster, state
+        super().__init__(
+            f"consumer group {group!r} is {state} on the {cluster}; its offsets can't be set while it has members. Stop "
+            f"its consumers on the {cluster} and run this task again."
+        )
+
+
+class OffsetOutOfRange(NeedsHuman):
+    """A group's position has no counterpart on the target."""
+
+    def __init__(self, group: str, topic: str, partition: int, offset: int, start: int, end: int) -> None:
+        self.group, self.topic, self.partition, self.offset = group, topic, partition, offset
+        super().__init__(
+            f"group {group!r} at {topic}-{partition} offset {offset}: the target holds [{start}, {end}]. Committing it would "
+            "make the consumer jump by its auto.offset.reset. Let the mirror catch up first, or correct the group."
+        )

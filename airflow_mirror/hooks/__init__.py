@@ -1,0 +1,1 @@
+"""Airflow connections of type kafka as clusters, and errors as task outcomes."""

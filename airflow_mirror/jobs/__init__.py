@@ -1,0 +1,1 @@
+"""Start, find again, watch and stop Spark jobs."""

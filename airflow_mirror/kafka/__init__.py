@@ -1,0 +1,1 @@
+"""A cluster from outside: its connection settings and an admin facade over confluent-kafka."""

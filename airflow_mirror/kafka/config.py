@@ -1,0 +1,107 @@
+"""Client settings of one cluster, as librdkafka names them, with the secrets kept out of sight.
+
+A :class:`ClientConfig` never shows a secret in ``repr`` or in an error. It travels between processes only as a
+*reference* (:func:`load`): ``env:NAME`` or a path; never by value, so that no Spark plan, argv or log holds it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from airflow_mirror.errors import InputError, MissingSetting
+
+# Keys whose values are never shown. librdkafka has no list of its own; these are its password and key settings.
+SECRET_KEYS = frozenset(
+    {
+        "sasl.password",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.config",
+        "sasl.jaas.config",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "ssl.keystore.password",
+        "ssl.keystore.key",
+        "ssl.truststore.password",
+        "basic.auth.user.info",
+    }
+)
+# Settings of one kind of client; an AdminClient logs a warning for each of them.
+_CLIENT_ONLY_PREFIXES = ("group.", "auto.offset.", "enable.auto.", "enable.partition.eof", "isolation.level", "max.poll.",
+                         "session.timeout.", "fetch.", "acks", "linger.", "batch.", "transactional.", "enable.idempotence")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ClientConfig:
+    """Settings to reach one cluster.
+
+    :param properties: librdkafka settings; ``bootstrap.servers`` is required.
+    :param role: what this cluster is to the user: ``source``, ``target`` or a connection id. Used in errors.
+    :raises MissingSetting: without ``bootstrap.servers``.
+    """
+
+    properties: Mapping[str, str] = field(repr=False)
+    role: str = "cluster"
+
+    def __post_init__(self) -> None:
+        properties = {str(k): v if isinstance(v, str) else _text(v) for k, v in self.properties.items()}
+        if not properties.get("bootstrap.servers", "").strip():
+            raise MissingSetting(f"{self.role} cluster", "bootstrap.servers")
+        object.__setattr__(self, "properties", properties)
+
+    @property
+    def bootstrap(self) -> str:
+        """The comma separated ``host:port`` list."""
+        return self.properties["bootstrap.servers"]
+
+    def redacted(self) -> dict[str, str]:
+        """Return the settings with every secret replaced; safe to log."""
+        return {k: "***" if k in SECRET_KEYS else v for k, v in self.properties.items()}
+
+    def secrets(self) -> list[str]:
+        """Return the secret values, for masking."""
+        return [v for k, v in self.properties.items() if k in SECRET_KEYS and v]
+
+    def common(self) -> dict[str, str]:
+        """Return the settings that every kind of client takes (no consumer-only or producer-only ones)."""
+        return {k: v for k, v in self.properties.items() if not k.startswith(_CLIENT_ONLY_PREFIXES)}
+
+    def dump(self) -> str:
+        """Return the settings as JSON **with secrets**, for an environment variable of a child process only."""
+        return json.dumps(dict(self.properties))
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def load(reference: str, role: str = "cluster") -> ClientConfig:
+    """Read settings from ``env:NAME`` (JSON) or from a properties file (``key=value`` a line, ``#`` comments).
+
+    :raises InputError: when the variable or file is missing or malformed; values are never quoted in the error.
+    :raises MissingSetting: without ``bootstrap.servers``.
+    """
+    if reference.startswith("env:"):
+        name = reference.removeprefix("env:")
+        try:
+            return ClientConfig(json.loads(os.environ[name]), role)
+        except KeyError:
+            raise InputError(f"{role} settings: environment variable {name} is not set.") from None
+        except ValueError:
+            raise InputError(f"{role} settings: environment variable {name} holds no JSON object.") from None
+    try:
+        lines = Path(reference).read_text(encoding="utf-8").splitlines()
+    except OSError as e:
+        raise InputError(f"{role} settings: file {reference!r} can't be read: {e.strerror or e}.") from None
+    properties: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith(("#", "!")):
+            continue
+        key, separator, value = line.partition("=")
+        if not separator:
+            raise InputError(f"{role} settings: {reference!r} line {number} is no 'key=value'.")
+        properties[key.strip()] = value.strip()
+    return ClientConfig(properties, role)

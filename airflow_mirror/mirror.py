@@ -1,0 +1,189 @@
+"""Mirror: one one-way flow between two clusters, declared. Who, what and how; no sockets, no clock.
+
+A Mirror is what users write, what plans and jobs are made from, and what travels to Spark. It therefore holds names of
+connections, never their contents: no secret can be in it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from airflow_mirror.errors import InputError, InvalidField, InvalidPattern
+from airflow_mirror.policy import Policy, is_internal
+
+# Defaults of MirrorMaker 2's DefaultGroupFilter: groups of tools, not of applications.
+DEFAULT_EXCLUDED_GROUPS = ("console-consumer-.*", "connect-.*", "__.*")
+
+_CHOICES = {
+    "offsets": ("auto", "identical", "mapped"),
+    "partitioning": ("preserve", "by_key"),
+    "isolation": ("read_committed", "read_uncommitted"),
+}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """One one-way flow: which topics and groups of ``source`` go to ``target``, and how.
+
+    :param name: identity of the flow; names its directory, its jobs and its writer lease at the target.
+    :param source: Airflow connection id (type ``kafka``) of the cluster that is read.
+    :param target: Airflow connection id (type ``kafka``) of the cluster that is written.
+    :param topics: names or regular expressions; a topic is taken when one matches its whole name.
+    :param exclude_topics: the same; exclusion wins. Topics internal to Kafka or to a mirror are never taken.
+    :param groups: consumer groups whose positions move, as for topics.
+    :param exclude_groups: the same; exclusion wins.
+    :param policy: ``identity`` keeps topic names, ``prefix`` puts ``source_alias`` and a dot before them.
+    :param source_alias: what ``prefix`` puts before the name; default: the source's connection id.
+    :param offsets: ``identical`` keeps every offset, ``mapped`` keeps an exact map, ``auto`` decides per topic.
+    :param partitioning: ``preserve``; ``by_key`` is declared for parity and refused by the plan for now.
+    :param start: ``earliest``, ``latest`` or an ISO 8601 time: where a partition not yet on the target begins.
+    :param isolation: ``read_committed`` leaves aborted records out (as holes); ``read_uncommitted`` copies them.
+    :param replication_factor: of topics created on the target; None takes the source's, capped by its broker count.
+    :param max_holes_share: ``auto`` and ``identical`` pad while holes are at most this share of the offsets.
+    :raises InvalidField: names the field, its value and the remedy.
+    """
+
+    name: str
+    source: str
+    target: str
+    topics: Sequence[str] = field(default=(".*",))
+    exclude_topics: Sequence[str] = field(default=())
+    groups: Sequence[str] = field(default=(".*",))
+    exclude_groups: Sequence[str] = field(default=DEFAULT_EXCLUDED_GROUPS)
+    policy: str = "identity"
+    source_alias: str | None = None
+    offsets: str = "auto"
+    partitioning: str = "preserve"
+    start: str = "earliest"
+    isolation: str = "read_committed"
+    replication_factor: int | None = None
+    max_holes_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise InvalidField(
+                "name", self.name, "not usable as a directory and job name", "Use 1-128 letters, digits, '.', '_', '-'."
+            )
+        self._check_ends()
+        for list_field in ("topics", "exclude_topics", "groups", "exclude_groups"):
+            object.__setattr__(self, list_field, _patterns(list_field, getattr(self, list_field)))
+        if not self.topics:
+            raise InvalidField("topics", [], "nothing to mirror", "Give at least one topic name or regex.")
+        for choice, allowed in _CHOICES.items():
+            if getattr(self, choice) not in allowed:
+                raise InvalidField(choice, getattr(self, choice), "unknown", f"Use one of {', '.join(allowed)}.")
+        _check_start(self.start)
+        rf = self.replication_factor
+        if rf is not None and (isinstance(rf, bool) or not isinstance(rf, int) or not 1 <= rf <= 32767):
+            raise InvalidField("replication_factor", rf, "not a replica count", "Use a whole number of brokers, or None.")
+        share = self.max_holes_share
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
+            raise InvalidField("max_holes_share", share, "not a share", "Use a number from 0 to 1.")
+        _ = self.naming  # an unknown policy is refused here, with its field
+
+    def _check_ends(self) -> None:
+        for end in ("source", "target"):
+            if not isinstance(getattr(self, end), str) or not getattr(self, end):
+                raise InvalidField(end, getattr(self, end), "no connection id", "Name an Airflow connection of type kafka.")
+        if self.source == self.target:
+            raise InvalidField(
+                "target", self.target, "source and target are the same connection", "Name two different clusters."
+            )
+
+    @property
+    def naming(self) -> Policy:
+        """The naming policy as a value."""
+        return Policy(self.policy, self.source_alias or self.source)
+
+    def selects_topic(self, topic: str) -> bool:
+        """Say whether ``topic`` of the source belongs to this flow."""
+        if is_internal(topic):
+            return False
+        return _matches(self.topics, topic) and not _matches(self.exclude_topics, topic)
+
+    def selects_group(self, group: str) -> bool:
+        """Say whether the consumer group ``group`` belongs to this flow."""
+        return _matches(self.groups, group) and not _matches(self.exclude_groups, group)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready dict; ``from_dict`` is its inverse."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Mirror:
+        """Build from a dict of the constructor's fields.
+
+        :raises InvalidField: for an unknown key (with the nearest known one), a missing one, or a bad value.
+        """
+        known = {f.name for f in fields(cls)}
+        for key in values:
+            if key not in known:
+                raise InvalidField(key, values[key], "a Mirror has no such field", f"Known: {', '.join(sorted(known))}.")
+        for key in ("name", "source", "target"):
+            if key not in values:
+                raise InvalidField(key, None, "required", "Add it to the Mirror.")
+        return cls(**values)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Mirror:
+        """Build from a YAML or JSON file.
+
+        :raises InputError: if the file is missing or is no mapping; InvalidField as ``from_dict``.
+        """
+        import yaml
+
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except OSError as e:
+            raise InputError(f"mirror file {str(path)!r} can't be read: {e.strerror or e}. Check the path.") from e
+        try:
+            values = json.loads(text) if str(path).endswith(".json") else yaml.safe_load(text)
+        except (ValueError, yaml.YAMLError) as e:
+            raise InputError(f"mirror file {str(path)!r} is neither YAML nor JSON: {e}") from e
+        if not isinstance(values, dict):
+            raise InputError(f"mirror file {str(path)!r} must hold a mapping of fields such as name, source, target.")
+        return cls.from_dict(values)
+
+    @classmethod
+    def coerce(cls, value: Mirror | Mapping[str, Any] | str | Path) -> Mirror:
+        """Take what operators take: a Mirror, a dict or a path."""
+        if isinstance(value, Mirror):
+            return value
+        if isinstance(value, Mapping):
+            return cls.from_dict(value)
+        return cls.from_file(value)
+
+
+def _patterns(name: str, value: Iterable[str] | str) -> tuple[str, ...]:
+    """Check a list of patterns; a lone string is one pattern, as a form would send it."""
+    items = (value,) if isinstance(value, str) else tuple(value)
+    for item in items:
+        if not isinstance(item, str) or not item:
+            raise InvalidField(name, item, "not a name or pattern", "Use non-empty strings.")
+        try:
+            re.compile(item)
+        except re.error as e:
+            raise InvalidPattern(name, item, str(e)) from e
+    return items
+
+
+def _matches(patterns: Iterable[str], name: str) -> bool:
+    return any(p == name or re.fullmatch(p, name) for p in patterns)
+
+
+def _check_start(start: str) -> None:
+    if start in ("earliest", "latest"):
+        return
+    try:
+        parsed = datetime.fromisoformat(start)
+    except (TypeError, ValueError) as e:
+        raise InvalidField("start", start, "not a point in time", "Use 'earliest', 'latest' or an ISO 8601 time.") from e
+    if parsed.tzinfo is None:
+        raise InvalidField("start", start, "has no time zone", "Add one, for example 2026-01-31T00:00:00+00:00.")

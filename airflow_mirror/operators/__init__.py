@@ -1,0 +1,1 @@
+"""Airflow operators: thin, one call into the core each."""

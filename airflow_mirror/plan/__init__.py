@@ -1,0 +1,1 @@
+"""Inventory and preflight checks become a Plan: JSON, readable, hashed."""

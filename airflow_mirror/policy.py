@@ -1,0 +1,47 @@
+"""What a topic is called on the other side.
+
+MirrorMaker 2 calls these replication policies. Pure functions of names; no cluster is asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_mirror.errors import InvalidField
+
+HEARTBEATS = "heartbeats"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How names are mapped: ``identity`` keeps them, ``prefix`` puts ``<alias><separator>`` before them."""
+
+    kind: str = "identity"
+    source_alias: str = ""
+    separator: str = "."
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("identity", "prefix"):
+            raise InvalidField("policy", self.kind, "no such naming policy", "Use 'identity' or 'prefix'.")
+        if self.kind == "prefix" and not self.source_alias:
+            raise InvalidField("source_alias", self.source_alias, "policy='prefix' needs it", "Name the source cluster.")
+
+    def target_topic(self, source_topic: str) -> str:
+        """Return the name of ``source_topic`` on the target."""
+        return source_topic if self.kind == "identity" else f"{self.source_alias}{self.separator}{source_topic}"
+
+    def source_topic(self, target_topic: str) -> str | None:
+        """Return the source's name of ``target_topic``, or None if this policy can't have made it."""
+        if self.kind == "identity":
+            return target_topic
+        prefix = self.source_alias + self.separator
+        return target_topic.removeprefix(prefix) if target_topic.startswith(prefix) else None
+
+
+def is_internal(topic: str) -> bool:
+    """Say whether a topic belongs to Kafka or a mirror and is never copied as bytes.
+
+    Rule: MirrorMaker 2 4.0+ ReplicationPolicy.isInternalTopic (KAFKA-17200).
+    """
+    mm2 = topic.startswith("mm2") and topic.endswith("internal")
+    return topic.startswith(("__", ".")) or mm2 or topic.endswith("checkpoints.internal")

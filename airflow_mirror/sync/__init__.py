@@ -1,0 +1,1 @@
+"""What follows the data: topics, configs, consumer group offsets."""

@@ -1,0 +1,1 @@
+"""Airflow triggers: what a deferred sensor awaits."""

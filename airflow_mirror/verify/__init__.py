@@ -1,0 +1,1 @@
+"""Proof that two partitions hold the same records at the same offsets."""

@@ -1,0 +1,1 @@
+"""The Kafka protocol: connections, requests, record batches, checksums. Knows nothing of mirrors."""
