@@ -1,0 +1,63 @@
+"""What to copy: a range of one partition, and how ranges are dealt out to tasks."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from airflow_mirror.partition import TopicPartition
+
+
+@dataclass(frozen=True)
+class CopyRange:
+    """Offsets [start_offset, end_offset) of one source partition, bound for the same partition of ``target_topic``.
+
+    :param start_offset: first offset the target shall hold when it is empty; the target's log end decides when not.
+    :param end_offset: where to stop; None follows the source for ever.
+    :param source_topic_id: id the source topic had when this was planned; a re-created topic has another. None: unknown.
+    """
+
+    source_topic: str
+    target_topic: str
+    partition: int
+    start_offset: int
+    end_offset: int | None = None
+    source_topic_id: str | None = None
+
+    @property
+    def source(self) -> TopicPartition:
+        """The partition that is read."""
+        return TopicPartition(self.source_topic, self.partition)
+
+    @property
+    def target(self) -> TopicPartition:
+        """The partition that is written."""
+        return TopicPartition(self.target_topic, self.partition)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready dict; ``CopyRange(**d)`` is its inverse."""
+        return asdict(self)
+
+
+def deal(ranges: Iterable[CopyRange], tasks: int, weight: Mapping[TopicPartition, int]) -> list[list[CopyRange]]:
+    """Deal ranges out to at most ``tasks`` lists of about equal weight; a partition is never split (order).
+
+    Longest first to the lightest list so far: within 4/3 of the best possible split (Graham 1969).
+
+    :param weight: per source partition, what its copy costs (bytes, or records); missing counts as 0.
+    """
+    heap: list[tuple[int, int]] = [(0, i) for i in range(max(tasks, 1))]
+    lists: list[list[CopyRange]] = [[] for _ in heap]
+    for one in sorted(ranges, key=lambda r: (-weight.get(r.source, 0), r.source)):
+        load, index = heapq.heappop(heap)
+        lists[index].append(one)
+        # The 1 spreads empty partitions, which still cost requests.
+        heapq.heappush(heap, (load + weight.get(one.source, 0) + 1, index))
+    return [part for part in lists if part]
+
+
+def total_offsets(ranges: Sequence[CopyRange]) -> int:
+    """Return how many offsets bounded ranges span."""
+    return sum(max(0, (r.end_offset or r.start_offset) - r.start_offset) for r in ranges)

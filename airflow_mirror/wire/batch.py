@@ -1,0 +1,160 @@
+"""The 61-byte header of a record batch: read it, check it, re-sign it. Bytes in, values out; nothing here can block.
+
+Rules that live here, each of which costs data when broken (class names are Kafka's):
+
+- ``last_offset_delta`` is never edited. A batch whose count differs from ``last_offset_delta + 1`` has holes; with only
+  the header edited an uncompressed one is accepted and the log is silently corrupted (LogValidator.
+  assignOffsetsNonCompressed compares no inner offset deltas). Such a batch goes through the re-encoder.
+- The CRC-32C covers bytes 21 to the end and is checked *before* a header is re-signed; otherwise bit rot on the source
+  would be given a valid checksum on the target.
+- Bits 0x08 (LogAppendTime) and 0x40 (delete horizon) are cleared, 0x10 (transactional) too: on the target the batch is
+  an ordinary one of our own producer id. A kept 0x40 would make the target's cleaner drop tombstones early.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import crc32c
+
+HEADER = struct.Struct(">qiibIhiqqqhii")  # all 61 bytes of a magic 2 batch
+HEADER_SIZE = HEADER.size
+_PREFIX = struct.Struct(">qiib")  # base offset, length, (leader epoch | crc), magic: common to every magic
+_SIGNED = struct.Struct(">hiqqqhi")  # attributes .. base sequence, at byte 21
+_CRC_AT, _SIGNED_AT, _MAGIC_AT = 17, 21, 16
+LOG_OVERHEAD = 12  # base offset and length stand before what the length counts
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+MAX_SEQUENCE = 2**31  # sequences wrap to 0 after 2^31 - 1
+
+
+class BatchHeader(NamedTuple):
+    """The header of a magic 2 batch, field by field (KIP-98)."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.length + LOG_OVERHEAD
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the batch. Advance by it, never by the last record: compaction may have removed that."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def is_control(self) -> bool:
+        """True for a batch that holds a transaction marker."""
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        """True for data written inside a transaction, and for its markers."""
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def codec(self) -> int:
+        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_dense(self) -> bool:
+        """True if every offset of the batch holds a record."""
+        return self.count == self.last_offset_delta + 1
+
+
+class RawBatch(NamedTuple):
+    """One whole batch inside a buffer. ``header`` is None for magic 0 and 1, which have another layout."""
+
+    view: memoryview
+    magic: int
+    header: BatchHeader | None
+
+
+def iter_batches(records: memoryview) -> Iterator[RawBatch]:
+    """Yield the complete batches of a fetched ``records`` field; a cut-off last one is left out (KIP-74)."""
+    at, end = 0, len(records)
+    while end - at > LOG_OVERHEAD + 5:
+        _, length, _, magic = _PREFIX.unpack_from(records, at)
+        stop = at + LOG_OVERHEAD + length
+        if stop > end:
+            return
+        header = BatchHeader._make(HEADER.unpack_from(records, at)) if magic == 2 else None
+        yield RawBatch(records[at:stop], magic, header)
+        at = stop
+
+
+def crc_is_valid(view: memoryview, header: BatchHeader) -> bool:
+    """Compare the stored CRC-32C with that of the bytes."""
+    return crc32c.crc32c(view[_SIGNED_AT:]) == header.crc
+
+
+def resign(view: memoryview, header: BatchHeader, producer_id: int, epoch: int, sequence: int) -> None:
+    """Make a dense batch ours, in place: base offset 0, our producer identity, a new CRC; the payload stays as it is.
+
+    :param view: writable view of exactly this batch.
+    :param sequence: of the first record, in [0, 2^31).
+    :raises ValueError: for a batch that must not pass (holes, control, LogAppendTime).
+    """
+    if not header.is_dense or header.attributes & (CONTROL | LOG_APPEND_TIME) or header.magic != 2:
+        raise ValueError(f"batch at offset {header.base_offset} must not pass through: {header}")
+    struct.pack_into(">q", view, 0, 0)
+    struct.pack_into(">i", view, LOG_OVERHEAD, -1)  # leader epoch: the broker writes its own
+    _SIGNED.pack_into(
+        view,
+        _SIGNED_AT,
+        header.attributes & CODEC_MASK,
+        header.last_offset_delta,
+        header.base_timestamp,
+        header.max_timestamp,
+        producer_id,
+        epoch,
+        sequence,
+    )
+    struct.pack_into(">I", view, _CRC_AT, crc32c.crc32c(view[_SIGNED_AT:]))
+
+
+def build(
+    payload: bytes,
+    codec: int,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    epoch: int,
+    sequence: int,
+) -> memoryview:
+    """Put a header before an encoded, dense payload of ``count`` records and sign it; base offset 0."""
+    size = HEADER_SIZE + len(payload)
+    view = memoryview(bytearray(size))
+    HEADER.pack_into(
+        view, 0, 0, size - LOG_OVERHEAD, -1, 2, 0, codec, count - 1, base_timestamp, max_timestamp,
+        producer_id, epoch, sequence, count,
+    )  # fmt: skip
+    view[HEADER_SIZE:] = payload
+    struct.pack_into(">I", view, _CRC_AT, crc32c.crc32c(view[_SIGNED_AT:]))
+    return view
+
+
+def next_sequence(sequence: int, count: int) -> int:
+    """Return the sequence after ``count`` records from ``sequence`` (DefaultRecordBatch.incrementSequence)."""
+    return (sequence + count) % MAX_SEQUENCE
