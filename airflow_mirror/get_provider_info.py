@@ -1,0 +1,62 @@
+"""What Airflow asks every provider at start-up. Imports nothing: each Airflow process calls it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_NAME = "Kafka Mirror"
+
+
+def _modules(*names: str) -> list[dict[str, Any]]:
+    return [{"integration-name": _NAME, "python-modules": [f"airflow_mirror.{name}" for name in names]}]
+
+
+def _option(description: str, kind: str, default: str | None, example: str | None) -> dict[str, Any]:
+    return {
+        "description": description,
+        "version_added": "0.1.0",
+        "type": kind,
+        "example": example,
+        "default": default,
+    }
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Return the provider's metadata: name, modules and configuration options with their defaults.
+
+    The connection type is the Kafka provider's own ``kafka``; it must not be registered a second time.
+    """
+    return {
+        "package-name": "airflow-mirror",
+        "name": _NAME,
+        "description": "Moves and protects Kafka clusters: same log, same offsets, proven cutover.",
+        "integrations": [
+            {"integration-name": _NAME, "external-doc-url": "https://kafka.apache.org/", "tags": ["apache"]},
+        ],
+        "hooks": _modules("hooks.kafka"),
+        "operators": _modules(
+            "operators.plan",
+            "operators.topics",
+            "operators.mirror",
+            "operators.verify",
+            "operators.offsets",
+            "operators.cutover",
+        ),
+        "sensors": _modules("sensors.catch_up"),
+        "triggers": _modules("triggers.catch_up"),
+        "config": {
+            "mirror": {
+                "description": "Settings of airflow-mirror.",
+                "options": {
+                    "home": _option(
+                        "Directory for plans, jobs, offset maps and reports; every worker must see the same one. "
+                        "Empty means $AIRFLOW_HOME/mirror.",
+                        "string",
+                        "",
+                        "/shared/mirror",
+                    ),
+                    "poll_interval": _option("Seconds between two looks at a running Spark job.", "float", "5", "2.5"),
+                },
+            }
+        },
+    }
