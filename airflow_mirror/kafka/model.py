@@ -1,0 +1,90 @@
+"""What a cluster tells about itself: values only, no client.
+
+Offsets are next-to-read positions. Names are Kafka's. Nothing here can hold a secret: a sensitive config has no value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True)
+class TopicInfo:
+    """A topic as its cluster describes it.
+
+    :param topic_id: Kafka's UUID, 22 characters; changes when a topic is deleted and created again.
+    :param replication_factor: replicas of partition 0.
+    """
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication_factor: int
+
+
+@dataclass(frozen=True)
+class ConfigEntry:
+    """The effective value of one config key.
+
+    :param value: None when sensitive or unset.
+    :param is_default: nobody set it anywhere: ``source`` is Kafka's own default.
+    :param source: Kafka's name of where it comes from, such as ``DYNAMIC_TOPIC_CONFIG`` or ``STATIC_BROKER_CONFIG``.
+    """
+
+    value: str | None
+    is_default: bool = False
+    is_sensitive: bool = False
+    is_read_only: bool = False
+    source: str = "UNKNOWN_CONFIG"
+
+
+@dataclass(frozen=True)
+class NewTopicSpec:
+    """A topic to create. ``configs`` are topic-level overrides."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GroupInfo:
+    """A consumer group.
+
+    :param state: Kafka's name: ``Stable``, ``Empty``, ``PreparingRebalance``, ... as of one moment.
+    :param protocol_type: ``consumer``, or ``""`` for a group that only ever committed offsets.
+    """
+
+    group_id: str
+    state: str
+    protocol_type: str
+
+
+@dataclass(frozen=True)
+class GroupPosition:
+    """Where a group goes on in one partition: the next offset to read, and the application's own note to itself.
+
+    It has no leader epoch on purpose. An epoch belongs to one cluster; committed on another one it makes consumers loop
+    on metadata (KIP-320).
+    """
+
+    offset: int
+    metadata: str = ""
+
+
+@dataclass(frozen=True, order=True)
+class Acl:
+    """One access rule, in Kafka's upper-case names (``TOPIC``, ``LITERAL``, ``WRITE``, ``DENY``)."""
+
+    resource_type: str
+    name: str
+    pattern_type: str
+    principal: str
+    host: str
+    operation: str
+    permission: str
