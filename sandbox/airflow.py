@@ -327,9 +327,10 @@ class AirflowStandalone:
 
 
 # Fields that every line of a task's log repeats.
-_LOG_NOISE = frozenset(
-    "timestamp event level logger filename lineno loc ti_id map_index try_number dag_id task_id run_id".split()
-)
+_LOG_NOISE = frozenset({
+    "timestamp", "event", "level", "logger", "filename", "lineno", "loc",
+    "ti_id", "map_index", "try_number", "dag_id", "task_id", "run_id",
+})  # fmt: skip
 
 
 def _log_line(event: Any) -> str:
