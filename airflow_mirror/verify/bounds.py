@@ -1,0 +1,33 @@
+"""What the bounds of two logs say by themselves, and which offsets are worth reading. Pure."""
+
+from __future__ import annotations
+
+from airflow_mirror.verify.result import Difference, LogBounds, PartitionPair
+
+
+def window(pair: PartitionPair, source_log: LogBounds, target_log: LogBounds) -> tuple[int, int]:
+    """Return the offsets [start, end) that both sides hold and that were asked for; empty ones have start == end."""
+    start = max(source_log.start, target_log.start, pair.start_offset or 0)
+    end = min(source_log.stable, target_log.stable)
+    if pair.end_offset is not None:
+        end = min(end, pair.end_offset)
+    return start, max(start, end)
+
+
+def bounds_difference(pair: PartitionPair, source_log: LogBounds, target_log: LogBounds) -> Difference | None:
+    """Judge the bounds alone: what a comparison of the common window can't see.
+
+    A later start alone is no difference, since retention moves starts on each side by itself. But a target that starts
+    where the source ends holds nothing that could have been compared, and must not pass as equal.
+    """
+    shown = (dict(source_log._asdict()), dict(target_log._asdict()))
+    asked = pair.end_offset
+    if asked is None and (source_log.stable, source_log.end) != (target_log.stable, target_log.end):
+        return Difference(min(source_log.stable, target_log.stable), "end", *shown)
+    if asked is not None and min(source_log.stable, target_log.stable) < asked:
+        return Difference(min(source_log.stable, target_log.stable), "end", *shown)
+    first = max(source_log.start, pair.start_offset or 0)
+    end = source_log.stable if asked is None else asked
+    if first < end <= target_log.start:
+        return Difference(first, "missing", *shown)
+    return None

@@ -1,0 +1,145 @@
+"""Read both sides of partitions and compare them. Read-only: no group, no commit, nothing is created by asking.
+
+Both sides are read as a read_committed consumer sees them: control batches and aborted transactions are passed over.
+One response per side is held at a time, so memory stays the same at any size of topic.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from airflow_mirror.copy.tiers import AbortedFilter
+from airflow_mirror.errors import BrokerError
+from airflow_mirror.verify.bounds import bounds_difference, window
+from airflow_mirror.verify.compare import Tally, compare
+from airflow_mirror.verify.result import (
+    LogBounds,
+    PartitionComparison,
+    PartitionPair,
+    check_level,
+)
+from airflow_mirror.wire import records as wire_records
+from airflow_mirror.wire.batch import iter_batches
+from airflow_mirror.wire.cluster import WireCluster, error_name
+from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
+from airflow_mirror.wire.single import fetch_one, next_offset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from airflow_mirror.kafka.config import ClientConfig
+    from airflow_mirror.partition import TopicPartition
+    from airflow_mirror.wire.batch import RawBatch
+
+STALL_S = 30.0
+_FETCH_BYTES = 4 << 20
+
+
+def compare_partitions(
+    pairs: Sequence[PartitionPair],
+    source_config: ClientConfig,
+    target_config: ClientConfig,
+    level: str = "records",
+    progress: Callable[[PartitionComparison, int, int], None] | None = None,
+) -> list[PartitionComparison]:
+    """Compare partitions one after the other and return a verdict for each, in the order of ``pairs``.
+
+    Differences are results, not errors; a cluster that can't be read is an error.
+
+    :param level: ``offsets`` compares the bounds of the logs, ``batches`` also the records, taking batches whose frame
+        and payload digest agree as a whole, ``records`` decodes every record.
+    :param progress: called after each partition with its verdict, how many are done, and how many there are.
+    :raises InvalidField: for an unknown level.
+    :raises TryAgain: when a broker does not answer.
+    """
+    check_level(level)
+    verdicts: list[PartitionComparison] = []
+    with WireCluster(source_config) as source, WireCluster(target_config) as target:
+        source_logs = log_bounds(source, {pair.source for pair in pairs})
+        target_logs = log_bounds(target, {pair.target for pair in pairs})
+        for pair in pairs:
+            bounds = source_logs[pair.source], target_logs[pair.target]
+            verdicts.append(compare_partition(pair, source, target, *bounds, level=level))
+            if progress is not None:
+                progress(verdicts[-1], len(verdicts), len(pairs))
+    return verdicts
+
+
+def log_bounds(cluster: WireCluster, tps: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds]:
+    """Return the bounds of logs; the end is the true log end, not the high watermark."""
+    # Starts last: retention may move a start past an end that was read before it, never the other way round.
+    ends, stable = cluster.log_ends(tps), cluster.last_stable(tps)
+    starts = cluster.log_starts(tps)
+    return {tp: LogBounds(min(starts[tp], ends[tp]), stable[tp], ends[tp]) for tp in tps}
+
+
+def compare_partition(
+    pair: PartitionPair,
+    source: WireCluster,
+    target: WireCluster,
+    source_log: LogBounds,
+    target_log: LogBounds,
+    *,
+    level: str,
+) -> PartitionComparison:
+    """Compare one partition, of which the bounds are known."""
+    start, end = window(pair, source_log, target_log)
+    tally = Tally(0, 0, None)
+    if level != "offsets":
+        tally = compare(
+            committed_batches(source, pair.source, start, end),
+            committed_batches(target, pair.target, start, end),
+            start,
+            end,
+            by_batch=level == "batches",
+        )
+    difference = tally.difference or bounds_difference(pair, source_log, target_log)
+    return PartitionComparison(
+        pair.source_topic, pair.target_topic, pair.partition, start, end, tally.records, tally.bytes,
+        difference is None, difference, source_log == target_log, source_log, target_log,
+    )  # fmt: skip
+
+
+def committed_batches(cluster: WireCluster, tp: TopicPartition, start: int, end: int) -> Iterator[RawBatch]:
+    """Yield the data batches that overlap [start, end), as a read_committed consumer would take them.
+
+    The first one may begin before ``start``. ``end`` must not be above the last stable offset.
+
+    :raises BrokerError: when the broker refuses, or sends nothing for ``STALL_S`` seconds.
+    """
+    for raw, is_aborted in _batches(cluster, tp, start, end, READ_COMMITTED):
+        if not is_aborted and (raw.header is None or (not raw.header.is_control and raw.header.count > 0)):
+            yield raw
+
+
+def count_data(cluster: WireCluster, tp: TopicPartition, start: int, end: int) -> int:
+    """Return how many data records lie in [start, end), aborted ones included. 0 means markers or holes only."""
+    found = 0
+    for raw, _ in _batches(cluster, tp, start, end, READ_UNCOMMITTED):
+        if raw.header is None or not raw.header.is_control:
+            found += sum(start <= record.offset < end for record in wire_records.decode(raw))
+    return found
+
+
+def _batches(
+    cluster: WireCluster, tp: TopicPartition, start: int, end: int, isolation: int
+) -> Iterator[tuple[RawBatch, bool]]:
+    """Yield every batch that overlaps [start, end) and whether it is aborted data.
+
+    An empty answer below ``end`` is no end of the log: a broker that throttles a client sends empty answers (KIP-219).
+    Taking one for the end would pass a partition as equal that was never read.
+    """
+    position, stalled_since = start, time.monotonic()
+    while position < end:
+        answer = fetch_one(cluster, tp, position, isolation=isolation, max_bytes=_FETCH_BYTES, max_wait_ms=500)
+        if answer.error:
+            raise BrokerError(f"fetch {tp} at offset {position}", answer.error, error_name(answer.error))
+        aborted = AbortedFilter(answer.aborted)  # each response lists the aborted transactions that overlap it
+        for raw in iter_batches(answer.records):
+            if raw.header is not None and raw.header.base_offset >= end:
+                return
+            position, stalled_since = max(position, next_offset(raw)), time.monotonic()
+            yield raw, aborted.is_aborted(raw)
+        if time.monotonic() - stalled_since > STALL_S:
+            raise BrokerError(f"fetch {tp} at offset {position}", 7, "no records", f"nothing came for {STALL_S:.0f} s")

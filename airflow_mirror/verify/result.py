@@ -1,0 +1,164 @@
+"""What a comparison found, as values that travel as JSON: from Spark tasks to the driver, and into reports.
+
+Records may be confidential and reports are kept for years: a difference carries lengths and digests, never payload.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import xxhash
+
+from airflow_mirror.errors import InvalidField
+from airflow_mirror.partition import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from airflow_mirror.wire.records import Record
+
+LEVELS = ("offsets", "batches", "records")
+KINDS = ("missing", "extra", "key", "value", "headers", "timestamp", "offset", "end", "corrupt")
+
+Evidence = dict[str, int | str | None]
+
+
+def check_level(level: str) -> str:
+    """Return ``level``, or raise :class:`InvalidField` naming the known ones."""
+    if level not in LEVELS:
+        raise InvalidField("level", level, "no such level of comparison", f"Use one of {', '.join(LEVELS)}.")
+    return level
+
+
+class LogBounds(NamedTuple):
+    """Where a partition's log starts, up to where it is stable (no open transaction), and where it ends (exclusive)."""
+
+    start: int
+    stable: int
+    end: int
+
+
+@dataclass(frozen=True)
+class PartitionPair:
+    """What to compare: one partition under its names on both sides.
+
+    :param start_offset: first offset of interest; None starts where both logs hold something.
+    :param end_offset: offset to stop at, exclusive; None goes to the end and demands that both ends are equal.
+    """
+
+    source_topic: str
+    target_topic: str
+    partition: int
+    start_offset: int | None = None
+    end_offset: int | None = None
+
+    @property
+    def source(self) -> TopicPartition:
+        """The partition on the source."""
+        return TopicPartition(self.source_topic, self.partition)
+
+    @property
+    def target(self) -> TopicPartition:
+        """The partition on the target."""
+        return TopicPartition(self.target_topic, self.partition)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first place at which two partitions differ.
+
+    :param offset: where: on the source, or on the target for an ``extra`` record.
+    :param kind: one of :data:`KINDS`. ``offset``: the same record stands elsewhere; ``end``: one log is longer;
+        ``corrupt``: a batch can't be read (its checksum or compression is broken).
+    :param source: digests and lengths of what the source holds there; None if nothing.
+    :param target: the same of the target.
+    """
+
+    offset: int
+    kind: str
+    source: Evidence | None = None
+    target: Evidence | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind} at offset {self.offset} (source {_text(self.source)}, target {_text(self.target)})"
+
+
+@dataclass(frozen=True)
+class PartitionComparison:
+    """Verdict on one partition.
+
+    :param start_offset: first offset compared.
+    :param end_offset: end of what was compared, exclusive.
+    :param records: records found equal before the first difference, or all of them; 0 at level ``offsets``.
+    :param bytes: stored bytes of the source's batches that were read.
+    :param equal: no difference in [start_offset, end_offset), nor at the end unless an end was asked for.
+    :param first_difference: the lowest place that differs.
+    :param offsets_equal: both logs start, are stable and end at the same offsets. Reported apart from ``equal``,
+        because retention moves log starts on each side by itself.
+    :param source_log: bounds of the source's log when it was compared.
+    :param target_log: the same of the target.
+    """
+
+    source_topic: str
+    target_topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    records: int
+    bytes: int
+    equal: bool
+    first_difference: Difference | None
+    offsets_equal: bool
+    source_log: LogBounds
+    target_log: LogBounds
+
+    def __str__(self) -> str:
+        name = f"{self.source_topic}-{self.partition}"
+        if self.target_topic != self.source_topic:
+            name += f" -> {self.target_topic}-{self.partition}"
+        verdict = f"{self.records} records equal" if self.equal else str(self.first_difference)
+        return f"{name} [{self.start_offset}, {self.end_offset}): {verdict}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready dict; ``from_dict`` is its inverse."""
+        return {**asdict(self), "source_log": list(self.source_log), "target_log": list(self.target_log)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> PartitionComparison:
+        """Build from ``to_dict``'s result."""
+        found = values["first_difference"]
+        bounds = {side: LogBounds(*values[side]) for side in ("source_log", "target_log")}
+        return cls(**{**values, **bounds, "first_difference": Difference(**found) if found else None})
+
+
+def differences(comparisons: Iterable[PartitionComparison]) -> list[str]:
+    """Return one line for each partition that differs, as :class:`VerificationFailed` takes them."""
+    return [str(c) for c in comparisons if not c.equal]
+
+
+def evidence(record: Record | None) -> Evidence | None:
+    """Describe a record by lengths and digests."""
+    if record is None:
+        return None
+    headers = b"".join(_framed(name.encode()) + _framed(value) for name, value in record.headers)
+    return {
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": _digest(record.key),
+        "value": _digest(record.value),
+        "headers": f"{len(record.headers)} headers, {_digest(headers)}",
+    }
+
+
+def _digest(content: bytes | None) -> str:
+    return "null" if content is None else f"{len(content)} bytes, xxh3 {xxhash.xxh3_128_hexdigest(content)[:16]}"
+
+
+def _framed(content: bytes | None) -> bytes:
+    """Length before content, so that (b"a", b"bc") and (b"ab", b"c") differ, and so do null and empty."""
+    return b"\xff" * 8 if content is None else len(content).to_bytes(8, "big") + content
+
+
+def _text(found: Evidence | None) -> str:
+    return "nothing" if found is None else ", ".join(f"{k} {v}" for k, v in found.items())

@@ -1,0 +1,249 @@
+"""What the pure comparison says about two logs that are equal, and about every way in which they can differ."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_mirror.verify.bounds import bounds_difference, window
+from airflow_mirror.verify.compare import compare
+from airflow_mirror.verify.result import Difference, LogBounds, PartitionComparison, PartitionPair
+from airflow_mirror.wire import batch as wire_batch
+from airflow_mirror.wire import codec
+from airflow_mirror.wire.batch import RawBatch, iter_batches
+from airflow_mirror.wire.records import Record
+
+# Irregular on purpose: equal and falling times, null and empty keys and values, repeated headers, a hole at 6-8.
+LOG = [
+    Record(3, 1_600_000_000_500, b"k1", b"first", []),
+    Record(4, 1_600_000_000_500, None, b"", [("h", b"1"), ("h", None)]),
+    Record(5, 1_200_000_000_000, b"", None, []),
+    Record(9, 1_700_000_000_001, b"k2", bytes(range(256)) * 20, [("trace", b"\x00\xff")]),
+    Record(10, 1_700_000_000_000, b"k1", b"second", []),
+    Record(11, 1_700_000_000_000, b"k1", b"third", []),
+    Record(12, 1_700_000_000_002, b"k9", b"last", []),
+]
+
+
+def batch(records: list[Record], codec_number: int = 0) -> RawBatch:
+    """One magic 2 batch with these records at their own offsets; holes inside are kept."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 2**31 - 1)
+    base = records[0].offset
+    for record in records:
+        builder.append(record.offset - base, record.timestamp, record.key, record.value, record.headers)
+    payload = codec.compress(codec_number, bytes(builder.build())[wire_batch.HEADER_SIZE :])
+    times = [r.timestamp for r in records]
+    view = wire_batch.build(bytes(payload), codec_number, len(records), times[0], max(times), -1, -1, -1)
+    struct.pack_into(">q", view, 0, base)
+    struct.pack_into(">i", view, 23, records[-1].offset - base)
+    _sign(view)
+    return next(iter_batches(view))
+
+
+def _sign(view: memoryview) -> None:
+    import crc32c
+
+    struct.pack_into(">I", view, 17, crc32c.crc32c(view[21:]))
+
+
+def log(records: list[Record], *sizes: int, codec_number: int = 0) -> list[RawBatch]:
+    """Cut records into batches of the given sizes; what is left makes one more."""
+    batches, at = [], 0
+    for size in (*sizes, len(records)):
+        if records[at : at + size]:
+            batches.append(batch(records[at : at + size], codec_number))
+        at += size
+    return batches
+
+
+def changed(offset: int, **fields: object) -> list[Record]:
+    return [r._replace(**fields) if r.offset == offset else r for r in LOG]  # type: ignore[arg-type]
+
+
+def without(offset: int) -> list[Record]:
+    return [r for r in LOG if r.offset != offset]
+
+
+def found(source: list[RawBatch], target: list[RawBatch], by_batch: bool) -> Difference | None:
+    return compare(source, target, 0, 100, by_batch=by_batch).difference
+
+
+BOTH_LEVELS = pytest.mark.parametrize("by_batch", [False, True], ids=["records", "batches"])
+
+
+@BOTH_LEVELS
+@pytest.mark.parametrize("cuts", [(), (1, 2), (3, 1, 1), (1, 1, 1, 1, 1, 1)])
+@pytest.mark.parametrize("codec_number", range(5))
+def test_same_records_in_other_batches_and_codecs_are_equal(by_batch: bool, cuts: tuple[int, ...], codec_number: int):
+    tally = compare(log(LOG, 2, 3), log(LOG, *cuts, codec_number=codec_number), 0, 100, by_batch=by_batch)
+    assert tally == (len(LOG), sum(len(b.view) for b in log(LOG, 2, 3)), None)
+
+
+def test_whole_batches_are_taken_undecoded_when_their_bytes_agree(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("airflow_mirror.wire.records.decode", lambda raw: pytest.fail("decoded"))
+    assert compare(log(LOG, 3), log(LOG, 3), 0, 100, by_batch=True).records == len(LOG)
+
+
+@BOTH_LEVELS
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({"key": b"k3"}, "key"),
+        ({"key": None}, "key"),
+        ({"value": b"secon\x00"}, "value"),
+        ({"value": None}, "value"),
+        ({"value": b""}, "value"),
+        ({"headers": [("a", None)]}, "headers"),
+        ({"timestamp": 1_700_000_000_003}, "timestamp"),
+    ],
+)
+def test_one_changed_field_is_found_at_its_offset(by_batch: bool, fields: dict[str, object], kind: str):
+    difference = found(log(LOG, 4), log(changed(10, **fields), 4), by_batch)
+    assert difference is not None and (difference.offset, difference.kind) == (10, kind)
+
+
+@BOTH_LEVELS
+def test_difference_shows_lengths_and_digests_and_no_payload(by_batch: bool):
+    difference = found(log(LOG), log(changed(10, value=b"secret card number"), 4), by_batch)
+    assert difference is not None and difference.target is not None
+    assert str(difference.target["value"]).startswith("18 bytes, xxh3 ")
+    assert "secret" not in str(difference) and "second" not in str(difference)
+
+
+@BOTH_LEVELS
+@pytest.mark.parametrize("lost", [r.offset for r in LOG])
+def test_record_dropped_into_a_hole_is_missing(by_batch: bool, lost: int):
+    difference = found(log(LOG, 2), log(without(lost), 2), by_batch)
+    assert difference is not None and (difference.offset, difference.kind) == (lost, "missing")
+
+
+@BOTH_LEVELS
+@pytest.mark.parametrize("more", [r.offset for r in LOG])
+def test_record_that_only_the_target_holds_is_extra(by_batch: bool, more: int):
+    difference = found(log(without(more), 2), log(LOG, 2), by_batch)
+    assert difference is not None and (difference.offset, difference.kind) == (more, "extra")
+
+
+@BOTH_LEVELS
+def test_record_lost_without_a_hole_is_missing_and_not_called_changed(by_batch: bool):
+    shifted = [r if r.offset < 10 else r._replace(offset=r.offset - 1) for r in without(10)]
+    difference = found(log(LOG, 4), log(shifted, 4), by_batch)
+    assert difference is not None and (difference.offset, difference.kind) == (10, "missing")
+
+
+@BOTH_LEVELS
+def test_record_put_in_without_a_hole_is_extra_and_not_called_changed(by_batch: bool):
+    foreign = Record(10, 1, None, b"foreign", [])
+    shifted = LOG[:4] + [foreign] + [r._replace(offset=r.offset + 1) for r in LOG[4:]]
+    difference = found(log(LOG, 4), log(shifted, 4), by_batch)
+    assert difference is not None and (difference.offset, difference.kind) == (10, "extra")
+
+
+@BOTH_LEVELS
+def test_records_at_other_offsets_differ_by_offset(by_batch: bool):
+    shifted = LOG[:4] + [r._replace(offset=r.offset + 1) for r in LOG[4:]]
+    difference = found(log(LOG, 4), log(shifted, 4), by_batch)
+    assert difference is not None and (difference.offset, difference.kind) == (10, "offset")
+    assert difference.target is not None and difference.target["offset"] == 11
+
+
+@BOTH_LEVELS
+def test_window_cuts_batches_at_both_ends(by_batch: bool):
+    other_outside = [r._replace(value=b"other") if r.offset in (3, 12) else r for r in LOG]
+    assert compare(log(LOG, 3), log(other_outside, 3), 4, 12, by_batch=by_batch) == (5, pytest.approx(6000, 0.5), None)
+
+
+@BOTH_LEVELS
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_flipped_bit_is_reported_as_corrupt_on_the_side_that_has_it(by_batch: bool, side: str):
+    good, bad = log(LOG, 4), log(LOG, 4)
+    bad[1].view[-3] ^= 0x10
+    source, target = (bad, good) if side == "source" else (good, bad)
+    tally = compare(source, target, 0, 100, by_batch=by_batch)
+    assert tally.records == 4
+    assert tally.difference is not None and (tally.difference.offset, tally.difference.kind) == (10, "corrupt")
+    assert getattr(tally.difference, side) is not None
+
+
+def test_batches_of_the_same_bytes_at_other_offsets_differ():
+    moved = log([r._replace(offset=r.offset + 1) for r in LOG])
+    difference = found(log(LOG), moved, by_batch=True)
+    assert difference is not None and (difference.offset, difference.kind) == (3, "offset")
+
+
+RECORDS = st.builds(
+    lambda t, k, v, h: (t, k, v, h),
+    st.integers(0, 2**41),
+    st.none() | st.binary(max_size=6),
+    st.none() | st.binary(max_size=6),
+    st.lists(st.tuples(st.text(max_size=2), st.none() | st.binary(max_size=2)), max_size=2),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 4), RECORDS), min_size=1, max_size=12),
+    st.lists(st.integers(1, 4), max_size=5),
+    st.lists(st.integers(1, 4), max_size=5),
+    st.data(),
+)
+def test_any_single_change_is_found_at_both_levels(gaps, source_cuts, target_cuts, data):
+    """Whatever the batches look like: equal is called equal, and one edit anywhere is found, at the lowest offset."""
+    records, offset = [], -1
+    for gap, (timestamp, key, value, headers) in gaps:
+        offset += gap
+        records.append(Record(offset, timestamp, key, value, headers))
+    edited = list(records)
+    at = data.draw(st.integers(0, len(records) - 1))
+    edited[at] = records[at]._replace(value=(records[at].value or b"") + b"!")
+    for by_batch in (False, True):
+        assert found(log(records, *source_cuts), log(records, *target_cuts), by_batch) is None
+        difference = found(log(records, *source_cuts), log(edited, *target_cuts), by_batch)
+        assert difference is not None and difference.offset == records[at].offset
+
+
+def pair(start: int | None = None, end: int | None = None) -> PartitionPair:
+    return PartitionPair("orders", "orders", 0, start, end)
+
+
+@pytest.mark.parametrize(
+    ("pair_", "source", "target", "expected"),
+    [
+        (pair(), LogBounds(5, 90, 90), LogBounds(5, 90, 90), None),
+        (pair(), LogBounds(7, 90, 90), LogBounds(5, 90, 90), None),  # retention moved one start
+        (pair(), LogBounds(5, 90, 90), LogBounds(9, 90, 90), None),
+        (pair(), LogBounds(5, 90, 90), LogBounds(5, 80, 80), (80, "end")),
+        (pair(), LogBounds(5, 80, 90), LogBounds(5, 90, 90), (80, "end")),  # an open transaction on one side
+        (pair(end=80), LogBounds(5, 90, 90), LogBounds(5, 80, 80), None),
+        (pair(end=80), LogBounds(5, 90, 90), LogBounds(5, 79, 80), (79, "end")),
+        (pair(), LogBounds(5, 90, 90), LogBounds(90, 90, 90), (5, "missing")),  # the target was emptied
+        (pair(start=90), LogBounds(5, 90, 90), LogBounds(90, 90, 90), None),
+        (pair(), LogBounds(90, 90, 90), LogBounds(5, 90, 90), None),  # the source was emptied by retention
+        (pair(), LogBounds(0, 0, 0), LogBounds(0, 0, 0), None),
+    ],
+)
+def test_bounds_of_logs_are_judged(pair_, source, target, expected):
+    difference = bounds_difference(pair_, source, target)
+    assert (difference and (difference.offset, difference.kind)) == expected
+
+
+def test_window_is_what_both_sides_hold_and_was_asked_for():
+    assert window(pair(), LogBounds(5, 90, 95), LogBounds(7, 88, 88)) == (7, 88)
+    assert window(pair(start=20, end=60), LogBounds(5, 90, 95), LogBounds(7, 88, 88)) == (20, 60)
+    assert window(pair(), LogBounds(5, 90, 90), LogBounds(90, 90, 90)) == (90, 90)
+    assert window(pair(end=3), LogBounds(5, 90, 90), LogBounds(5, 90, 90)) == (5, 5)
+
+
+def test_verdict_survives_json():
+    import json
+
+    difference = Difference(7, "value", {"offset": 7, "key": "null"}, None)
+    verdict = PartitionComparison(
+        "a", "b", 3, 0, 9, 7, 812, False, difference, False, LogBounds(0, 9, 9), LogBounds(0, 8, 9)
+    )
+    assert PartitionComparison.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
+    assert str(verdict) == "a-3 -> b-3 [0, 9): value at offset 7 (source offset 7, key null, target nothing)"
