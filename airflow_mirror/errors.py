@@ -143,6 +143,24 @@ class JavaNotFound(InputError):
         )
 
 
+class JobRefused(InputError):
+    """A Spark job found its input wrong before it wrote anything."""
+
+    def __init__(self, name: str, cause: str, log: str) -> None:
+        self.name, self.log = name, log
+        super().__init__(f"job {name!r}: {cause} (log: {log})")
+
+
+class SparkMissing(InputError):
+    """No Spark is installed beside this package."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "pyspark is not installed here, or only pyspark-client is: a local Spark job needs the whole of it. Install "
+            "airflow-mirror[spark] on every worker."
+        )
+
+
 # --- try again -------------------------------------------------------------------------------------------------------
 
 
@@ -177,6 +195,33 @@ class JobFailed(TryAgain):
         super().__init__(f"job {name!r} ended {status}: {cause}. Its log: {log}")
 
 
+class JobAlreadyRuns(TryAgain):
+    """The job of a directory is started a second time while the first start still runs."""
+
+    def __init__(self, job_dir: str) -> None:
+        self.job_dir = job_dir
+        super().__init__(f"another process holds {job_dir}/lock: this job is running already. Stop it, or let it finish.")
+
+
+class JobElsewhere(TryAgain):
+    """A job's process belongs to another host, where nobody here can see or stop it."""
+
+    def __init__(self, name: str, host: str, job_dir: str) -> None:
+        self.name, self.host, self.job_dir = name, host, job_dir
+        super().__init__(
+            f"job {name!r} runs on host {host!r} (directory {job_dir}). It can be stopped only there. Run the mirror's tasks "
+            "on that host's queue, or wait: without a sign of life for five minutes the job counts as lost."
+        )
+
+
+class JobNotRunning(TryAgain):
+    """A job that has to be alive is not."""
+
+    def __init__(self, name: str, status: str, remedy: str) -> None:
+        self.name, self.status = name, status
+        super().__init__(f"job {name!r} is not running (it is {status}). {remedy}")
+
+
 class LeaseLost(TryAgain):
     """Another job took over the writer lease, or it could not be confirmed in time."""
 
@@ -194,6 +239,14 @@ class LeaseLost(TryAgain):
 
 class NeedsHuman(MirrorError):
     """Data are not what they must be. Nothing more was written; a retry would find the same."""
+
+
+class JobNeedsHuman(NeedsHuman):
+    """A Spark job stopped because data are not what they must be; the message is the job's own."""
+
+    def __init__(self, name: str, cause: str, log: str) -> None:
+        self.name, self.log = name, log
+        super().__init__(f"job {name!r}: {cause} (log: {log})")
 
 
 class PartitionStopped(NeedsHuman):
