@@ -121,6 +121,26 @@ class RequestRefused(InputError):
         )
 
 
+class NoAuthorizer(InputError):
+    """A fence by ACL is asked for where no authorizer would read ACLs."""
+
+    def __init__(self, cluster: str) -> None:
+        self.cluster = cluster
+        super().__init__(
+            f"{cluster} cluster has no authorizer (authorizer.class.name is not set), so no ACL can fence producers. "
+            "Nothing was touched. Fence by a callable that stops the producers, or configure an authorizer."
+        )
+
+
+class PlanOutdated(InputError):
+    """The clusters are no longer what the plan says."""
+
+    def __init__(self, drift: Iterable[str]) -> None:
+        self.drift = list(drift)
+        lines = "\n".join(f"  - {line}" for line in self.drift)
+        super().__init__(f"the clusters changed since the plan was made; nothing was touched:\n{lines}\nPlan again.")
+
+
 class JobConflict(InputError):
     """A job of this name is running with another specification."""
 
@@ -222,6 +242,37 @@ class JobNotRunning(TryAgain):
         super().__init__(f"job {name!r} is not running (it is {status}). {remedy}")
 
 
+class DrainTimedOut(TryAgain):
+    """The tail did not bring the target to the fenced ends in time."""
+
+    def __init__(self, timeout_s: float, behind: dict[str, int]) -> None:
+        self.timeout_s, self.behind = timeout_s, behind
+        shown = ", ".join(f"{tp} by {lag}" for tp, lag in sorted(behind.items(), key=lambda i: -i[1])[:10])
+        super().__init__(
+            f"{len(behind)} partition(s) still behind the fenced end after {timeout_s:.0f} s, in offsets: {shown}. "
+            "Check that the tail of this mirror runs and copies, wait until it has caught up, then cut over again."
+        )
+
+
+class CutoverRunning(TryAgain):
+    """Another process works on the same cutover."""
+
+    def __init__(self, run_dir: str) -> None:
+        self.run_dir = run_dir
+        super().__init__(
+            f"another process holds the lock of this cutover ({run_dir}). Two would lift each other's fence. Wait "
+            "until it has ended, or end it: it then lifts its fence."
+        )
+
+
+class CutoverCancelled(TryAgain):
+    """The cutover was asked to stop, and backed out."""
+
+    def __init__(self, step: str) -> None:
+        self.step = step
+        super().__init__(f"the cutover was asked to stop during {step!r}; it backed out.")
+
+
 class LeaseLost(TryAgain):
     """Another job took over the writer lease, or it could not be confirmed in time."""
 
@@ -301,6 +352,42 @@ class FenceLeaks(NeedsHuman):
         super().__init__(
             f"the source's log ends moved behind the fence ({shown}). Super users ignore ACLs: stop those producers, or "
             "fence by a callable that does."
+        )
+
+
+class TransactionsOpen(NeedsHuman):
+    """Transactions behind the fence did not end, so that the source has no final end."""
+
+    def __init__(self, timeout_s: float, open_at: dict[str, tuple[int, int]]) -> None:
+        self.timeout_s, self.open_at = timeout_s, open_at
+        shown = ", ".join(f"{tp}: stable to {a} of {b}" for tp, (a, b) in sorted(open_at.items())[:10])
+        super().__init__(
+            f"transactions are still open {timeout_s:.0f} s after the fence ({shown}). They end by their producer or "
+            "by its transaction.timeout.ms. Stop those producers, or abort a hanging one (kafka-transactions.sh abort)."
+        )
+
+
+class GroupsStillMoving(NeedsHuman):
+    """Consumer groups went on consuming on the source; a position committed now would be re-read."""
+
+    def __init__(self, timeout_s: float, groups: dict[str, int]) -> None:
+        self.timeout_s, self.groups = timeout_s, groups
+        shown = ", ".join(f"{group} (lag {lag})" for group, lag in sorted(groups.items())[:10])
+        super().__init__(
+            f"{len(groups)} consumer group(s) still move on the source after {timeout_s:.0f} s: {shown}. Stop their "
+            "consumers there, or raise wait_groups_s, and cut over again."
+        )
+
+
+class FenceNotLifted(NeedsHuman):
+    """A fence could not be taken back; producers may still be kept out."""
+
+    def __init__(self, cluster: str, left: Iterable[str], cause: str) -> None:
+        self.cluster, self.left = cluster, list(left)
+        super().__init__(
+            f"the fence on the {cluster} cluster could not be lifted ({cause}). Producers may still be kept out by: "
+            f"{'; '.join(self.left)}. Run the cutover or its teardown again, or remove these by hand "
+            "(kafka-acls.sh --remove)."
         )
 
 
