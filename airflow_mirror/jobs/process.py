@@ -1,0 +1,87 @@
+"""Processes of this host: is it still the one that was started, and end all that it started.
+
+A pid alone proves nothing, because the kernel gives it out again; pid and start tick together identify a process.
+Spark's Python workers put themselves into process groups of their own, so a signal to the job's group misses them. They
+stay in the job's *session* and inherit its environment, and that is how they are found.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+JOB_DIR_VARIABLE = "AIRFLOW_MIRROR_JOB_DIR"
+_STATE, _SESSION, _START_TICK = 0, 3, 19  # fields of /proc/<pid>/stat after the command's closing parenthesis
+
+
+def started_at(pid: int) -> int | None:
+    """Return the tick (since boot) at which ``pid`` was started, or None when there is none; a zombie is none."""
+    fields = _stat(pid)
+    return int(fields[_START_TICK]) if fields and fields[_STATE] != "Z" else None
+
+
+def is_alive(pid: int, started: int | None) -> bool:
+    """Say whether the process that was ``pid`` and started at tick ``started`` still runs on this host."""
+    return started is not None and started_at(pid) == started
+
+
+def members(job_dir: Path) -> list[int]:
+    """Return the pids of all live processes of this user that belong to the job in ``job_dir``, oldest first."""
+    mark = f"{JOB_DIR_VARIABLE}={job_dir}".encode()
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and int(entry) != os.getpid() and _environment_has(int(entry), mark):
+            tick = started_at(int(entry))
+            if tick is not None:
+                found.append((tick, int(entry)))
+    return [pid for _, pid in sorted(found)]
+
+
+def end(pids: list[int], number: int) -> None:
+    """Send a signal to each of ``pids``; one that is gone is no error."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass  # it ended by itself
+
+
+def end_job(job_dir: Path, grace_s: float) -> bool:
+    """End every process of a job: SIGTERM, after ``grace_s`` SIGKILL. Return whether SIGTERM was enough.
+
+    New processes may appear while it stops (a worker about to be started), so it looks again until none is left.
+    """
+    end(members(job_dir), signal.SIGTERM)
+    if wait_until_gone(job_dir, grace_s):
+        return True
+    for _ in range(50):
+        end(members(job_dir), signal.SIGKILL)
+        if wait_until_gone(job_dir, 0.2):
+            break
+    return False
+
+
+def wait_until_gone(job_dir: Path, timeout_s: float) -> bool:
+    """Wait until no process of the job is left; say whether that happened within ``timeout_s``."""
+    deadline = time.monotonic() + timeout_s
+    while members(job_dir):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _stat(pid: int) -> list[str] | None:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+
+
+def _environment_has(pid: int, mark: bytes) -> bool:
+    try:
+        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False  # another user's, or it has just ended

@@ -1,0 +1,67 @@
+"""JobSpec: what one Spark job is asked to do. A value; it holds no secret and travels as JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import InvalidField
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KINDS = ("bulk_copy", "streaming_tail", "verify")
+# Kinds that write to the target. One mirror has at most one of them alive.
+WRITERS = frozenset({"bulk_copy", "streaming_tail"})
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """What a job does. Two specs with one :attr:`hash` ask for the same thing.
+
+    :param kind: ``bulk_copy``, ``streaming_tail`` or ``verify``.
+    :param mirror: a Mirror as a dict.
+    :param args: more command line arguments of the job, such as ``("--end", "2026-01-01T00:00:00Z")``.
+    :param spark_conf: Spark settings on top of the runner's own.
+    :param master: Spark master; ``local[*]`` unless a cluster is named.
+    :raises InvalidField: for an unknown kind.
+    """
+
+    kind: str
+    mirror: Mapping[str, Any]
+    args: tuple[str, ...] = ()
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    master: str = "local[*]"
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InvalidField("kind", self.kind, "no such Spark job", f"Use one of {', '.join(KINDS)}.")
+        object.__setattr__(self, "args", tuple(str(a) for a in self.args))
+
+    @property
+    def hash(self) -> str:
+        """16 hex digits over everything that the job is asked to do."""
+        text = json.dumps(self.to_dict(), sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def writes(self) -> bool:
+        """Whether the job writes to the target."""
+        return self.kind in WRITERS
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready dict; ``from_dict`` is its inverse."""
+        return {"version": VERSION, **asdict(self), "args": list(self.args)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> JobSpec:
+        """Build from ``to_dict``'s answer.
+
+        :raises InvalidField: when it was written by a later version.
+        """
+        if values.get("version") != VERSION:
+            raise InvalidField("version", values.get("version"), "unknown job spec", f"This software reads {VERSION}.")
+        return cls(**{k: v for k, v in values.items() if k != "version"})

@@ -1,0 +1,48 @@
+"""A job without Spark: reports like a real one, and behaves as its last arguments say."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from airflow_mirror.errors import InvalidField, NeedsHuman
+from airflow_mirror.jobs.status import StatusFile
+
+arguments = sys.argv[1:]
+job_dir = Path(arguments[arguments.index("--job-dir") + 1])
+behaviour = arguments[-1]
+
+if behaviour == "slow_to_report":
+    time.sleep(60)
+status = StatusFile(job_dir)
+if behaviour == "polite":
+    from airflow_mirror.jobs.directory import write_json
+    from airflow_mirror.jobs.process import started_at
+
+    write_json(job_dir / "driver.json", {"pid": os.getpid(), "started": started_at(os.getpid())})
+
+    def stop(*_: object) -> None:
+        status.succeed({"stopped": "cleanly"})
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, stop)
+if behaviour == "stubborn_worker":
+    # As Spark's Python workers do: another process group, and deaf to SIGTERM.
+    code = "import os, signal, time; os.setpgid(0, 0); signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+    subprocess.Popen([sys.executable, "-c", code])
+if behaviour == "quick":
+    status.succeed({"records": 7, "kind": arguments[0], "source": "AIRFLOW_MIRROR_SOURCE" in os.environ})
+elif behaviour == "wrong_input":
+    status.fail(InvalidField("topics", "[", "not a pattern", "Correct it."))
+elif behaviour == "damaged":
+    status.fail(NeedsHuman("t-0 offsets [3, 9): foreign data. Look at it."))
+elif behaviour == "broken":
+    status.fail("a broker was down")
+elif behaviour == "mute":
+    pass
+else:
+    time.sleep(60)

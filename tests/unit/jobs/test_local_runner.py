@@ -1,0 +1,218 @@
+"""The runner's rules, with real child processes: find again, never twice, never half."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.errors import JobConflict, JobElsewhere, JobFailed, JobNeedsHuman, JobRefused
+from airflow_mirror.jobs import directory, process
+from airflow_mirror.jobs.local import LocalRunner
+from airflow_mirror.jobs.spec import JobSpec
+from airflow_mirror.kafka.config import ClientConfig
+
+FAKE = str(Path(__file__).with_name("fake_job.py"))
+SECRETS = {
+    "source": ClientConfig({"bootstrap.servers": "s:1", "sasl.password": "hunter2-source"}, "source"),
+    "target": ClientConfig({"bootstrap.servers": "t:1", "sasl.password": "hunter2-target"}, "target"),
+}
+
+
+def submit(spec, job_dir, arguments):
+    return [sys.executable, FAKE, *arguments]
+
+
+def spec(behaviour="sleep", kind="bulk_copy", **mirror):
+    return JobSpec(kind, {"name": "m", "source": "a", "target": "b", **mirror}, (behaviour,))
+
+
+@pytest.fixture
+def runner(tmp_path):
+    runner = LocalRunner(tmp_path / "m", submit)
+    yield runner
+    runner.cancel_all(grace_s=0.5)
+    for job_dir in (tmp_path / "m" / "jobs").glob("*/*"):
+        process.end_job(job_dir, grace_s=0)
+
+
+def wait_for(condition, timeout_s=15.0):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def ended(runner, handle):
+    wait_for(lambda: runner.status(handle) != "RUNNING")
+    return runner.status(handle)
+
+
+def test_a_job_that_ends_well_leaves_its_summary(runner):
+    handle = runner.ensure_started("bulk", spec("quick"), SECRETS)
+    assert ended(runner, handle) == "SUCCEEDED"
+    assert runner.summary(handle) == {"records": 7, "kind": "bulk_copy", "source": True}
+    runner.raise_for(handle)  # nothing to raise
+
+
+def test_the_second_start_of_a_running_job_is_the_first(runner):
+    first = runner.ensure_started("bulk", spec(), SECRETS)
+    assert LocalRunner(runner.jobs.parent, submit).ensure_started("bulk", spec(), SECRETS) == first
+    assert directory.generations(runner.jobs / "bulk") == [1]
+
+
+def test_a_handle_survives_json(runner):
+    handle = runner.ensure_started("bulk", spec(), SECRETS)
+    assert runner.status(json.loads(json.dumps(handle))) == "RUNNING"
+
+
+def test_a_running_job_with_another_spec_is_a_conflict_that_names_the_remedy(runner):
+    runner.ensure_started("bulk", spec(), SECRETS)
+    with pytest.raises(JobConflict, match=r"'bulk' is already running .* Stop it first \(StopMirrorOperator\)"):
+        runner.ensure_started("bulk", spec(offsets="mapped"), SECRETS)
+
+
+def test_a_mirror_has_one_writer_but_verification_may_run_beside_it(runner):
+    runner.ensure_started("tail", spec(kind="streaming_tail"), SECRETS)
+    with pytest.raises(JobConflict, match="'tail' is already running"):
+        runner.ensure_started("bulk", spec(), SECRETS)
+    assert runner.status(runner.ensure_started("verify", spec(kind="verify"), SECRETS)) == "RUNNING"
+
+
+def test_a_job_that_ended_is_left_alone_and_the_next_start_is_a_new_generation(runner):
+    first = runner.ensure_started("bulk", spec("quick"), SECRETS)
+    ended(runner, first)
+    second = runner.ensure_started("bulk", spec("quick"), SECRETS)
+    assert (first["generation"], second["generation"]) == (1, 2)
+    assert ended(runner, second) == "SUCCEEDED"
+    assert runner.summary(first)["records"] == 7
+
+
+def test_kill_9_of_the_job_is_lost_and_leaves_no_worker_when_it_starts_again(runner):
+    first = runner.ensure_started("bulk", spec("stubborn_worker"), SECRETS)
+    wait_for(lambda: {os.getpgid(pid) for pid in process.members(Path(first["dir"]))} - {first["pid"]})
+    os.killpg(first["pid"], signal.SIGKILL)
+    assert ended(runner, first) == "LOST"
+    assert len(process.members(Path(first["dir"]))) == 1, "the worker has its own process group and outlives the kill"
+    with pytest.raises(JobFailed, match="bulk/1.* ended LOST"):
+        runner.raise_for(first)
+    runner.ensure_started("bulk", spec("stubborn_worker"), SECRETS)
+    assert process.members(Path(first["dir"])) == []
+
+
+def test_starter_dies_before_job_json_and_the_job_is_found_all_the_same(runner, monkeypatch):
+    def die(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LocalRunner, "_record", die)
+    with pytest.raises(KeyboardInterrupt):
+        runner.ensure_started("bulk", spec(), SECRETS)
+    monkeypatch.undo()
+    assert not (runner.jobs / "bulk/1/job.json").exists()
+    handle = runner.ensure_started("bulk", spec(), SECRETS)
+    assert handle["generation"] == 1
+    assert process.members(Path(handle["dir"])) == [handle["pid"]]
+    assert runner.status(handle) == "RUNNING"
+
+
+def test_starter_dies_before_the_child_exists_and_the_next_start_is_a_new_generation(runner):
+    directory.open_generation(runner.jobs / "bulk", spec())
+    handle = runner.ensure_started("bulk", spec("quick"), SECRETS)
+    assert handle["generation"] == 2
+    assert runner.status({**handle, "dir": str(runner.jobs / "bulk/1"), "pid": 0}) == "LOST"
+
+
+def test_starter_is_killed_and_the_job_lives_on(runner, tmp_path):
+    code = f"""
+import sys; sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}
+from test_local_runner import *
+handle = LocalRunner({str(runner.jobs.parent)!r}, submit).ensure_started("bulk", spec(), SECRETS)
+print(handle["pid"], flush=True); time.sleep(60)
+"""
+    starter = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    pid = int(starter.stdout.readline())
+    starter.kill()
+    starter.wait()
+    starter.stdout.close()
+    handle = runner.ensure_started("bulk", spec(), SECRETS)
+    assert (handle["pid"], handle["generation"], runner.status(handle)) == (pid, 1, "RUNNING")
+
+
+def test_a_recycled_pid_is_not_the_job(runner):
+    handle = runner.ensure_started("bulk", spec("quick"), SECRETS)
+    ended(runner, handle)
+    (Path(handle["dir"]) / "status.json").unlink()
+    assert runner.status({**handle, "pid": os.getpid()}) == "LOST"
+
+
+def test_a_job_of_another_host_is_not_judged_by_its_pid(runner):
+    handle = runner.ensure_started("bulk", spec("polite"), SECRETS)
+    wait_for(lambda: runner.progress(handle))
+    there = {**handle, "host": "elsewhere"}
+    directory.write_json(Path(handle["dir"]) / "job.json", there)
+    assert runner.status({**there, "pid": 1}) == "RUNNING"
+    with pytest.raises(JobElsewhere, match="runs on host 'elsewhere'"):
+        runner.ensure_started("bulk", spec("polite"), SECRETS)
+    with pytest.raises(JobElsewhere):
+        runner.cancel(there)
+    report = Path(handle["dir"]) / "status.json"
+    directory.write_json(report, {**json.loads(report.read_text()), "updated": time.time() - 3600})
+    assert runner.status(there) == "LOST"
+    directory.write_json(Path(handle["dir"]) / "job.json", handle)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "error"), [("wrong_input", JobRefused), ("damaged", JobNeedsHuman), ("broken", JobFailed)]
+)
+def test_the_branch_of_an_error_crosses_the_process_boundary(runner, behaviour, error):
+    handle = runner.ensure_started("bulk", spec(behaviour), SECRETS)
+    assert ended(runner, handle) == "FAILED"
+    with pytest.raises(error, match=r"log\.txt"):
+        runner.raise_for(handle)
+
+
+def test_stop_lets_the_driver_finish(runner):
+    handle = runner.ensure_started("tail", spec("polite", "streaming_tail"), SECRETS)
+    wait_for(lambda: (Path(handle["dir"]) / "driver.json").exists())
+    assert runner.cancel(handle, grace_s=10)
+    assert runner.status(handle) == "SUCCEEDED"
+    assert runner.summary(handle) == {"stopped": "cleanly"}
+    assert runner.cancel(handle), "stopping twice is no error"
+
+
+def test_stop_ends_what_does_not_listen(runner):
+    handle = runner.ensure_started("bulk", spec("stubborn_worker"), SECRETS)
+    wait_for(lambda: len(process.members(Path(handle["dir"]))) == 2)
+    runner.cancel(handle, grace_s=0.5)
+    assert process.members(Path(handle["dir"])) == []
+    assert runner.status(handle) == "LOST"
+
+
+def test_no_secret_is_in_the_job_directory_or_on_a_command_line(runner):
+    handle = runner.ensure_started("bulk", spec(), SECRETS)
+    files = [p for p in Path(handle["dir"]).rglob("*") if p.is_file()]
+    assert {"spec.json", "mirror.json", "job.json", "log.txt"} <= {p.name for p in files}
+    command = Path(f"/proc/{handle['pid']}/cmdline").read_bytes()
+    assert b"env:AIRFLOW_MIRROR_SOURCE" in command
+    assert not [p for p in files if b"hunter2" in p.read_bytes()] and b"hunter2" not in command
+
+
+def test_the_job_does_not_inherit_airflows_settings(runner, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "postgresql://secret")
+    handle = runner.ensure_started("bulk", spec(), SECRETS)
+    wait_for(lambda: b"AIRFLOW_MIRROR_SOURCE" in Path(f"/proc/{handle['pid']}/environ").read_bytes())
+    assert b"AIRFLOW__DATABASE" not in Path(f"/proc/{handle['pid']}/environ").read_bytes()
+
+
+def test_job_names_are_file_names_and_differ_where_their_parts_differ():
+    assert directory.job_name("dag", "t", "manual__2026-01-01T00:00:00+00:00", -1) == (
+        "dag--t--manual__2026-01-01T00_00_00+00_00"
+    )
+    assert directory.job_name("d", "t", "r", 0) != directory.job_name("d", "t", "r", 1)
+    assert "/" not in directory.job_name("../../etc", "t", "r", 3)
