@@ -126,9 +126,7 @@ class AirflowStandalone:
         while not self._is_healthy():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
-                raise AirflowError(
-                    f"Airflow did not start within {timeout_s:.0f} s; end of its log:\n{self._log_tail()}"
-                )
+                raise AirflowError(f"Airflow did not start within {timeout_s:.0f} s; end of its log:\n{self._log_tail()}")
             time.sleep(0.5)
         for conn_id, settings in self.connections.items():
             self.add_connection(conn_id, settings)
@@ -201,9 +199,7 @@ class AirflowStandalone:
             headers["Authorization"] = f"Bearer {token}"
         data = None if body is None else json.dumps(body).encode()
         try:
-            with urllib.request.urlopen(
-                urllib.request.Request(url, data, headers, method=method), timeout=60
-            ) as answer:
+            with urllib.request.urlopen(urllib.request.Request(url, data, headers, method=method), timeout=60) as answer:
                 text = answer.read()
         except urllib.error.HTTPError as e:
             detail = e.read().decode(errors="replace")[:2000]

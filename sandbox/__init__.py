@@ -1,0 +1,18 @@
+"""Local Kafka 4.3.1 clusters of real brokers, for the demo, for tests and for drills.
+
+    with clusters("source", "target") as (source, target):
+        print(source.bootstrap, target.bootstrap)
+
+Every node is a child process on this machine, with free ports and a data directory of its own. Nothing is left running
+or lying around when the program ends, however it ends (`sandbox.process` says how). ``python -m sandbox --help`` has the
+same from the command line.
+
+Not for production: no TLS, passwords that are in this repository, and all nodes of a cluster share one disk.
+"""
+
+from __future__ import annotations
+
+from sandbox.cluster import Cluster, clusters
+from sandbox.errors import DiskFull, JarsUnavailable, NodeFailed, NodeNotReady, PortInUse
+
+__all__ = ["Cluster", "DiskFull", "JarsUnavailable", "NodeFailed", "NodeNotReady", "PortInUse", "clusters"]

@@ -1,0 +1,309 @@
+"""A local Kafka cluster of one or more real nodes."""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import os
+import re
+import signal
+import threading
+import uuid
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from airflow_mirror.errors import InputError
+from airflow_mirror.jobs.java import find_java
+from sandbox import jars, ready
+from sandbox.home import Home
+from sandbox.node import Node
+from sandbox.ports import ReservedPort, reserve
+from sandbox.settings import SUPER_USER, USERS, NodeAddresses, node_settings
+
+T = TypeVar("T")
+
+_STOP_TIMEOUT_S = 20.0
+_running: weakref.WeakSet[Cluster] = weakref.WeakSet()
+
+
+class Cluster:
+    """Kafka 4.3.1 nodes on this machine; start it with ``with`` or :meth:`start`.
+
+    :param name: for messages and directories; letters, digits, ``-`` and ``_``.
+    :param nodes: how many nodes; each is broker and controller. One or three are useful.
+    :param overrides: broker settings that win over the sandbox's own.
+    :param authorizer: ACLs are enforced and a second listener asks for user and password, see :meth:`properties`.
+    :param data_dir: a directory to keep; by default a temporary one, deleted on :meth:`stop`.
+    :param ports: the PLAINTEXT port of each node; free ports by default.
+    :param heap_mb: maximum heap of a node in MB.
+    :param min_free_mb: free space that the data directory's file system must have at the start, in MB.
+    :param ready_timeout_s: how long a node may take to become ready, in seconds.
+    :raises InputError: for a name or a number of nodes that can't be.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        nodes: int = 1,
+        overrides: Mapping[str, str] | None = None,
+        authorizer: bool = False,
+        data_dir: str | Path | None = None,
+        *,
+        ports: Sequence[int] | None = None,
+        heap_mb: int = 512,
+        min_free_mb: int = 256,
+        ready_timeout_s: float = 60.0,
+    ) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name):
+            raise InputError(f"cluster name {name!r}: use 1 to 60 letters, digits, '-' and '_'.")
+        if not 1 <= nodes <= 9:
+            raise InputError(f"cluster {name!r}: nodes={nodes}; one or three make sense, nine are the limit.")
+        if ports is not None and len(ports) != nodes:
+            raise InputError(f"cluster {name!r}: {len(ports)} port(s) for {nodes} node(s); give one for each node.")
+        self.name, self.node_count, self.authorizer = name, nodes, authorizer
+        self._overrides = {key: str(value) for key, value in (overrides or {}).items()}
+        self._data_dir = Path(data_dir) if data_dir is not None else None
+        self._ports, self._heap_mb, self._min_free_mb = ports, heap_mb, min_free_mb
+        self._ready_timeout_s = ready_timeout_s
+        self._nodes: list[Node] = []
+        self._addresses: list[NodeAddresses] = []
+        self._home: Home | None = None
+        self._cluster_id = ""
+        self._owner = os.getpid()
+        self._cancel = threading.Event()
+        self._lock = threading.RLock()
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Start all nodes and wait until they are ready. A started cluster is left as it is.
+
+        :raises JavaNotFound, JarsUnavailable, DiskFull, PortInUse, NodeFailed, NodeNotReady: and nothing is left behind.
+        """
+        with self._lock:
+            if self._nodes:
+                return self
+            # Before anything is taken: the two that need the user's hands.
+            find_java()
+            jars.classpath("broker")
+            _running.add(self)
+            self._cancel.clear()
+            try:
+                self._prepare()
+                _each(self._format_and_start, self._nodes, self._cancel.set)
+                self.wait_ready()
+            except BaseException:
+                self.stop()
+                raise
+            return self
+
+    def stop(self) -> None:
+        """End all nodes, give the ports back and delete a temporary directory. Safe to call twice.
+
+        Nodes whose data are deleted anyway get SIGKILL; with a ``data_dir`` of your own they shut down in order.
+        """
+        if os.getpid() != self._owner:
+            return  # a forked child has a copy of this object, but the cluster is not its own
+        self._cancel.set()  # a start that is under way in another thread holds the lock until it sees this
+        with self._lock:
+            graceful = self._home is not None and not self._home.temporary
+            _each(lambda node: node.end(_STOP_TIMEOUT_S if graceful else 0), self._nodes)
+            for node in self._nodes:
+                for port in node.ports:
+                    port.release()
+            if self._home is not None:
+                self._home.release()
+            self._nodes, self._addresses, self._home = [], [], None
+            _running.discard(self)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def wait_ready(self, node_ids: Sequence[int] | None = None) -> None:
+        """Wait until the given nodes (all that run, by default) serve clients and lead what they have to lead.
+
+        :raises NodeFailed, DiskFull, PortInUse: when a process ended; with its last log lines.
+        :raises NodeNotReady: when the time is over.
+        """
+        wanted = [n for n in self._nodes if (n.node_id in node_ids if node_ids is not None else n.child is not None)]
+        for node in wanted:
+            ready.wait(node, self._addresses[node.node_id - 1].plain, self._ready_timeout_s, self._cancel)
+
+    # --- single nodes -------------------------------------------------------------------------------------------------
+
+    def kill(self, node_id: int) -> None:
+        """End a node with SIGKILL; its data and its ports stay for :meth:`restart`."""
+        self._node(node_id).end(0)
+
+    def restart(self, node_id: int) -> None:
+        """Start a node again and wait until it is ready; one that runs is shut down in order first."""
+        node = self._node(node_id)
+        node.end(_STOP_TIMEOUT_S)
+        node.start()
+        self.wait_ready([node_id])
+
+    def pause(self, node_id: int) -> None:
+        """Freeze a node (SIGSTOP): connections stay open and nothing answers, as with a hanging disk."""
+        self._node(node_id).send(signal.SIGSTOP)
+
+    def resume(self, node_id: int) -> None:
+        """Let a frozen node go on."""
+        self._node(node_id).send(signal.SIGCONT)
+
+    def alive(self, node_id: int) -> bool:
+        """Whether the node's process runs; a paused one does."""
+        return self._node(node_id).alive()
+
+    def pid(self, node_id: int) -> int | None:
+        """Return the process id of a node, or None when it is down."""
+        return self._node(node_id).pid()
+
+    def log_path(self, node_id: int) -> Path:
+        """Return the node's log file; it lives as long as the cluster's directory."""
+        return self._node(node_id).log
+
+    # --- what clients need --------------------------------------------------------------------------------------------
+
+    @property
+    def directory(self) -> Path:
+        """The cluster's directory while it is started."""
+        if self._home is None:
+            raise self._not_started()
+        return self._home.path
+
+    @property
+    def bootstrap(self) -> str:
+        """``host:port,...`` of the PLAINTEXT listener of every node."""
+        if not self._addresses:
+            raise self._not_started()
+        return ",".join(address.plain for address in self._addresses)
+
+    @property
+    def bootstrap_sasl(self) -> str:
+        """``host:port,...`` of the listener that asks for a user; only with ``authorizer=True``."""
+        if not self.authorizer:
+            raise InputError(f"cluster {self.name!r} has no SASL listener; start it with authorizer=True.")
+        if not self._addresses:
+            raise self._not_started()
+        return ",".join(address.sasl for address in self._addresses if address.sasl)
+
+    def properties(self, user: str | None = None) -> dict[str, str]:
+        """Return librdkafka settings for ``user`` (admin, alice or mirror), or for the PLAINTEXT listener when None."""
+        if user is None:
+            return {"bootstrap.servers": self.bootstrap}
+        if user not in USERS:
+            raise InputError(f"cluster {self.name!r} has no user {user!r}; there are {', '.join(USERS)}.")
+        return {
+            "bootstrap.servers": self.bootstrap_sasl,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": user,
+            "sasl.password": USERS[user],
+        }
+
+    def admin_properties(self) -> dict[str, str]:
+        """Return librdkafka settings that may do anything: the super user's, or plaintext without an authorizer."""
+        return self.properties(SUPER_USER if self.authorizer else None)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        self._home = Home(self.name, self._data_dir)
+        self._home.require_free(self._min_free_mb)
+        ports: list[list[ReservedPort]] = []
+        try:
+            for index in range(self.node_count):
+                own = [reserve(self.name, self._ports[index] if self._ports else None)]
+                ports.append(own)
+                own.extend(reserve(self.name) for _ in range(2 if self.authorizer else 1))
+        except BaseException:
+            for own in ports:
+                for port in own:
+                    port.release()
+            raise
+        self._cluster_id = _cluster_id(self._home.path / "cluster.id")
+        self._addresses = [NodeAddresses(*(port.address for port in own)) for own in ports]
+        for node_id, own in enumerate(ports, 1):
+            directory = self._home.path / f"node-{node_id}"
+            settings = node_settings(node_id, self._addresses, directory / "data", self._overrides, self.authorizer)
+            self._nodes.append(Node(self.name, node_id, directory, settings, own, self._heap_mb))
+
+    def _format_and_start(self, node: Node) -> None:
+        node.format(self._cluster_id)
+        node.start()
+
+    def _node(self, node_id: int) -> Node:
+        for node in self._nodes:
+            if node.node_id == node_id:
+                return node
+        if not self._nodes:
+            raise self._not_started()
+        raise InputError(f"cluster {self.name!r} has no node {node_id}; nodes are numbered from 1 to {self.node_count}.")
+
+    def _not_started(self) -> InputError:
+        return InputError(f"cluster {self.name!r} is not started; use it in a 'with' block or call start().")
+
+
+def _cluster_id(path: Path) -> str:
+    """Return the id in ``path``, so that a kept data directory stays the same cluster, or a new one."""
+    if not path.exists():
+        text = "-"
+        while text.startswith("-"):  # the format tool would take it for an option
+            text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        path.write_text(text, encoding="ascii")
+    return path.read_text(encoding="ascii")
+
+
+@contextmanager
+def clusters(*names: str, **kw: Any) -> Iterator[list[Cluster]]:
+    """Start several clusters at the same time; ``kw`` are :class:`Cluster`'s, the same for all.
+
+    :raises MirrorError: what :meth:`Cluster.start` raises; then none of them is left running.
+    """
+    several = [Cluster(name, **kw) for name in names]
+    try:
+        start_all(several)
+        yield several
+    finally:
+        stop_all(several)
+
+
+def start_all(several: Sequence[Cluster]) -> None:
+    """Start clusters at the same time; the first error is raised when all have ended their attempt."""
+    find_java()
+    jars.classpath("broker")  # once, and where Ctrl-C can end it
+    _each(Cluster.start, several, lambda: stop_all(several))
+
+
+def stop_all(several: Sequence[Cluster]) -> None:
+    """Stop clusters at the same time."""
+    _each(Cluster.stop, several)
+
+
+def _each(do: Callable[[T], object], items: Sequence[T], on_interrupt: Callable[[], object] | None = None) -> None:
+    """Call ``do`` for all items at the same time, wait for all, raise the first error."""
+    with ThreadPoolExecutor(max_workers=max(1, len(items)), thread_name_prefix="sandbox") as pool:
+        futures = [pool.submit(do, item) for item in items]
+        try:
+            wait(futures)
+        except BaseException:  # Ctrl-C: the pool would go on waiting for threads that wait for a broker
+            if on_interrupt is not None:
+                on_interrupt()
+            raise
+    for future in futures:
+        future.result()
+
+
+@atexit.register
+def _stop_what_runs() -> None:
+    stop_all(list(_running))

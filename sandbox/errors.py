@@ -1,0 +1,65 @@
+"""What can go wrong with a local cluster, in the branches of :mod:`airflow_mirror.errors`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from airflow_mirror.errors import InputError, TryAgain
+
+
+class PortInUse(InputError):
+    """A port that was asked for belongs to somebody else."""
+
+    def __init__(self, port: int, cluster: str) -> None:
+        self.port, self.cluster = port, cluster
+        super().__init__(
+            f"cluster {cluster!r}: port {port} on 127.0.0.1 is in use. Stop what listens there (ss -ltnp 'sport = :{port}' "
+            "names it), ask for another port, or ask for none: free ports are the default."
+        )
+
+
+class DiskFull(TryAgain):
+    """The file system of a data directory has no room."""
+
+    def __init__(self, path: Path, free_mb: int, needed_mb: int, log: Sequence[str] = ()) -> None:
+        self.path, self.free_mb, self.needed_mb, self.log = path, free_mb, needed_mb, list(log)
+        super().__init__(
+            f"no space for Kafka's data in {path}: {free_mb} MB free, {needed_mb} MB needed. Free some space, or point "
+            f"data_dir (or TMPDIR) at another disk.{_quoted(log)}"
+        )
+
+
+class JarsUnavailable(TryAgain):
+    """The jars of the broker could not be fetched, or are not the recorded ones."""
+
+    def __init__(self, jar_set: str, cause: str, output: Sequence[str] = ()) -> None:
+        self.jar_set, self.cause, self.output = jar_set, cause, list(output)
+        super().__init__(
+            f"Kafka's jars (set {jar_set!r}): {cause}. Nothing was kept. Check the network and try again; behind a "
+            f"company's repository, name an Ivy settings file in AIRFLOW_MIRROR_IVY_SETTINGS.{_quoted(output)}"
+        )
+
+
+class NodeFailed(TryAgain):
+    """A node's process ended although nobody asked it to."""
+
+    def __init__(self, cluster: str, node_id: int, status: int, log: Sequence[str]) -> None:
+        self.cluster, self.node_id, self.status, self.log = cluster, node_id, status, list(log)
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        super().__init__(f"cluster {cluster!r}, node {node_id} {how} before it was ready.{_quoted(log)}")
+
+
+class NodeNotReady(TryAgain):
+    """A node is alive but did not become ready in time."""
+
+    def __init__(self, cluster: str, node_id: int, timeout_s: float, seen: str, log: Sequence[str]) -> None:
+        self.cluster, self.node_id, self.timeout_s, self.log = cluster, node_id, timeout_s, list(log)
+        super().__init__(
+            f"cluster {cluster!r}, node {node_id} was not ready after {timeout_s:g} s ({seen}). A slow machine may need a "
+            f"longer ready_timeout_s.{_quoted(log)}"
+        )
+
+
+def _quoted(lines: Sequence[str]) -> str:
+    return "".join(f"\n  | {line}" for line in lines)

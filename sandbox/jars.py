@@ -1,0 +1,234 @@
+"""The jars of Kafka: fetched once by the Ivy that ships with PySpark, checked, and kept in the user's cache.
+
+``jars.sha256`` is the list: one line per jar, ``sum set group:artifact:version``. The set ``broker`` runs a node. The
+set ``tools`` adds the command-line classes and MirrorMaker 2 on top of it. Ivy gets the exact list and resolves nothing
+by itself: one request per jar instead of the dozen that reading all the POMs takes (6 s instead of 42 s measured), and
+a new release of a dependency can't change what runs here. ``python -m sandbox.lock`` makes the list anew.
+
+A set is fetched into a temporary directory, checked there, and moved into place by one rename under a file lock. A crash
+leaves a temporary directory that the next fetch removes, never half a set. Every start checks the sums again (0.1 s).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TextIO
+from xml.sax.saxutils import quoteattr
+
+from airflow_mirror.jobs.java import cache_dir, find_java
+from sandbox.errors import JarsUnavailable
+from sandbox.process import leashed
+
+KAFKA_VERSION = "4.3.1"
+LOCK_FILE = Path(__file__).with_name("jars.sha256")
+
+# Ivy's own default for a repository of Maven's layout; no address of a registry stands in this repository. No POMs: the
+# list is complete. No checksums from the server: ours are stronger and do not come from there.
+SETTINGS = """<ivysettings>
+  <settings defaultResolver="central"/>
+  <resolvers><ibiblio name="central" m2compatible="true" usepoms="false" useMavenMetadata="false" checksums=""/></resolvers>
+</ivysettings>
+"""
+
+
+@dataclass(frozen=True)
+class Jar:
+    """One line of the list."""
+
+    sha256: str
+    jar_set: str
+    group: str
+    artifact: str
+    version: str
+
+    @property
+    def file_name(self) -> str:
+        """The file's name in its set's directory."""
+        return f"{self.artifact}-{self.version}.jar"
+
+
+@functools.cache
+def locked_jars() -> tuple[Jar, ...]:
+    """Return the recorded list."""
+    lines = (line.split() for line in LOCK_FILE.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
+    return tuple(Jar(sha256, jar_set, *gav.split(":")) for sha256, jar_set, gav in (line for line in lines if line))
+
+
+def classpath(*jar_sets: str, progress: TextIO | None = None) -> str:
+    """Return a Java class path of ``jar_sets`` (``broker`` alone by default), fetching what is missing.
+
+    :param progress: where to show the progress of a download; standard error by default.
+    :raises JarsUnavailable: when a set can't be fetched, or what came is not what is recorded.
+    :raises JavaNotFound: when something has to be fetched and there is no Java to run Ivy.
+    """
+    return os.pathsep.join(
+        str(path) for name in jar_sets or ("broker",) for path in ensure(name, progress=progress or sys.stderr)
+    )
+
+
+def ensure(jar_set: str, progress: TextIO, root: Path | None = None) -> list[Path]:
+    """Return the checked files of one set below ``root`` (the user's cache by default), fetching them if need be.
+
+    :raises JarsUnavailable: see :func:`classpath`.
+    """
+    root = root or cache_dir() / f"kafka-{KAFKA_VERSION}"
+    jars = [jar for jar in locked_jars() if jar.jar_set == jar_set]
+    directory = root / jar_set
+    if _wrong(directory, jars):
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            with _locked(root / f".{jar_set}.lock", progress):
+                # Whoever had the lock before us may have fetched it.
+                if _wrong(directory, jars):
+                    _replace(directory, jars, progress)
+        except OSError as e:
+            raise JarsUnavailable(jar_set, f"can't be kept in {root}: {e}") from e
+    return [directory / jar.file_name for jar in jars]
+
+
+def _wrong(directory: Path, jars: Iterable[Jar]) -> list[str]:
+    """Return the names of jars that are missing from ``directory`` or are not the recorded ones."""
+    return [jar.file_name for jar in jars if sha256_of(directory / jar.file_name) != jar.sha256]
+
+
+def sha256_of(path: Path) -> str | None:
+    """Return the SHA-256 sum of a file in hexadecimal, or None when there is no such file."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return None
+
+
+@contextmanager
+def _locked(path: Path, progress: TextIO) -> Iterator[None]:
+    with open(path, "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("waiting for another process that fetches Kafka's jars ...", file=progress, flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _replace(directory: Path, jars: Sequence[Jar], progress: TextIO) -> None:
+    for left_over in directory.parent.glob(f".{directory.name}.*.tmp"):
+        shutil.rmtree(left_over, ignore_errors=True)  # of a crash: we hold the lock, so nobody is using it
+    work = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", suffix=".tmp", dir=directory.parent))
+    try:
+        output = run_ivy(work, jars, progress, f"Kafka {KAFKA_VERSION}, {directory.name} jars", transitive=False)
+        if wrong := _wrong(work / "jars", jars):
+            missing = [name for name in wrong if not (work / "jars" / name).exists()]
+            cause = f"could not fetch {_some(missing)}" if missing else f"{_some(wrong)} has not the recorded SHA-256 sum"
+            raise JarsUnavailable(directory.name, cause, [] if not missing else _errors(output))
+        if directory.exists():
+            os.replace(directory, work / "old")
+        os.replace(work / "jars", directory)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def run_ivy(work: Path, jars: Iterable[Jar], progress: TextIO, title: str, transitive: bool) -> list[str]:
+    """Let Ivy fetch ``jars`` into ``work/jars`` and return the lines that it printed.
+
+    Ivy's cache and its idea of the home directory are inside ``work``: nothing of this user's Maven or Ivy set-up
+    leaks in, and nothing is left behind.
+    """
+    wanted = list(jars)
+    (work / "ivy.xml").write_text(_ivy_module(wanted, transitive), encoding="utf-8")
+    (work / "ivysettings.xml").write_text(SETTINGS, encoding="utf-8")
+    settings = os.environ.get("AIRFLOW_MIRROR_IVY_SETTINGS") or ("" if transitive else str(work / "ivysettings.xml"))
+    command = [
+        str(find_java().executable), f"-Duser.home={work}", f"-Djava.io.tmpdir={work}", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
+        "-jar", str(_ivy_jar()), *(["-settings", settings] if settings else []), "-cache", str(work / "cache"),
+        "-ivy", str(work / "ivy.xml"), "-retrieve", f"{work}/jars/[artifact]-[revision].[ext]",
+    ]  # fmt: skip
+    lines: list[str] = []
+    with subprocess.Popen(
+        leashed(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as ivy:
+        try:
+            assert ivy.stdout is not None
+            for line in ivy.stdout:
+                lines.append(line.rstrip())
+                _show(progress, title, lines[-1], 0 if transitive else len(wanted))
+        except BaseException:
+            ivy.kill()
+            raise
+    _show.done(progress)
+    return lines
+
+
+class _Progress:
+    """One line that counts; rewritten in place on a terminal, a line per tenth elsewhere."""
+
+    def __init__(self) -> None:
+        self._found = self._fetched = self._shown = 0
+
+    def __call__(self, to: TextIO, title: str, line: str, total: int) -> None:
+        self._found += "\tfound " in line
+        if "[SUCCESSFUL ]" not in line and "\tfound " not in line:
+            return
+        self._fetched += "[SUCCESSFUL ]" in line
+        step = 1 if to.isatty() else max(1, total // 4)
+        count = self._found + self._fetched
+        if count // step > self._shown // step or self._fetched == total:
+            self._shown = count
+            text = (
+                f"{title}: {self._fetched}/{total or '?'} fetched" if self._fetched else f"{title}: {self._found} found"
+            )
+            print(f"\r{text} ", end="" if to.isatty() else "\n", file=to, flush=True)
+
+    def done(self, to: TextIO) -> None:
+        if self._shown and to.isatty():
+            print(file=to, flush=True)
+        self.__init__()  # type: ignore[misc]
+
+
+_show = _Progress()
+
+
+def _ivy_module(jars: Iterable[Jar], transitive: bool) -> str:
+    dependencies = "\n".join(
+        f"    <dependency org={quoteattr(j.group)} name={quoteattr(j.artifact)} rev={quoteattr(j.version)} "
+        f'transitive="{str(transitive).lower()}"/>'
+        for j in jars
+    )
+    return (
+        '<ivy-module version="2.0">\n  <info organisation="airflow.mirror" module="sandbox"/>\n'
+        '  <configurations><conf name="default"/></configurations>\n'
+        f'  <dependencies defaultconf="default->default">\n{dependencies}\n  </dependencies>\n</ivy-module>\n'
+    )
+
+
+def _ivy_jar() -> Path:
+    spec = find_spec("pyspark")  # found, not imported: importing PySpark takes a second and starts nothing we need
+    for place in spec.submodule_search_locations or () if spec else ():
+        for path in sorted(Path(place, "jars").glob("ivy-*.jar")):
+            return path
+    raise JarsUnavailable(
+        "broker", "PySpark, whose Ivy fetches them, is not installed; pip install 'airflow-mirror[spark]'"
+    )
+
+
+def _errors(output: Sequence[str]) -> list[str]:
+    # Addresses are cut out: they may hold a company's user name and token.
+    lines = [re.sub(r"\S+://\S+", "<address>", line.strip()) for line in output]
+    return [line for line in lines if re.search(r"WARN|ERROR|[Ee]xception|not found|UNRESOLVED", line)][:8] or lines[-4:]
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

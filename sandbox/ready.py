@@ -1,0 +1,82 @@
+"""When a node counts as ready: it answers, it is not fenced, and its partitions have leaders."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from airflow_mirror.errors import TryAgain
+from sandbox.errors import NodeNotReady
+from sandbox.node import Node
+from sandbox.ports import HOST
+
+_POLL_S = 0.1
+
+
+class StartCancelled(TryAgain):
+    """The cluster was stopped while it started."""
+
+
+def wait(node: Node, address: str, timeout_s: float, cancel: threading.Event) -> None:
+    """Return when ``node``, asked at its own ``address``, is ready.
+
+    :raises NodeFailed, DiskFull, PortInUse: when its process ended.
+    :raises NodeNotReady: after ``timeout_s`` seconds.
+    :raises StartCancelled: when ``cancel`` was set.
+    """
+    deadline = time.monotonic() + timeout_s
+    admin: AdminClient | None = None
+    seen = "it does not listen yet"
+    while time.monotonic() < deadline:
+        if cancel.is_set():
+            raise StartCancelled(f"cluster {node.cluster!r} was stopped while node {node.node_id} was starting.")
+        if (status := node.child.status() if node.child is not None else -9) is not None:
+            raise node.failure(status)
+        # librdkafka doubles its pause after each refused connection; it is made only when somebody listens.
+        if admin is None and _listens(address):
+            admin = AdminClient({"bootstrap.servers": address, "log_level": 0}, logger=_silent())
+        if admin is not None:
+            seen = _missing(admin, node.node_id)
+            if not seen:
+                return
+        time.sleep(_POLL_S)
+    raise NodeNotReady(node.cluster, node.node_id, timeout_s, seen, node.log_tail())
+
+
+def _listens(address: str) -> bool:
+    try:
+        with socket.create_connection((HOST, int(address.rpartition(":")[2])), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def _missing(admin: AdminClient, node_id: int) -> str:
+    """Return what the node still lacks, or an empty string."""
+    try:
+        metadata = admin.list_topics(timeout=2)
+    except KafkaException as e:
+        return f"it listens but does not answer: {e.args[0].str()}"
+    if node_id not in metadata.brokers:
+        return "it answers but is still fenced"
+    # A node that comes back is in the list a little before the partitions that only it holds have a leader again.
+    leaderless = [
+        f"{topic.topic}-{partition.id}"
+        for topic in metadata.topics.values()
+        for partition in topic.partitions.values()
+        if partition.leader == -1 and node_id in partition.replicas
+    ]
+    return f"no leader yet for {', '.join(leaderless[:3])}" if leaderless else ""
+
+
+def _silent() -> logging.Logger:
+    # Failed connections are what waiting is about; librdkafka would print each to standard error.
+    logger = logging.getLogger("sandbox.librdkafka")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    return logger
