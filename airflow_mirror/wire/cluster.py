@@ -1,0 +1,327 @@
+"""A cluster seen through the protocol: requests go to the leader that must answer them, and survive its change."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+from airflow_mirror.errors import BrokerError, ClusterUnreachable, MirrorError, TryAgain
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire import requests
+from airflow_mirror.wire.connection import Connection, WireSettings
+from airflow_mirror.wire.errors import RETRIABLE, UNKNOWN_TOPIC_OR_PARTITION, ConnectionLost, error_name, refusal
+from airflow_mirror.wire.retry import Backoff
+from airflow_mirror.wire.topology import Address, Leader, ProducerState, Topic, parse_bootstrap, topic_of
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from airflow_mirror.kafka.config import ClientConfig
+
+__all__ = ["Leader", "ProducerState", "WireCluster"]
+
+T = TypeVar("T")
+Ask = Callable[[Connection, requests.Led], Iterable[tuple[TopicPartition, int, T]]]
+
+_LEADER_NOT_AVAILABLE = 5
+# A broker that has not heard of a new topic yet says that it does not exist. It hears within this time or never.
+_NEWS_S = 1.0
+
+
+class WireCluster:
+    """Routes requests to partition leaders. Belongs to one thread, like the connections it caches.
+
+    Calls retry what passes by itself (a leader moved, a broker restarted) with fresh metadata for ``timeout_s``; then
+    they raise a :class:`TryAgain` that names the cluster, the partition and the last answer. One wait for a silent broker
+    may overrun it by a third. Authorization errors and unknown topics raise at once (unknown topics after a second:
+    brokers learn of new ones with a delay).
+
+    :param config: the cluster's settings.
+    :param client_id: used unless the settings have a ``client.id``.
+    :raises InvalidField: a setting that the wire client can't honour.
+    """
+
+    def __init__(self, config: ClientConfig, client_id: str = "airflow-mirror", timeout_s: float = 30.0) -> None:
+        self.settings = WireSettings.from_config(config, client_id)
+        self.role, self.timeout_s = config.role, timeout_s
+        # A third: a call then outlives one frozen broker and still reaches the partition's next leader.
+        self._request_timeout_s = min(self.settings.socket_timeout_s, max(timeout_s / 3, 1.0))
+        self._bootstrap = parse_bootstrap(config.bootstrap)
+        self._brokers: dict[int, Address] = {}
+        self._topics: dict[str, Topic] = {}
+        self._connections: dict[int, Connection] = {}
+
+    def close(self) -> None:
+        """Close the cached connections; dedicated ones belong to who asked for them."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    # --- topology -----------------------------------------------------------------------------------------------------
+
+    def refresh(self, topics: Iterable[str] = ()) -> None:
+        """Read the metadata of ``topics`` (of the known ones when none are named) again.
+
+        :raises UnknownTopic: a topic does not exist; :raises AclMissing: it may not be described.
+        :raises ClusterUnreachable: no broker answered.
+        """
+        wanted = sorted(set(topics)) or sorted(self._topics)
+        news = Backoff(min(_NEWS_S, self.timeout_s))
+        while True:
+            missing = self._read_metadata(wanted, Backoff(self.timeout_s))
+            if not missing:
+                return
+            if news.expired:
+                raise self._refusal("Metadata", UNKNOWN_TOPIC_OR_PARTITION, "Describe", missing[0])
+            news.pause()
+
+    def forget(self, topic: str) -> None:
+        """Drop what is known of a topic, after a broker said that it does not lead: the next call asks again."""
+        self._topics.pop(topic, None)
+
+    def leader(self, tp: TopicPartition) -> Leader:
+        """Return a partition's leader, from memory if known. Waits while the partition has none.
+
+        :raises BrokerError: no leader within ``timeout_s``.
+        """
+        leader = self._known_leader(tp)
+        backoff = Backoff(self.timeout_s)
+        while leader.node_id < 0:
+            if backoff.expired:
+                raise self._gave_up("finding the leader", tp, _LEADER_NOT_AVAILABLE)
+            backoff.pause()
+            self.refresh([tp.topic])
+            leader = self._known_leader(tp)
+        return leader
+
+    def partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has."""
+        return len(self._topic(topic).leaders)
+
+    def topic_id(self, topic: str) -> str:
+        """Return a topic's id as Kafka prints it; "" from brokers before 2.8."""
+        return self._topic(topic).topic_id
+
+    def broker_ids(self) -> list[int]:
+        """Return the ids of the live brokers, sorted."""
+        if not self._brokers:
+            self.refresh()
+        return sorted(self._brokers)
+
+    # --- connections --------------------------------------------------------------------------------------------------
+
+    def connection(self, node_id: int) -> Connection:
+        """Return the cached connection to a broker, opened if need be. Shared by all calls of this cluster."""
+        connection = self._connections.get(node_id)
+        if connection is None or connection.closed:
+            connection = self._open(node_id, self._request_timeout_s)
+            self._connections[node_id] = connection
+        return connection
+
+    def dedicated(self, node_id: int, timeout_s: float | None = None) -> Connection:
+        """Open a connection that the caller owns and closes. ``socket.timeout.ms`` unless ``timeout_s`` is given."""
+        return self._open(node_id, timeout_s)
+
+    def any_connection(self) -> Connection:
+        """Return a connection to whichever broker answers, for requests that every broker can serve.
+
+        :raises ClusterUnreachable: none did.
+        """
+        # At random, not the open one first: a broker that is cut off from its cluster would be asked for ever.
+        causes: list[str] = []
+        for node_id in random.sample(sorted(self._brokers), len(self._brokers)):
+            try:
+                return self.connection(node_id)
+            except ConnectionLost as e:
+                causes.append(str(e))
+        return self._from_bootstrap(causes)
+
+    # --- offsets ------------------------------------------------------------------------------------------------------
+
+    def log_starts(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition."""
+        return self._list_offsets("log start", tps, requests.EARLIEST, requests.READ_UNCOMMITTED)
+
+    def high_watermarks(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where consumers end. The log itself may go on: see :meth:`log_ends`."""
+        return self._list_offsets("high watermark", tps, requests.LATEST, requests.READ_UNCOMMITTED)
+
+    def last_stable(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where read_committed consumers end: the first open transaction, or the high watermark."""
+        return self._list_offsets("last stable offset", tps, requests.LATEST, requests.READ_COMMITTED)
+
+    def offsets_for_time(self, tps: Iterable[TopicPartition], ts_ms: int) -> dict[TopicPartition, int]:
+        """Return the offset of the first record with a timestamp of ``ts_ms`` or later; -1 when there is none."""
+        return self._list_offsets(f"offset for time {ts_ms}", tps, ts_ms, requests.READ_UNCOMMITTED)
+
+    def log_ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the true end of each log, unreplicated batches included.
+
+        ListOffsets gives the high watermark, which lags behind after a leader change: a copy that resumed there would
+        send batches again that are in the log already. OffsetForLeaderEpoch with the current epoch gives the end.
+        """
+        return self._ask_leaders("OffsetForLeaderEpoch", tps, requests.epoch_ends, "Describe")
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Move log starts up to ``offsets`` (-1: the high watermark); return the starts afterwards.
+
+        :raises RequestRefused: beyond the high watermark, or on a topic that is only compacted.
+        """
+        wanted = dict(offsets)
+        timeout_ms = int(self._request_timeout_s * 900)  # before our own patience ends
+        return self._ask_leaders(
+            "DeleteRecords", wanted, lambda c, led: requests.delete_records(c, led, wanted, timeout_ms), "Delete"
+        )
+
+    def describe_producers(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
+        """Return the producers that each leader remembers. State expires by *record* time: none is no proof of none."""
+        return self._ask_leaders("DescribeProducers", tps, requests.describe_producers, "Read")
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _list_offsets(
+        self, what: str, tps: Iterable[TopicPartition], timestamp: int, isolation: int
+    ) -> dict[TopicPartition, int]:
+        return self._ask_leaders(
+            f"ListOffsets ({what})", tps, lambda c, led: requests.list_offsets(c, led, timestamp, isolation), "Describe"
+        )
+
+    def _ask_leaders(
+        self, what: str, tps: Iterable[TopicPartition], ask: Ask[T], operation: str
+    ) -> dict[TopicPartition, T]:
+        """Ask each leader about its partitions until every partition has an answer."""
+        pending = list(dict.fromkeys(tps))
+        unknown = {tp.topic for tp in pending} - self._topics.keys()
+        if unknown:
+            self.refresh(unknown)
+        answers: dict[TopicPartition, T] = {}
+        backoff, news = Backoff(self.timeout_s), Backoff(min(_NEWS_S, self.timeout_s))
+        while True:
+            failures = self._ask_once(what, pending, ask, answers)
+            for tp, failure in failures.items():
+                passes = failure in RETRIABLE or (failure == UNKNOWN_TOPIC_OR_PARTITION and not news.expired)
+                if isinstance(failure, int) and not passes:
+                    raise self._refusal(f"{what} of {tp}", failure, operation, tp.topic)
+            pending = [tp for tp in pending if tp not in answers]
+            if not pending:
+                return answers
+            if backoff.expired:
+                raise self._gave_up(what, pending[0], failures.get(pending[0], _LEADER_NOT_AVAILABLE))
+            backoff.pause()
+            self._refresh_if_possible({tp.topic for tp in pending})
+
+    def _ask_once(
+        self, what: str, pending: list[TopicPartition], ask: Ask[T], answers: dict[TopicPartition, T]
+    ) -> dict[TopicPartition, int | ConnectionLost]:
+        """Ask every leader once; put what they say into ``answers`` and return what went wrong for the rest."""
+        failures: dict[TopicPartition, int | ConnectionLost] = {}
+        by_node: dict[int, list[tuple[TopicPartition, Leader]]] = {}
+        for tp in pending:
+            leader = self._known_leader(tp)
+            if leader.node_id in self._brokers:
+                by_node.setdefault(leader.node_id, []).append((tp, leader))
+            else:
+                failures[tp] = _LEADER_NOT_AVAILABLE
+        for node_id, led in by_node.items():
+            try:
+                for tp, code, value in ask(self.connection(node_id), led):
+                    if code:
+                        failures[tp] = code
+                    else:
+                        answers[tp] = value
+            except ConnectionLost as e:
+                failures.update(dict.fromkeys((tp for tp, _ in led), e))
+        return failures
+
+    def _gave_up(self, what: str, tp: TopicPartition, failure: int | ConnectionLost) -> MirrorError:
+        asked = f"{self.role} cluster, {what} of {tp}, tried for {self.timeout_s:g} s"
+        if isinstance(failure, ConnectionLost):
+            return ConnectionLost(failure.address, asked, failure.cause)
+        return BrokerError(asked, failure, error_name(failure))
+
+    def _refusal(self, what: str, code: int, operation: str, name: str) -> MirrorError:
+        return refusal(f"{self.role} cluster, {what}", code, operation, name, self.settings.principal)
+
+    def _topic(self, name: str) -> Topic:
+        if name not in self._topics:
+            self.refresh([name])
+        return self._topics[name]
+
+    def _known_leader(self, tp: TopicPartition) -> Leader:
+        leader = self._topic(tp.topic).leaders.get(tp.partition)
+        if leader is None:
+            self.refresh([tp.topic])  # the topic may have grown
+            leader = self._topic(tp.topic).leaders.get(tp.partition)
+        if leader is None:
+            raise self._refusal("Metadata", UNKNOWN_TOPIC_OR_PARTITION, "Describe", str(tp))
+        return leader
+
+    def _refresh_if_possible(self, topics: set[str]) -> None:
+        """Refresh inside a retry loop: while no broker answers, the loop's own deadline decides."""
+        try:
+            self._read_metadata(sorted(topics), Backoff(0))
+        except TryAgain:
+            pass
+
+    def _read_metadata(self, topics: list[str], backoff: Backoff) -> list[str]:
+        """Ask any broker; remember what it says; return the topics that it does not know."""
+        while True:
+            try:
+                connection = self.any_connection()
+                response = requests.metadata(connection, topics)
+                break
+            except (ConnectionLost, ClusterUnreachable):
+                if backoff.expired:
+                    raise
+                backoff.pause()
+        if response.brokers:
+            self._brokers = {b.node_id: Address(b.host, b.port) for b in response.brokers}
+        self._adopt(connection)
+        missing = []
+        for topic in response.topics:
+            if topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+                self._topics.pop(topic.name, None)
+                missing.append(topic.name)
+            elif topic.error_code and topic.error_code not in RETRIABLE:
+                raise self._refusal(f"Metadata of {topic.name}", topic.error_code, "Describe", topic.name)
+            else:  # LEADER_NOT_AVAILABLE comes with the partitions, some of them with leader -1
+                self._topics[topic.name] = topic_of(topic)
+        return missing
+
+    def _open(self, node_id: int, timeout_s: float | None) -> Connection:
+        if node_id not in self._brokers:
+            self.refresh()
+        if node_id not in self._brokers:
+            raise ConnectionLost(f"id {node_id}", "connect", f"the {self.role} cluster has no live broker with this id")
+        host, port = self._brokers[node_id]
+        return Connection.open(host, port, self.settings, timeout_s)
+
+    def _adopt(self, connection: Connection) -> None:
+        """Keep a bootstrap connection as its broker's, if its address is one; behind a load balancer it is nobody's."""
+        if connection in self._connections.values():
+            return
+        for node_id, address in self._brokers.items():
+            known = self._connections.get(node_id)
+            if address == (connection.host, connection.port) and (known is None or known.closed):
+                self._connections[node_id] = connection
+                return
+        connection.close()
+
+    def _from_bootstrap(self, causes: list[str]) -> Connection:
+        """Connect to the first bootstrap server that answers, in random order, as every Kafka client does."""
+        for host, port in random.sample(self._bootstrap, len(self._bootstrap)):
+            try:
+                connection = Connection.open(host, port, self.settings, self._request_timeout_s)
+            except ConnectionLost as e:
+                causes.append(str(e))
+                continue
+            return connection
+        raise ClusterUnreachable(self.role, self.settings.bootstrap, "; ".join(dict.fromkeys(causes)) or "none is named")

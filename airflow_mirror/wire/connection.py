@@ -1,0 +1,421 @@
+"""One blocking socket to one broker: frames out, frames in, TLS and SASL underneath.
+
+Rules that hold here:
+
+- A connection belongs to one thread. Several requests may be in flight; a broker answers them in order.
+- Payload is never copied on a plain socket: ``sendmsg`` gathers the caller's buffers, ``recv_into`` fills the buffer
+  that the caller gets, which is writable, because batches are patched in place.
+- After any error or timeout the stream's position is unknown, so the connection is closed and can't be used again. What
+  was in flight may or may not have been done: :class:`ConnectionLost` promises nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import struct
+import time
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.wire.errors import UNSUPPORTED_VERSION, ApiNotServed, ConnectionLost, TlsRefused
+from airflow_mirror.wire.settings import WireSettings
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["Buffer", "Connection", "WireSettings"]
+
+Buffer = bytes | bytearray | memoryview
+
+_REQUEST = struct.Struct(">ihhih")  # size, api key, api version, correlation id, length of the client id
+_RESPONSE = struct.Struct(">Ii")  # size, correlation id
+_IOV_MAX = min(os.sysconf("SC_IOV_MAX"), 1024) if "SC_IOV_MAX" in os.sysconf_names else 16
+_TLS_JOIN_BYTES = 16 * 1024  # a TLS record; smaller buffers are joined into one, larger ones go as they are
+_API_VERSIONS, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 18, 17, 36
+# Kafka closes a session at its end; the Java client renews at 85 to 95 % of it. Not within a second of the last login,
+# which a broker refuses.
+_RENEW_AT, _RENEW_EARLIEST_S = 0.85, 1.1
+_PLAIN_HINT = "A TLS or SASL listener closes a plain connection without a word: check security.protocol."
+
+
+class Connection:
+    """An open connection. Made by :meth:`open`.
+
+    :ivar api_versions: API key -> (lowest, highest) version that the broker serves.
+    """
+
+    def __init__(self, host: str, port: int, settings: WireSettings, timeout_s: float) -> None:
+        self.host, self.port, self.settings, self.timeout_s = host, port, settings, timeout_s
+        self.address = f"{host}:{port}"
+        self.api_versions: dict[int, tuple[int, int]] = {}
+        self._client_id = settings.client_id.encode()
+        self._socket: socket.socket | None = None
+        self._gathers = False
+        self._correlation = 0
+        self._in_flight: deque[tuple[int, int, bool]] = deque()  # correlation id, api key, flexible
+        self._early: dict[int, memoryview] = {}
+        self._answers = 0
+        self._renew_at = float("inf")
+
+    @classmethod
+    def open(cls, host: str, port: int, settings: WireSettings, timeout_s: float | None = None) -> Self:
+        """Connect, negotiate versions and log in.
+
+        :param timeout_s: for the connect, and later for every wait in which no byte comes or goes. ``socket.timeout.ms``
+            of the settings when None.
+        :raises ConnectionLost: nobody listens, or the broker hung up. The message carries a hint at the usual cause.
+        :raises TlsRefused: no agreement on TLS, or a certificate that is not trusted.
+        :raises AuthenticationFailed: the broker refuses the credentials.
+        """
+        connection = cls(host, port, settings, settings.socket_timeout_s if timeout_s is None else timeout_s)
+        try:
+            connection._connect()
+            connection._negotiate()
+            if settings.uses_sasl:
+                connection._log_in()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the socket; harmless when it is closed already."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self._in_flight.clear()
+        self._early.clear()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection can't be used any more."""
+        return self._socket is None
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests wait for their answer."""
+        return len(self._in_flight) + len(self._early)
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, to wait for several connections with ``select``; -1 when closed."""
+        return -1 if self._socket is None else self._socket.fileno()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.address}{' closed' if self.closed else ''}>"
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def send(self, api_key: int, api_version: int, buffers: Sequence[Buffer], flexible: bool = False) -> int:
+        """Send a request whose body is ``buffers`` in order; return its correlation id for :meth:`receive`.
+
+        :param flexible: whether this version has tagged fields (request header v2, response header v1).
+        :raises ApiNotServed: before a byte is sent, when the broker does not serve this version.
+        :raises ConnectionLost: the connection is gone; the request may or may not have arrived.
+        """
+        served = self.api_versions.get(api_key)
+        if (served is None or not served[0] <= api_version <= served[1]) and api_key != _API_VERSIONS:
+            raise ApiNotServed(self.address, _api_name(api_key), api_version, served)
+        if time.monotonic() >= self._renew_at:
+            self._log_in()
+        return self._send(api_key, api_version, buffers, flexible)
+
+    def receive(self, correlation_id: int, buffer: bytearray | None = None) -> memoryview:
+        """Wait for the answer to a request and return its body, after the header. The view is writable.
+
+        Answers to earlier requests that were not asked for yet are kept until they are.
+
+        :param buffer: filled instead of a new one when the answer fits. The caller must be done with earlier views of it.
+        :raises ConnectionLost: the connection is gone, the wait took too long, or what came is no Kafka frame.
+        :raises ValueError: no request with this correlation id is in flight.
+        """
+        if correlation_id in self._early:
+            return self._early.pop(correlation_id)
+        if all(correlation_id != sent for sent, _, _ in self._in_flight):
+            if self.closed:
+                raise ConnectionLost(self.address, f"the answer to request {correlation_id}", "the connection is closed")
+            raise ValueError(f"no request with correlation id {correlation_id} is in flight to {self.address}")
+        while True:
+            head = self._in_flight[0][0]
+            body = self._read_frame(buffer if head == correlation_id else None)
+            if head == correlation_id:
+                return body
+            self._early[head] = body
+
+    def roundtrip(
+        self, api_key: int, api_version: int, body: Buffer | Sequence[Buffer], flexible: bool = False
+    ) -> memoryview:
+        """Send a request and wait for its answer; return the answer's body. Errors as of send and receive."""
+        buffers = [body] if isinstance(body, bytes | bytearray | memoryview) else body
+        return self.receive(self.send(api_key, api_version, buffers, flexible))
+
+    def request(self, message: Any, version: int) -> Any:
+        """Send a request of kafka-python's schema classes and return the decoded response of the same kind."""
+        flexible = type(message).flexible_version_q(version)
+        body = self.roundtrip(message.API_KEY, version, message.encode(version=version), flexible)
+        message.with_header()
+        return message.header.get_response_class().decode(body, version=version)
+
+    def newest(self, api_key: int, lowest: int, highest: int) -> int:
+        """Return the newest version in [lowest, highest] that the broker serves too.
+
+        :raises ApiNotServed: when there is none.
+        """
+        served = self.api_versions.get(api_key)
+        if served is None or min(highest, served[1]) < max(lowest, served[0]):
+            raise ApiNotServed(self.address, _api_name(api_key), highest, served)
+        return min(highest, served[1])
+
+    # --- opening ------------------------------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        plain = self._dial()
+        try:
+            self._tune(plain)
+            self._socket = self._encrypt(plain) if self.settings.uses_tls else plain
+        except BaseException:
+            plain.close()
+            raise
+        self._gathers = not self.settings.uses_tls
+        if self._gathers:
+            # A blocking socket with kernel timeouts: one recv with MSG_WAITALL then brings a whole frame, where a Python
+            # timeout costs a poll and a recv for each piece. TLS sockets don't survive kernel timeouts: they spin.
+            plain.settimeout(None)
+            limit = struct.pack("ll", int(self.timeout_s), int(self.timeout_s % 1 * 1_000_000))
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+
+    def _dial(self) -> socket.socket:
+        try:
+            return socket.create_connection((self.host, self.port), timeout=self.timeout_s)
+        except TimeoutError:
+            raise self._lost("connect", f"no answer within {self.timeout_s:g} s", "Is a firewall in between?") from None
+        except OSError as e:
+            raise self._lost("connect", e.strerror or str(e)) from None
+
+    def _tune(self, plain: socket.socket) -> None:
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        # Not set unless asked for: a fixed size switches off the kernel's own tuning, which goes far higher.
+        for option, size in zip((socket.SO_SNDBUF, socket.SO_RCVBUF), self.settings.buffer_bytes, strict=True):
+            if size:
+                plain.setsockopt(socket.SOL_SOCKET, option, size)
+
+    def _encrypt(self, plain: socket.socket) -> ssl.SSLSocket:
+        try:
+            return self.settings.ssl_context.wrap_socket(plain, server_hostname=self.host)
+        except ssl.SSLCertVerificationError as e:
+            remedy = (
+                "The certificate must name the host that brokers advertise; or set "
+                "ssl.endpoint.identification.algorithm=none."
+                if "match" in e.verify_message
+                else "Set ssl.ca.location to the CA that signed the broker's certificate."
+            )
+            raise TlsRefused(self.address, e.verify_message, remedy) from None
+        except (ssl.SSLEOFError, ConnectionError):
+            raise self._lost(
+                "TLS handshake", "the peer hung up", "A plain listener does that: check port and security.protocol."
+            ) from None
+        except TimeoutError:
+            raise self._lost("TLS handshake", f"no answer within {self.timeout_s:g} s") from None
+        except ssl.SSLError as e:
+            raise self._tls_refused(e) from None
+        except OSError as e:
+            raise self._lost("TLS handshake", e.strerror or str(e)) from None
+
+    def _negotiate(self) -> None:
+        from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
+
+        version = 3
+        message = ApiVersionsRequest(client_software_name="airflow-mirror", client_software_version="1", version=version)
+        # The response header has no tags even where the body has: a broker that is too old must be understood as well.
+        sent = self._send(_API_VERSIONS, version, [message.encode(version=version)], True, flexible_answer=False)
+        response = ApiVersionsResponse.decode(self.receive(sent), version=version)
+        if response.error_code == UNSUPPORTED_VERSION:  # before 2.4
+            sent = self._send(_API_VERSIONS, 0, [b""], False)
+            response = ApiVersionsResponse.decode(self.receive(sent), version=0)
+        if response.error_code:
+            raise self._lost("ApiVersions", f"error {response.error_code}")
+        self.api_versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+
+    def _log_in(self) -> None:
+        """Log in, or log in again on a session that ends soon (KIP-368); requests in flight keep their answers."""
+        from airflow_mirror.wire.security import log_in
+
+        self._renew_at = float("inf")  # the login's own requests must not renew
+        lifetime_s = log_in(self, self.settings) / 1000
+        if lifetime_s > 0:
+            self._renew_at = time.monotonic() + max(_RENEW_AT * lifetime_s, _RENEW_EARLIEST_S)
+
+    # --- frames -------------------------------------------------------------------------------------------------------
+
+    def _send(
+        self, key: int, version: int, buffers: Sequence[Buffer], flexible: bool, flexible_answer: bool | None = None
+    ) -> int:
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        sent = self._correlation
+        header = len(self._client_id) + _REQUEST.size - 4 + flexible
+        size = header + sum(len(buffer) for buffer in buffers)
+        head = _REQUEST.pack(size, key, version, sent, len(self._client_id)) + self._client_id + b"\0" * flexible
+        self._write([head, *buffers], key)
+        self._in_flight.append((sent, key, flexible if flexible_answer is None else flexible_answer))
+        return sent
+
+    def _write(self, buffers: list[Buffer], key: int) -> None:
+        if self._socket is None:
+            raise ConnectionLost(self.address, _api_name(key), "the connection is closed")
+        try:
+            if self._gathers:
+                _gather(self._socket, buffers)
+            else:
+                for chunk in _joined(buffers):
+                    self._socket.sendall(chunk)
+        except (BlockingIOError, TimeoutError):
+            raise self._lost(key, f"it took no data for {self.timeout_s:g} s") from None
+        except ssl.SSLError as e:
+            raise self._tls_refused(e) from None
+        except OSError as e:
+            raise self._lost(key, f"sending failed: {e.strerror or e}", self._hint()) from None
+
+    def _read_frame(self, buffer: bytearray | None) -> memoryview:
+        """Read the next frame, which must answer the oldest request in flight."""
+        expected, key, flexible = self._in_flight[0]
+        head = memoryview(bytearray(_RESPONSE.size))
+        self._fill(head, key, "before it answered")
+        size, correlation_id = _RESPONSE.unpack(head)
+        if size < 4 or size > self.settings.max_response_bytes:
+            raise self._lost(key, *_nonsense(size, bytes(head[:4]), self.settings.max_response_bytes))
+        if correlation_id != expected:
+            raise self._lost(key, f"it answered request {correlation_id} where {expected} was due")
+        size -= 4
+        room = buffer if buffer is not None and len(buffer) >= size else bytearray(size)
+        body = memoryview(room)[:size]
+        self._fill(body, key, "in the middle of a response")
+        self._in_flight.popleft()
+        self._answers += 1
+        return body[_tags_end(body) :] if flexible else body
+
+    def _fill(self, view: memoryview, key: int, where: str) -> None:
+        if self._socket is None:
+            raise ConnectionLost(self.address, _api_name(key), "the connection is closed")
+        flags = socket.MSG_WAITALL if self._gathers else 0
+        at = 0
+        try:
+            while at < len(view):
+                count = self._socket.recv_into(view[at:], 0, flags)
+                if count == 0:
+                    raise self._lost(key, f"it closed the connection {where}", self._hint())
+                at += count
+        except (BlockingIOError, TimeoutError):
+            raise self._lost(key, f"no answer within {self.timeout_s:g} s") from None
+        except ssl.SSLError as e:
+            raise self._tls_refused(e) from None
+        except OSError as e:
+            raise self._lost(key, f"receiving failed: {e.strerror or e}", self._hint()) from None
+
+    # --- endings ------------------------------------------------------------------------------------------------------
+
+    def _hint(self) -> str:
+        """A SASL listener answers ApiVersions to anybody and closes at the next request: two answers prove access."""
+        return _PLAIN_HINT if self._answers < 2 and self.settings.security_protocol == "PLAINTEXT" else ""
+
+    def _lost(self, asked: str | int, cause: str, hint: str = "") -> ConnectionLost:
+        self.close()
+        return ConnectionLost(self.address, _api_name(asked) if isinstance(asked, int) else asked, cause, hint)
+
+    def _tls_refused(self, error: ssl.SSLError) -> TlsRefused:
+        self.close()
+        reason = (error.reason or str(error)).replace("_", " ").lower()
+        return TlsRefused(self.address, reason, "Check the client certificate, the ciphers and the port.")
+
+
+def _gather(plain: socket.socket, buffers: list[Buffer]) -> None:
+    """Send all buffers with as few calls and as little copying as the kernel allows."""
+    if len(buffers) <= _IOV_MAX:
+        left = sum(len(b) for b in buffers) - plain.sendmsg(buffers)
+        if not left:  # the usual case by far: a blocking sendmsg sends everything
+            return
+        buffers = _tail(buffers, left)
+    while buffers:
+        part = buffers[:_IOV_MAX]
+        left = sum(len(b) for b in part) - plain.sendmsg(part)
+        buffers = _tail(part, left) + buffers[_IOV_MAX:]
+
+
+def _tail(buffers: list[Buffer], size: int) -> list[Buffer]:
+    """Return the last ``size`` bytes of ``buffers``, as views."""
+    kept: list[Buffer] = []
+    for buffer in reversed(buffers):
+        if size <= 0:
+            break
+        kept.append(memoryview(buffer)[max(len(buffer) - size, 0) :])
+        size -= len(buffer)
+    return kept[::-1]
+
+
+def _joined(buffers: list[Buffer]) -> list[Buffer]:
+    """Join neighbours that fit into one TLS record; each sendall is a record, a packet and a system call of its own."""
+    chunks: list[Buffer] = []
+    small = bytearray()
+    for buffer in buffers:
+        if len(small) + len(buffer) <= _TLS_JOIN_BYTES:
+            small += buffer
+            continue
+        if small:
+            chunks.append(small)
+            small = bytearray()
+        chunks.append(buffer)
+    return [*chunks, small] if small else chunks
+
+
+def _tags_end(body: memoryview) -> int:
+    """Return where the tagged fields of a response header end. No broker sends any, but the format allows them."""
+    count, at = _unsigned_varint(body, 0)
+    for _ in range(count):
+        at = _unsigned_varint(body, at)[1]
+        size, at = _unsigned_varint(body, at)
+        at += size
+    return at
+
+
+def _unsigned_varint(body: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = body[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+def _nonsense(size: int, head: bytes, limit: int) -> tuple[str, str]:
+    """Say what answered, when it was no Kafka broker, by the first four bytes."""
+    if head[0] in (0x15, 0x16) and head[1] == 3:
+        return "it answered with TLS", "The listener speaks TLS: set security.protocol to SSL or SASL_SSL."
+    if head == b"HTTP":
+        return "it answered with HTTP", "This is a web server, no Kafka broker: check host and port."
+    return (
+        f"it announced a response of {size} bytes (limit {limit})",
+        "Is this a Kafka broker? If so, raise receive.message.max.bytes.",
+    )
+
+
+def _api_name(api_key: int) -> str:
+    from kafka.protocol.api_key import ApiKey
+
+    try:
+        return str(ApiKey(api_key).name)
+    except ValueError:
+        return f"request {api_key}"

@@ -1,0 +1,142 @@
+"""What can go wrong between this process and a broker, as errors of the tree in :mod:`airflow_mirror.errors`.
+
+:func:`refusal` is the one place that turns an error code of a response into an error of ours.
+"""
+
+from __future__ import annotations
+
+from airflow_mirror.errors import BrokerError, InputError, MirrorError, MissingRight, RequestRefused, TryAgain
+
+UNKNOWN_TOPIC_OR_PARTITION = 3
+REQUEST_TIMED_OUT = 7
+COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
+UNSUPPORTED_SASL_MECHANISM, UNSUPPORTED_VERSION = 33, 35
+INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED = 47, 49, 90
+CONCURRENT_TRANSACTIONS, TRANSACTION_COORDINATOR_FENCED = 51, 52
+TRANSACTIONAL_ID_NOT_FOUND = 105
+
+# Codes that pass: a leader moves, a replica or a coordinator is starting, an epoch of ours is older or newer than the
+# broker's. The metadata are read again before the next try.
+RETRIABLE = frozenset(
+    {
+        5,  # LEADER_NOT_AVAILABLE
+        6,  # NOT_LEADER_OR_FOLLOWER
+        REQUEST_TIMED_OUT,
+        8,  # BROKER_NOT_AVAILABLE
+        9,  # REPLICA_NOT_AVAILABLE
+        13,  # NETWORK_EXCEPTION
+        COORDINATOR_LOAD_IN_PROGRESS,
+        COORDINATOR_NOT_AVAILABLE,
+        NOT_COORDINATOR,
+        19,  # NOT_ENOUGH_REPLICAS
+        20,  # NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        41,  # NOT_CONTROLLER
+        CONCURRENT_TRANSACTIONS,
+        56,  # KAFKA_STORAGE_ERROR
+        72,  # LISTENER_NOT_FOUND
+        74,  # FENCED_LEADER_EPOCH
+        75,  # UNKNOWN_LEADER_EPOCH
+        78,  # OFFSET_NOT_AVAILABLE
+        89,  # THROTTLING_QUOTA_EXCEEDED
+    }
+)
+FENCED = frozenset({INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED})
+# Error code -> (resource type as kafka-acls names it, option of kafka-acls)
+_AUTHORIZATION = {
+    29: ("topic", "--topic"),
+    30: ("group", "--group"),
+    31: ("cluster", "--cluster"),
+    53: ("transactional id", "--transactional-id"),
+}
+
+
+class ConnectionLost(TryAgain):
+    """The connection to a broker failed or timed out. What was asked may or may not have been done."""
+
+    def __init__(self, address: str, asked: str, cause: str, hint: str = "") -> None:
+        self.address, self.asked, self.cause = address, asked, cause
+        super().__init__(f"broker {address}: {cause} (asked: {asked}).{' ' + hint if hint else ''}")
+
+
+class TlsRefused(InputError):
+    """Client and broker can't agree on TLS, or one does not trust the other's certificate."""
+
+    def __init__(self, address: str, cause: str, remedy: str) -> None:
+        self.address, self.cause = address, cause
+        super().__init__(f"broker {address}: TLS failed: {cause}. {remedy}")
+
+
+class ApiNotServed(InputError):
+    """A broker does not serve a request in the version that the mirror speaks."""
+
+    def __init__(self, address: str, api: str, version: int, served: tuple[int, int] | None) -> None:
+        self.address, self.api, self.version, self.served = address, api, version, served
+        has = f"serves versions {served[0]} to {served[1]}" if served else "does not serve it at all"
+        super().__init__(
+            f"broker {address}: the mirror needs {api} version {version}, but this broker {has}. Brokers from 2.3 to 4.x "
+            "are supported; a proxy in between must let this request through."
+        )
+
+
+class AclMissing(MissingRight):
+    """The principal may not do what has to be done; names the ACL that allows it."""
+
+    def __init__(self, what: str, code: int, principal: str, operation: str, resource: str, name: str) -> None:
+        option = _AUTHORIZATION[code][1]
+        super().__init__(what, error_name(code), principal)
+        self.code, self.operation, self.resource, self.resource_name = code, operation, resource, name
+        target = option if resource == "cluster" else f"{option} {name}"
+        self.args = (
+            f"{what}: broker answered {error_name(code)} ({code}): {principal} lacks {operation} on {resource} "
+            f"{name!r}. Add the ACL: kafka-acls --add --allow-principal {principal} --operation "
+            f"{operation.split()[0]} {target}",
+        )
+
+
+class UnknownTopic(InputError):
+    """The cluster has no such topic or partition (or hides it from this principal)."""
+
+    def __init__(self, what: str, topic: str) -> None:
+        self.what, self.topic = what, topic
+        super().__init__(
+            f"{what}: the cluster has no topic or partition {topic!r}. Create it, correct the name, or check the "
+            "principal's DESCRIBE right: a topic that it may not see does not exist for it."
+        )
+
+
+class Fenced(TryAgain):
+    """Another writer took over the producer id or transactional id; ours may write nothing any more."""
+
+    def __init__(self, what: str, code: int, producer_id: int, epoch: int) -> None:
+        self.what, self.code, self.producer_id, self.epoch = what, code, producer_id, epoch
+        super().__init__(
+            f"{what}: broker answered {error_name(code)} ({code}) to producer {producer_id} epoch {epoch}: another "
+            "writer has taken over. This one must stop; find the other before starting again."
+        )
+
+
+class CoordinatorFenced(Fenced):
+    """A marker with a higher coordinator epoch was written before; a direct marker must carry at least that one."""
+
+
+def error_name(code: int) -> str:
+    """Return Kafka's name of an error code, like ``NOT_LEADER_FOR_PARTITION``."""
+    from kafka.errors import for_code  # the package costs 0.25 s to import
+
+    return str(getattr(for_code(code), "message", None) or for_code(code).__name__)
+
+
+def refusal(what: str, code: int, operation: str, name: str, principal: str, detail: str = "") -> MirrorError:
+    """Return the error to raise for ``code``.
+
+    :param operation: what an ACL must allow, as kafka-acls names it: ``Read``.
+    :param name: the topic, group or transactional id that was asked about.
+    """
+    if code in _AUTHORIZATION:
+        resource = _AUTHORIZATION[code][0]
+        return AclMissing(what, code, principal, operation, resource, "kafka-cluster" if resource == "cluster" else name)
+    if code == UNKNOWN_TOPIC_OR_PARTITION:
+        return UnknownTopic(what, name)
+    if code in RETRIABLE:
+        return BrokerError(what, code, error_name(code), detail)
+    return RequestRefused(what, code, error_name(code), detail)

@@ -1,0 +1,117 @@
+"""Tokens for SASL/OAUTHBEARER: an OIDC client-credentials grant, or librdkafka's unsecured JWT for test brokers."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import ClusterUnreachable, InvalidField
+
+if TYPE_CHECKING:
+    from airflow_mirror.wire.settings import WireSettings
+
+_TIMEOUT_S = 20.0
+
+
+def token_provider(settings: WireSettings) -> Any:
+    """Return a provider for kafka-python's OAUTHBEARER mechanism; asks for no token yet.
+
+    :raises InvalidField: a method or grant that is not supported, or a missing setting.
+    """
+    method = settings.get("sasl.oauthbearer.method", "default").lower()
+    if method == "oidc":
+        fetch = _oidc(settings)
+    elif method == "default":
+        fetch = _unsecured(settings)
+    else:
+        raise InvalidField("sasl.oauthbearer.method", method, "not supported", "Use oidc.")
+    extensions = dict(pair.partition("=")[::2] for pair in _list(settings.get("sasl.oauthbearer.extensions")))
+    return _kafka_python_provider(fetch, extensions)
+
+
+def _kafka_python_provider(fetch: Callable[[], tuple[str, float]], extensions: dict[str, str]) -> Any:
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    class Provider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python ships no types
+        """Keeps a token for 80 % of its life, for all connections of a process."""
+
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+            self._token, self._renew_at = "", 0.0
+
+        def token(self) -> str:
+            with self._lock:
+                if time.monotonic() >= self._renew_at:
+                    self._token, lifetime_s = fetch()
+                    self._renew_at = time.monotonic() + 0.8 * lifetime_s
+                return self._token
+
+        def extensions(self) -> dict[str, str]:
+            return extensions
+
+    return Provider()
+
+
+def _oidc(settings: WireSettings) -> Callable[[], tuple[str, float]]:
+    grant = settings.get("sasl.oauthbearer.grant.type", "client_credentials")
+    if grant != "client_credentials":
+        raise InvalidField("sasl.oauthbearer.grant.type", grant, "not supported", "Use client_credentials.")
+    for key in ("token.endpoint.url", "client.id", "client.secret"):
+        if not settings.get(f"sasl.oauthbearer.{key}"):
+            raise InvalidField(f"sasl.oauthbearer.{key}", "", "method oidc needs it", "Set it in the connection.")
+    url = settings.get("sasl.oauthbearer.token.endpoint.url")
+    if not url.startswith(("https://", "http://")):
+        raise InvalidField("sasl.oauthbearer.token.endpoint.url", url, "not an http(s) address", "Give a full URL.")
+
+    def fetch() -> tuple[str, float]:
+        client, secret = settings.get("sasl.oauthbearer.client.id"), settings.get("sasl.oauthbearer.client.secret")
+        form = {"grant_type": "client_credentials"}
+        if scope := settings.get("sasl.oauthbearer.scope"):
+            form["scope"] = scope
+        request = urllib.request.Request(url, urllib.parse.urlencode(form).encode(), method="POST")
+        request.add_header("Authorization", "Basic " + base64.b64encode(f"{client}:{secret}".encode()).decode())
+        request.add_header("Accept", "application/json")
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
+                answer = json.load(response)
+            return str(answer["access_token"]), float(answer.get("expires_in", 300))
+        except (OSError, ValueError, KeyError) as e:  # never the body: it may hold a token
+            cause = f"the token endpoint {url} gave no token: {type(e).__name__} {getattr(e, 'code', '')}"
+            raise ClusterUnreachable(settings.role, settings.bootstrap, cause.strip()) from None
+
+    return fetch
+
+
+def _unsecured(settings: WireSettings) -> Callable[[], tuple[str, float]]:
+    """librdkafka's unsecured JWT, which test brokers accept: ``principal=admin scope=all lifeSeconds=60``."""
+    if settings.get("enable.sasl.oauthbearer.unsecure.jwt", "false").lower() != "true":
+        raise InvalidField(
+            "sasl.oauthbearer.method", "default", "names no source of tokens", "Set sasl.oauthbearer.method=oidc."
+        )
+    config = dict(pair.partition("=")[::2] for pair in shlex.split(settings.get("sasl.oauthbearer.config")))
+    lifetime_s = float(config.get("lifeSeconds", 3600))
+
+    def fetch() -> tuple[str, float]:
+        now = int(time.time())
+        claims = {"sub": config.get("principal", ""), "iat": now, "exp": now + int(lifetime_s)}
+        if "scope" in config:
+            claims["scope"] = config["scope"].split(",")
+        return f"{_base64({'alg': 'none'})}.{_base64(claims)}.", lifetime_s
+
+    return fetch
+
+
+def _base64(value: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+
+def _list(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]

@@ -1,0 +1,125 @@
+"""The requests of :mod:`airflow_mirror.wire.cluster`, built and read with kafka-python's schema classes.
+
+Each function asks one broker about partitions that it leads and yields ``(partition, error code, value)``. kafka-python
+is imported inside the functions: it costs a quarter of a second, which a process that only parses DAGs must not pay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.topology import Leader, ProducerState, by_topic
+
+if TYPE_CHECKING:
+    from airflow_mirror.wire.connection import Connection
+
+Led = Sequence[tuple[TopicPartition, Leader]]
+EARLIEST, LATEST = -2, -1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+
+
+def metadata(connection: Connection, topics: Iterable[str]) -> Any:
+    """Return the MetadataResponse for ``topics``; none of them is created."""
+    from kafka.protocol.metadata import MetadataRequest
+
+    version = connection.newest(MetadataRequest.API_KEY, 7, 12)  # 7: leader epochs; 10: topic ids
+    wanted = [MetadataRequest.MetadataRequestTopic(name=topic, version=version) for topic in topics]
+    message = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, version=version)
+    return connection.request(message, version)
+
+
+def list_offsets(
+    connection: Connection, led: Led, timestamp: int, isolation: int
+) -> Iterator[tuple[TopicPartition, int, int]]:
+    """ListOffsets v5: the offset for ``timestamp`` in ms, or for EARLIEST or LATEST; -1 when no record is as late."""
+    from kafka.protocol.consumer import ListOffsetsRequest as Request
+
+    asked = Request.ListOffsetsTopic
+    epochs = dict(led)
+    topics = [
+        asked(
+            name=topic,
+            partitions=[
+                asked.ListOffsetsPartition(
+                    partition_index=p, current_leader_epoch=epochs[TopicPartition(topic, p)].epoch, timestamp=timestamp
+                )
+                for p in partitions
+            ],
+        )
+        for topic, partitions in by_topic([tp for tp, _ in led]).items()
+    ]
+    response = connection.request(Request(replica_id=-1, isolation_level=isolation, topics=topics), 5)
+    for answered in response.topics:
+        for p in answered.partitions:
+            yield TopicPartition(answered.name, p.partition_index), p.error_code, p.offset
+
+
+def epoch_ends(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition, int, int]]:
+    """OffsetForLeaderEpoch v3 with the current epoch: the end of the log itself, beyond the high watermark too."""
+    from kafka.protocol.consumer import OffsetForLeaderEpochRequest as Request
+
+    asked = Request.OffsetForLeaderTopic
+    epochs = {tp: leader.epoch for tp, leader in led}
+    topics = [
+        asked(
+            topic=topic,
+            partitions=[
+                asked.OffsetForLeaderPartition(partition=p, current_leader_epoch=epoch, leader_epoch=epoch)
+                for p in partitions
+                for epoch in [epochs[TopicPartition(topic, p)]]
+            ],
+        )
+        for topic, partitions in by_topic([tp for tp, _ in led]).items()
+    ]
+    response = connection.request(Request(replica_id=-1, topics=topics), 3)
+    for answered in response.topics:
+        for p in answered.partitions:
+            tp = TopicPartition(answered.topic, p.partition)
+            # An older epoch than the one we asked for ends before the log does: our epoch is news to this broker.
+            known = p.error_code or (75 if p.end_offset < 0 or p.leader_epoch != epochs[tp] else 0)
+            yield tp, known, p.end_offset
+
+
+def delete_records(
+    connection: Connection, led: Led, offsets: dict[TopicPartition, int], timeout_ms: int
+) -> Iterator[tuple[TopicPartition, int, int]]:
+    """DeleteRecords v1: the log starts afterwards, which are at least the offsets asked for."""
+    from kafka.protocol.admin import DeleteRecordsRequest as Request
+
+    asked = Request.DeleteRecordsTopic
+    topics = [
+        asked(
+            name=topic,
+            partitions=[
+                asked.DeleteRecordsPartition(partition_index=p, offset=offsets[TopicPartition(topic, p)])
+                for p in partitions
+            ],
+        )
+        for topic, partitions in by_topic([tp for tp, _ in led]).items()
+    ]
+    response = connection.request(Request(topics=topics, timeout_ms=timeout_ms), 1)
+    for answered in response.topics:
+        for p in answered.partitions:
+            yield TopicPartition(answered.name, p.partition_index), p.error_code, p.low_watermark
+
+
+def describe_producers(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition, int, list[ProducerState]]]:
+    """DescribeProducers v0: the producers that the leader remembers, in no order."""
+    from kafka.protocol.admin import DescribeProducersRequest as Request
+
+    topics = [
+        Request.TopicRequest(name=topic, partition_indexes=partitions)
+        for topic, partitions in by_topic([tp for tp, _ in led]).items()
+    ]
+    response = connection.request(Request(topics=topics), 0)
+    for answered in response.topics:
+        for p in answered.partitions:
+            states = [
+                ProducerState(
+                    s.producer_id, s.producer_epoch, s.last_sequence, s.last_timestamp, s.current_txn_start_offset
+                )
+                for s in p.active_producers
+            ]
+            yield TopicPartition(answered.name, p.partition_index), p.error_code, states

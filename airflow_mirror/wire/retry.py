@@ -1,0 +1,25 @@
+"""How long to go on trying, and how to wait in between."""
+
+from __future__ import annotations
+
+import random
+import time
+
+
+class Backoff:
+    """A deadline with growing pauses. Jitter keeps a hundred tasks from asking in step after a broker's restart."""
+
+    def __init__(self, timeout_s: float, first_s: float = 0.02, longest_s: float = 1.0) -> None:
+        self._deadline = time.monotonic() + timeout_s
+        self._next_s, self._longest_s = first_s, longest_s
+
+    @property
+    def expired(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() >= self._deadline
+
+    def pause(self) -> None:
+        """Sleep, longer each time, but not beyond the deadline."""
+        left_s = self._deadline - time.monotonic()
+        time.sleep(max(0.0, min(self._next_s * random.uniform(0.7, 1.3), left_s)))
+        self._next_s = min(self._next_s * 2, self._longest_s)

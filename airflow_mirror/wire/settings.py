@@ -1,0 +1,193 @@
+"""librdkafka's settings as the wire client understands them: what is supported, what is refused, and why.
+
+A setting that would change whom we trust or who we are must never be ignored in silence. So each key of the families
+``ssl.*`` and ``sasl.*`` is either honoured here or refused with its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from airflow_mirror.errors import InvalidField
+
+if TYPE_CHECKING:
+    import ssl
+
+    from airflow_mirror.kafka.config import ClientConfig
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+# 512 MiB: far above any fetch that the mirror asks for, far below what a foreign protocol's first bytes decode to.
+MAX_RESPONSE_BYTES = 512 * 1024 * 1024
+
+_SUPPORTED = frozenset(
+    {
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.username",
+        "sasl.password",
+        "sasl.oauthbearer.method",
+        "sasl.oauthbearer.config",
+        "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.scope",
+        "sasl.oauthbearer.extensions",
+        "sasl.oauthbearer.token.endpoint.url",
+        "sasl.oauthbearer.grant.type",
+        "ssl.ca.location",
+        "ssl.ca.pem",
+        "ssl.certificate.location",
+        "ssl.certificate.pem",
+        "ssl.key.location",
+        "ssl.key.pem",
+        "ssl.key.password",
+        "ssl.cipher.suites",
+        "ssl.endpoint.identification.algorithm",
+    }
+)
+# Kerberos settings have defaults that clients set even without Kerberos; they matter only with GSSAPI, which is refused.
+_HARMLESS = ("sasl.kerberos.",)
+_REMEDIES = {
+    "ssl.keystore.location": "Give ssl.certificate.location and ssl.key.location (PEM files) instead.",
+    "ssl.truststore.location": "Give ssl.ca.location (a PEM file or directory) instead.",
+    "sasl.jaas.config": "Give sasl.mechanism, sasl.username and sasl.password instead.",
+}
+
+
+@dataclass(frozen=True)
+class WireSettings:
+    """How to reach, trust and log in to the brokers of one cluster. Shared by connections and threads; never pickled.
+
+    :param properties: librdkafka settings with every value a string; unknown keys outside ssl.* and sasl.* are left to
+        the other clients of the same configuration.
+    :param role: ``source``, ``target`` or a connection id, for errors.
+    :raises InvalidField: for a value that can't be used or a setting that the wire client does not honour.
+    """
+
+    properties: Mapping[str, str] = field(repr=False)
+    role: str = "cluster"
+    client_id: str = "airflow-mirror"
+
+    @classmethod
+    def from_config(cls, config: ClientConfig, client_id: str = "airflow-mirror") -> WireSettings:
+        """Build from a cluster's settings. The configuration's own ``client.id`` goes first: quotas may hang on it."""
+        settings = cls(config.properties, config.role, config.properties.get("client.id") or client_id)
+        settings.check()
+        return settings
+
+    def check(self) -> None:
+        """Read every setting once, so that a wrong one is found before the first connection."""
+        for key in self.properties:
+            if key.startswith(("ssl.", "sasl.")) and key not in _SUPPORTED and not key.startswith(_HARMLESS):
+                remedy = _REMEDIES.get(key, "Remove it, or reach the cluster by another mechanism.")
+                raise InvalidField(key, "(set)", f"the mirror's wire client does not support it ({self.role})", remedy)
+        _ = (self.security_protocol, self.verify_hostname, self.socket_timeout_s, self.max_response_bytes)
+        if self.uses_sasl:
+            _ = self.sasl_mechanism
+            self._check_credentials()
+
+    def get(self, key: str, default: str = "") -> str:
+        """Return a setting as text; PEM texts that came through a properties file get their line breaks back."""
+        value = self.properties.get(key, default)
+        return value.replace("\\n", "\n") if key.endswith(".pem") and "\n" not in value else value
+
+    @property
+    def bootstrap(self) -> str:
+        """The comma separated ``host:port`` list."""
+        return self.properties["bootstrap.servers"]
+
+    @property
+    def principal(self) -> str:
+        """Who we are to an authorizer, as far as a client can know: ``User:<sasl user>``."""
+        user = self.properties.get("sasl.username") or self.properties.get("sasl.oauthbearer.client.id")
+        if self.uses_sasl and user:
+            return f"User:{user}"
+        has_certificate = self.get("ssl.certificate.location") or self.get("ssl.certificate.pem")
+        return "User:<the certificate's subject>" if self.uses_tls and has_certificate else "User:ANONYMOUS"
+
+    @property
+    def security_protocol(self) -> str:
+        """One of :data:`PROTOCOLS`; librdkafka's default is PLAINTEXT."""
+        return self._choice("security.protocol", "plaintext", PROTOCOLS)
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.security_protocol.endswith("SSL")
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether connections log in."""
+        return self.security_protocol.startswith("SASL")
+
+    @property
+    def sasl_mechanism(self) -> str:
+        """One of :data:`MECHANISMS`."""
+        key = "sasl.mechanisms" if self.properties.get("sasl.mechanisms") else "sasl.mechanism"
+        return self._choice(key, "GSSAPI", MECHANISMS)
+
+    @property
+    def verify_certificate(self) -> bool:
+        """Whether a broker's certificate must lead to a trusted one."""
+        return self._choice("enable.ssl.certificate.verification", "true", ("TRUE", "FALSE")) == "TRUE"
+
+    @property
+    def verify_hostname(self) -> bool:
+        """Whether a broker's certificate must name the host that was called."""
+        algorithm = self._choice("ssl.endpoint.identification.algorithm", "https", ("HTTPS", "NONE", ""))
+        return self.verify_certificate and algorithm == "HTTPS"
+
+    @property
+    def socket_timeout_s(self) -> float:
+        """Seconds that an answer may take (``socket.timeout.ms``, 30 s when not set)."""
+        return self._number("socket.timeout.ms", 30_000) / 1000
+
+    @property
+    def max_response_bytes(self) -> int:
+        """The largest response that is believed (``receive.message.max.bytes``)."""
+        return self._number("receive.message.max.bytes", MAX_RESPONSE_BYTES)
+
+    @property
+    def buffer_bytes(self) -> tuple[int, int]:
+        """(send, receive) socket buffer sizes; 0 leaves them to the kernel."""
+        return self._number("socket.send.buffer.bytes", 0), self._number("socket.receive.buffer.bytes", 0)
+
+    @cached_property
+    def ssl_context(self) -> ssl.SSLContext:
+        """The TLS context, built once: reading the CA file costs tens of milliseconds."""
+        from airflow_mirror.wire.security import ssl_context
+
+        return ssl_context(self)
+
+    @cached_property
+    def oauth_tokens(self) -> object:
+        """The provider of OAUTHBEARER tokens, one for all connections, so that one token serves them all."""
+        from airflow_mirror.wire.oauth import token_provider
+
+        return token_provider(self)
+
+    def _choice(self, key: str, default: str, allowed: tuple[str, ...]) -> str:
+        value = self.properties.get(key, default)
+        if value.upper() not in allowed:
+            names = ", ".join(repr(a) for a in allowed if a)
+            cause = f"not supported by the mirror's wire client ({self.role})"
+            raise InvalidField(key, value, cause, f"It may be one of {names}.")
+        return value.upper()
+
+    def _number(self, key: str, default: int) -> int:
+        value = self.properties.get(key, str(default))
+        if not value.strip().isdigit():
+            raise InvalidField(key, value, f"not a number ({self.role})", f"Give a whole number, such as {default}.")
+        return int(value)
+
+    def _check_credentials(self) -> None:
+        if self.sasl_mechanism == "OAUTHBEARER":
+            _ = self.oauth_tokens
+            return
+        for key in ("sasl.username", "sasl.password"):
+            if not self.properties.get(key):
+                cause = f"{self.sasl_mechanism} needs it ({self.role})"
+                raise InvalidField(key, "", cause, f"Set {key} in the connection.")

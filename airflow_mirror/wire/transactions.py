@@ -1,0 +1,257 @@
+"""Transactions without data: the writer's epoch at a coordinator, and control markers that fill holes.
+
+Two ways to write a marker, and why both exist (measured on 4.3.1):
+
+- Through the coordinator (:meth:`TransactionClient.write_marker`): one marker per empty transaction, ordinary rights,
+  and **fenced**: a writer whose epoch is old gets :class:`Fenced` and writes nothing.
+- Directly to the leader (:func:`write_txn_markers`): thousands in a request, cluster rights, and **no protection at
+  all**. The same epoch is accepted again and again, so a request that is sent twice fills twice. It is never retried here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow_mirror.errors import BrokerError, MirrorError, TryAgain
+from airflow_mirror.wire.errors import (
+    CONCURRENT_TRANSACTIONS,
+    FENCED,
+    RETRIABLE,
+    TRANSACTION_COORDINATOR_FENCED,
+    TRANSACTIONAL_ID_NOT_FOUND,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    CoordinatorFenced,
+    Fenced,
+    error_name,
+    refusal,
+)
+from airflow_mirror.wire.retry import Backoff
+
+if TYPE_CHECKING:
+    from airflow_mirror.partition import TopicPartition
+    from airflow_mirror.wire.cluster import WireCluster
+    from airflow_mirror.wire.connection import Connection
+
+T = TypeVar("T")
+
+_TRANSACTION = 1  # FindCoordinator's key type
+_TOPIC_AUTHORIZATION_FAILED = 29
+_WRITE_TXN_MARKERS = 27
+
+
+@dataclass(frozen=True)
+class TransactionDescription:
+    """What a coordinator knows of a transactional id. ``state`` in Kafka's words: Empty, Ongoing, CompleteCommit, ..."""
+
+    producer_id: int
+    epoch: int
+    state: str
+    timeout_ms: int
+
+
+class TransactionClient:
+    """Speaks to the coordinator of one transactional id. Thread-confined, like the cluster that it uses.
+
+    Calls retry while the coordinator moves, loads or finishes the previous transaction, for the cluster's ``timeout_s``.
+    """
+
+    def __init__(self, cluster: WireCluster, transactional_id: str) -> None:
+        self._cluster, self.transactional_id = cluster, transactional_id
+        self._coordinator: int | None = None
+
+    def init(self, timeout_ms: int, producer_id: int = -1, epoch: int = -1) -> tuple[int, int]:
+        """Take the transactional id over: return (producer id, epoch) with an epoch that nobody had before.
+
+        An open transaction of the predecessor is aborted, which writes its markers.
+
+        :param timeout_ms: after this time the coordinator aborts a transaction of ours that stays open.
+        :param producer_id: with ``epoch``: take over only if these are still current (compare and bump, KIP-360).
+        :raises Fenced: they are not; somebody else took over.
+        """
+        from kafka.protocol.producer import InitProducerIdRequest as Request
+
+        def ask(connection: Connection) -> tuple[int, Any]:
+            compare = producer_id >= 0
+            version = connection.newest(Request.API_KEY, 3, 4) if compare else 1
+            message = Request(transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms, version=version)
+            if compare:
+                message.producer_id, message.producer_epoch = producer_id, epoch
+            answer = connection.request(message, version)
+            return answer.error_code, answer
+
+        answer = self._ask("InitProducerId", ask, producer_id, epoch)
+        return answer.producer_id, answer.producer_epoch
+
+    def describe(self) -> TransactionDescription | None:
+        """Return what the coordinator knows, or None if it has never heard of the id (or forgot it)."""
+        from kafka.protocol.admin import DescribeTransactionsRequest as Request
+
+        def ask(connection: Connection) -> tuple[int, TransactionDescription | None]:
+            state = connection.request(Request(transactional_ids=[self.transactional_id]), 0).transaction_states[0]
+            if state.error_code == TRANSACTIONAL_ID_NOT_FOUND:
+                return 0, None
+            return state.error_code, TransactionDescription(
+                state.producer_id, state.producer_epoch, state.transaction_state, state.transaction_timeout_ms
+            )
+
+        return self._ask("DescribeTransactions", ask, operation="Describe")
+
+    def write_marker(self, tp: TopicPartition, producer_id: int, epoch: int, commit: bool = True) -> None:
+        """Append exactly one control marker to ``tp``, by a transaction without data.
+
+        Returns when the coordinator has decided; the marker reaches the log a moment later: wait for the log end. A retry
+        inside can't write a second one, because a partition that is in a transaction stays in it once, and an ended
+        transaction ends once. After an error the marker may or may not come: read the end again, later than the
+        transaction timeout.
+
+        :raises Fenced: another writer took over this transactional id.
+        :raises AclMissing: no WRITE on the topic or on the transactional id.
+        """
+        from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest
+
+        def add(connection: Connection) -> tuple[int, None]:
+            request = AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=self.transactional_id,
+                v3_and_below_producer_id=producer_id,
+                v3_and_below_producer_epoch=epoch,
+                v3_and_below_topics=[
+                    AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=tp.topic, partitions=[tp.partition])
+                ],
+            )
+            answer = connection.request(request, 2)
+            return answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code, None
+
+        def end(connection: Connection) -> tuple[int, None]:
+            request = EndTxnRequest(
+                transactional_id=self.transactional_id, producer_id=producer_id, producer_epoch=epoch, committed=commit
+            )
+            return connection.request(request, 2).error_code, None
+
+        self._ask(f"AddPartitionsToTxn of {tp}", add, producer_id, epoch, topic=tp.topic)
+        self._ask("EndTxn", end, producer_id, epoch)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _ask(
+        self,
+        what: str,
+        ask: Callable[[Connection], tuple[int, T]],
+        producer_id: int = -1,
+        epoch: int = -1,
+        operation: str = "Write",
+        topic: str = "",
+    ) -> T:
+        """Ask the coordinator until it gives an answer that counts."""
+        asked = f"{self._cluster.role} cluster, {what} for transactional id {self.transactional_id!r}"
+        backoff = Backoff(self._cluster.timeout_s, first_s=0.002, longest_s=0.25)
+        while True:
+            failure: int | TryAgain
+            try:
+                failure, value = ask(self._connect(asked))
+                if failure == 0:
+                    return value
+            except TryAgain as e:  # also FindCoordinator's own
+                failure = e
+            if isinstance(failure, int) and failure not in RETRIABLE:
+                raise self._refusal(asked, failure, producer_id, epoch, operation, topic)
+            if failure != CONCURRENT_TRANSACTIONS:  # that one is the right coordinator, still busy
+                self._coordinator = None
+            if backoff.expired:
+                raise failure if isinstance(failure, TryAgain) else BrokerError(asked, failure, error_name(failure))
+            backoff.pause()
+
+    def _refusal(self, asked: str, code: int, producer_id: int, epoch: int, operation: str, topic: str) -> MirrorError:
+        if code in FENCED:
+            return Fenced(asked, code, producer_id, epoch)
+        name = topic if code in (_TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION) else self.transactional_id
+        return refusal(asked, code, operation, name, self._cluster.settings.principal)
+
+    def _connect(self, asked: str) -> Connection:
+        """Return a connection to the coordinator. It must be looked up first: that also creates the internal topic."""
+        if self._coordinator is None:
+            from kafka.protocol.metadata import FindCoordinatorRequest as Request
+
+            connection = self._cluster.any_connection()
+            answer = connection.request(Request(key=self.transactional_id, key_type=_TRANSACTION), 2)
+            if answer.error_code in RETRIABLE:
+                raise BrokerError(asked, answer.error_code, error_name(answer.error_code), answer.error_message or "")
+            if answer.error_code:
+                raise self._refusal(asked, answer.error_code, -1, -1, "Describe", "")
+            self._coordinator = answer.node_id
+        return self._cluster.connection(self._coordinator)
+
+
+def write_txn_markers(
+    cluster: WireCluster,
+    tp: TopicPartition,
+    producer_id: int,
+    epoch: int,
+    count: int,
+    coordinator_epoch: int = 0,
+    commit: bool = True,
+) -> None:
+    """Append ``count`` control markers to ``tp`` by one request to its leader. Sent once; never retried.
+
+    After **any** error the markers may have been written, some of them or none: read the log end again before deciding.
+
+    :raises AclMissing: needs ALTER or CLUSTER_ACTION on the cluster.
+    :raises Fenced: a marker or batch with a higher epoch of this producer was written before.
+    :raises CoordinatorFenced: a marker with a higher coordinator epoch was.
+    :raises ConnectionLost: no answer; :raises BrokerError: not the leader any more, too few replicas.
+    """
+    if count < 1:
+        raise ValueError(f"count={count}: at least one marker")
+    asked = f"{cluster.role} cluster, WriteTxnMarkers ({count}) to {tp}"
+    connection = cluster.connection(cluster.leader(tp).node_id)
+    body = _markers_body(tp, producer_id, epoch, count, coordinator_epoch, commit)
+    code = _markers_error(connection.roundtrip(_WRITE_TXN_MARKERS, 1, body, flexible=True))
+    if code == 0:
+        return
+    if code in RETRIABLE:
+        cluster.forget(tp.topic)  # the leader may have moved
+    if code in FENCED:
+        raise Fenced(asked, code, producer_id, epoch)
+    if code == TRANSACTION_COORDINATOR_FENCED:
+        raise CoordinatorFenced(asked, code, producer_id, epoch)
+    raise refusal(asked, code, "Alter (or ClusterAction)", tp.topic, cluster.settings.principal)
+
+
+def _markers_body(
+    tp: TopicPartition, producer_id: int, epoch: int, count: int, coordinator_epoch: int, commit: bool
+) -> bytes:
+    """Encode a WriteTxnMarkers v1 body of ``count`` equal markers: one is encoded, its bytes are repeated."""
+    from kafka.protocol.producer import WriteTxnMarkersRequest as Request
+
+    marker = Request.WritableTxnMarker
+    one = Request(
+        markers=[
+            marker(
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                transaction_result=commit,
+                topics=[marker.WritableTxnMarkerTopic(name=tp.topic, partition_indexes=[tp.partition])],
+                coordinator_epoch=coordinator_epoch,
+            )
+        ]
+    )
+    encoded = one.encode(version=1)  # compact array length (one byte), the marker, no tagged fields (one byte)
+    return _compact_length(count) + bytes(encoded[1:-1]) * count + b"\0"
+
+
+def _compact_length(count: int) -> bytes:
+    value, out = count + 1, bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def _markers_error(body: memoryview) -> int:
+    """Return the first error of a response, 0 when every marker was written."""
+    from kafka.protocol.producer import WriteTxnMarkersResponse
+
+    response = WriteTxnMarkersResponse.decode(body, version=1)
+    codes = [p.error_code for marker in response.markers for topic in marker.topics for p in topic.partitions]
+    return next((code for code in codes if code), 0)
