@@ -141,6 +141,17 @@ class PlanOutdated(InputError):
         super().__init__(f"the clusters changed since the plan was made; nothing was touched:\n{lines}\nPlan again.")
 
 
+class TargetTopicsDiffer(InputError):
+    """Topics on the target, not made by this mirror, can't take the source's records."""
+
+    def __init__(self, differences: Iterable[str]) -> None:
+        self.differences = list(differences)
+        super().__init__(
+            "topics on the target can't take the source's records; nothing was created: "
+            f"{'; '.join(self.differences)}. Grow or re-create them, or exclude them from the mirror."
+        )
+
+
 class JobConflict(InputError):
     """A job of this name is running with another specification."""
 
@@ -388,6 +399,18 @@ class FenceNotLifted(NeedsHuman):
             f"the fence on the {cluster} cluster could not be lifted ({cause}). Producers may still be kept out by: "
             f"{'; '.join(self.left)}. Run the cutover or its teardown again, or remove these by hand "
             "(kafka-acls.sh --remove)."
+        )
+
+
+class NotKept(NeedsHuman):
+    """Something was written and accepted, but reads back differently."""
+
+    def __init__(self, what: str, differences: Sequence[str]) -> None:
+        self.what, self.differences = what, list(differences)
+        shown = "\n".join(f"  - {d}" for d in self.differences[:20])
+        super().__init__(
+            f"{what}: the target accepted the change but does not show it. Somebody else may be changing the same; find "
+            f"out who, then run this task again:\n{shown}"
         )
 
 

@@ -1,0 +1,69 @@
+"""Make a plan: read both clusters, then decide. Nothing is written to either."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from airflow_mirror.plan.checks import run_checks
+from airflow_mirror.plan.decide import pairs, plan_topic
+from airflow_mirror.plan.inventory import Inventory, read_source, read_target, select_topics
+from airflow_mirror.plan.model import Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.mirror import Mirror
+
+
+def build(
+    mirror: Mirror,
+    source: ClusterAdmin,
+    target: ClusterAdmin,
+    known_topics: Collection[str] = (),
+    now: datetime | None = None,
+) -> Plan:
+    """Read both clusters and plan the mirror.
+
+    :param known_topics: ``known_topics`` of this mirror's last plan: target topics whose data are its own.
+    :raises ClusterUnreachable: for either side, within 8 s.
+    :raises NothingMatches: when no topic is selected. Everything else that is wrong is a finding of the plan.
+    """
+    names = select_topics(mirror, source)
+    # The target first: read second, it would seem ahead of the source while a tail is copying.
+    there = read_target(target, [mirror.naming.target_topic(name) for name in names])
+    here = read_source(mirror, source, names)
+    return decide(mirror, here, there, known_topics, now or datetime.now(UTC))
+
+
+def decide(mirror: Mirror, source: Inventory, target: Inventory, known_topics: Collection[str], now: datetime) -> Plan:
+    """Plan from what was read; no cluster is asked."""
+    paired = pairs(mirror, source, target, known_topics)
+    topics = [plan_topic(mirror, pair, target.brokers) for pair in paired]
+    findings = run_checks(mirror, source, target, known_topics, topics)
+    known = set(known_topics)
+    if not any(f.level == "block" for f in findings):
+        # From here on this mirror may create and fill them. A blocked plan must not adopt anything: what it was
+        # blocked for would pass the next time.
+        known |= {t.target_topic for t in topics}
+    return Plan(
+        mirror=mirror,
+        created_at=now.isoformat(timespec="seconds"),
+        source_cluster_id=source.cluster_id,
+        target_cluster_id=target.cluster_id,
+        topics=tuple(topics),
+        positions=_positions(source),
+        findings=tuple(findings),
+        known_topics=tuple(sorted(known)),
+    )
+
+
+def _positions(source: Inventory) -> Mapping[str, Mapping[str, Mapping[int, int]]]:
+    """Return the positions of groups in planned topics; groups that have none are left out."""
+    found: dict[str, dict[str, dict[int, int]]] = {}
+    for group, positions in source.groups.items():
+        for tp, position in sorted(positions.items()):
+            if tp.topic in source.topics:
+                found.setdefault(group, {}).setdefault(tp.topic, {})[tp.partition] = position.offset
+    return found

@@ -1,0 +1,135 @@
+"""Preflight checks: pure functions from the inventories to findings. Each names values, and what to do.
+
+A check yields its findings; one that yields nothing has passed. All of them run, so that a person sees everything that
+is wrong at once. To add one: write the function, add a line to ``CHECKS``, write the test in which it fails.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_mirror.plan import topic_checks
+from airflow_mirror.plan.decide import pairs
+from airflow_mirror.plan.model import Finding, TopicPlan
+from airflow_mirror.plan.situation import Situation, some
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
+    from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan.inventory import Inventory
+
+
+def run_checks(
+    mirror: Mirror, source: Inventory, target: Inventory, known_topics: Collection[str], topics: list[TopicPlan]
+) -> list[Finding]:
+    """Run every check; blocks come first, passes last."""
+    situation = Situation(mirror, source, target, pairs(mirror, source, target, known_topics), topics)
+    findings: list[Finding] = list(_same_cluster(situation))
+    if findings:
+        return findings  # every other check would compare the cluster with itself
+    for name, passed, check in CHECKS:
+        found = list(check(situation))
+        findings += found or [Finding("pass", name, f"{len(topics)} topics", passed)]
+    return sorted(findings, key=lambda f: ("block", "warn", "pass").index(f.level))
+
+
+def _same_cluster(s: Situation) -> Iterator[Finding]:
+    if s.source.cluster_id == s.target.cluster_id:
+        yield Finding(
+            "block",
+            "same_cluster",
+            f"connections {s.mirror.source!r} and {s.mirror.target!r}",
+            f"both lead to cluster {s.source.cluster_id}",
+            "Correct one of them: a mirror onto its own source would overwrite or multiply what it reads.",
+        )
+
+
+def _partitioning(s: Situation) -> Iterator[Finding]:
+    if s.mirror.partitioning == "by_key":
+        yield Finding(
+            "block",
+            "partitioning",
+            f"mirror {s.mirror.name!r}",
+            "partitioning='by_key' is not available yet",
+            "Use partitioning='preserve' and a target with the source's partition counts.",
+        )
+
+
+def _auto_create(s: Situation) -> Iterator[Finding]:
+    if s.target.broker_configs is None:
+        yield Finding(
+            "warn",
+            "auto_create",
+            "target cluster",
+            "broker settings can't be read (no DESCRIBE_CONFIGS on the cluster)",
+            "Make sure that auto.create.topics.enable is false.",
+        )
+        return
+    entry = s.target.broker_configs.get("auto.create.topics.enable")
+    if entry is not None and entry.value == "true":
+        yield Finding(
+            "warn",
+            "auto_create",
+            "target cluster",
+            "auto.create.topics.enable is true",
+            "A client that starts early creates topics with the wrong partition count. Set it to false.",
+        )
+
+
+def _open_transactions(s: Situation) -> Iterator[Finding]:
+    for pair in s.pairs:
+        state = pair.source
+        held = {p: end - state.stable_ends[p] for p, end in state.ends.items() if state.stable_ends[p] < end}
+        if held and s.mirror.isolation == "read_committed":
+            yield Finding(
+                "warn",
+                "open_transactions",
+                f"topic {state.info.name!r}",
+                f"offsets behind an open transaction: {some(f'partition {p}: {n:,}' for p, n in held.items())}",
+                "They are copied once it ends. If the number doesn't shrink, find the producer that hangs: the mirror "
+                "can't reach the end before.",
+            )
+
+
+def _groups(s: Situation) -> Iterator[Finding]:
+    for group, positions in sorted(s.source.groups.items()):
+        read = {tp.topic for tp in positions}
+        outside = sorted(read - set(s.source.topics))
+        if not read & set(s.source.topics):
+            where = f"only in {some(outside)}" if outside else "nowhere"
+            yield Finding(
+                "warn",
+                "groups",
+                f"group {group!r}",
+                f"has positions {where}",
+                "It has nothing to move with this mirror.",
+            )
+        elif outside:
+            yield Finding(
+                "warn",
+                "groups",
+                f"group {group!r}",
+                f"also reads topics that this mirror leaves behind: {some(outside)}",
+                "Move them together, or its consumers need both clusters.",
+            )
+
+
+Check = tuple[str, str, "Callable[[Situation], Iterable[Finding]]"]
+CHECKS: tuple[Check, ...] = (
+    ("same_cluster", "source and target are two clusters", _same_cluster),
+    ("partitioning", "records keep their partition", _partitioning),
+    ("target_data", "no foreign data on the target", topic_checks.target_data),
+    ("partitions", "partition counts are equal, or the topic is created", topic_checks.partitions),
+    ("message_size", "the target takes the largest batch", topic_checks.message_size),
+    ("timestamp_type", "record times are kept", topic_checks.timestamp_type),
+    ("compression", "batches are kept as they are", topic_checks.compression),
+    ("retention", "nothing that arrives would be deleted", topic_checks.retention),
+    ("compacted", "no compacted topic", topic_checks.compacted),
+    ("priming", "every log starts at 0, or is there already", topic_checks.priming),
+    ("replication", "the target has brokers for every replica", topic_checks.replication),
+    ("auto_create", "the target creates no topics by itself", _auto_create),
+    ("open_transactions", "no open transaction holds records back", _open_transactions),
+    ("groups", "every selected group moves as a whole", _groups),
+    ("left_out_configs", "every setting is carried over", topic_checks.left_out),
+)

@@ -1,0 +1,112 @@
+"""What the two clusters hold, read once and then only looked at. The only part of planning that asks a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from airflow_mirror.errors import MissingRight, NothingMatches
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.policy import is_internal
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.kafka.model import ConfigEntry, GroupPosition, TopicInfo
+    from airflow_mirror.mirror import Mirror
+
+
+@dataclass(frozen=True)
+class TopicState:
+    """A topic as it is. Offsets by partition.
+
+    :param starts: log start.
+    :param ends: high watermark.
+    :param stable_ends: end for a read_committed consumer; below ``ends`` while a transaction is open.
+    :param begins: where the mirror begins to copy (its ``start``); the log start unless it says otherwise.
+    """
+
+    info: TopicInfo
+    configs: Mapping[str, ConfigEntry]
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+    stable_ends: Mapping[int, int] = field(default_factory=dict)
+    begins: Mapping[int, int] = field(default_factory=dict)
+
+    def config(self, key: str) -> str | None:
+        """Return the effective value of a config."""
+        entry = self.configs.get(key)
+        return entry.value if entry else None
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """One cluster, as far as a mirror is concerned.
+
+    :param broker_configs: of one broker; None when the principal may not read them.
+    :param groups: committed positions by group; of the source only.
+    """
+
+    cluster_id: str
+    brokers: int
+    topics: Mapping[str, TopicState]
+    broker_configs: Mapping[str, ConfigEntry] | None = None
+    groups: Mapping[str, Mapping[TopicPartition, GroupPosition]] = field(default_factory=dict)
+
+
+def select_topics(mirror: Mirror, source: ClusterAdmin) -> list[str]:
+    """Return the names of the source's topics that belong to the mirror, sorted.
+
+    :raises NothingMatches: when there is none.
+    """
+    available = source.topic_names()
+    selected = [name for name in available if mirror.selects_topic(name)]
+    if not selected:
+        raise NothingMatches(mirror.topics, mirror.exclude_topics, [n for n in available if not is_internal(n)])
+    return selected
+
+
+def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str]) -> Inventory:
+    """Read the named topics and the selected groups of the source."""
+    topics = _topics(source, names, mirror.start)
+    groups = {g.group_id: source.group_offsets(g.group_id) for g in source.groups() if mirror.selects_group(g.group_id)}
+    return Inventory(source.cluster_id(), source.broker_count(), topics, None, groups)
+
+
+def read_target(target: ClusterAdmin, names: Collection[str]) -> Inventory:
+    """Read those of the named topics that exist on the target."""
+    cluster_id, brokers = target.cluster_id(), target.broker_count()
+    try:
+        configs = next(iter(target.broker_configs().values()), {})
+    except MissingRight:
+        return Inventory(cluster_id, brokers, _topics(target, names, "earliest"), None)
+    return Inventory(cluster_id, brokers, _topics(target, names, "earliest"), configs)
+
+
+def _topics(admin: ClusterAdmin, names: Collection[str], start: str) -> dict[str, TopicState]:
+    infos = admin.topics(names)
+    configs = admin.topic_configs(infos)
+    partitions = [TopicPartition(i.name, p) for i in infos.values() for p in range(i.partitions)]
+    starts = _by_topic(admin.offsets(partitions, "earliest"))
+    # The stable end last: read first, records that came in between the two would look like an open transaction.
+    ends = _by_topic(admin.offsets(partitions, "latest"))
+    stable_ends = _by_topic(admin.offsets(partitions, "latest_committed"))
+    begins = starts
+    if start == "latest":
+        begins = stable_ends
+    elif start != "earliest":
+        found = _by_topic(admin.offsets(partitions, round(datetime.fromisoformat(start).timestamp() * 1000)))
+        begins = {t: {p: stable_ends[t][p] if o < 0 else o for p, o in offsets.items()} for t, offsets in found.items()}
+    return {
+        name: TopicState(info, configs[name], starts[name], ends[name], stable_ends[name], begins[name])
+        for name, info in infos.items()
+    }
+
+
+def _by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
+    found: dict[str, dict[int, int]] = {}
+    for tp, offset in sorted(offsets.items()):
+        found.setdefault(tp.topic, {})[tp.partition] = offset
+    return found

@@ -1,0 +1,235 @@
+"""Plan: what a mirror is going to do, frozen before anything is written. Values, their JSON and their hash.
+
+A plan crosses processes and days. It has a version, a hash over its canonical JSON (without the time it was made), and
+never a secret: connections appear by id only. Offsets are next-to-read positions; ranges are half-open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import InputError, PlanBlocked
+from airflow_mirror.mirror import Mirror
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VERSION = 1
+
+# Measured on two shared cores, one partition, zstd fillers; a floor for real machines.
+PRIME_OFFSETS_PER_S = 6_000_000
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The outcome of one preflight check on one object.
+
+    :param level: ``block`` (nothing may start), ``warn`` or ``pass``.
+    :param check: the check's id.
+    :param object: what it is about: a topic, a cluster, "8 topics".
+    :param evidence: the values seen.
+    :param remedy: what to do, or what the mirror does about it; empty for a pass.
+    """
+
+    level: str
+    check: str
+    object: str
+    evidence: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.check}: {self.object}: {self.evidence}. {self.remedy}".strip()
+
+
+@dataclass(frozen=True)
+class TopicPlan:
+    """What happens to one topic.
+
+    :param source_topic_id: the source's topic id; another one later means that the topic was re-created.
+    :param target_exists: the target had the topic when the plan was made.
+    :param partitions: of the source.
+    :param replication_factor: of the topic to create, already capped by the target's broker count.
+    :param configs: topic overrides on the target once the mirror is done.
+    :param held_configs: topic overrides on the target while the mirror writes.
+    :param left_out: the source's non-default settings that don't go over.
+    :param compacted: the source's cleanup.policy contains ``compact``.
+    :param mode: ``identical`` or ``mapped``; ``reason`` says why.
+    :param starts: first offset to copy, by partition.
+    :param ends: end offset on the source when the plan was made (of stable data for ``read_committed``), by partition.
+    :param prime: offsets to fill before the first record, by partition; only partitions that need it.
+    """
+
+    source_topic: str
+    target_topic: str
+    source_topic_id: str
+    target_exists: bool
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str]
+    held_configs: Mapping[str, str]
+    left_out: Mapping[str, str]
+    compacted: bool
+    mode: str
+    reason: str
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+    prime: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def offsets(self) -> int:
+        """Offsets to copy: at most this many records, fewer where there are holes."""
+        return sum(max(0, self.ends[p] - self.starts[p]) for p in self.ends)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TopicPlan:
+        """Build from JSON, whose object keys are strings."""
+        by_partition = {k: {int(p): o for p, o in values[k].items()} for k in ("starts", "ends", "prime")}
+        return cls(**{**values, **by_partition})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A mirror's plan.
+
+    :param created_at: ISO 8601; not part of the hash.
+    :param topics: sorted by source topic.
+    :param positions: committed offsets of the selected groups: group, source topic, partition.
+    :param known_topics: target topics that this mirror made or filled, or is now allowed to; for the next plan.
+    """
+
+    mirror: Mirror
+    created_at: str
+    source_cluster_id: str
+    target_cluster_id: str
+    topics: tuple[TopicPlan, ...]
+    positions: Mapping[str, Mapping[str, Mapping[int, int]]]
+    findings: tuple[Finding, ...]
+    known_topics: tuple[str, ...] = ()
+    version: int = VERSION
+
+    @property
+    def groups(self) -> list[str]:
+        """The consumer groups that move, sorted."""
+        return sorted(self.positions)
+
+    @property
+    def blocks(self) -> list[Finding]:
+        """The findings that forbid a start."""
+        return [f for f in self.findings if f.level == "block"]
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 over the canonical JSON without ``created_at``."""
+        content = {k: v for k, v in self._content().items() if k != "created_at"}
+        return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    @property
+    def offsets(self) -> int:
+        """Offsets to copy in all; at most this many records."""
+        return sum(t.offsets for t in self.topics)
+
+    @property
+    def prime_offsets(self) -> int:
+        """Offsets to fill in all before the first record of each partition."""
+        return sum(sum(t.prime.values()) for t in self.topics)
+
+    def topic(self, source_topic: str) -> TopicPlan:
+        """Return the plan of one source topic; KeyError when it has none."""
+        return {t.source_topic: t for t in self.topics}[source_topic]
+
+    def raise_if_blocked(self) -> None:
+        """Stop here when a check blocks.
+
+        :raises PlanBlocked: with every block, not just the first.
+        """
+        if self.blocks:
+            raise PlanBlocked(str(f) for f in self.blocks)
+
+    def summary(self) -> dict[str, Any]:
+        """Return counts and the hash: small enough for XCom at any number of topics."""
+        levels = [f.level for f in self.findings]
+        return {
+            "mirror": self.mirror.name,
+            "hash": self.hash,
+            "topics": len(self.topics),
+            "partitions": sum(t.partitions for t in self.topics),
+            "groups": len(self.positions),
+            "offsets": self.offsets,
+            "prime_offsets": self.prime_offsets,
+            **{level: levels.count(level) for level in ("block", "warn", "pass")},
+        }
+
+    def to_markdown(self) -> str:
+        """Return the plan as people read it."""
+        from airflow_mirror.plan.markdown import render
+
+        return render(self)
+
+    def to_json(self) -> str:
+        """Return canonical JSON with the hash in it."""
+        return json.dumps({**self._content(), "hash": self.hash}, sort_keys=True, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Read what ``to_json`` wrote.
+
+        :raises InputError: when it is no plan, of another version, or was edited (its hash differs).
+        """
+        try:
+            values = json.loads(text)
+            if values.pop("version") != VERSION:
+                raise InputError(f"the plan is not of version {VERSION}. Make it again with PlanMirrorOperator.")
+            written = values.pop("hash")
+            plan = cls(
+                **{
+                    **values,
+                    "mirror": Mirror.from_dict(values["mirror"]),
+                    "topics": tuple(TopicPlan.from_dict(t) for t in values["topics"]),
+                    "findings": tuple(Finding(**f) for f in values["findings"]),
+                    "known_topics": tuple(values["known_topics"]),
+                    "positions": _positions(values["positions"]),
+                }
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as e:
+            raise InputError(f"not a plan: {e!r}. Make it again with PlanMirrorOperator.") from e
+        if plan.hash != written:
+            raise InputError("the plan was edited: its hash is not that of its content. Make it again instead.")
+        return plan
+
+    def save(self, path: str | Path) -> None:
+        """Write ``path`` and, next to it, the same as Markdown. A reader sees an old or a new file, never half of one."""
+        where = Path(path)
+        where.parent.mkdir(parents=True, exist_ok=True)
+        for name, text in ((where.name, self.to_json()), (where.with_suffix(".md").name, self.to_markdown())):
+            part = where.with_name(f".{name}.part")
+            part.write_text(text, encoding="utf-8")
+            part.replace(where.with_name(name))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Plan:
+        """Read a plan file.
+
+        :raises InputError: when it is missing or no plan.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except OSError as e:
+            raise InputError(f"plan {str(path)!r} can't be read: {e.strerror}. Run PlanMirrorOperator first.") from e
+        return cls.from_json(text)
+
+    def _content(self) -> dict[str, Any]:
+        content = {**asdict(self), "mirror": self.mirror.to_dict()}
+        # Through JSON once, so that partition numbers are the same strings in a fresh plan and in a loaded one.
+        loaded: dict[str, Any] = json.loads(json.dumps(content))
+        return loaded
+
+
+def _positions(values: Mapping[str, Any]) -> dict[str, dict[str, dict[int, int]]]:
+    return {
+        group: {topic: {int(p): offset for p, offset in partitions.items()} for topic, partitions in topics.items()}
+        for group, topics in values.items()
+    }

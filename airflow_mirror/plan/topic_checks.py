@@ -1,0 +1,209 @@
+"""Preflight checks that look at one topic after the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_mirror.plan.configs import HELD_OPEN
+from airflow_mirror.plan.decide import PRIME_BUDGET
+from airflow_mirror.plan.model import PRIME_OFFSETS_PER_S, Finding
+from airflow_mirror.plan.situation import Situation, some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Kafka's keys, and what holds where neither side sets them.
+_RETENTION = {"retention.ms": "the target's default", "retention.bytes": "-1"}
+
+
+def target_data(s: Situation) -> Iterator[Finding]:
+    """The target topic holds data that are not ours, or more than the source has."""
+    for pair in s.pairs:
+        if pair.target is None or not pair.written:
+            continue
+        shown = some(f"partition {p} ends at {end:,}" for p, end in pair.written.items())
+        if not pair.ours:
+            yield Finding(
+                "block",
+                "target_data",
+                f"target topic {pair.target_topic!r}",
+                f"it holds data that this mirror did not write ({shown})",
+                "Empty or delete the topic, exclude it, or choose policy='prefix'. If an earlier run of this mirror "
+                "wrote it, put that run's plan.json back.",
+            )
+            continue
+        ahead = {p: end for p, end in pair.written.items() if end > pair.source.ends.get(p, end)}
+        if ahead and s.mirror.offsets != "mapped":
+            shown = some(f"partition {p}: {end:,} there, {pair.source.ends[p]:,} here" for p, end in ahead.items())
+            yield Finding(
+                "block",
+                "target_data",
+                f"target topic {pair.target_topic!r}",
+                f"its log is longer than the source's ({shown})",
+                "Either producers already write to the target (the cutover is over: nothing is left to plan), or the "
+                "source topic was truncated or re-created.",
+            )
+
+
+def partitions(s: Situation) -> Iterator[Finding]:
+    """Partition counts differ."""
+    for pair in s.pairs:
+        here, there = pair.source.info.partitions, pair.target.info.partitions if pair.target else None
+        if there is None or there == here:
+            continue
+        counts = f"{here} partitions on the source, {there} on the target"
+        about = f"target topic {pair.target_topic!r}"
+        if there > here:
+            yield Finding(
+                "warn",
+                "partitions",
+                about,
+                counts,
+                "The surplus stays empty until producers write there; the same key will then go to another partition "
+                "than before.",
+            )
+        elif pair.ours:
+            yield Finding("warn", "partitions", about, counts, f"CreateTargetTopics grows it to {here}.")
+        else:
+            yield Finding(
+                "block",
+                "partitions",
+                about,
+                counts,
+                f"Grow or re-create the target topic with {here} partitions; records would have nowhere to go.",
+            )
+
+
+def message_size(s: Situation) -> Iterator[Finding]:
+    """The target topic takes only smaller batches than the source's."""
+    for pair in s.pairs:
+        if pair.target is None:
+            continue  # created with the source's limit
+        here, there = (int(t.config("max.message.bytes") or 0) for t in (pair.source, pair.target))
+        if there >= here:
+            continue
+        yield Finding(
+            "warn" if pair.ours else "block",
+            "message_size",
+            f"target topic {pair.target_topic!r}",
+            f"max.message.bytes is {there:,}; batches of up to {here:,} bytes may come from the source",
+            f"SyncTopicConfigs raises it to {here:,}." if pair.ours else f"Set it to {here} or more on the target topic.",
+        )
+
+
+def timestamp_type(s: Situation) -> Iterator[Finding]:
+    """The target topic would replace record times."""
+    for pair in s.pairs:
+        if pair.target is not None and pair.target.config("message.timestamp.type") == "LogAppendTime":
+            yield Finding(
+                "warn" if pair.ours else "block",
+                "timestamp_type",
+                f"target topic {pair.target_topic!r}",
+                "message.timestamp.type is LogAppendTime: every record's time would become the time of the copy",
+                "SyncTopicConfigs sets CreateTime while copying."
+                if pair.ours
+                else "Set message.timestamp.type=CreateTime on the target topic, at least while the mirror runs.",
+            )
+
+
+def compression(s: Situation) -> Iterator[Finding]:
+    """The target topic would recompress."""
+    for pair in s.pairs:
+        codec = pair.target.config("compression.type") if pair.target else None
+        if codec not in (None, "producer"):
+            yield Finding(
+                "warn",
+                "compression",
+                f"target topic {pair.target_topic!r}",
+                f"compression.type is {codec}: the broker would rebuild every batch",
+                "Set to 'producer' while copying; the source's setting follows afterwards.",
+            )
+
+
+def retention(s: Situation) -> Iterator[Finding]:
+    """Retention would delete history as it arrives."""
+    short = []
+    for topic in s.topics:
+        existing = s.target.topics.get(topic.target_topic)
+        if existing is None:
+            policy = topic.configs.get("cleanup.policy", "delete")
+            limits = {key: topic.configs.get(key, default) for key, default in _RETENTION.items()}
+        else:
+            policy = existing.config("cleanup.policy") or "delete"
+            limits = {key: existing.config(key) or default for key, default in _RETENTION.items()}
+        finite = ", ".join(f"{key}={value}" for key, value in limits.items() if value != "-1")
+        if finite and "delete" in policy:
+            short.append(f"{topic.target_topic} ({finite})")
+    if short:
+        yield Finding(
+            "warn",
+            "retention",
+            f"{len(short)} of {len(s.topics)} topics",
+            f"retention counts from the records' own times and would delete older ones as they arrive: {some(short)}",
+            f"Held open during the copy (retention.ms={HELD_OPEN['retention.ms']}): the target needs the disk. "
+            "SyncTopicConfigs(hold=False) restores it in aftercare.",
+        )
+
+
+def compacted(s: Situation) -> Iterator[Finding]:
+    """Compaction has left holes."""
+    compacted = [t.source_topic for t in s.topics if t.compacted]
+    if compacted:
+        yield Finding(
+            "warn",
+            "compacted",
+            f"{len(compacted)} of {len(s.topics)} topics",
+            f"compaction has left holes in {some(compacted)}; how many is known once the log has been read",
+            "Each hole is filled by a marker of 78 bytes. cleanup.policy is 'delete' during the copy and the source's "
+            "afterwards.",
+        )
+
+
+def priming(s: Situation) -> Iterator[Finding]:
+    """Logs that don't start at 0."""
+    for topic in s.topics:
+        too_many = {p: n for p, n in topic.prime.items() if n > PRIME_BUDGET}
+        if too_many:
+            yield Finding(
+                "block",
+                "priming",
+                f"topic {topic.source_topic!r}",
+                some(f"partition {p} starts at offset {n:,}" for p, n in too_many.items()),
+                f"More than {PRIME_BUDGET:,} offsets to fill. Use offsets='mapped' or 'auto' for this topic.",
+            )
+        elif topic.prime:
+            count = sum(topic.prime.values())
+            yield Finding(
+                "warn",
+                "priming",
+                f"topic {topic.source_topic!r}",
+                f"{len(topic.prime)} partitions start above 0; {count:,} offsets are filled and deleted again first",
+                f"About {max(1, round(count / PRIME_OFFSETS_PER_S))} s. Start consumers on the target after that.",
+            )
+
+
+def replication(s: Situation) -> Iterator[Finding]:
+    """Fewer brokers than replicas."""
+    for pair, topic in zip(s.pairs, s.topics, strict=True):
+        wanted = s.mirror.replication_factor or pair.source.info.replication_factor
+        if wanted > topic.replication_factor and pair.target is None:
+            yield Finding(
+                "warn",
+                "replication",
+                f"target topic {pair.target_topic!r}",
+                f"{wanted} replicas wanted, the target has {s.target.brokers} brokers",
+                f"Created with {topic.replication_factor}. Add brokers first if that is not enough.",
+            )
+
+
+def left_out(s: Situation) -> Iterator[Finding]:
+    """Settings that don't go over."""
+    lost = [f"{t.source_topic} ({', '.join(f'{k}={v}' for k, v in t.left_out.items())})" for t in s.topics if t.left_out]
+    if lost:
+        yield Finding(
+            "warn",
+            "left_out_configs",
+            f"{len(lost)} of {len(s.topics)} topics",
+            f"these settings of the source are not carried over: {some(lost)}",
+            "They belong to a cluster, not to data (MirrorMaker 2's rule). Set what you need on the target yourself.",
+        )

@@ -1,0 +1,128 @@
+"""Keep the target's topic configs what they have to be: held open while the mirror writes, the source's afterwards.
+
+``diff`` decides, ``sync_configs`` does it and reads it back. The rules are in :mod:`airflow_mirror.plan.configs`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.plan.configs import goal, same_value
+from airflow_mirror.sync.topics import settle
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.kafka.model import ConfigEntry
+    from airflow_mirror.plan.model import Plan
+
+
+@dataclass(frozen=True)
+class ConfigDiff:
+    """What has to change in one target topic.
+
+    :param set: overrides to write.
+    :param delete: overrides to remove, so that the target's own default holds.
+    :param before: the effective values that this replaces, by key; for people.
+    """
+
+    set: Mapping[str, str] = field(default_factory=dict)
+    delete: tuple[str, ...] = ()
+    before: Mapping[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.set or self.delete)
+
+    def lines(self, topic: str) -> list[str]:
+        """Return one readable line per change."""
+        changed = [f"{topic}: {key}: {self.before.get(key)} -> {value}" for key, value in sorted(self.set.items())]
+        return changed + [f"{topic}: {key}: {self.before.get(key)} -> the target's default" for key in self.delete]
+
+
+@dataclass(frozen=True)
+class ConfigsReport:
+    """What differed between the target's topics and the rules.
+
+    :param drift: a line per difference that was found.
+    :param applied: the differences are gone, read back; False for a dry run with drift.
+    """
+
+    hold: bool
+    drift: tuple[str, ...]
+    applied: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return {"hold": self.hold, "drift": list(self.drift), "applied": self.applied}
+
+
+def diff(
+    source: Mapping[str, ConfigEntry],
+    target: Mapping[str, ConfigEntry],
+    hold: bool,
+    keep: Collection[str] = (),
+) -> ConfigDiff:
+    """Return what has to change so that ``target`` follows ``source``.
+
+    :param hold: True while the mirror writes: retention, compaction and time rules stay open.
+    :param keep: keys of the target that are nobody's business, for example its own ``retention.ms``.
+    """
+    to_set, to_delete = {}, []
+    for key, value in sorted(goal(source, hold).items()):
+        there = target.get(key)
+        overridden = there is not None and there.source == "DYNAMIC_TOPIC_CONFIG"
+        if key in keep and not hold:
+            continue
+        if value is None:
+            if overridden:
+                to_delete.append(key)
+        elif there is None or not same_value(there.value, value):
+            to_set[key] = value
+        elif not hold and not overridden:
+            to_set[key] = value  # equal by chance only: the target's default may change, what was chosen may not
+    before = {key: _shown(target[key]) for key in (*to_set, *to_delete) if key in target}
+    return ConfigDiff(to_set, tuple(to_delete), before)
+
+
+def _shown(entry: ConfigEntry) -> str:
+    return str(entry.value) if entry.source == "DYNAMIC_TOPIC_CONFIG" else f"{entry.value} (default)"
+
+
+def sync_configs(
+    plan: Plan,
+    source: ClusterAdmin,
+    target: ClusterAdmin,
+    hold: bool = True,
+    keep: Collection[str] = (),
+    dry_run: bool = False,
+) -> ConfigsReport:
+    """Bring the target's topic configs in line with the source's as they are now, and read them back.
+
+    :param hold: see ``diff``. False once the mirror has stopped writing: restores retention, compaction, time rules.
+    :param dry_run: only report.
+    :raises NotKept: when a change does not show when read back.
+    """
+    found = _diffs(plan, source, target, hold, keep)
+    drift = tuple(line for topic, d in sorted(found.items()) for line in d.lines(topic))
+    if dry_run:
+        return ConfigsReport(hold, drift, applied=not drift)
+    for topic, d in found.items():
+        target.alter_topic_configs(topic, d.set, d.delete)
+    if found:
+        settle(lambda: _left(plan, source, target, hold, keep), "topic configs")
+    return ConfigsReport(hold, drift, applied=True)
+
+
+def _diffs(
+    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, hold: bool, keep: Collection[str]
+) -> dict[str, ConfigDiff]:
+    here = source.topic_configs([t.source_topic for t in plan.topics])
+    there = target.topic_configs([t.target_topic for t in plan.topics])
+    found = {t.target_topic: diff(here[t.source_topic], there[t.target_topic], hold, keep) for t in plan.topics}
+    return {topic: d for topic, d in found.items() if d}
+
+
+def _left(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, hold: bool, keep: Collection[str]) -> list[str]:
+    return [line for topic, d in _diffs(plan, source, target, hold, keep).items() for line in d.lines(topic)]

@@ -1,0 +1,233 @@
+"""Move consumer groups: read their positions, translate them exactly, commit them, read them back.
+
+Kafka checks almost nothing here: it takes an offset outside the log, and the consumer then jumps by its
+auto.offset.reset. So the range is checked before, the group's state is checked before any group is touched, nothing is
+rewound unasked, and what was committed is read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import GroupActive, InputError, NotKept, OffsetOutOfRange
+from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.partition import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan.model import TopicPlan
+
+Positions = Mapping[str, Mapping[TopicPartition, GroupPosition]]
+
+# Group states in which Kafka lets an outsider set offsets.
+_SETTABLE = ("Empty", "Dead")
+
+
+@dataclass(frozen=True)
+class GroupMove:
+    """One group's position in one partition, here and there. Offsets are next-to-read.
+
+    :param before: what the group has on the target already; None for nothing.
+    :param action: ``commit``, ``same``, ``kept`` (the target's position is further: not rewound) or ``rewind``;
+        empty while only translated.
+    :param note: anything that a person should know about it.
+    """
+
+    group: str
+    source: TopicPartition
+    target: TopicPartition
+    source_offset: int
+    target_offset: int
+    metadata: str = ""
+    before: int | None = None
+    action: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """Translated positions.
+
+    :param moves: by group and partition.
+    :param problems: positions that have no counterpart; only a dry run gets to see them here.
+    :param without_positions: groups that never committed in any of these topics.
+    """
+
+    moves: tuple[GroupMove, ...]
+    problems: tuple[OffsetOutOfRange, ...] = ()
+    without_positions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class GroupReport:
+    """What was (or, in a dry run, would be) committed.
+
+    :param active: groups with members on the target; a real run refuses them.
+    """
+
+    moves: tuple[GroupMove, ...]
+    committed: bool
+    without_positions: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    active: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return asdict(self)
+
+
+def read_positions(
+    admin: ClusterAdmin, mirror: Mirror, topics: Collection[str]
+) -> dict[str, dict[TopicPartition, GroupPosition]]:
+    """Return the committed positions of every selected group in ``topics``; an empty dict for one that has none."""
+    wanted = set(topics)
+    return {
+        g.group_id: {tp: p for tp, p in admin.group_offsets(g.group_id).items() if tp.topic in wanted}
+        for g in admin.groups()
+        if mirror.selects_group(g.group_id)
+    }
+
+
+def translate(
+    positions: Positions,
+    topics: Iterable[TopicPlan],
+    source_starts: Mapping[TopicPartition, int],
+    target_starts: Mapping[TopicPartition, int],
+    target_ends: Mapping[TopicPartition, int],
+    translate_offset: Callable[[TopicPartition, int], int] | None = None,
+    strict: bool = True,
+) -> Translation:
+    """Return where each group goes on at the target.
+
+    A topic with identical offsets keeps the number. Nothing is clamped, with one exception that changes nothing for the
+    consumer: a position below the log start of *both* sides has expired, and goes on at the target's start.
+
+    :param source_starts: log starts now, by source partition.
+    :param target_starts: log starts now, by target partition.
+    :param target_ends: log ends now, by target partition; a position there means "caught up".
+    :param translate_offset: source partition and offset to target offset, for topics in mapped mode.
+    :param strict: raise for the first problem (the others in its notes) instead of returning them.
+    :raises OffsetOutOfRange: when the target does not hold the position: the mirror has to catch up first.
+    """
+    plans = {t.source_topic: t for t in topics}
+    moves, problems = [], []
+    for group, tp, position in _flat(positions, plans):
+        plan = plans[tp.topic]
+        there = TopicPartition(plan.target_topic, tp.partition)
+        try:
+            offset, note = _target_offset(plan.mode, tp, position.offset, translate_offset)
+            start, end = target_starts.get(there, 0), target_ends.get(there, 0)
+            if offset < start and source_starts[tp] >= start:
+                note = f"expired: below the log start on both sides; goes on at {start}"
+                offset = start
+            if not start <= offset <= end:
+                raise OffsetOutOfRange(group, there.topic, there.partition, offset, start, end)
+        except OffsetOutOfRange as e:
+            problems.append(e)
+        else:
+            moves.append(GroupMove(group, tp, there, position.offset, offset, position.metadata, note=note))
+    if problems and strict:
+        first = problems[0]
+        for other in problems[1:]:
+            first.add_note(str(other))
+        raise first
+    without = tuple(
+        sorted(group for group, of_group in positions.items() if not any(tp.topic in plans for tp in of_group))
+    )
+    return Translation(tuple(moves), tuple(problems), without)
+
+
+def _flat(positions: Positions, plans: Mapping[str, TopicPlan]) -> Iterable[tuple[str, TopicPartition, GroupPosition]]:
+    for group, of_group in sorted(positions.items()):
+        for tp, position in sorted(of_group.items()):
+            if tp.topic in plans:
+                yield group, tp, position
+
+
+def _target_offset(
+    mode: str, tp: TopicPartition, offset: int, translate_offset: Callable[[TopicPartition, int], int] | None
+) -> tuple[int, str]:
+    if mode == "identical":
+        return offset, ""
+    if translate_offset is None:
+        raise InputError(f"{tp}: its offsets are mapped, so its groups need the offset map. Pass translate_offset.")
+    return translate_offset(tp, offset), "by the offset map"
+
+
+def commit_groups(
+    target: ClusterAdmin, translated: Translation, allow_rewind: bool = False, dry_run: bool = False
+) -> GroupReport:
+    """Commit translated positions on the target and read them back. Safe to repeat.
+
+    :param allow_rewind: also where the group has gone further on the target already.
+    :param dry_run: only say what would be done.
+    :raises GroupActive: when any group has members there; none was touched.
+    :raises NotKept: when a position reads back differently.
+    """
+    groups = sorted({m.group for m in translated.moves})
+    active = {g: state for g, state in target.group_states(groups).items() if state not in _SETTABLE}
+    if active and not dry_run:
+        raise _refusal(active, target.role)
+    moves = tuple(
+        decided
+        for group in groups
+        for decided in _decide(group, translated.moves, target.group_offsets(group), allow_rewind)
+    )
+    report = GroupReport(
+        moves,
+        committed=not dry_run,
+        without_positions=translated.without_positions,
+        problems=tuple(map(str, translated.problems)),
+        active=tuple(sorted(active)),
+    )
+    if dry_run:
+        return report
+    if translated.problems:
+        raise translated.problems[0]
+    for group in groups:
+        _commit(target, group, [m for m in moves if m.group == group and m.action in ("commit", "rewind")])
+    return report
+
+
+def _decide(
+    group: str, moves: Iterable[GroupMove], current: Mapping[TopicPartition, GroupPosition], allow_rewind: bool
+) -> list[GroupMove]:
+    """Say for each position of the group what to do, given what the target has now."""
+    decided = []
+    for move in (m for m in moves if m.group == group):
+        there = current.get(move.target)
+        before, action, note = (None if there is None else there.offset), "commit", move.note
+        if there == GroupPosition(move.target_offset, move.metadata):
+            action = "same"
+        elif there is not None and there.offset > move.target_offset:
+            action = "rewind" if allow_rewind else "kept"
+            note = note or f"the group is {there.offset - move.target_offset} offsets further on the target"
+        decided.append(replace(move, before=before, action=action, note=note))
+    return decided
+
+
+def _commit(target: ClusterAdmin, group: str, moves: Collection[GroupMove]) -> None:
+    wanted = {m.target: GroupPosition(m.target_offset, m.metadata) for m in moves}
+    if not wanted:
+        return
+    target.commit_group_offsets(group, wanted)
+    kept = target.group_offsets(group)
+    wrong = [
+        f"{group} at {tp}: committed {position.offset}, reads back {kept[tp].offset if tp in kept else 'nothing'}"
+        for tp, position in wanted.items()
+        if kept.get(tp) != position
+    ]
+    if wrong:
+        raise NotKept(f"offsets of consumer group {group!r}", wrong)
+
+
+def _refusal(active: Mapping[str, str], cluster: str) -> GroupActive:
+    refusals = [GroupActive(group, cluster, state) for group, state in sorted(active.items())]
+    for other in refusals[1:]:
+        refusals[0].add_note(str(other))
+    return refusals[0]

@@ -1,0 +1,130 @@
+"""Create what is missing on the target, with its retention held open; compare what is there.
+
+Safe to repeat: a topic that exists is compared, never assumed. Configs of existing topics are the business of
+:mod:`airflow_mirror.sync.configs`.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import BrokerError, NotKept, TargetTopicsDiffer
+from airflow_mirror.kafka.model import NewTopicSpec
+from airflow_mirror.plan.configs import same_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
+    from airflow_mirror.plan.model import Plan, TopicPlan
+
+TOPIC_ALREADY_EXISTS = 36
+
+# A new topic or setting reaches the brokers' metadata some milliseconds after the controller has said yes.
+_SETTLE_S = 10.0
+
+
+@dataclass(frozen=True)
+class TopicsReport:
+    """What was done to the target's topics. Names are the target's.
+
+    :param differences: of topics that were there before: a line per setting that is not the plan's.
+    """
+
+    created: tuple[str, ...]
+    grown: tuple[str, ...]
+    existing: tuple[str, ...]
+    differences: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return asdict(self)
+
+
+def create_target_topics(plan: Plan, target: ClusterAdmin) -> TopicsReport:
+    """Create the plan's missing topics, grow those of ours that lack partitions, and read everything back.
+
+    :raises TargetTopicsDiffer: when a topic that is not ours has too few partitions; nothing was created then.
+    :raises NotKept: when a created topic reads back differently.
+    """
+    wanted = {t.target_topic: t for t in plan.topics}
+    before = target.topics(wanted)
+    short = [t for name, t in wanted.items() if name in before and before[name].partitions < t.partitions]
+    foreign = [t for t in short if t.target_topic not in plan.known_topics]
+    if foreign:
+        raise TargetTopicsDiffer(
+            f"{t.target_topic}: {before[t.target_topic].partitions} partitions, {t.partitions} needed" for t in foreign
+        )
+    missing = [t for name, t in wanted.items() if name not in before]
+    created = _create(target, missing)
+    for topic in short:
+        target.grow_partitions(topic.target_topic, topic.partitions)
+    changed = created + [t.target_topic for t in short]
+    settle(lambda: _wrong(target, [wanted[name] for name in changed], created), "topics")
+    existing = [t for name, t in wanted.items() if name not in created]
+    return TopicsReport(
+        created=tuple(sorted(created)),
+        grown=tuple(sorted(t.target_topic for t in short)),
+        existing=tuple(sorted(t.target_topic for t in existing)),
+        differences=tuple(_wrong(target, existing, [t.target_topic for t in existing])),
+    )
+
+
+def _create(target: ClusterAdmin, topics: Iterable[TopicPlan]) -> list[str]:
+    """Create topics; return those that did not exist. One call each: a refused one must not hide which were made."""
+    created = []
+    for t in topics:
+        try:
+            target.create_topics([NewTopicSpec(t.target_topic, t.partitions, t.replication_factor, t.held_configs)])
+        except BrokerError as e:
+            if e.code != TOPIC_ALREADY_EXISTS:  # another run was faster, or our own request was sent twice
+                raise
+        else:
+            created.append(t.target_topic)
+    return created
+
+
+def _wrong(target: ClusterAdmin, topics: Iterable[TopicPlan], with_replicas: Iterable[str]) -> list[str]:
+    """Compare the target's topics with the plan; return a line per difference."""
+    plans = {t.target_topic: t for t in topics}
+    if not plans:
+        return []
+    there = target.topics(plans)
+    try:
+        configs = target.topic_configs(there)
+    except BrokerError as e:
+        return [str(e)]  # not known to every broker yet
+    lines = [f"{name}: does not exist" for name in plans if name not in there]
+    for name, info in there.items():
+        lines += differences(plans[name], info, configs[name], replicas=name in with_replicas)
+    return lines
+
+
+def differences(plan: TopicPlan, info: TopicInfo, configs: Mapping[str, ConfigEntry], replicas: bool = True) -> list[str]:
+    """Compare one target topic with its plan while the mirror writes; return a line per difference."""
+    name, lines = info.name, []
+    if info.partitions != plan.partitions:
+        lines.append(f"{name}: {info.partitions} partitions, planned {plan.partitions}")
+    if replicas and info.replication_factor != plan.replication_factor:
+        lines.append(f"{name}: {info.replication_factor} replicas, planned {plan.replication_factor}")
+    for key, value in plan.held_configs.items():
+        actual = configs[key].value if key in configs else None
+        if not same_value(actual, value):
+            lines.append(f"{name}: {key}={actual}, planned {value}")
+    return lines
+
+
+def settle(wrong: Callable[[], list[str]], what: str, within_s: float = _SETTLE_S) -> None:
+    """Read back until nothing is wrong.
+
+    :param wrong: reads, and returns a line per difference.
+    :raises NotKept: when something still is after ``within_s``.
+    """
+    deadline = time.monotonic() + within_s
+    while lines := wrong():
+        if time.monotonic() > deadline:
+            raise NotKept(what, lines)
+        time.sleep(0.1)
