@@ -55,7 +55,7 @@ class ConnectionLost(TryAgain):
 
     def __init__(self, address: str, asked: str, cause: str, hint: str = "") -> None:
         self.address, self.asked, self.cause = address, asked, cause
-        super().__init__(f"broker {address}: {cause} (asked: {asked}).{' ' + hint if hint else ''}")
+        super().__init__(f"broker {address}: {cause} (asked: {asked}){'. ' + hint if hint else ''}")
 
 
 class TlsRefused(InputError):
@@ -123,6 +123,8 @@ def error_name(code: int) -> str:
     """Return Kafka's name of an error code, like ``NOT_LEADER_FOR_PARTITION``."""
     from kafka.errors import for_code  # the package costs 0.25 s to import
 
+    if code == -1:
+        return "UNKNOWN_SERVER_ERROR"
     return str(getattr(for_code(code), "message", None) or for_code(code).__name__)
 
 

@@ -5,7 +5,7 @@ Two ways to write a marker, and why both exist (measured on 4.3.1):
 - Through the coordinator (:meth:`TransactionClient.write_marker`): one marker per empty transaction, ordinary rights,
   and **fenced**: a writer whose epoch is old gets :class:`Fenced` and writes nothing.
 - Directly to the leader (:func:`write_txn_markers`): thousands in a request, cluster rights, and **no protection at
-  all**. The same epoch is accepted again and again, so a request that is sent twice fills twice. It is never retried here.
+  all**. The same epoch is accepted again and again, so a request that is sent twice fills twice. Never retried here.
 """
 
 from __future__ import annotations
@@ -145,7 +145,9 @@ class TransactionClient:
     ) -> T:
         """Ask the coordinator until it gives an answer that counts."""
         asked = f"{self._cluster.role} cluster, {what} for transactional id {self.transactional_id!r}"
-        backoff = Backoff(self._cluster.timeout_s, first_s=0.002, longest_s=0.25)
+        backoff = Backoff(self._cluster.timeout_s)
+        # While the last transaction's marker is on its way; that takes milliseconds, and holes come in thousands.
+        busy = Backoff(self._cluster.timeout_s, first_s=0.002, longest_s=0.01)
         while True:
             failure: int | TryAgain
             try:
@@ -156,11 +158,13 @@ class TransactionClient:
                 failure = e
             if isinstance(failure, int) and failure not in RETRIABLE:
                 raise self._refusal(asked, failure, producer_id, epoch, operation, topic)
-            if failure != CONCURRENT_TRANSACTIONS:  # that one is the right coordinator, still busy
-                self._coordinator = None
             if backoff.expired:
                 raise failure if isinstance(failure, TryAgain) else BrokerError(asked, failure, error_name(failure))
-            backoff.pause()
+            if failure == CONCURRENT_TRANSACTIONS:
+                busy.pause()
+            else:
+                self._coordinator = None
+                backoff.pause()
 
     def _refusal(self, asked: str, code: int, producer_id: int, epoch: int, operation: str, topic: str) -> MirrorError:
         if code in FENCED:
