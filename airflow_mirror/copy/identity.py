@@ -1,0 +1,43 @@
+"""Who writes: the ids that a Mirror uses at the target, all derived from names, none stored.
+
+Two copiers of a partition, started by mistake or by a retry, therefore write under the same producer id and with the
+same sequences: the broker answers the second with the first one's offset, or with an error, never with a second copy.
+"""
+
+from __future__ import annotations
+
+import xxhash
+
+from airflow_mirror.partition import TopicPartition
+
+# Ids that brokers hand out count up from 0; ours live in the upper half of the positive range.
+_OURS = 1 << 62
+
+
+def data_producer_id(mirror: str, tp: TopicPartition) -> int:
+    """Return the producer id under which a Mirror writes records to a target partition."""
+    return _OURS | (xxhash.xxh3_64_intdigest(f"data\0{mirror}\0{tp.topic}\0{tp.partition}".encode()) >> 2)
+
+
+def filler_producer_id(mirror: str, tp: TopicPartition) -> int:
+    """Return the producer id of the records that prime a partition up to its first offset."""
+    return _OURS | (xxhash.xxh3_64_intdigest(f"filler\0{mirror}\0{tp.topic}\0{tp.partition}".encode()) >> 2)
+
+
+def sequence_after_unknown(mirror: str, tp: TopicPartition, end_offset: int) -> int:
+    """Return the sequence to begin with when neither the log nor the broker remembers the last one.
+
+    Any first sequence is accepted then. It must not look like the next one of a copier that still runs, or both
+    would be accepted: a hash of the position meets that by 1 in 2^31, "0" or the offset would by construction.
+    """
+    return xxhash.xxh3_64_intdigest(f"{mirror}\0{tp.topic}\0{tp.partition}\0{end_offset}".encode()) & 0x7FFFFFFF
+
+
+def lease_id(mirror: str) -> str:
+    """Return the transactional id that is the writer lease of a Mirror."""
+    return f"airflow-mirror.{mirror}"
+
+
+def marker_id(mirror: str, tp: TopicPartition) -> str:
+    """Return the transactional id that guards the padding of one target partition."""
+    return f"airflow-mirror.{mirror}.{tp.topic}.{tp.partition}"

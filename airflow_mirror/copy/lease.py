@@ -1,0 +1,114 @@
+"""The writer lease: one active job for each Mirror, from any machine, without a lock service.
+
+The lease is a transactional id at the target's own coordinator; its producer epoch is the fencing token. A starting job
+takes the next epoch (InitProducerId). Tasks confirm theirs every couple of seconds (DescribeTransactions) and write
+only while the last confirmation is fresh. A job that ended cleanly says so in the lease itself, by a transaction
+timeout that means "released"; after any other end a new job waits until every old task must have stopped.
+
+What the lease can't do: stop a request that a frozen process had already handed to its kernel. For records the continued
+sequences do that (`identity`), for markers the guard (`padding`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+from airflow_mirror.copy import identity
+from airflow_mirror.errors import LeaseLost, TryAgain
+from airflow_mirror.kafka.config import ClientConfig
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.errors import Fenced
+from airflow_mirror.wire.transactions import TransactionClient
+
+CONFIRM_EVERY_S = 2.0
+VALID_S = 6.0  # a task writes for at most this long after the send of its last confirmed question
+HANDOVER_S = VALID_S + 1.0  # what a new job waits when the old one may still be writing
+_HELD_MS = 60_000
+_RELEASED_MS = 61_000
+
+
+@dataclass(frozen=True)
+class LeaseToken:
+    """A held lease; travels to tasks. ``wait_s``: how long after taking it nothing must be written yet."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    wait_s: float
+
+
+def take(target: WireCluster, mirror: str) -> LeaseToken:
+    """Take the lease of ``mirror`` from whoever holds it.
+
+    :raises TryAgain: if the coordinator can't be reached; a typed error if the principal lacks WRITE on the id.
+    """
+    client = TransactionClient(target, identity.lease_id(mirror))
+    before = client.describe()
+    producer_id, epoch = client.init(_HELD_MS)
+    if before is None:
+        clean = epoch == 0
+    else:
+        # Any other epoch than the next one: somebody took the lease between our two questions.
+        follows = producer_id == before.producer_id and epoch == before.epoch + 1
+        clean = before.timeout_ms == _RELEASED_MS and follows
+    return LeaseToken(identity.lease_id(mirror), producer_id, epoch, 0.0 if clean else HANDOVER_S)
+
+
+def release(target: WireCluster, token: LeaseToken) -> None:
+    """Give the lease back; tasks that still run stop at their next confirmation. Nothing happens if it was taken over."""
+    try:
+        TransactionClient(target, token.transactional_id).init(_RELEASED_MS, token.producer_id, token.epoch)
+    except Fenced:
+        pass  # a newer job holds it: nothing of ours is left to release
+
+
+class LeaseWatch:
+    """Confirms a lease in the background and answers :meth:`check` without a round trip.
+
+    :raises LeaseLost: from the constructor, if the lease is not ours to begin with.
+    """
+
+    def __init__(self, target: ClientConfig, token: LeaseToken) -> None:
+        self._token = token
+        self._cluster = WireCluster(target, client_id=f"{token.transactional_id}-lease", timeout_s=CONFIRM_EVERY_S)
+        self._client = TransactionClient(self._cluster, token.transactional_id)
+        self._lost: str | None = None
+        self._confirmed = float("-inf")
+        self._stop = threading.Event()
+        self._confirm()
+        self.check()
+        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise LeaseLost unless the lease was ours at most :data:`VALID_S` ago."""
+        if self._lost is not None:
+            raise LeaseLost(self._token.transactional_id, self._token.epoch, self._lost)
+        age = time.monotonic() - self._confirmed
+        if age > VALID_S:
+            raise LeaseLost(self._token.transactional_id, self._token.epoch, f"nothing for {age:.1f} s")
+
+    def close(self) -> None:
+        """Stop confirming."""
+        self._stop.set()
+        self._thread.join()
+        self._cluster.close()
+
+    def _run(self) -> None:
+        while self._lost is None and not self._stop.wait(CONFIRM_EVERY_S):
+            self._confirm()
+
+    def _confirm(self) -> None:
+        asked = time.monotonic()  # before the question: the answer may have been true only then
+        try:
+            seen = self._client.describe()
+        except TryAgain:
+            return  # not an answer; `check` fails once the last one is too old
+        if seen is None:
+            self._lost = "that the id is unknown"
+        elif (seen.producer_id, seen.epoch) != (self._token.producer_id, self._token.epoch):
+            self._lost = f"epoch {seen.epoch}"
+        else:
+            self._confirmed = asked

@@ -1,0 +1,72 @@
+"""What a task reports of each partition, as a value that crosses from a Spark task to the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from airflow_mirror.copy.partition import PartitionCopy
+from airflow_mirror.errors import NeedsHuman
+
+
+@dataclass(frozen=True)
+class PartitionResult:
+    """The outcome of one partition's copy in one task.
+
+    :param position: target log end when the task stopped; with identical offsets also the next source offset.
+    :param done: the end of the range was reached.
+    :param error: message, None when there was none; ``final`` says that a retry would find the same.
+    """
+
+    topic: str
+    target_topic: str
+    partition: int
+    position: int
+    done: bool
+    records: int = 0
+    bytes: int = 0
+    batches: int = 0
+    reencoded: int = 0
+    dropped: int = 0
+    padded: int = 0
+    primed: int = 0
+    error: str | None = None
+    final: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready dict."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, p: PartitionCopy) -> PartitionResult:
+        """Summarise a partition's copy."""
+        c = p.counters
+        return cls(
+            p.range.source_topic, p.range.target_topic, p.range.partition, p.target_end, p.done and p.error is None,
+            c.records, c.bytes, c.batches, c.reencoded, c.dropped, c.padded, c.primed,
+            str(p.error) if p.error else None, isinstance(p.error, NeedsHuman),
+        )  # fmt: skip
+
+
+_SUMS = ("records", "bytes", "batches", "reencoded", "dropped", "padded", "primed")
+
+
+def summarise(results: Iterable[PartitionResult], seconds: float) -> dict[str, Any]:
+    """Return the one JSON object with which a job ends (design, section 4)."""
+    rows = list(results)
+    summary: dict[str, Any] = {"partitions": len(rows)}
+    summary.update({name: sum(getattr(row, name) for row in rows) for name in _SUMS})
+    summary["seconds"] = round(seconds, 3)
+    summary["end_offsets"] = {f"{r.target_topic}-{r.partition}": r.position for r in rows}
+    summary["errors"] = [r.error for r in rows if r.error]
+    return summary
+
+
+def add(total: Mapping[tuple[str, int], PartitionResult], row: PartitionResult) -> PartitionResult:
+    """Add a later result of the same partition to what is known of it (a tail reports once for each lease)."""
+    before = total.get((row.topic, row.partition))
+    if before is None:
+        return row
+    sums = {name: getattr(before, name) + getattr(row, name) for name in _SUMS}
+    return PartitionResult(**{**row.to_dict(), **sums})

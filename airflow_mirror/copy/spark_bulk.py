@@ -1,0 +1,42 @@
+"""The bulk copy on Spark: a row is a list of ranges on the way in and a list of results on the way out.
+
+Spark schedules, retries and scales out; the payload moves through the sockets of its Python tasks and never enters the
+JVM. One task owns whole partitions: a partition is never split, because its order must be kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.results import PartitionResult
+from airflow_mirror.copy.task import CopyWork, copy_ranges
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+RESULT_SCHEMA = "result string"
+
+
+def run_bulk(spark: SparkSession, dealt: Sequence[Sequence[CopyRange]], work: CopyWork) -> list[PartitionResult]:
+    """Run one Spark task for each list of ranges and return every partition's result.
+
+    Errors of single partitions are in the results; an exception means that Spark itself gave up on a task.
+    """
+    lists = [[r.to_dict() for r in ranges] for ranges in dealt]
+
+    def copy(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow
+
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                results = copy_ranges(work, [CopyRange(**values) for values in lists[task]])
+                yield pyarrow.RecordBatch.from_pydict({"result": [json.dumps(r.to_dict()) for r in results]})
+
+    # One id a Spark partition: each list becomes a task of its own.
+    tasks: Any = spark.range(0, len(lists), 1, len(lists))
+    rows = tasks.mapInArrow(copy, RESULT_SCHEMA).collect()
+    return [PartitionResult(**json.loads(row.result)) for row in rows]

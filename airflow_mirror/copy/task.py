@@ -1,0 +1,49 @@
+"""The work of one Spark task: copy some partitions under the writer lease, for a while or to their ends.
+
+Runs in a plain Python process too; nothing here knows of Spark.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from airflow_mirror.copy.lease import LeaseToken, LeaseWatch
+from airflow_mirror.copy.loop import CopyLoop, CopyOptions
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.results import PartitionResult
+from airflow_mirror.errors import LeaseLost
+from airflow_mirror.kafka.config import load
+
+
+@dataclass(frozen=True)
+class CopyWork:
+    """What every task of a job is given. Settings travel as references (`kafka.config.load`), never as values."""
+
+    source: str
+    target: str
+    options: CopyOptions
+    lease: LeaseToken
+
+
+def copy_ranges(
+    work: CopyWork, ranges: Sequence[CopyRange], duration_s: float | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> list[PartitionResult]:  # fmt: skip
+    """Copy ``ranges`` until their ends, for ``duration_s``, or until the lease ends.
+
+    A lost lease is reported in each unfinished partition's ``error``; the process has stopped writing by then.
+    """
+    deadline = None if duration_s is None else time.monotonic() + duration_s
+    target = load(work.target, "target")
+    watch = LeaseWatch(target, work.lease)
+    loop = CopyLoop(ranges, load(work.source, "source"), target, work.options, watch.check)
+    try:
+        loop.run(lambda: should_stop() or (deadline is not None and time.monotonic() >= deadline))
+    except LeaseLost as e:
+        for p in loop.partitions:
+            p.error = p.error or (None if p.done else e)
+    finally:
+        watch.close()
+    return [PartitionResult.of(p) for p in loop.partitions]

@@ -1,0 +1,97 @@
+"""The bulk copy: every partition up to where the source's log ended at the start (or ``--end``), then exit.
+
+Exit status 0: every partition at its end. 1: failed; partition and cause on stderr. 2: bad arguments.
+The last line on stdout is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from airflow_mirror.copy.ranges import CopyRange, deal, total_offsets
+from airflow_mirror.copy.results import PartitionResult, summarise
+from airflow_mirror.copy.spark_bulk import run_bulk
+from airflow_mirror.copy.task import CopyWork
+from airflow_mirror.errors import InputError, MirrorError
+from airflow_mirror.jobs import arguments as cli
+from airflow_mirror.jobs.copying import prepare, resolve_ranges, wait_until, writer_lease
+from airflow_mirror.jobs.progress import Progress
+from airflow_mirror.jobs.session import spark_session
+from airflow_mirror.jobs.status import StatusFile
+from airflow_mirror.kafka.config import load
+from airflow_mirror.wire.cluster import WireCluster
+
+if TYPE_CHECKING:
+    from typing import Any
+
+log = logging.getLogger(__name__)
+
+DESCRIPTION = """Copy Kafka topics to another cluster: same records, same bytes, same offsets.
+
+Safe to repeat: each partition goes on where its target's log ends."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the job; see the module's text for exit status and output."""
+    parser = cli.parser("bulk_copy.py", DESCRIPTION)
+    parser.add_argument(
+        "--end", metavar="latest|ISO", default="latest", help="where to stop (default: latest, as of now)"
+    )
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    status = StatusFile(arguments.job_dir)
+    try:
+        summary = _run(arguments, status)
+    except MirrorError as e:
+        print(f"error: {e}", file=sys.stderr)
+        status.fail(str(e))
+        return 2 if isinstance(e, InputError) else 1
+    for error in summary["errors"]:
+        print(f"error: {error}", file=sys.stderr)
+    if summary["errors"]:
+        status.fail("\n".join(summary["errors"]), summary)
+    else:
+        status.succeed(summary)
+    print(json.dumps(summary), flush=True)
+    return 1 if summary["errors"] else 0
+
+
+def _run(arguments: argparse.Namespace, status: StatusFile) -> dict[str, Any]:
+    begun = time.monotonic()
+    mirror = cli.mirror_of(arguments)
+    job = prepare(arguments, mirror)
+    with WireCluster(load(arguments.source, "source")) as source:
+        ranges = resolve_ranges(job, source, mirror.start, arguments.end)
+    log.info("%d partitions, %s offsets up to their ends", len(ranges), f"{total_offsets(ranges):,}")
+    with writer_lease(arguments.target, mirror.name) as (token, safe_at):
+        status.update("starting Spark")
+        with spark_session(f"airflow-mirror bulk {mirror.name}") as spark:
+            dealt = _deal(ranges, arguments.tasks or spark.sparkContext.defaultParallelism)
+            wait_until(safe_at, status)
+            status.update("copying")
+            progress = Progress(arguments.source, arguments.target, ranges, job.options.committed_only, status)
+            progress.start()
+            copying = time.monotonic()
+            try:
+                results = run_bulk(spark, dealt, CopyWork(arguments.source, arguments.target, job.options, token))
+            finally:
+                progress.stop()
+            copied_s = time.monotonic() - copying
+    return {**summarise(results, time.monotonic() - begun), "copy_seconds": round(copied_s, 3)} | _unfinished(results)
+
+
+def _deal(ranges: list[CopyRange], tasks: int) -> list[list[CopyRange]]:
+    return deal(ranges, tasks, {r.source: (r.end_offset or 0) - r.start_offset for r in ranges})
+
+
+def _unfinished(results: list[PartitionResult]) -> dict[str, Any]:
+    """Report a partition that neither failed nor reached its end: that must never look like success."""
+    errors = [r.error for r in results if r.error]
+    errors += [f"{r.topic}-{r.partition}: stopped at {r.position}" for r in results if not r.done and not r.error]
+    return {"errors": errors}

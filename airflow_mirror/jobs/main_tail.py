@@ -1,0 +1,182 @@
+"""The streaming tail: follows the source until SIGTERM, in one lease (micro-batch) after another.
+
+Exit status 0: stopped by SIGTERM or SIGINT. 1: failed; partition and cause on stderr. 2: bad arguments.
+
+A partition that stops for good (`errors.NeedsHuman`) ends the job after the lease in which it was found: the others have
+come to a clean stop by then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow_mirror.copy import lease
+from airflow_mirror.copy.lease import LeaseToken
+from airflow_mirror.copy.ranges import CopyRange, deal
+from airflow_mirror.copy.results import PartitionResult, add, summarise
+from airflow_mirror.copy.task import CopyWork
+from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
+from airflow_mirror.jobs import arguments as cli
+from airflow_mirror.jobs.copying import CopyJob, prepare, resolve_ranges, wait_until, writer_lease
+from airflow_mirror.jobs.directory import write_json
+from airflow_mirror.jobs.progress import Progress
+from airflow_mirror.jobs.session import spark_session
+from airflow_mirror.jobs.status import StatusFile
+from airflow_mirror.kafka.config import load
+from airflow_mirror.wire.cluster import WireCluster
+
+log = logging.getLogger(__name__)
+
+DESCRIPTION = """Follow Kafka topics on another cluster: same records, same bytes, same offsets, milliseconds later.
+
+Runs until SIGTERM. Safe to kill and start again: each partition goes on where its target's log ends."""
+_LEASE_S = 60.0
+_DISCOVER_EVERY_S = 10.0
+
+
+class Tail:
+    """The state of a running tail: which ranges it follows and what its leases reported.
+
+    :param ranges_file: read by the data source at the start of each lease.
+    """
+
+    def __init__(self, job: CopyJob, tasks: int, ranges_file: Path) -> None:
+        self._job, self._tasks, self._ranges_file = job, tasks, ranges_file
+        self.ranges: list[CopyRange] = []
+        self.totals: dict[tuple[str, int], PartitionResult] = {}
+        self.failed: MirrorError | None = None
+        self.stopping = threading.Event()
+
+    def discover(self) -> bool:
+        """Resolve which partitions there are now; return whether that changed."""
+        with WireCluster(load(self._job.source, "source")) as source:
+            found = resolve_ranges(self._job, source, self._job.mirror.start, None)
+        known = {r.source: r for r in self.ranges}
+        # A partition keeps the range with which it joined: its start must not move with the source's log start.
+        found = [known.get(r.source, r) for r in found]
+        if found == self.ranges:
+            return False
+        self.ranges = found
+        dealt = deal(found, self._tasks, {})
+        write_json(self._ranges_file, [[r.to_dict() for r in part] for part in dealt])
+        return True
+
+    def take_results(self, frame: Any, _batch_id: int) -> None:
+        """Add up what one lease reported (``foreachBatch``; runs in the driver)."""
+        errors = []
+        for row in frame.collect():
+            result = PartitionResult(**json.loads(row.result))
+            self.totals[(result.topic, result.partition)] = add(self.totals, result)
+            if result.error:
+                errors.append(result)
+        if errors and not self.stopping.is_set():
+            kind = NeedsHuman if any(r.final for r in errors) else TryAgain
+            self.failed = kind("\n".join(str(r.error) for r in errors))
+            raise self.failed
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the tail; see the module's text for exit status."""
+    parser = cli.parser("streaming_tail.py", DESCRIPTION)
+    parser.add_argument(
+        "--lease-s", type=float, default=_LEASE_S, metavar="S", help="seconds of copying a micro-batch (default: 60)"
+    )
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    status = StatusFile(arguments.job_dir)
+    try:
+        summary = _run(arguments, status)
+    except MirrorError as e:
+        print(f"error: {e}", file=sys.stderr)
+        status.fail(str(e))
+        return 2 if isinstance(e, InputError) else 1
+    status.succeed(summary)
+    print(json.dumps(summary), flush=True)
+    return 0
+
+
+def _run(arguments: argparse.Namespace, status: StatusFile) -> dict[str, Any]:
+    begun = time.monotonic()
+    mirror = cli.mirror_of(arguments)
+    job = prepare(arguments, mirror)
+    with (
+        tempfile.TemporaryDirectory(prefix="airflow-mirror-tail-") as scratch,
+        writer_lease(arguments.target, mirror.name) as (token, safe_at),
+    ):
+        tail = Tail(job, arguments.tasks or os.cpu_count() or 2, Path(scratch, "ranges.json"))
+        tail.discover()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: tail.stopping.set())
+        status.update("starting Spark")
+        with spark_session(f"airflow-mirror tail {mirror.name}") as spark:
+            wait_until(safe_at, status, tail.stopping)
+            _follow(spark, tail, token, arguments, status, Path(scratch))
+    return summarise(tail.totals.values(), time.monotonic() - begun)
+
+
+def _follow(
+    spark: Any, tail: Tail, token: LeaseToken, arguments: argparse.Namespace, status: StatusFile, scratch: Path
+) -> None:
+    from airflow_mirror.copy.spark_tail import SOURCE_NAME, TailSource, work_to_json
+
+    job = tail._job
+    work = CopyWork(arguments.source, arguments.target, job.options, token)
+    spark.dataSource.register(TailSource)
+    stream = spark.readStream.format(SOURCE_NAME).option("work", work_to_json(work))
+    stream = stream.option("ranges_file", str(scratch / "ranges.json")).option("lease_s", str(arguments.lease_s)).load()
+    query = (
+        stream.writeStream.foreachBatch(tail.take_results)
+        .option("checkpointLocation", str(scratch / "checkpoint"))
+        .queryName(f"mirror_{job.mirror.name}".replace("-", "_"))
+        .start()
+    )
+    progress = Progress(arguments.source, arguments.target, tail.ranges, job.options.committed_only, status)
+    status.update("copying")
+    progress.start()
+    try:
+        _supervise(query, tail, progress)
+    finally:
+        progress.stop()
+        _end_leases(arguments.target, token)
+        query.stop()
+    if tail.failed is not None:
+        raise tail.failed
+
+
+def _end_leases(target: str, token: LeaseToken) -> None:
+    """Release the lease before the query is stopped: tasks anywhere in the cluster then stop by themselves, cleanly."""
+    try:
+        with WireCluster(load(target, "target"), timeout_s=5.0) as cluster:
+            lease.release(cluster, token)
+        time.sleep(lease.CONFIRM_EVERY_S + 0.5)
+    except TryAgain as e:
+        log.warning("lease not released, tasks stop when they can't confirm it: %s", e)
+
+
+def _supervise(query: Any, tail: Tail, progress: Progress) -> None:
+    """Wait until told to stop or the query ended; look for new topics and partitions meanwhile."""
+    looked = time.monotonic()
+    while not tail.stopping.wait(0.5):
+        if not query.isActive:
+            error = query.exception()
+            if tail.failed is None:
+                raise TryAgain(f"the streaming query ended: {error}")
+            return
+        if time.monotonic() - looked > _DISCOVER_EVERY_S:
+            looked = time.monotonic()
+            try:
+                if tail.discover():
+                    progress.follow(tail.ranges)
+            except TryAgain as e:
+                log.warning("new partitions not looked for: %s", e)

@@ -1,0 +1,94 @@
+"""One partition, one request at a time: for resuming, priming and checking, where clarity matters more than speed.
+
+The bulk path (`copy.loop`) keeps many partitions and connections busy; nothing here is used per batch there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from airflow_mirror.errors import BrokerError, TryAgain
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire import fetch, produce
+from airflow_mirror.wire.batch import RawBatch, iter_batches
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.errors import error_name
+from airflow_mirror.wire.fetch import FetchedPartition, FetchSpec
+
+# Leadership moved, or this broker does not know yet: refresh metadata and ask again.
+MOVED = frozenset({3, 5, 6, 9, 74, 75, 76, 100})
+OFFSET_OUT_OF_RANGE = 1
+_BACKOFF_S = 0.1
+
+
+def fetch_one(
+    cluster: WireCluster, tp: TopicPartition, offset: int, *, isolation: int, max_bytes: int = 1 << 20,
+    max_wait_ms: int = 0, timeout_s: float = 30.0,
+) -> FetchedPartition:  # fmt: skip
+    """Fetch once from the leader of ``tp``; retries while leadership moves, returns other errors in the answer.
+
+    :raises TryAgain: when no leader answered within ``timeout_s``.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        cause: object
+        try:
+            leader = cluster.leader(tp)
+            body = fetch.encode([FetchSpec(tp, offset, max_bytes, leader.epoch)], max_wait_ms, 1, max_bytes, isolation)
+            connection = cluster.connection(leader.node_id)
+            response = connection.receive(connection.send(fetch.API_KEY, fetch.API_VERSION, [body]))
+            _throttle, error, partitions = fetch.decode(response)
+            answer = partitions[0] if partitions else None
+            if answer is not None and answer.error not in MOVED:
+                return answer
+            cause = error_name(answer.error if answer else error)
+        except TryAgain as e:
+            cause = e
+        if time.monotonic() > deadline:
+            raise BrokerError(f"fetch {tp} at offset {offset}", -1, "no answer from a leader", str(cause))
+        time.sleep(_BACKOFF_S)
+        cluster.refresh([tp.topic])
+
+
+def read_batches(
+    cluster: WireCluster, tp: TopicPartition, start: int, end: int, *, isolation: int, max_bytes: int = 4 << 20,
+    timeout_s: float = 30.0,
+) -> Iterator[tuple[RawBatch, list[tuple[int, int]]]]:  # fmt: skip
+    """Yield the batches that overlap [start, end), each with the aborted transactions of its fetch response.
+
+    The first batch may begin before ``start``. Ends at ``end`` or where the log ends for this isolation.
+
+    :raises BrokerError: when the broker refuses (for example offset out of range).
+    """
+    position = start
+    while position < end:
+        answer = fetch_one(cluster, tp, position, isolation=isolation, max_bytes=max_bytes, timeout_s=timeout_s)
+        if answer.error:
+            raise BrokerError(f"fetch {tp} at offset {position}", answer.error, error_name(answer.error))
+        before = position
+        for raw in iter_batches(answer.records):
+            position = max(position, next_offset(raw))
+            if raw.header is not None and raw.header.base_offset >= end:
+                return
+            yield raw, answer.aborted
+        if position == before:
+            return
+
+
+def next_offset(raw: RawBatch) -> int:
+    """Return the offset after a batch of any magic; a magic 0/1 wrapper carries its *last* offset in front."""
+    if raw.header is not None:
+        return raw.header.next_offset
+    return int.from_bytes(raw.view[:8], "big", signed=True) + 1
+
+
+def produce_one(
+    cluster: WireCluster, tp: TopicPartition, batch: memoryview, *, timeout_ms: int = 30_000
+) -> produce.Produced:
+    """Produce one batch with acks=all and return the broker's answer. Never retried here: re-read the log end first."""
+    connection = cluster.connection(cluster.leader(tp).node_id)
+    body = produce.encode({tp: batch}, timeout_ms)
+    response = connection.receive(connection.send(produce.API_KEY, produce.API_VERSION, body))
+    _throttle, answers = produce.decode(response)
+    return answers[0]

@@ -1,0 +1,142 @@
+"""Which way a batch goes, decided from its header; and what a broken one does."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from airflow_mirror.copy import tiers
+from airflow_mirror.copy.tiers import AbortedFilter, Corrupt, Send, Tier
+from airflow_mirror.wire import batch as wire_batch
+from airflow_mirror.wire import codec, records
+from airflow_mirror.wire.batch import BatchHeader, RawBatch, iter_batches
+from airflow_mirror.wire.records import Record
+
+MAX = 1_000_000
+
+
+def header(**change: int) -> BatchHeader:
+    plain = BatchHeader(1000, 500, 3, 2, 0, 0, 9, 0, 0, 5, 0, 0, 10)
+    return plain._replace(**change)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, Tier.PASS),
+        ({"attributes": wire_batch.TRANSACTIONAL}, Tier.PASS),
+        ({"attributes": wire_batch.DELETE_HORIZON}, Tier.PASS),
+        ({"attributes": wire_batch.CONTROL}, Tier.DROP),
+        ({"count": 0}, Tier.DROP),
+        ({"count": 9}, Tier.REENCODE),
+        ({"attributes": wire_batch.LOG_APPEND_TIME}, Tier.REENCODE),
+        ({"length": MAX}, Tier.REENCODE),
+    ],
+    ids=["ordinary", "transactional", "delete-horizon", "control", "emptied", "holes", "append-time", "too-large"],
+)
+def test_tier_follows_from_the_header(change: dict[str, int], expected: Tier) -> None:
+    assert tiers.tier_of(header(**change), 0, 2**62, MAX) is expected
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"), [(1000, 1010, Tier.PASS), (1001, 2000, Tier.REENCODE), (0, 1009, Tier.REENCODE)]
+)
+def test_a_range_that_cuts_a_batch_reencodes_it(start: int, end: int, expected: Tier) -> None:
+    assert tiers.tier_of(header(), start, end, MAX) is expected
+
+
+def test_magic_0_and_1_are_reencoded() -> None:
+    assert tiers.tier_of(None, 0, 10, MAX) is Tier.REENCODE
+
+
+def raw_with_offsets(offsets: list[int], number: int = codec.ZSTD) -> RawBatch:
+    """A batch as compaction leaves it: dense when written, then records removed and offset deltas kept."""
+    from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
+    for offset in offsets:
+        builder.append(offset - offsets[0], 1_700_000_000_000 - offset, b"k%d" % offset, b"v", [("h", None)])
+    payload = bytes(codec.compress(number, memoryview(builder.build())[wire_batch.HEADER_SIZE :]))
+    view = wire_batch.build(payload, number, len(offsets), 1_700_000_000_000 - offsets[0], 1_700_000_000_000, 1, 0, 0)
+    (raw,) = iter_batches(view)
+    assert raw.header is not None
+    view = memoryview(bytearray(view))
+    last = offsets[-1] - offsets[0]
+    wire_batch.HEADER.pack_into(view, 0, *raw.header._replace(base_offset=offsets[0], last_offset_delta=last))
+    import struct
+
+    import crc32c
+
+    struct.pack_into(">I", view, 17, crc32c.crc32c(view[21:]))
+    (raw,) = iter_batches(view)
+    return raw
+
+
+def test_a_batch_with_holes_becomes_dense_runs_at_the_same_offsets() -> None:
+    rng = random.Random(7)
+    offsets = sorted(rng.sample(range(5000, 5300), 90))
+    raw = raw_with_offsets(offsets)
+    assert tiers.tier_of(raw.header, 0, 2**62, MAX) is Tier.REENCODE
+    sends = list(tiers.actions(raw, Tier.REENCODE, 0, 2**62, MAX))
+    copied: list[Record] = []
+    for send in sends:
+        assert isinstance(send, Send)
+        assert [r.offset for r in send.records] == list(range(send.base_offset, send.base_offset + send.count))
+        copied += send.records
+    assert copied == records.decode(raw)
+    assert [r.offset for r in copied] == offsets
+
+
+def test_records_outside_the_range_are_left_out() -> None:
+    raw = raw_with_offsets([10, 11, 12, 15, 16])
+    sends = list(tiers.actions(raw, Tier.REENCODE, 11, 16, MAX))
+    assert [(s.base_offset, s.count) for s in sends if isinstance(s, Send)] == [(11, 2), (15, 1)]
+
+
+def test_a_batch_larger_than_the_target_takes_is_split_and_nothing_is_lost() -> None:
+    raw = raw_with_offsets(list(range(200)), codec.NONE)
+    sends = [s for s in tiers.actions(raw, Tier.REENCODE, 0, 200, 2000) if isinstance(s, Send)]
+    assert len(sends) > 1
+    assert all(len(records.encode(s.records, s.codec, 1, 0, 0)) <= 2000 for s in sends)
+    assert [r for s in sends for r in s.records] == records.decode(raw)
+
+
+def test_a_broken_checksum_stops_with_its_offsets_and_is_never_signed_again() -> None:
+    raw = raw_with_offsets([100, 101, 102])
+    raw.view[70] ^= 1
+    (found,) = tiers.actions(raw, Tier.PASS, 0, 2**62, MAX)
+    assert isinstance(found, Corrupt)
+    assert (found.start, found.end) == (100, 103)
+
+
+def marker(producer_id: int, offset: int, kind: int) -> RawBatch:
+    body = records.encode([Record(0, 0, bytes([0, 0, 0, kind]), b"\0" * 6, [])], codec.NONE, producer_id, 0, -1)
+    (raw,) = iter_batches(body)
+    assert raw.header is not None
+    attributes = wire_batch.CONTROL | wire_batch.TRANSACTIONAL
+    return RawBatch(raw.view, 2, raw.header._replace(base_offset=offset, attributes=attributes))
+
+
+def data(producer_id: int, offset: int, count: int = 5) -> RawBatch:
+    attributes = wire_batch.TRANSACTIONAL
+    return RawBatch(
+        memoryview(bytearray(61)), 2,
+        header(base_offset=offset, last_offset_delta=count - 1, count=count, producer_id=producer_id, attributes=attributes),
+    )  # fmt: skip
+
+
+def test_only_the_aborted_stretch_of_a_producer_is_aborted() -> None:
+    aborted = AbortedFilter([(7, 20), (8, 5)])
+    seen = [
+        aborted.is_aborted(data(7, 0)),  # an earlier, committed transaction of the same producer
+        aborted.is_aborted(data(8, 5)),
+        aborted.is_aborted(marker(7, 10, kind=1)),
+        aborted.is_aborted(data(8, 11)),
+        aborted.is_aborted(marker(8, 16, kind=0)),
+        aborted.is_aborted(data(8, 17, 3)),  # its next transaction committed
+        aborted.is_aborted(data(7, 20)),
+        aborted.is_aborted(marker(7, 25, kind=0)),
+        aborted.is_aborted(data(7, 26)),
+    ]
+    assert seen == [False, True, False, True, False, False, True, False, False]
