@@ -311,6 +311,19 @@ class JobNeedsHuman(NeedsHuman):
         super().__init__(f"job {name!r}: {cause} (log: {log})")
 
 
+class PartitionStuck(NeedsHuman):
+    """Partitions are behind and do not move, although the tail runs."""
+
+    def __init__(self, stuck: Sequence[tuple[str, int, int]], for_s: float) -> None:
+        self.stuck = list(stuck)
+        shown = ", ".join(f"{name}: at {position:,} of {end:,}" for name, position, end in self.stuck[:10])
+        more = f" and {len(self.stuck) - 10} more" if len(self.stuck) > 10 else ""
+        super().__init__(
+            f"{len(self.stuck)} partition(s) did not move for {for_s:.0f} s: {shown}{more}. The tail's log says why; an open "
+            "transaction on the source, a partition without a leader or missing rights on one topic look like this."
+        )
+
+
 class PartitionStopped(NeedsHuman):
     """The copy of one partition can't go on; the message names topic, partition and offset range."""
 
@@ -363,6 +376,17 @@ class FenceLeaks(NeedsHuman):
         super().__init__(
             f"the source's log ends moved behind the fence ({shown}). Super users ignore ACLs: stop those producers, or "
             "fence by a callable that does."
+        )
+
+
+class FenceGone(NeedsHuman):
+    """The fence that this cutover relies on is no longer in place."""
+
+    def __init__(self, cluster: str) -> None:
+        self.cluster = cluster
+        super().__init__(
+            f"the fence on the {cluster} cluster is gone or incomplete: somebody else removed what it put up. Find out "
+            "who, so that it holds next time; then cut over again."
         )
 
 
