@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from airflow_mirror.kafka.config import ClientConfig
 
 Handle = dict[str, Any]
+TAIL = "tail"  # the name of a mirror's tail job: one per mirror, whatever task or run started it
 _LAUNCH_S = 10.0  # from fork to exec; far longer than it ever takes
 _SHUTDOWN_S = 10.0  # from a job's last word to the end of its JVM
 

@@ -27,6 +27,7 @@ class JobSpec:
     :param args: more command line arguments of the job, such as ``("--end", "2026-01-01T00:00:00Z")``.
     :param spark_conf: Spark settings on top of the runner's own.
     :param master: Spark master; ``local[*]`` unless a cluster is named.
+    :param inputs: digest of what the job reads besides its arguments, so that a changed plan is another job.
     :raises InvalidField: for an unknown kind.
     """
 
@@ -35,6 +36,7 @@ class JobSpec:
     args: tuple[str, ...] = ()
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     master: str = "local[*]"
+    inputs: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

@@ -1,0 +1,48 @@
+"""Where a mirror keeps its files: ``<[mirror] home>/<mirror name>/``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow.sdk import conf
+
+from airflow_mirror.errors import InvalidField
+
+if TYPE_CHECKING:
+    from airflow_mirror.mirror import Mirror
+
+
+def home() -> Path:
+    """Return ``[mirror] home``, by default ``$AIRFLOW_HOME/mirror``.
+
+    :raises InvalidField: for a URL of an object store; only paths are supported so far.
+    """
+    configured = conf.get("mirror", "home", fallback="") or ""
+    if "://" in configured:
+        raise InvalidField("[mirror] home", configured, "not a path", "Use a directory that all workers share.")
+    default = Path(os.environ.get("AIRFLOW_HOME", "~/airflow")) / "mirror"
+    return (Path(configured) if configured else default).expanduser()
+
+
+def mirror_home(mirror: Mirror | str) -> Path:
+    """Return the directory of one mirror (or of the one with that name); it may not exist yet."""
+    return home() / (mirror if isinstance(mirror, str) else mirror.name)
+
+
+def plan_path(mirror: Mirror) -> Path:
+    """Return where the mirror's plan is."""
+    return mirror_home(mirror) / "plan.json"
+
+
+def report_dir(mirror: Mirror, run_id: str) -> Path:
+    """Return where the reports of one DAG run go."""
+    from airflow_mirror.jobs.directory import job_name
+
+    return mirror_home(mirror) / "runs" / job_name(run_id)
+
+
+def poll_interval_s() -> float:
+    """Return ``[mirror] poll_interval``: seconds between two looks at a running job."""
+    return float(conf.getfloat("mirror", "poll_interval", fallback=5.0))

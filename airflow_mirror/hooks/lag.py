@@ -1,0 +1,50 @@
+"""One look at how far a mirror is behind, with its settings from Airflow. Used by the sensor and by its trigger."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import JobNotRunning
+from airflow_mirror.hooks.home import plan_path
+from airflow_mirror.hooks.kafka import admins_of
+from airflow_mirror.hooks.spark import runner_for
+from airflow_mirror.jobs import lag, state
+from airflow_mirror.jobs.local import TAIL
+
+if TYPE_CHECKING:
+    from airflow_mirror.mirror import Mirror
+
+
+class LagProbe:
+    """Looks at a mirror's lag and at its tail. Keeps its connections between looks.
+
+    :param require_tail: whether a tail that does not run is an error.
+    """
+
+    def __init__(self, mirror: Mirror, require_tail: bool = True) -> None:
+        from airflow_mirror.plan import Plan
+
+        self._mirror, self._require_tail = mirror, require_tail
+        self._plan = Plan.load(plan_path(mirror))
+        self._source, self._target = admins_of(mirror)
+
+    def look(self, judge: lag.CatchUp, now_s: float) -> tuple[bool, dict[str, Any]]:
+        """Return whether the mirror has caught up, and the lag in figures.
+
+        :param now_s: a monotonic clock.
+        :raises JobNotRunning: when the tail does not run; JobNeedsHuman and others when it says why.
+        :raises PartitionStuck: naming the partitions.
+        """
+        if self._require_tail:
+            self._check_tail()
+        lags = lag.measure(self._plan, self._source, self._target)
+        return judge.look(lags, now_s), lag.summary(lags)
+
+    def _check_tail(self) -> None:
+        runner = runner_for(self._mirror)  # how it was submitted does not matter for looking
+        handle = runner.find(TAIL)
+        status = "never started" if handle is None else runner.status(handle)
+        if handle is not None:
+            runner.raise_for(handle)
+        if not state.is_active(status):
+            raise JobNotRunning(TAIL, status, "Run the task that starts it (StartMirrorOperator, mode='tail') again.")

@@ -1,0 +1,33 @@
+"""Errors of the mirror become outcomes of a task. Here, and nowhere else.
+
+What a retry can't change must not be retried: wrong input and damaged data fail the task at once, whatever its
+``retries`` say. What the world may mend (a broker is down, a job was killed) stays an ordinary error, and Airflow retries
+it.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from airflow_mirror.errors import InputError, MirrorError, NeedsHuman
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def outcome_of(error: MirrorError) -> AirflowException:
+    """Return the Airflow exception that stands for ``error``; the message is the error's own."""
+    final = isinstance(error, (InputError, NeedsHuman))
+    return (AirflowFailException if final else AirflowException)(f"{type(error).__name__}: {error}")
+
+
+@contextmanager
+def task_outcome() -> Iterator[None]:
+    """Run a task's work; a :class:`MirrorError` leaves as the Airflow exception that decides about a retry."""
+    try:
+        yield
+    except MirrorError as e:
+        raise outcome_of(e) from e

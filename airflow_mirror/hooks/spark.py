@@ -1,0 +1,84 @@
+"""Which Spark runs a job: the one installed here, or the cluster that an Airflow Spark connection names.
+
+Either way the job is a detached ``spark-submit`` in client mode with a job directory, so that it survives its task and is
+found again. For a cluster the Spark provider's hook makes the command: master, queue, namespace, keytab and binary come
+from the connection, as everywhere else in Airflow.
+
+First form: client mode only. In cluster mode the driver would run where it can't see the job directory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from airflow_mirror.errors import InvalidField, SparkMissing
+from airflow_mirror.hooks.home import mirror_home
+from airflow_mirror.jobs.command import SCRIPT, spark_conf
+from airflow_mirror.jobs.local import LocalRunner
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airflow_mirror.jobs.command import Submit
+    from airflow_mirror.jobs.spec import JobSpec
+    from airflow_mirror.mirror import Mirror
+
+LOCAL_MASTER = "local[*]"
+
+
+def runner_for(mirror: Mirror | str, spark_conn_id: str | None = None) -> LocalRunner:
+    """Return the runner of a mirror's jobs.
+
+    :param spark_conn_id: an Airflow connection of type ``spark``; None, or one whose master is ``local...``, means here.
+    """
+    if spark_conn_id is None or master_of(spark_conn_id).startswith("local"):
+        return LocalRunner(mirror_home(mirror))
+    return LocalRunner(mirror_home(mirror), provider_submit(spark_conn_id))
+
+
+def master_of(spark_conn_id: str | None) -> str:
+    """Return the Spark master that a connection names; ``local[*]`` for None.
+
+    :raises InvalidField: when the connection does not exist. The provider's hook would take YARN instead.
+    """
+    if spark_conn_id is None:
+        return LOCAL_MASTER
+    try:
+        connection = BaseHook.get_connection(spark_conn_id)
+    except AirflowNotFoundException:
+        raise InvalidField(
+            "spark_conn_id", spark_conn_id, "no such connection", "Create one of type 'spark', or leave it out."
+        ) from None
+    host, port = connection.host or "local", f":{connection.port}" if connection.port else ""
+    if connection.conn_type == "spark" and ("://" in host or not connection.port):
+        return f"{host}{port}"
+    return f"{connection.conn_type}://{host}{port}"
+
+
+def provider_submit(spark_conn_id: str) -> Submit:
+    """Return a maker of command lines for the cluster of a Spark connection."""
+
+    def submit(spec: JobSpec, directory: Path, arguments: list[str]) -> list[str]:
+        try:
+            from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+        except ImportError:
+            raise SparkMissing() from None
+        hook = SparkSubmitHook(
+            conn_id=spark_conn_id,
+            conf=spark_conf(spec, directory),
+            name=f"airflow-mirror {spec.kind}",
+            application_args=arguments,
+        )
+        mode = hook._connection["deploy_mode"]
+        if mode == "cluster":
+            raise InvalidField(
+                "deploy-mode", mode, f"of connection {spark_conn_id!r}: not supported yet", "Use client mode."
+            )
+        # The one step of the hook that is needed. Its submit() would tie the job to this task's life.
+        command: list[str] = hook._build_spark_submit_command(str(SCRIPT))
+        return command
+
+    return submit

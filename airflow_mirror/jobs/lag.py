@@ -1,0 +1,105 @@
+"""How far the target is behind: measured at both clusters, judged over several looks. No Airflow, no Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import InputError, PartitionStuck
+from airflow_mirror.partition import TopicPartition
+
+if TYPE_CHECKING:
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.plan import Plan
+
+
+@dataclass(frozen=True)
+class PartitionLag:
+    """One partition at one moment.
+
+    :param position: the next source offset to copy.
+    :param end: the end of what is to be copied on the source.
+    """
+
+    source: TopicPartition
+    position: int
+    end: int
+
+    @property
+    def records(self) -> int:
+        """Offsets still to copy; at most this many records."""
+        return max(0, self.end - self.position)
+
+
+def measure(plan: Plan, source: ClusterAdmin, target: ClusterAdmin) -> list[PartitionLag]:
+    """Return the lag of each partition that the plan's topics have now.
+
+    The target is asked first: asked second, it could seem to be ahead of what the source had. A partition that the target
+    does not have yet stands at its start.
+
+    :raises InputError: for topics with mapped offsets, whose target end says nothing about the source.
+    """
+    mapped = [t.source_topic for t in plan.topics if t.mode != "identical"]
+    if mapped:
+        raise InputError(f"lag of topics with mapped offsets can't be measured yet: {', '.join(mapped[:5])}.")
+    here = source.topics([t.source_topic for t in plan.topics])
+    there = target.topics([t.target_topic for t in plan.topics])
+    pairs = {
+        TopicPartition(t.source_topic, p): (TopicPartition(t.target_topic, p), t.starts.get(p, 0))
+        for t in plan.topics
+        if t.source_topic in here
+        for p in range(here[t.source_topic].partitions)
+    }
+    exist = [tp for tp, _ in pairs.values() if tp.topic in there and tp.partition < there[tp.topic].partitions]
+    positions = target.offsets(exist, "latest")
+    committed = plan.mirror.isolation == "read_committed"
+    ends = source.offsets(pairs, "latest_committed" if committed else "latest")
+    return [
+        PartitionLag(tp, max(start, positions.get(on_target, 0)), ends[tp])
+        for tp, (on_target, start) in sorted(pairs.items())
+    ]
+
+
+@dataclass
+class CatchUp:
+    """Judges looks at the lag: caught up after ``samples`` good ones in a row.
+
+    :param max_lag_records: what counts as caught up, per partition.
+    :param stuck_after_s: a partition behind by more that does not move for so long is stuck.
+    """
+
+    max_lag_records: int
+    samples: int
+    stuck_after_s: float
+    _good: int = 0
+    _moved: dict[TopicPartition, tuple[int, float]] = field(default_factory=dict)
+
+    def look(self, lags: list[PartitionLag], now_s: float) -> bool:
+        """Take one look into account; say whether the mirror has caught up.
+
+        :param now_s: a monotonic clock.
+        :raises PartitionStuck: naming every partition that does not move.
+        """
+        behind = [lag for lag in lags if lag.records > self.max_lag_records]
+        self._good = 0 if behind else self._good + 1
+        stuck = []
+        for lag in lags:
+            position, since_s = self._moved.get(lag.source, (-1, now_s))
+            if position != lag.position:
+                self._moved[lag.source] = (lag.position, now_s)
+            elif lag in behind and now_s - since_s >= self.stuck_after_s:
+                stuck.append(lag)
+        if stuck:
+            raise PartitionStuck([(str(lag.source), lag.position, lag.end) for lag in stuck], self.stuck_after_s)
+        return self._good >= self.samples
+
+
+def summary(lags: list[PartitionLag]) -> dict[str, Any]:
+    """Return totals and the worst partition: small enough for XCom and for one log line."""
+    worst = max(lags, key=lambda lag: lag.records, default=None)
+    return {
+        "partitions": len(lags),
+        "lag_records": sum(lag.records for lag in lags),
+        "max_lag_records": worst.records if worst else 0,
+        "worst": str(worst.source) if worst and worst.records else None,
+    }

@@ -1,0 +1,143 @@
+"""What operators have in common that run one Spark job to its end: start, find again, wait, sum up, stop."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import ResumableJobMixin
+
+from airflow_mirror.hooks.home import mirror_home, plan_path, poll_interval_s
+from airflow_mirror.hooks.kafka import configs_of
+from airflow_mirror.hooks.spark import master_of, runner_for
+from airflow_mirror.jobs import state
+from airflow_mirror.jobs.directory import job_name
+from airflow_mirror.jobs.spec import JobSpec
+from airflow_mirror.operators.base import MirrorOperator
+from airflow_mirror.operators.summaries import compact, progress_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from airflow_mirror.jobs.local import Handle, LocalRunner
+    from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan import Plan
+
+_SAY_EVERY_S = 15.0
+
+
+class SparkJobOperator(ResumableJobMixin, MirrorOperator):
+    """Runs a Spark job of the mirror's plan until it ends. A retry finds the running job and waits for it.
+
+    :param spark_conn_id: Airflow connection of type ``spark``; None runs Spark here, with all cores.
+    :param spark_conf: Spark settings, for example ``{"spark.driver.memory": "4g"}`` (templated).
+    :param durable: False never looks for a running job of an earlier try.
+    """
+
+    template_fields: Sequence[str] = ("mirror", "spark_conf")
+    external_id_key = "mirror_job"  # renaming it breaks retries in flight
+    kind: str
+
+    def __init__(
+        self, *, spark_conn_id: str | None = None, spark_conf: Mapping[str, str] | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.spark_conn_id = spark_conn_id
+        self.spark_conf = dict(spark_conf or {})
+        self._mirror: Mirror | None = None
+        self._runner: LocalRunner | None = None
+        self._job: Handle | None = None
+
+    def job_args(self, mirror: Mirror) -> tuple[str, ...]:
+        """Return the arguments of the job besides mirror, clusters and job directory."""
+        return ("--plan", str(plan_path(mirror)), "--map-dir", str(mirror_home(mirror) / "map"))
+
+    def run(self, mirror: Mirror, context: Context) -> Any:
+        """Run the job to its end and return its summary."""
+        self._prepare(mirror)
+        result = self.execute_resumable(context)
+        # Clearing a finished task means "run it again". Airflow 3.3 keeps the store on clear, and the mixin would answer
+        # with the old result.
+        store = context.get("task_state_store")
+        if store is not None:
+            store.delete(self.external_id_key)
+        return result
+
+    def _prepare(self, mirror: Mirror) -> None:
+        self._mirror, self._runner = mirror, runner_for(mirror, self.spark_conn_id)
+
+    @property
+    def runner(self) -> LocalRunner:
+        """The runner of the mirror's jobs; set once the task runs."""
+        assert self._runner is not None
+        return self._runner
+
+    def spec(self, mirror: Mirror, plan: Plan) -> JobSpec:
+        """Return what the job is asked to do; the same for every try of a task."""
+        return JobSpec(
+            self.kind,
+            mirror.to_dict(),
+            self.job_args(mirror),
+            {str(k): str(v) for k, v in self.spark_conf.items()},
+            master_of(self.spark_conn_id),
+            inputs=digest(plan),
+        )
+
+    # --- the mixin's questions ---
+
+    def submit_job(self, context: Context) -> Any:
+        """Start the job, or find it running: its name is this task instance's, so no try starts a second one."""
+        assert self._mirror is not None
+        ti = context["ti"]
+        name = job_name(self.kind, ti.dag_id, ti.task_id, ti.run_id, ti.map_index if ti.map_index is not None else -1)
+        spec = self.spec(self._mirror, self.stored_plan(self._mirror))
+        self._job = self.runner.ensure_started(name, spec, configs_of(self._mirror))
+        self.log.info("job %s/%s, log %s/log.txt", name, self._job["generation"], self._job["dir"])
+        return self._job
+
+    def get_job_status(self, external_id: Any, context: Context) -> str:
+        """Return the job's state."""
+        return self.runner.status(external_id)
+
+    def is_job_active(self, status: str) -> bool:
+        """Say whether the job still runs."""
+        return state.is_active(status)
+
+    def is_job_succeeded(self, status: str) -> bool:
+        """Say whether the job did what it was asked to."""
+        return state.is_succeeded(status)
+
+    def poll_until_complete(self, external_id: Any, context: Context) -> Any:
+        """Wait until the job ends.
+
+        :raises JobFailed: or JobRefused, JobNeedsHuman: by what stopped it.
+        """
+        self._job = external_id  # again, for on_kill after a reconnect
+        said = time.monotonic()
+        while self.is_job_active(self.get_job_status(external_id, context)):
+            time.sleep(poll_interval_s())
+            if time.monotonic() - said > _SAY_EVERY_S:
+                said = time.monotonic()
+                self.log.info("%s", progress_line(self.runner.progress(external_id)))
+        self.runner.raise_for(external_id)
+        return self.get_job_result(external_id, context)
+
+    def get_job_result(self, external_id: Any, context: Context) -> Any:
+        """Return the job's summary, cut to what an XCom should hold."""
+        directory = external_id["dir"]
+        return compact({**self.runner.summary(external_id), "job_dir": directory}, full=f"{directory}/status.json")
+
+    def on_kill(self) -> None:
+        """Stop the job: it lives in its own session and nothing else would."""
+        if self._job is not None and self._runner is not None:
+            self._runner.cancel(self._job, grace_s=2.0)
+
+
+def digest(plan: Plan) -> str:
+    """Return 16 hex digits that change when the plan's topics do (not when only time has passed)."""
+    topics = [(t.source_topic, t.target_topic, t.source_topic_id, t.mode) for t in plan.topics]
+    return hashlib.sha256(json.dumps(topics).encode()).hexdigest()[:16]

@@ -1,0 +1,34 @@
+"""What goes into an XCom: counts and names, never more than a database row should hold."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_XCOM_BYTES = 40_000
+
+
+def compact(summary: Mapping[str, Any], full: str = "the task's log", max_bytes: int = MAX_XCOM_BYTES) -> dict[str, Any]:
+    """Return ``summary`` without its largest parts while it is above ``max_bytes`` as JSON.
+
+    :param full: where all of it is; stands in place of what was left out.
+    """
+    kept = dict(summary)
+    while _size(kept) > max_bytes:
+        largest = max(kept, key=lambda key: _size(kept[key]))
+        kept[largest] = f"left out, see {full}"
+    return kept
+
+
+def _size(value: Any) -> int:
+    return len(json.dumps(value, default=str))
+
+
+def progress_line(report: Mapping[str, Any]) -> str:
+    """Return one line about what a running job last reported."""
+    summary = report.get("summary") or {}
+    numbers = [f"{key}={value:,}" for key, value in summary.items() if isinstance(value, (int, float))]
+    return ", ".join([f"{report.get('phase', 'starting')}: {len(report.get('partitions') or [])} partitions", *numbers])

@@ -1,0 +1,64 @@
+"""CreateTargetTopicsOperator and SyncTopicConfigsOperator: what has to be there before records, and stays after them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.hooks.kafka import MirrorKafkaHook, admins_of
+from airflow_mirror.operators.base import MirrorOperator
+from airflow_mirror.operators.summaries import compact
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
+
+    from airflow_mirror.mirror import Mirror
+
+
+class CreateTargetTopicsOperator(MirrorOperator):
+    """Creates the plan's missing topics and reads everything back. An existing topic is compared, never assumed.
+
+    Returns the names of created, grown and existing topics, and how the existing ones differ from the plan.
+    """
+
+    def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
+        """Create, grow, compare.
+
+        :raises TargetTopicsDiffer: when a topic that is not this mirror's has too few partitions; nothing was created.
+        """
+        from airflow_mirror.sync.topics import create_target_topics
+
+        report = create_target_topics(self.stored_plan(mirror), MirrorKafkaHook(mirror.target, "target").admin())
+        for line in report.differences:
+            self.log.info("differs from the plan, left to SyncTopicConfigs: %s", line)
+        return compact(report.to_dict())
+
+
+class SyncTopicConfigsOperator(MirrorOperator):
+    """Brings the target's topic configs in line with the source's, and reads them back.
+
+    :param hold: True while the mirror writes: retention, compaction and time rules are held open. False afterwards: the
+        source's own settings go into force (templated).
+    :param dry_run: only report what differs (templated).
+    """
+
+    template_fields: Sequence[str] = ("mirror", "hold", "only_report")
+
+    def __init__(self, *, hold: bool = True, dry_run: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        # BaseOperator has a method `dry_run`; an attribute of that name would hide it.
+        self.hold, self.only_report = hold, dry_run
+
+    def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
+        """Compare and apply.
+
+        :raises NotKept: when a change does not show when read back.
+        """
+        from airflow_mirror.sync.configs import sync_configs
+
+        source, target = admins_of(mirror)
+        report = sync_configs(self.stored_plan(mirror), source, target, hold=self.hold, dry_run=self.only_report)
+        for line in report.drift:
+            self.log.info("%s %s", "set" if report.applied else "would set", line)
+        return compact({**report.to_dict(), "changes": len(report.drift)})

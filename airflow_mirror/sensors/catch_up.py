@@ -1,0 +1,92 @@
+"""WaitForCatchUpSensor: the target holds what the source holds, give or take what was allowed."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
+
+from airflow_mirror.errors import InvalidField
+from airflow_mirror.hooks.lag import LagProbe
+from airflow_mirror.hooks.outcomes import task_outcome
+from airflow_mirror.jobs.lag import CatchUp
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.operators.base import mirror_from
+from airflow_mirror.triggers.catch_up import CatchUpTrigger, result_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+
+class WaitForCatchUpSensor(BaseSensorOperator):
+    """Waits until every partition was within ``max_lag_records`` at ``samples`` looks in a row.
+
+    Fails when the tail is not running, and when a partition that is behind does not move: it names both.
+
+    :param mirror: a Mirror, a dict of its fields, or a path (templated).
+    :param max_lag_records: what counts as caught up, per partition, in offsets (templated).
+    :param samples: how many good looks in a row; one alone may be luck.
+    :param stuck_after_s: how long a partition that is behind may stand still.
+    :param require_tail: False also waits when no tail runs.
+    :param deferrable: wait in the triggerer, without a slot.
+    """
+
+    template_fields: Sequence[str] = ("mirror", "max_lag_records")
+    template_fields_renderers = {"mirror": "json"}
+
+    def __init__(
+        self,
+        *,
+        mirror: Mirror | Mapping[str, Any] | str,
+        max_lag_records: int = 0,
+        samples: int = 3,
+        stuck_after_s: float = 300.0,
+        require_tail: bool = True,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("render_template_as_native_obj", True)
+        kwargs.setdefault("poke_interval", 2.0)
+        super().__init__(**kwargs)
+        if self.mode == "reschedule":
+            raise InvalidField("mode", self.mode, "forgets between looks how many were good", "Use deferrable=True.")
+        self.mirror = mirror.to_dict() if isinstance(mirror, Mirror) else mirror
+        self.max_lag_records, self.samples, self.stuck_after_s = max_lag_records, samples, stuck_after_s
+        self.require_tail, self.deferrable = require_tail, deferrable
+        self._judge: CatchUp | None = None
+
+    def execute(self, context: Context) -> Any:
+        """Wait here, or look once and wait in the triggerer."""
+        if not self.deferrable:
+            return super().execute(context)
+        result = self.poke(context)
+        if result.is_done:
+            return result.xcom_value
+        trigger = CatchUpTrigger(
+            mirror=mirror_from(self.mirror).to_dict(),
+            max_lag_records=int(self.max_lag_records),
+            samples=self.samples,
+            stuck_after_s=self.stuck_after_s,
+            require_tail=self.require_tail,
+            interval_s=self.poke_interval,
+        )
+        self.defer(trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=self.timeout))
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look once."""
+        with task_outcome():
+            if self._judge is None:
+                self._judge = CatchUp(int(self.max_lag_records), self.samples, self.stuck_after_s)
+                self._probe = LagProbe(mirror_from(self.mirror), self.require_tail)
+            done, found = self._probe.look(self._judge, time.monotonic())
+        self.log.info("%s", found)
+        return PokeReturnValue(is_done=done, xcom_value=found)
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
+        """Take the trigger's answer: the lag, or what went wrong."""
+        with task_outcome():
+            return result_of(event)

@@ -1,0 +1,91 @@
+"""CatchUpTrigger: the sensor's looks, taken in the triggerer. It only reads, so it may run twice at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
+from airflow_mirror.hooks.lag import LagProbe
+from airflow_mirror.jobs.lag import CatchUp
+from airflow_mirror.jobs.status import blame
+from airflow_mirror.mirror import Mirror
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+# The branches of an error, as an event carries them across the process boundary.
+_BRANCHES: dict[str, type[MirrorError]] = {"input": InputError, "human": NeedsHuman, "retry": TryAgain}
+_TRIES = 5  # looks in a row at which a cluster may be unreachable before the sensor gives up
+
+
+class CatchUpTrigger(BaseTrigger):
+    """Fires when the mirror has caught up, or can't. Parameters as of WaitForCatchUpSensor; no secret is among them.
+
+    :param interval_s: between two looks.
+    """
+
+    def __init__(
+        self,
+        mirror: dict[str, Any],
+        max_lag_records: int,
+        samples: int,
+        stuck_after_s: float,
+        require_tail: bool,
+        interval_s: float,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.mirror, self.max_lag_records, self.samples = mirror, max_lag_records, samples
+        self.stuck_after_s, self.require_tail, self.interval_s = stuck_after_s, require_tail, interval_s
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments."""
+        names = ("mirror", "max_lag_records", "samples", "stuck_after_s", "require_tail", "interval_s")
+        return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look until caught up; yield one event."""
+        try:
+            event = {"status": "caught_up", "lag": await self._wait()}
+        except MirrorError as e:
+            event = {"status": "failed", "blame": blame(e), "error": f"{type(e).__name__}: {e}"}
+        yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+
+    async def _wait(self) -> dict[str, Any]:
+        judge = CatchUp(self.max_lag_records, self.samples, self.stuck_after_s)
+        # Every look blocks on sockets; the triggerer's loop must not.
+        probe = await _in_thread(LagProbe, Mirror.from_dict(self.mirror), self.require_tail)
+        failures = 0
+        while True:
+            try:
+                done, found = await _in_thread(probe.look, judge, time.monotonic())
+                failures = 0
+            except TryAgain:
+                failures += 1
+                if failures >= _TRIES:
+                    raise
+                done, found = False, {}
+            self.log.info("%s", found)
+            if done:
+                return dict(found)
+            await asyncio.sleep(self.interval_s)
+
+
+async def _in_thread(call: Any, *args: Any) -> Any:
+    """Run a blocking call in a thread from which Airflow's own connection look-ups work."""
+    from asgiref.sync import sync_to_async
+
+    return await sync_to_async(call, thread_sensitive=False)(*args)
+
+
+def result_of(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the lag of an event.
+
+    :raises MirrorError: of the branch that the trigger met.
+    """
+    if event["status"] == "caught_up":
+        return dict(event["lag"])
+    raise _BRANCHES[event["blame"]](event["error"])
