@@ -1,0 +1,88 @@
+"""Looks without touching: what must hold before a cutover begins, and what still holds after one is finished."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.cutover.drain import verify
+from airflow_mirror.cutover.groups import require_no_members
+from airflow_mirror.cutover.quiet import moves
+from airflow_mirror.cutover.report import StepRecord
+from airflow_mirror.errors import InputError, PlanOutdated, VerificationFailed
+from airflow_mirror.partition import TopicPartition
+
+if TYPE_CHECKING:
+    from airflow_mirror.cutover.context import Run
+
+
+def precheck(run: Run) -> None:
+    """Ask everything that can be asked before the fence is raised, because afterwards every second counts.
+
+    :raises PlanOutdated: with all that changed since the plan.
+    :raises GroupActive: when a group consumes on the target already.
+    :raises InputError: when a mapped topic comes without the functions that it needs.
+    """
+    mapped = [t.source_topic for t in run.plan.topics if t.mode != "identical"]
+    if mapped and (run.tail_positions is None or run.translate_offset is None):
+        raise InputError(
+            f"topics with mapped offsets ({', '.join(mapped[:5])}): pass tail_positions and translate_offset as well."
+        )
+    if found := drift(run):
+        raise PlanOutdated(found)
+    require_no_members(run)
+
+
+def drift(run: Run) -> list[str]:
+    """Return what is no longer as the plan says, one line each."""
+    lines = []
+    there = run.source.topics([t.source_topic for t in run.plan.topics])
+    here = run.target.topics([t.target_topic for t in run.plan.topics])
+    for t in run.plan.topics:
+        source, target = there.get(t.source_topic), here.get(t.target_topic)
+        if source is None or source.topic_id != t.source_topic_id:
+            lines.append(f"source topic {t.source_topic!r} was {'deleted' if source is None else 're-created'}")
+        elif source.partitions != t.partitions:
+            lines.append(f"source topic {t.source_topic!r} has {source.partitions} partitions, the plan {t.partitions}")
+        if target is None:
+            lines.append(f"target topic {t.target_topic!r} does not exist")
+        elif target.partitions < t.partitions:
+            lines.append(f"target topic {t.target_topic!r} has {target.partitions} partitions, the plan {t.partitions}")
+    return lines
+
+
+def reverify(run: Run) -> None:
+    """Compare again after the cutover, up to the fenced ends; applications write behind them by now.
+
+    Appends a step ``verify_again`` to the report. A source that moved, or a fence that is gone, is said there and not an
+    error: from now on that is its owner's business.
+
+    :raises VerificationFailed: when records or groups are not what they were at the cutover.
+    """
+    started = time.time()
+    evidence: dict[str, Any] = verify(run)
+    ends = run.ends
+    moved = moves(ends, run.source_log.log_ends(ends))
+    if moved:
+        evidence["source_moved_since"] = {tp: list(ends) for tp, ends in moved.items()}
+        run.log.warning("the source was written since the cutover: %s", ", ".join(moved))
+    fence = run.report.fence
+    if fence is not None and fence.kept and fence.lifted is None:
+        evidence["fence_is_up"] = run.fence.is_up(fence.intent)
+    if lost := _groups_behind(run):
+        raise VerificationFailed(lost)
+    run.report.steps.append(StepRecord("verify_again", "done", started, time.time() - started, evidence))
+    run.save()
+
+
+def _groups_behind(run: Run) -> list[str]:
+    """Return the groups that stand before the position that the cutover gave them; those that went on are fine."""
+    lines = []
+    for record in run.report.groups:
+        now = run.target.group_offsets(record.group)
+        for row in record.positions:
+            tp = TopicPartition(row["target_topic"], row["partition"])
+            if tp not in now or now[tp].offset < row["target_offset"]:
+                at = now[tp].offset if tp in now else "nothing"
+                lines.append(f"group {record.group!r} at {tp}: was set to {row['target_offset']}, has {at}")
+    return lines

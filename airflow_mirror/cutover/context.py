@@ -1,0 +1,126 @@
+"""What the steps of a cutover share: the two clusters, the limits, the report, and one way to wait."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from airflow_mirror.errors import CutoverCancelled
+from airflow_mirror.partition import TopicPartition
+
+if TYPE_CHECKING:
+    from airflow_mirror.cutover.fence import Fence
+    from airflow_mirror.cutover.report import CutoverReport
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan.model import Plan
+    from airflow_mirror.verify.result import PartitionComparison
+    from airflow_mirror.wire.cluster import WireCluster
+
+Offsets = Mapping[TopicPartition, int]
+Verify = Callable[[Offsets], "Sequence[PartitionComparison]"]
+
+
+class Log(Protocol):
+    """What of a logger is used: Airflow's task logger and the standard library's both fit."""
+
+    def info(self, msg: str, *args: object) -> object:
+        """Say what happens."""
+
+    def warning(self, msg: str, *args: object) -> object:
+        """Say what is not as it should be."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long things may take, in seconds.
+
+    :param drain_timeout_s: for the tail to reach the fenced ends.
+    :param quiet_s: how long the source's log ends must stand still to prove the fence.
+    :param settle_s: after the fence was raised, for brokers to hear of it and to answer what was under way.
+    :param transactions_timeout_s: for transactions that were open at the fence to end.
+    :param wait_groups_s: for consumer groups to come to rest on the source.
+    :param group_quiet_s: how long a group with members and lag must stand still. Above 5 s, because consumers commit
+        every 5 s by default, and between two commits every group stands still.
+    :param poll_s: between two looks.
+    """
+
+    drain_timeout_s: float = 300.0
+    quiet_s: float = 3.0
+    settle_s: float = 1.0
+    transactions_timeout_s: float = 90.0
+    wait_groups_s: float = 60.0
+    group_quiet_s: float = 6.0
+    poll_s: float = 0.2
+
+
+@dataclass
+class Run:
+    """One attempt of a cutover: what the steps are given.
+
+    :param source_log: the source through the protocol, for true log ends.
+    :param target_log: the same of the target.
+    :param verify: compares up to the given source ends; called behind the fence.
+    :param mirror: selects the consumer groups that move.
+    :param tail_positions: source offsets up to which the target holds everything, for topics with mapped offsets.
+    :param translate_offset: source partition and offset to target offset, for topics with mapped offsets.
+    :param allow_rewind: also commit a position that is behind the one the group has on the target.
+    :param open_target: lets applications write to the target, where something held them back.
+    :param stop: set from outside to make the cutover back out.
+    """
+
+    mirror: Mirror
+    plan: Plan
+    source: ClusterAdmin
+    target: ClusterAdmin
+    source_log: WireCluster
+    target_log: WireCluster
+    fence: Fence
+    keep_fence: bool
+    verify: Verify
+    limits: Limits
+    report: CutoverReport
+    run_dir: Path
+    log: Log = field(default_factory=lambda: logging.getLogger("airflow_mirror.cutover"))
+    tail_positions: Callable[[], Offsets] | None = None
+    translate_offset: Callable[[TopicPartition, int], int] | None = None
+    allow_rewind: bool = False
+    open_target: Callable[[], object] | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def routes(self) -> dict[TopicPartition, TopicPartition]:
+        """Target partition by source partition, of all topics of the plan."""
+        return {
+            TopicPartition(t.source_topic, p): TopicPartition(t.target_topic, p)
+            for t in self.plan.topics
+            for p in range(t.partitions)
+        }
+
+    @property
+    def ends(self) -> dict[TopicPartition, int]:
+        """The fenced ends of the source; empty before the fence is proven."""
+        return {TopicPartition(row["topic"], row["partition"]): row["end"] for row in self.report.ends}
+
+    def save(self) -> None:
+        """Bring the report to disk."""
+        self.report.save(self.run_dir)
+
+    def check_stop(self) -> None:
+        """Raise :class:`CutoverCancelled` when somebody asked the cutover to stop."""
+        if self.stop.is_set():
+            raise CutoverCancelled(self.report.steps[-1].name if self.report.steps else "start")
+
+    def pause(self, seconds: float | None = None) -> None:
+        """Wait ``poll_s``, or the given time; ends early, with an error, when the cutover is asked to stop."""
+        self.stop.wait(self.limits.poll_s if seconds is None else seconds)
+        self.check_stop()
+
+    def now(self) -> float:
+        """Return seconds on a clock that never jumps."""
+        return time.monotonic()

@@ -1,0 +1,83 @@
+"""Wait until the target holds everything up to the fenced ends, then have it compared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.cutover.quiet import still_quiet
+from airflow_mirror.errors import DrainTimedOut, TargetMoved, VerificationFailed
+from airflow_mirror.verify.result import differences
+
+if TYPE_CHECKING:
+    from airflow_mirror.cutover.context import Offsets, Run
+    from airflow_mirror.partition import TopicPartition
+
+_LOOK_AT_SOURCE_EVERY_S = 2.0
+
+
+def drain(run: Run) -> dict[str, Any]:
+    """Wait until the target can serve every record below the fenced ends.
+
+    :raises DrainTimedOut: naming the partitions behind and by how much.
+    :raises TargetMoved: when a partition of the target goes beyond its fenced end: somebody else wrote there.
+    :raises FenceLeaks: when the source moves meanwhile.
+    """
+    ends = run.ends
+    started = looked = run.now()
+    lag_at_start: int | None = None
+    while True:
+        behind = lags(ends, positions(run))
+        lag_at_start = sum(behind.values()) if lag_at_start is None else lag_at_start
+        if not behind:
+            return {"lag_at_start": lag_at_start}
+        if run.now() - started > run.limits.drain_timeout_s:
+            raise DrainTimedOut(run.limits.drain_timeout_s, behind)
+        if run.now() - looked > _LOOK_AT_SOURCE_EVERY_S:
+            still_quiet(run)
+            looked = run.now()
+            run.log.info("drain: %d offsets in %d partition(s) to go", sum(behind.values()), len(behind))
+        run.pause()
+
+
+def positions(run: Run) -> Offsets:
+    """Return up to which source offset the target holds everything, by source partition.
+
+    With identical offsets the target's log itself says so. The last stable offset is taken, because behind it no
+    consumer would see the records yet.
+
+    :raises TargetMoved: when a target log goes beyond its fenced end.
+    """
+    routes, ends = run.routes, run.ends
+    identical = {t.source_topic for t in run.plan.topics if t.mode == "identical"}
+    stable = run.target_log.last_stable([target for source, target in routes.items() if source.topic in identical])
+    found: dict[TopicPartition, int] = {}
+    mapped = run.tail_positions() if run.tail_positions is not None else {}
+    for source, target in routes.items():
+        if source.topic not in identical:
+            found[source] = mapped.get(source, 0)
+            continue
+        found[source] = stable[target]
+        if stable[target] > ends[source]:
+            raise TargetMoved(
+                target.topic, target.partition, ends[source], stable[target],
+                f"the target's log goes on to {stable[target]}, the source ends at {ends[source]}",
+                "Somebody else writes to the target: find and stop them, and compare before you try again.",
+            )  # fmt: skip
+    return found
+
+
+def lags(ends: Offsets, reached: Offsets) -> dict[str, int]:
+    """Return how many offsets each partition is behind, by its name; those at their end are left out."""
+    return {str(tp): end - reached[tp] for tp, end in ends.items() if reached[tp] < end}
+
+
+def verify(run: Run) -> dict[str, Any]:
+    """Compare what has not been compared before the fence.
+
+    :raises VerificationFailed: with every first difference.
+    """
+    comparisons = list(run.verify(run.ends))
+    run.report.verification = [c.to_dict() for c in comparisons]
+    if found := differences(comparisons):
+        raise VerificationFailed(found)
+    return {"partitions": len(comparisons), "records": sum(c.records for c in comparisons)}

@@ -1,0 +1,187 @@
+"""Keep producers away from the source, provably and with a way back.
+
+Measured on 4.3.1: of what Kafka itself offers only an ACL stops writers. ``min.insync.replicas`` above the replica
+count fences nothing, a producer quota only delays, and a small ``max.message.bytes`` refuses transaction markers and
+hangs the transaction for good. Super users ignore ACLs, therefore a fence is believed only once the log ends stood
+still behind it (`cutover.quiet`).
+
+The order is describe, record, create: what a fence is going to change is written to disk before it is changed. Whoever
+finds that record, in any process, can take back exactly that, and nothing that was there before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Protocol
+
+from airflow_mirror.errors import FenceNotLifted, MissingRight, NoAuthorizer, RequestRefused
+from airflow_mirror.kafka.admin import Acl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from airflow_mirror.kafka.admin import ClusterAdmin
+
+SECURITY_DISABLED = 54
+_OPEN_BY_DEFAULT = "allow.everyone.if.no.acl.found"
+
+# What raising changes and lifting takes back: JSON, because it must survive the process.
+Intent = dict[str, Any]
+
+
+class Fence(Protocol):
+    """A way to stop all writers of some topics.
+
+    ``intent`` only looks; ``raise_`` and ``lift`` may be called twice, and ``lift`` with the intent of another process.
+    """
+
+    kind: str
+
+    def intent(self, topics: Sequence[str]) -> Intent:
+        """Return what ``raise_`` would change for these topics; touches nothing."""
+
+    def raise_(self, intent: Intent) -> None:
+        """Stop the writers."""
+
+    def lift(self, intent: Intent) -> None:
+        """Let the writers in again; undoes what ``raise_`` did with this intent, or would have done."""
+
+    def is_up(self, intent: Intent) -> bool:
+        """Say whether everything that ``raise_`` changed is still in place."""
+
+
+class AclFence:
+    """Deny WRITE on each topic to ``User:*`` from any host.
+
+    A topic with no ACL at all may be open to everybody (``allow.everyone.if.no.acl.found=true``). Its first ACL ends
+    that for reading too, and would cut off the consumers and the mirror itself. There the fence first allows reading
+    to everybody, who had it anyhow; it takes that back last.
+
+    :param source: admin of the cluster to fence. Its principal needs ALTER on the cluster.
+    :param open_by_default: whether topics without ACLs are open to everybody; None asks the brokers.
+    """
+
+    kind = "acl"
+
+    def __init__(self, source: ClusterAdmin, open_by_default: bool | None = None) -> None:
+        self._source, self._open_by_default = source, open_by_default
+
+    def intent(self, topics: Sequence[str]) -> Intent:
+        """Return ``{"deny": [...], "allow": [...], "held": [...]}``; ``held`` were there before and stay.
+
+        :raises NoAuthorizer: when the cluster has none, so that no ACL could stop anybody.
+        """
+        existing = self._describe()
+        wanted = [_deny(topic) for topic in sorted(set(topics))]
+        bare = [topic for topic in sorted(set(topics)) if not any(_applies(acl, topic) for acl in existing)]
+        allow = [acl for topic in bare for acl in _allow(topic)] if bare and self._is_open_by_default() else []
+        return {
+            "deny": [asdict(acl) for acl in wanted if acl not in existing],
+            "allow": [asdict(acl) for acl in allow],
+            "held": [asdict(acl) for acl in wanted if acl in existing],
+        }
+
+    def raise_(self, intent: Intent) -> None:
+        """Create the ACLs: reading stays possible at every moment, so the allowing ones come first."""
+        self._source.create_acls(_acls(intent, "allow"))
+        self._source.create_acls(_acls(intent, "deny"))
+
+    def lift(self, intent: Intent) -> None:
+        """Delete the ACLs of the intent, and no other.
+
+        :raises FenceNotLifted: when one of them is still there afterwards.
+        """
+        self._source.delete_acls(_acls(intent, "deny"))
+        self._source.delete_acls(_acls(intent, "allow"))
+        ours = {*_acls(intent, "deny"), *_acls(intent, "allow")}
+        if left := ours.intersection(self._describe()):
+            raise FenceNotLifted(self._source.role, [str(acl) for acl in sorted(left)], "they are still listed")
+
+    def is_up(self, intent: Intent) -> bool:
+        """Say whether every denying ACL is listed by the cluster."""
+        return set(_acls(intent, "deny") + _acls(intent, "held")) <= set(self._describe())
+
+    def _describe(self) -> list[Acl]:
+        try:
+            return self._source.describe_acls(resource_type="TOPIC")
+        except RequestRefused as e:
+            if e.code == SECURITY_DISABLED:
+                raise NoAuthorizer(self._source.role) from None
+            raise
+
+    def _is_open_by_default(self) -> bool:
+        if self._open_by_default is not None:
+            return self._open_by_default
+        try:
+            brokers = self._source.broker_configs().values()
+        except MissingRight:
+            return False  # Rather a fence that is taken back because the mirror can't read, than rights nobody had.
+        # Brokers hide the value, because the key belongs to the authorizer's plug-in; its default is false, so that a
+        # key which is there was put there to say true.
+        entries = [configs[_OPEN_BY_DEFAULT] for configs in brokers if _OPEN_BY_DEFAULT in configs]
+        return any(entry.is_sensitive or entry.value == "true" for entry in entries)
+
+
+class CallableFence:
+    """Fence by what the platform has: a gateway, a feature flag, a deployment scaled to 0.
+
+    :param on: stops the writers; returns once they are stopped. May be called again.
+    :param off: lets them in again. Called after any failure, also in a new process, so it must not need ``on``'s state.
+    :param check: says whether the fence is in place; without it that is taken for granted, and proven by the log ends.
+    """
+
+    kind = "callable"
+
+    def __init__(
+        self, on: Callable[[], object], off: Callable[[], object], check: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._on, self._off, self._check = on, off, check
+
+    def intent(self, topics: Sequence[str]) -> Intent:
+        """Return the topics; there is nothing to describe."""
+        return {"topics": sorted(topics)}
+
+    def raise_(self, intent: Intent) -> None:
+        """Call ``on``."""
+        self._on()
+
+    def lift(self, intent: Intent) -> None:
+        """Call ``off``."""
+        self._off()
+
+    def is_up(self, intent: Intent) -> bool:
+        """Call ``check``."""
+        return self._check()
+
+
+def fence_text(kind: str, intent: Mapping[str, Any]) -> list[str]:
+    """Return what a fence changes as lines for people."""
+    if kind != "acl":
+        return [f"callable, topics {', '.join(intent.get('topics', []))}"]
+    return [_line(acl, note) for field, note in _NOTES.items() for acl in _acls(intent, field)]
+
+
+_NOTES = {"deny": "", "allow": " (the topic had no ACL and was open)", "held": " (was there before, stays)"}
+
+
+def _line(acl: Acl, note: str) -> str:
+    return f"{acl.permission} {acl.operation} on topic {acl.name} for {acl.principal} from {acl.host}{note}"
+
+
+def _acls(intent: Mapping[str, Any], field: str) -> list[Acl]:
+    rows: Iterable[Mapping[str, str]] = intent.get(field, [])
+    return [Acl(**row) for row in rows]
+
+
+def _deny(topic: str) -> Acl:
+    return Acl("TOPIC", topic, "LITERAL", "User:*", "*", "WRITE", "DENY")
+
+
+def _allow(topic: str) -> list[Acl]:
+    return [Acl("TOPIC", topic, "LITERAL", "User:*", "*", op, "ALLOW") for op in ("READ", "DESCRIBE_CONFIGS")]
+
+
+def _applies(acl: Acl, topic: str) -> bool:
+    if acl.pattern_type == "PREFIXED":
+        return topic.startswith(acl.name)
+    return acl.name in (topic, "*")

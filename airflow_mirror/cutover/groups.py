@@ -1,0 +1,232 @@
+"""Move the consumer groups at the one moment when it can be exact: the source is fenced, the target holds everything.
+
+A position that is still moving is worth nothing: what the consumer reads after it was committed here, it reads again
+there. So each group has to come to rest on the source first, and the report says how it did:
+
+- ``empty``: it has no members. Nobody can move it.
+- ``at the end``: every position is where nothing more can be read. There is nothing to move to.
+- ``stood still``: it has members and lag, but no position moved for longer than consumers take between two commits.
+  A consumer that commits more seldom may still have read further than it said.
+
+What the target had before is on disk before the first commit, and is put back when the cutover backs out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.cutover.forget import forget_offsets
+from airflow_mirror.cutover.quiet import still_quiet
+from airflow_mirror.cutover.report import GroupRecord
+from airflow_mirror.errors import GroupActive, GroupsStillMoving, MissingRight
+from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.sync import groups as sync
+from airflow_mirror.verify.partition import count_data
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_mirror.cutover.context import Offsets, Run
+
+EMPTY, AT_THE_END, STOOD_STILL = "empty", "at the end", "stood still"
+_NO_MEMBERS = ("Empty", "Dead")
+_ATTEMPTS = 3
+# A gap of markers at the end is short; a longer gap is lag, and needs no look at its records.
+_LOOK_AT_MOST = 10_000
+
+Positions = dict[TopicPartition, GroupPosition]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A group at rest: its positions on the source, and why they are final."""
+
+    why: str
+    state: str
+    positions: Positions
+
+
+def commit_groups(run: Run) -> dict[str, Any]:
+    """Wait for the groups, commit their positions on the target, read them back, look at the source once more.
+
+    :raises GroupsStillMoving: when a group did not come to rest in time.
+    :raises GroupActive: when a group has members on the target.
+    """
+    for _ in range(_ATTEMPTS):
+        settled = settle(run)
+        _commit(run, settled)
+        # A consumer may have committed between our reading and now; then its positions are read and set again.
+        if all(positions_of(run, group) == s.positions for group, s in settled.items()):
+            still_quiet(run)
+            return {group: s.why for group, s in settled.items()}
+        run.log.info("commit_groups: a group moved on the source meanwhile; reading the positions again")
+    raise GroupsStillMoving(run.limits.wait_groups_s, dict.fromkeys(settled, 0))
+
+
+def settle(run: Run) -> dict[str, Settled]:
+    """Wait until every selected group with a position in these topics is at rest on the source.
+
+    :raises GroupsStillMoving: after ``wait_groups_s``.
+    """
+    topics = [t.source_topic for t in run.plan.topics]
+    pending = [g for g, found in sync.read_positions(run.source, run.mirror, topics).items() if found]
+    seen: dict[str, tuple[Positions, float]] = {}
+    settled: dict[str, Settled] = {}
+    started = run.now()
+    while True:
+        # State before positions: a group found without members can't have moved when its positions are read after that.
+        states = run.source.group_states(pending)
+        for group in list(pending):
+            positions = positions_of(run, group)
+            if group not in seen or seen[group][0] != positions:
+                seen[group] = positions, run.now()
+            still_s = run.now() - seen[group][1]
+            why = at_rest(states[group], positions, run.ends, still_s, run.limits.group_quiet_s, _unread(run))
+            if why is not None:
+                settled[group] = Settled(why, states[group], positions)
+                pending.remove(group)
+        if not pending:
+            return settled
+        if run.now() - started > run.limits.wait_groups_s:
+            raise GroupsStillMoving(run.limits.wait_groups_s, {g: lag(seen[g][0], run.ends) for g in pending})
+        run.pause()
+
+
+def at_rest(
+    state: str,
+    positions: Positions,
+    ends: Offsets,
+    still_s: float,
+    group_quiet_s: float,
+    unread: Callable[[TopicPartition, int, int], bool],
+) -> str | None:
+    """Return why a group's positions are final, or None while they may still move.
+
+    :param ends: fenced ends of the source.
+    :param still_s: for how long no position has moved.
+    :param unread: says whether any record that a consumer would be given lies in a partition's [start, end).
+    """
+    if state in _NO_MEMBERS:
+        return EMPTY
+    consumed = {tp.topic for tp in positions}
+    # A partition without a position counts as unread from its beginning: its first commit may be under way.
+    rest = {tp: positions[tp].offset if tp in positions else 0 for tp in ends if tp.topic in consumed}
+    if not any(offset < ends[tp] and unread(tp, offset, ends[tp]) for tp, offset in rest.items()):
+        return AT_THE_END
+    return STOOD_STILL if still_s >= group_quiet_s else None
+
+
+def positions_of(run: Run, group: str) -> Positions:
+    """Return a group's committed positions in the plan's topics on the source."""
+    routes = run.routes
+    return {tp: p for tp, p in run.source.group_offsets(group).items() if tp in routes}
+
+
+def lag(positions: Mapping[TopicPartition, GroupPosition], ends: Offsets) -> int:
+    """Return the offsets between a group's positions and the ends, summed up."""
+    return sum(max(0, ends[tp] - p.offset) for tp, p in positions.items())
+
+
+def require_no_members(run: Run) -> None:
+    """Raise :class:`GroupActive` for a group that has members on the target: its offsets could not be set.
+
+    Asked before the fence is raised, when it costs nothing.
+    """
+    groups = [g.group_id for g in run.source.groups() if run.mirror.selects_group(g.group_id)]
+    for group, state in run.target.group_states(groups).items():
+        if state not in _NO_MEMBERS:
+            raise GroupActive(group, run.target.role, state)
+
+
+def restore_groups(run: Run) -> str:
+    """Give the groups on the target back the positions that they had before this cutover."""
+    restored, left = 0, []
+    for record in run.report.groups:
+        before = {_tp(row): GroupPosition(row["offset"], row["metadata"]) for row in record.before}
+        now = run.target.group_offsets(record.group)
+        ours = {TopicPartition(row["target_topic"], row["partition"]): row["target_offset"] for row in record.positions}
+        # Only what still is as this cutover set it; whoever has moved a position since then knows more.
+        still_ours = [tp for tp, offset in ours.items() if tp in now and now[tp].offset == offset]
+        changed = [tp for tp in still_ours if now[tp] != before.get(tp)]
+        run.target.commit_group_offsets(record.group, {tp: before[tp] for tp in changed if tp in before})
+        try:
+            forget_offsets(run.target_log, record.group, [tp for tp in changed if tp not in before])
+        except MissingRight:
+            # Right positions on a log that nobody reads yet do no harm, and the next attempt sets them anew.
+            left.append(record.group)
+        restored += bool(changed)
+        record.committed = False
+    note = f"; positions of {', '.join(left)} stay, no right to delete them" if left else ""
+    return f"{restored} group(s) restored{note}"
+
+
+def _commit(run: Run, settled: Mapping[str, Settled]) -> None:
+    routes, ends = run.routes, run.ends
+    translated = sync.translate(
+        {group: s.positions for group, s in settled.items()},
+        run.plan.topics,
+        run.source_log.log_starts(routes),
+        run.target_log.log_starts(routes.values()),
+        run.target_log.last_stable(routes.values()),
+        run.translate_offset,
+    )
+    known = {record.group: record for record in run.report.groups}
+    run.report.groups = [
+        GroupRecord(
+            group,
+            s.why,
+            s.state,
+            [_row(m, ends) for m in translated.moves if m.group == group],
+            # On a second round the first snapshot stays: the target's positions are ours by then.
+            known[group].before if group in known else _snapshot(run, group),
+        )
+        for group, s in sorted(settled.items())
+    ]
+    run.save()  # intent on disk before effect
+    done = sync.commit_groups(run.target, translated, allow_rewind=run.allow_rewind)
+    for move in done.moves:
+        if move.action == "kept":
+            run.log.warning("group %s at %s: %s; not rewound", move.group, move.target, move.note)
+    actions = {(m.group, m.source): m.action for m in done.moves}
+    for record in run.report.groups:
+        record.committed = True
+        for row in record.positions:
+            row["action"] = actions[record.group, _tp(row)]
+    run.save()
+
+
+def _tp(row: Mapping[str, Any]) -> TopicPartition:
+    return TopicPartition(row["topic"], row["partition"])
+
+
+def _row(move: sync.GroupMove, ends: Offsets) -> dict[str, Any]:
+    return {
+        "topic": move.source.topic,
+        "partition": move.source.partition,
+        "source_offset": move.source_offset,
+        "target_topic": move.target.topic,
+        "target_offset": move.target_offset,
+        "lag": max(0, ends[move.source] - move.source_offset),
+        "note": move.note,
+    }
+
+
+def _snapshot(run: Run, group: str) -> list[dict[str, Any]]:
+    targets = set(run.routes.values())
+    return [
+        {"topic": tp.topic, "partition": tp.partition, "offset": p.offset, "metadata": p.metadata}
+        for tp, p in sorted(run.target.group_offsets(group).items())
+        if tp in targets
+    ]
+
+
+def _unread(run: Run) -> Callable[[TopicPartition, int, int], bool]:
+    def unread(tp: TopicPartition, start: int, end: int) -> bool:
+        if end - start > _LOOK_AT_MOST:
+            return True
+        # Consumers of a transactional topic often stop before the last marker: it holds nothing to read.
+        return count_data(run.source_log, tp, start, end, committed=True) > 0
+
+    return unread

@@ -1,0 +1,72 @@
+"""Believe a fence only when the source's log ends stand still behind it, and go on watching until the end.
+
+Log ends, not high watermarks: a record that is appended but not yet replicated has been written all the same. Markers
+of transactions that were open at the fence still arrive, and are no leak; any other record is one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import FenceGone, FenceLeaks, TransactionsOpen
+from airflow_mirror.verify.partition import count_data
+
+if TYPE_CHECKING:
+    from airflow_mirror.cutover.context import Offsets, Run
+
+
+def prove_fence(run: Run) -> dict[str, Any]:
+    """Wait until no log end moved for ``quiet_s`` and no transaction is open; keep the ends in the report.
+
+    :raises FenceLeaks: when data were written behind the fence.
+    :raises FenceGone: when somebody removed the fence meanwhile.
+    :raises TransactionsOpen: when open transactions did not end in time.
+    """
+    assert run.report.fence is not None
+    run.pause(run.limits.settle_s)
+    tps = list(run.routes)
+    ends = run.source_log.log_ends(tps)
+    started = quiet_since = run.now()
+    markers = 0
+    while run.now() - quiet_since < run.limits.quiet_s:
+        run.pause()
+        latest = run.source_log.log_ends(tps)
+        moved = moves(ends, latest)
+        if moved:
+            raise_if_written(run, ends, latest)
+            markers += sum(after - before for before, after in moved.values())
+            ends = latest
+        still_open = moves(run.source_log.last_stable(tps), ends)
+        if moved or still_open:
+            quiet_since = run.now()
+        if still_open and quiet_since - started > run.limits.transactions_timeout_s:
+            raise TransactionsOpen(run.limits.transactions_timeout_s, still_open)
+    if not run.fence.is_up(run.report.fence.intent):
+        raise FenceGone(run.source.role)
+    run.report.ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in sorted(ends.items())]
+    return {"partitions": len(ends), "quiet_s": run.limits.quiet_s, "markers_after_fence": markers}
+
+
+def still_quiet(run: Run) -> None:
+    """Raise :class:`FenceLeaks` if the source was written since the fence was proven.
+
+    The proof is true for one moment; each step that relies on it asks again.
+    """
+    ends = run.ends
+    raise_if_written(run, ends, run.source_log.log_ends(ends))
+
+
+def raise_if_written(run: Run, before: Offsets, after: Offsets) -> None:
+    """Raise :class:`FenceLeaks` if a log end moved back, or forward by anything but transaction markers."""
+    leaks = {}
+    for tp, old in before.items():
+        new = after[tp]
+        if new < old or (new > old and count_data(run.source_log, tp, old, new)):
+            leaks[str(tp)] = (old, new)
+    if leaks:
+        raise FenceLeaks(leaks)
+
+
+def moves(before: Offsets, after: Offsets) -> dict[str, tuple[int, int]]:
+    """Return (before, after) of each partition at which they differ, by its name."""
+    return {str(tp): (before[tp], after[tp]) for tp in before if before[tp] != after[tp]}

@@ -1,0 +1,185 @@
+"""The record of a cutover: rewritten before and after every change, so that a kill at any moment leaves evidence.
+
+`report.json` is the only memory that a cutover has. A later process reads from it what must be undone; therefore each
+intent is on disk before its effect, and the file is replaced as a whole. No secret and no record is ever in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from airflow_mirror.errors import InputError
+
+VERSION = 1
+JSON_NAME, HTML_NAME = "report.json", "report.html"
+
+# What a report says about the attempt as a whole.
+RUNNING, DONE, BACKED_OUT, UNDO_FAILED = "running", "cut_over", "backed_out", "undo_failed"
+
+
+@dataclass
+class StepRecord:
+    """One step of one attempt. Times in seconds since the epoch; ``evidence`` is what the step found out."""
+
+    name: str
+    status: str
+    started: float
+    seconds: float = 0.0
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class FenceRecord:
+    """The fence. ``intent`` holds exactly what raising it changes, so that any process can take it back.
+
+    :param requested: when the first change was about to be sent; seconds since the epoch.
+    :param opened: when the target was open; the fence's length ends here.
+    :param lifted: when the source was open again; None while it is fenced.
+    :param kept: the fence stays on purpose after the cutover.
+    """
+
+    kind: str
+    intent: dict[str, Any]
+    requested: float
+    opened: float | None = None
+    lifted: float | None = None
+    kept: bool = False
+
+    @property
+    def seconds(self) -> float | None:
+        """How long nobody could write anywhere; None while that lasts."""
+        ends = [moment for moment in (self.opened, self.lifted) if moment is not None]
+        return max(0.0, min(ends) - self.requested) if ends else None
+
+
+@dataclass
+class GroupRecord:
+    """How one consumer group moved.
+
+    :param settled: why its positions are final: ``empty``, ``at the end`` or ``stood still``.
+    :param source_state: Kafka's state of the group on the source when its positions were read.
+    :param positions: rows of ``topic, partition, source_offset, target_topic, target_offset, lag``.
+    :param before: rows of ``topic, partition, offset, metadata`` of the target, as they were before the commit.
+    """
+
+    group: str
+    settled: str
+    source_state: str
+    positions: list[dict[str, Any]] = field(default_factory=list)
+    before: list[dict[str, Any]] = field(default_factory=list)
+    committed: bool = False
+
+
+@dataclass
+class CutoverReport:
+    """Everything about one run of a cutover; JSON and HTML show the same.
+
+    :param outcome: ``running``, ``cut_over``, ``backed_out`` or ``undo_failed``.
+    :param state: how far it got, a state of :mod:`airflow_mirror.cutover.steps`.
+    :param ends: rows of ``topic, partition, end``: the fenced log ends of the source.
+    :param verification: rows as :meth:`PartitionComparison.to_dict` makes them.
+    :param undone: rows of ``step, what, ok, error`` of a way back.
+    :param earlier: one summary for each attempt before this one.
+    """
+
+    mirror: str
+    plan_hash: str
+    attempt: int = 1
+    outcome: str = RUNNING
+    state: str = "CAUGHT_UP"
+    started: float = field(default_factory=time.time)
+    updated: float = 0.0
+    fence: FenceRecord | None = None
+    steps: list[StepRecord] = field(default_factory=list)
+    ends: list[dict[str, Any]] = field(default_factory=list)
+    groups: list[GroupRecord] = field(default_factory=list)
+    verification: list[dict[str, Any]] = field(default_factory=list)
+    error: str | None = None
+    undone: list[dict[str, Any]] = field(default_factory=list)
+    earlier: list[dict[str, Any]] = field(default_factory=list)
+    version: int = VERSION
+
+    @property
+    def is_fenced(self) -> bool:
+        """True while the source is, or may be, fenced by this cutover."""
+        return self.fence is not None and self.fence.lifted is None
+
+    def summary(self) -> dict[str, Any]:
+        """Return the few figures that fit an XCom and a log line."""
+        return {
+            "mirror": self.mirror,
+            "plan_hash": self.plan_hash,
+            "attempt": self.attempt,
+            "outcome": self.outcome,
+            "state": self.state,
+            "fence_seconds": None if self.fence is None else self.fence.seconds,
+            "fence_kept": self.fence is not None and self.fence.kept,
+            "seconds": {step.name: round(step.seconds, 3) for step in self.steps},
+            "partitions": len(self.ends),
+            "records_verified": sum(row["records"] for row in self.verification),
+            "groups": {g.group: g.settled for g in self.groups},
+            "error": self.error,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready dict; ``from_dict`` is its inverse."""
+        shown = asdict(self)
+        shown["fence_seconds"] = None if self.fence is None else self.fence.seconds  # for readers of the file
+        return shown
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> CutoverReport:
+        """Build from ``to_dict``'s result.
+
+        :raises InputError: for a version that this code does not know.
+        """
+        if values.get("version") != VERSION:
+            raise InputError(f"cutover report of version {values.get('version')!r}; this release reads {VERSION}.")
+        known = {f.name for f in fields(cls)}
+        kept = {key: value for key, value in values.items() if key in known}
+        kept["fence"] = FenceRecord(**kept["fence"]) if kept.get("fence") else None
+        kept["steps"] = [StepRecord(**row) for row in kept.get("steps", [])]
+        kept["groups"] = [GroupRecord(**row) for row in kept.get("groups", [])]
+        return cls(**kept)
+
+    def save(self, run_dir: Path) -> None:
+        """Replace ``report.json``; returns once it is on the disk, also for a power cut."""
+        self.updated = time.time()
+        run_dir.mkdir(parents=True, exist_ok=True)
+        write_durably(run_dir / JSON_NAME, json.dumps(self.to_dict(), indent=1, sort_keys=True))
+
+    @classmethod
+    def load(cls, run_dir: Path) -> CutoverReport | None:
+        """Read ``report.json``; None when there was no attempt.
+
+        :raises InputError: when the file is no report: then nobody can know what has to be undone.
+        """
+        path = run_dir / JSON_NAME
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        try:
+            return cls.from_dict(json.loads(text))
+        except (ValueError, TypeError, KeyError) as e:
+            raise InputError(f"{path} is no cutover report ({e}). Restore it: it says what a fence has changed.") from e
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Replace a file as a whole: a reader sees the old text or the new one, and a crash loses neither."""
+    temporary = path.with_suffix(path.suffix + ".new")
+    with temporary.open("w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(temporary, path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)  # the new name, too
+    finally:
+        os.close(directory)

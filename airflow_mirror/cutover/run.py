@@ -1,0 +1,218 @@
+"""Run a cutover, once. A second run of a finished one verifies; after a crash it first takes back what was left."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.cutover import html, steps
+from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.check import precheck, reverify
+from airflow_mirror.cutover.context import Limits, Log, Run
+from airflow_mirror.cutover.fence import AclFence, fence_text
+from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.errors import CutoverCancelled, CutoverRunning, InputError, NotUndone
+from airflow_mirror.wire.cluster import WireCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from airflow_mirror.cutover.context import Offsets, Verify
+    from airflow_mirror.cutover.fence import Fence
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.mirror import Mirror
+    from airflow_mirror.partition import TopicPartition
+    from airflow_mirror.plan.model import Plan
+
+_LOG = logging.getLogger("airflow_mirror.cutover")
+
+
+def run_cutover(
+    mirror: Mirror,
+    plan: Plan,
+    source: ClusterAdmin,
+    target: ClusterAdmin,
+    *,
+    fence: Fence,
+    keep_fence: bool,
+    run_dir: Path,
+    verify: Verify,
+    drain_timeout_s: float = 300.0,
+    quiet_s: float = 3.0,
+    wait_groups_s: float = 60.0,
+    limits: Limits | None = None,
+    log: Log = _LOG,
+    stop: threading.Event | None = None,
+    tail_positions: Callable[[], Offsets] | None = None,
+    translate_offset: Callable[[TopicPartition, int], int] | None = None,
+    allow_rewind: bool = False,
+    open_target: Callable[[], object] | None = None,
+) -> CutoverReport:
+    """Cut a mirror over: fence the source, drain, verify, move the groups, open the target. The tail must be running.
+
+    Whatever goes wrong on the way, the groups get back their positions and the fence is lifted before the error is
+    raised again. A process killed on the way leaves the fence up; the next call with this ``run_dir`` lifts it and
+    starts from the beginning, and so does :func:`lift_leftover_fence`. A call for a finished cutover changes nothing:
+    it compares once more and returns the report.
+
+    :param fence: how producers are kept away; see :mod:`airflow_mirror.cutover.fence`.
+    :param keep_fence: leave the source fenced afterwards, so that nobody writes where nobody reads.
+    :param run_dir: directory of this cutover; holds ``report.json``, ``report.html`` and a lock.
+    :param verify: compares up to the source ends that it is given. It runs behind the fence: let it compare only what
+        was not compared before.
+    :param limits: the less common time limits; the three given by name win.
+    :param stop: set it from another thread or a signal handler to make the cutover back out.
+    :param tail_positions: source offsets up to which the target holds everything; needed for mapped topics.
+    :param translate_offset: exact offset translation; needed for mapped topics.
+    :param open_target: called last, where something keeps applications from writing to the target.
+    :raises NoAuthorizer, PlanOutdated, GroupActive: before anything was touched.
+    :raises FenceLeaks, FenceGone, TransactionsOpen, DrainTimedOut, TargetMoved, VerificationFailed, GroupsStillMoving,
+        CutoverCancelled: after backing out.
+    :raises FenceNotLifted: backing out failed; producers may still be kept out.
+    :raises CutoverRunning: another process holds ``run_dir``.
+    """
+    common = {"drain_timeout_s": drain_timeout_s, "quiet_s": quiet_s, "wait_groups_s": wait_groups_s}
+    chosen = Limits(**{**(limits or Limits()).__dict__, **common})
+    with (
+        _locked(run_dir),
+        _interruptible(),
+        WireCluster(source.config) as source_log,
+        WireCluster(target.config) as target_log,
+    ):
+        run = Run(
+            mirror, plan, source, target, source_log, target_log, fence, keep_fence, verify, chosen,
+            CutoverReport(mirror.name, plan.hash), run_dir, log, tail_positions, translate_offset, allow_rewind,
+            open_target, stop or threading.Event(),
+        )  # fmt: skip
+        try:
+            return _run(run)
+        finally:
+            _write_html(run)
+
+
+def _run(run: Run) -> CutoverReport:
+    earlier = recover(run)
+    if earlier is not None and earlier.outcome == reports.DONE:
+        if earlier.plan_hash != run.plan.hash:
+            raise InputError(
+                f"{run.run_dir} holds the cutover of another plan. Give this cutover a directory of its own."
+            )
+        run.report = earlier
+        _finish(run)
+        reverify(run)
+        return earlier
+    if earlier is not None:
+        run.report.attempt = earlier.attempt + 1
+        run.report.earlier = [*earlier.earlier, _remembered(earlier)]
+    precheck(run)
+    steps.walk(run)
+    _finish(run)
+    fence = run.report.fence
+    assert fence is not None
+    run.log.info("cut over: nobody could write for %.1f s", fence.seconds or 0.0)
+    return run.report
+
+
+def recover(run: Run) -> CutoverReport | None:
+    """Take back what an earlier attempt in this directory left behind; return its report, None if there was none.
+
+    :raises NotUndone: when that fails: a new attempt would only hide it.
+    """
+    earlier = CutoverReport.load(run.run_dir)
+    if earlier is None or earlier.outcome == reports.DONE:
+        return earlier
+    if earlier.outcome in (reports.RUNNING, reports.UNDO_FAILED):
+        run.log.warning("attempt %d was cut off in state %s; taking back what it did", earlier.attempt, earlier.state)
+        earlier.error = earlier.error or f"the process was ended in state {earlier.state}"
+        fresh, run.report = run.report, earlier
+        steps.back_out(run)
+        run.report = fresh
+        if earlier.outcome == reports.UNDO_FAILED:
+            raise NotUndone(str(run.run_dir), [f"{r['step']}: {r['error']}" for r in earlier.undone if not r["ok"]])
+    return earlier
+
+
+def lift_leftover_fence(
+    run_dir: Path, source: ClusterAdmin, fence: Fence | None = None, *, kept_too: bool = False
+) -> list[str]:
+    """Lift the fence that a killed cutover left in ``run_dir``; for a teardown task. Does nothing when there is none.
+
+    A finished cutover's fence was meant to stay, and stays, unless ``kept_too``.
+
+    :param fence: needed for a fence other than by ACL.
+    :return: what was taken back, as lines for people.
+    :raises CutoverRunning: the cutover is still at work.
+    :raises FenceNotLifted: naming what is still in place.
+    """
+    if not (run_dir / reports.JSON_NAME).exists():
+        return []
+    with _locked(run_dir):
+        report = CutoverReport.load(run_dir)
+        if report is None or report.fence is None or not report.is_fenced or (report.fence.kept and not kept_too):
+            return []
+        if fence is None and report.fence.kind != AclFence.kind:
+            raise InputError(f"{run_dir}: the fence is of kind {report.fence.kind!r}; pass the fence that was used.")
+        lines = fence_text(report.fence.kind, report.fence.intent)
+        steps.lift_recorded(fence or AclFence(source), report.fence, source.role)
+        report.save(run_dir)
+        return lines
+
+
+def _finish(run: Run) -> None:
+    """Lift the fence of a finished cutover where it is not kept. Apart from the steps, because there is no way back."""
+    fence = run.report.fence
+    if fence is not None and fence.lifted is None and not fence.kept:
+        steps.lift_fence(run)
+        run.save()
+
+
+def _remembered(report: CutoverReport) -> dict[str, Any]:
+    return {**report.summary(), "started": report.started, "updated": report.updated, "undone": report.undone}
+
+
+def _write_html(run: Run) -> None:
+    try:
+        reports.write_durably(run.run_dir / reports.HTML_NAME, html.render(run.report))
+    except OSError as e:  # report.json is the record; this is its readable twin
+        run.log.warning("report.html could not be written: %s", e)
+
+
+@contextmanager
+def _locked(run_dir: Path) -> Iterator[None]:
+    """Hold the directory's lock; the kernel gives it back when the process ends, however it ends."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with (run_dir / "lock").open("a") as lock:
+        deadline = time.monotonic() + 5  # an attempt that was just told to stop needs a moment to back out
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise CutoverRunning(str(run_dir)) from None
+                time.sleep(0.2)
+        yield
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Turn SIGTERM into an exception where it would end the process at once, with the fence up."""
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield  # a handler of the host's own: Airflow's calls on_kill, which sets `stop`
+        return
+
+    def stop(*_: object) -> None:
+        raise CutoverCancelled("SIGTERM")
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

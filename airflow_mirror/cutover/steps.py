@@ -1,0 +1,210 @@
+"""The order of a cutover, and the way back from each of its steps, in one tuple.
+
+`walk` is all there is to executing it: a step leads from one state to the next, and whatever goes wrong, what was done
+is undone, last step first. Nothing of an attempt outlives it, so a restart begins at the beginning: a proof that
+writers stand still is true only while somebody watches.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.drain import drain, verify
+from airflow_mirror.cutover.fence import fence_text
+from airflow_mirror.cutover.groups import commit_groups, restore_groups
+from airflow_mirror.cutover.quiet import prove_fence, still_quiet
+from airflow_mirror.cutover.report import FenceRecord, StepRecord
+from airflow_mirror.errors import FenceNotLifted, TryAgain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from airflow_mirror.cutover.context import Run
+    from airflow_mirror.cutover.fence import Fence
+
+CAUGHT_UP, FENCED, QUIET, DRAINED, VERIFIED, GROUPS_MOVED, CUT_OVER = (
+    "CAUGHT_UP", "FENCED", "QUIET", "DRAINED", "VERIFIED", "GROUPS_MOVED", "CUT_OVER",
+)  # fmt: skip
+
+# A supervisor that ends a task sends SIGKILL some seconds after SIGTERM; brokers may be on their way back, too.
+LIFT_PATIENCE_S = 20.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step.
+
+    :param leads_from: the state it needs; ``to`` the state that it leaves.
+    :param do: does it and returns evidence for the report.
+    :param undo: takes its effect back and says what it did; safe to call when there was none. None: nothing to undo.
+    """
+
+    name: str
+    leads_from: str
+    to: str
+    do: Callable[[Run], dict[str, Any]]
+    undo: Callable[[Run], str] | None
+
+
+def raise_fence(run: Run) -> dict[str, Any]:
+    """Describe, record, raise: the intent is on disk before the first change."""
+    intent = run.fence.intent(sorted({t.source_topic for t in run.plan.topics}))
+    run.report.fence = FenceRecord(run.fence.kind, intent, requested=time.time())
+    run.save()
+    run.fence.raise_(intent)
+    return {"fence": fence_text(run.fence.kind, intent)}
+
+
+def lift_fence(run: Run) -> str:
+    """Take back what the recorded fence changed.
+
+    :raises FenceNotLifted: naming what is still in place.
+    """
+    record = run.report.fence
+    if record is None or record.lifted is not None:
+        return "no fence is up"
+    lift_recorded(run.fence, record, run.source.role)
+    return "fence lifted"
+
+
+def lift_recorded(fence: Fence, record: FenceRecord, role: str) -> None:
+    """Lift a fence by its record; tries for ``LIFT_PATIENCE_S`` while brokers don't answer.
+
+    :raises FenceNotLifted: naming what is still in place.
+    """
+    deadline = time.monotonic() + LIFT_PATIENCE_S
+    while True:
+        try:
+            fence.lift(record.intent)
+            break
+        except TryAgain as e:
+            if time.monotonic() > deadline:
+                raise FenceNotLifted(role, fence_text(record.kind, record.intent), str(e)) from e
+            time.sleep(0.5)
+    record.lifted, record.kept = time.time(), False
+
+
+def open_target(run: Run) -> dict[str, Any]:
+    """Look at the source for the last time, then let applications write to the target.
+
+    From the moment when this is on disk there is no way back by undoing: records may have been written to the target.
+    """
+    assert run.report.fence is not None
+    still_quiet(run)
+    if run.open_target is not None:
+        run.open_target()
+    run.report.fence.opened = time.time()
+    run.report.fence.kept = run.keep_fence
+    return {"fence_seconds": round(run.report.fence.seconds or 0.0, 3), "source": "fenced" if run.keep_fence else "open"}
+
+
+STEPS = (  # name          leads from    to            does           undone by (last step first)
+    Step("fence",          CAUGHT_UP,    FENCED,       raise_fence,   lift_fence),
+    Step("prove_fence",    FENCED,       QUIET,        prove_fence,   None),
+    Step("drain",          QUIET,        DRAINED,      drain,         None),
+    Step("verify",         DRAINED,      VERIFIED,     verify,        None),
+    Step("commit_groups",  VERIFIED,     GROUPS_MOVED, commit_groups, restore_groups),
+    Step("open_target",    GROUPS_MOVED, CUT_OVER,     open_target,   None),  # the point of no return
+)  # fmt: skip
+
+# On restart back to CAUGHT_UP: writers may have come back.
+EXPIRE_ON_RESTART = frozenset({FENCED, QUIET, DRAINED, VERIFIED, GROUPS_MOVED})
+
+
+def walk(run: Run, steps: Sequence[Step] = STEPS) -> None:
+    """Do the steps in order; on any exception, also a KeyboardInterrupt, undo what was done and raise it again.
+
+    :raises FenceNotLifted: instead, when the way back failed too and producers may still be kept out.
+    """
+    try:
+        for step in steps:
+            run.check_stop()
+            _do(run, step, reports.DONE if step is steps[-1] else reports.RUNNING)
+    except BaseException as e:
+        if run.report.outcome == reports.DONE:
+            raise  # a signal that came when it was on disk already: there is nothing to go back to
+        run.report.error = f"{type(e).__name__}: {e}"
+        back_out(run, steps)
+        if run.report.is_fenced and not isinstance(e, FenceNotLifted):
+            record = run.report.fence
+            assert record is not None
+            raise FenceNotLifted(
+                run.source.role, fence_text(record.kind, record.intent), "see 'undone' in the report"
+            ) from e
+        raise
+
+
+def back_out(run: Run, steps: Sequence[Step] = STEPS) -> None:
+    """Undo every step that was begun, last first. One undo that fails does not keep the others from being done.
+
+    Works on a report from disk as well, with the process that wrote it long gone.
+    """
+    begun = {record.name for record in run.report.steps}
+    failed = False
+    with _undisturbed():
+        for step in reversed([s for s in steps if s.undo is not None and s.name in begun]):
+            assert step.undo is not None
+            row: dict[str, Any] = {"step": step.name, "what": step.undo.__name__, "ok": True, "error": None}
+            try:
+                row["what"] = step.undo(run)
+            except Exception as e:
+                row.update(ok=False, error=f"{type(e).__name__}: {e}")
+                failed = True
+            run.report.undone.append(row)
+            run.log.info("undo %s: %s", step.name, row["what"] if row["ok"] else row["error"])
+        run.report.outcome = reports.UNDO_FAILED if failed else reports.BACKED_OUT
+        run.report.state = CAUGHT_UP
+        try:
+            run.save()
+        except OSError as e:  # a full disk may be why we are here; the fence is lifted all the same
+            run.log.warning("the report could not be written: %s", e)
+
+
+def _do(run: Run, step: Step, outcome: str) -> None:
+    record = StepRecord(step.name, "running", time.time())
+    run.report.steps.append(record)
+    run.save()
+    run.log.info("%s ...", step.name)
+    started = run.now()
+    try:
+        record.evidence = step.do(run)
+        record.status = "done"
+    except BaseException:
+        record.status = "failed"
+        raise
+    finally:
+        record.seconds = run.now() - started
+    # One write for both: a crash between two would undo a cutover that is done.
+    before, run.report.state, run.report.outcome = run.report.state, step.to, outcome
+    try:
+        run.save()
+    except BaseException:
+        run.report.state, run.report.outcome = before, reports.RUNNING
+        raise
+    run.log.info("%s: done in %.1f s", step.name, record.seconds)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Hold back SIGINT, SIGTERM and SIGALRM while undoing: a second Ctrl-C must not leave the fence up.
+
+    The first one has ended the cutover already, so nothing is lost by dropping those that come meanwhile.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python delivers signals to the main thread only
+        return
+    held = [signal.SIGINT, signal.SIGTERM, signal.SIGALRM]
+    before = {number: signal.getsignal(number) for number in held}
+    for number in held:
+        signal.signal(number, lambda *_: None)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
