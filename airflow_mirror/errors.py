@@ -402,6 +402,17 @@ class TransactionsOpen(NeedsHuman):
         )
 
 
+class NotUndone(NeedsHuman):
+    """What an earlier attempt of a cutover did could not be taken back, so that no new one was begun."""
+
+    def __init__(self, run_dir: str, failures: Sequence[str]) -> None:
+        self.run_dir, self.failures = run_dir, list(failures)
+        super().__init__(
+            f"an earlier attempt of this cutover ({run_dir}) could not be undone: {'; '.join(self.failures)}. Remove the "
+            "cause and run it again; nothing else was touched."
+        )
+
+
 class GroupsStillMoving(NeedsHuman):
     """Consumer groups went on consuming on the source; a position committed now would be re-read."""
 

@@ -21,7 +21,8 @@ from airflow_mirror.verify.result import (
 )
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.batch import iter_batches
-from airflow_mirror.wire.cluster import WireCluster, error_name
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.errors import error_name
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from airflow_mirror.wire.single import fetch_one, next_offset
 
@@ -109,15 +110,18 @@ def committed_batches(cluster: WireCluster, tp: TopicPartition, start: int, end:
     :raises BrokerError: when the broker refuses, or sends nothing for ``STALL_S`` seconds.
     """
     for raw, is_aborted in _batches(cluster, tp, start, end, READ_COMMITTED):
-        if not is_aborted and (raw.header is None or (not raw.header.is_control and raw.header.count > 0)):
+        if not is_aborted and (raw.header is None or (not raw.header.is_control and raw.header.record_count > 0)):
             yield raw
 
 
-def count_data(cluster: WireCluster, tp: TopicPartition, start: int, end: int) -> int:
-    """Return how many data records lie in [start, end), aborted ones included. 0 means markers or holes only."""
+def count_data(cluster: WireCluster, tp: TopicPartition, start: int, end: int, *, committed: bool = False) -> int:
+    """Return how many records lie in [start, end); 0 means markers or holes only.
+
+    :param committed: leave aborted records out; ``end`` must then not be above the last stable offset.
+    """
     found = 0
-    for raw, _ in _batches(cluster, tp, start, end, READ_UNCOMMITTED):
-        if raw.header is None or not raw.header.is_control:
+    for raw, is_aborted in _batches(cluster, tp, start, end, READ_COMMITTED if committed else READ_UNCOMMITTED):
+        if not is_aborted and (raw.header is None or not raw.header.is_control):
             found += sum(start <= record.offset < end for record in wire_records.decode(raw))
     return found
 
