@@ -9,7 +9,6 @@ import re
 import signal
 import threading
 import uuid
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -28,7 +27,7 @@ from sandbox.settings import SUPER_USER, USERS, NodeAddresses, node_settings
 T = TypeVar("T")
 
 _STOP_TIMEOUT_S = 20.0
-_running: weakref.WeakSet[Cluster] = weakref.WeakSet()
+_running: set[Cluster] = set()  # held here so that a dropped reference loses no cluster
 
 
 class Cluster:

@@ -14,8 +14,8 @@ class PortInUse(InputError):
     def __init__(self, port: int, cluster: str) -> None:
         self.port, self.cluster = port, cluster
         super().__init__(
-            f"cluster {cluster!r}: port {port} on 127.0.0.1 is in use. Stop what listens there (ss -ltnp 'sport = :{port}' "
-            "names it), ask for another port, or ask for none: free ports are the default."
+            f"cluster {cluster!r}: port {port} on 127.0.0.1 is in use. Stop what listens there (ss -ltnp 'sport = "
+            f":{port}' names it), ask for another port, or ask for none: free ports are the default."
         )
 
 
@@ -56,8 +56,8 @@ class NodeNotReady(TryAgain):
     def __init__(self, cluster: str, node_id: int, timeout_s: float, seen: str, log: Sequence[str]) -> None:
         self.cluster, self.node_id, self.timeout_s, self.log = cluster, node_id, timeout_s, list(log)
         super().__init__(
-            f"cluster {cluster!r}, node {node_id} was not ready after {timeout_s:g} s ({seen}). A slow machine may need a "
-            f"longer ready_timeout_s.{_quoted(log)}"
+            f"cluster {cluster!r}, node {node_id} was not ready after {timeout_s:g} s ({seen}). A slow machine may need "
+            f"a longer ready_timeout_s.{_quoted(log)}"
         )
 
 

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import TextIO
 
+from airflow_mirror.errors import InputError
 from sandbox.errors import DiskFull
 
 _OWNER = ".owner"
@@ -22,6 +23,7 @@ class Home:
     """A cluster's directory.
 
     :param data_dir: kept on :meth:`release` when given; None means a temporary directory, which is deleted.
+    :raises InputError: when another cluster uses ``data_dir``.
     """
 
     def __init__(self, name: str, data_dir: Path | None = None) -> None:
@@ -30,6 +32,9 @@ class Home:
         if data_dir is not None:
             self.path = data_dir.absolute()
             self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = _try_lock(self.path)
+            if self._lock is None:
+                raise InputError(f"data directory {self.path} is in use by another cluster, or can't be written.")
         else:
             base = _base()
             with open(base / ".lock", "w") as one_at_a_time:

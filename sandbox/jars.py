@@ -39,7 +39,9 @@ LOCK_FILE = Path(__file__).with_name("jars.sha256")
 # list is complete. No checksums from the server: ours are stronger and do not come from there.
 SETTINGS = """<ivysettings>
   <settings defaultResolver="central"/>
-  <resolvers><ibiblio name="central" m2compatible="true" usepoms="false" useMavenMetadata="false" checksums=""/></resolvers>
+  <resolvers>
+    <ibiblio name="central" m2compatible="true" usepoms="false" useMavenMetadata="false" checksums=""/>
+  </resolvers>
 </ivysettings>
 """
 
@@ -109,7 +111,7 @@ def sha256_of(path: Path) -> str | None:
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 
@@ -152,11 +154,13 @@ def run_ivy(work: Path, jars: Iterable[Jar], progress: TextIO, title: str, trans
     (work / "ivysettings.xml").write_text(SETTINGS, encoding="utf-8")
     settings = os.environ.get("AIRFLOW_MIRROR_IVY_SETTINGS") or ("" if transitive else str(work / "ivysettings.xml"))
     command = [
-        str(find_java().executable), f"-Duser.home={work}", f"-Djava.io.tmpdir={work}", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
-        "-jar", str(_ivy_jar()), *(["-settings", settings] if settings else []), "-cache", str(work / "cache"),
-        "-ivy", str(work / "ivy.xml"), "-retrieve", f"{work}/jars/[artifact]-[revision].[ext]",
+        str(find_java().executable), f"-Duser.home={work}", f"-Djava.io.tmpdir={work}", "-XX:TieredStopAtLevel=1",
+        "-XX:-UsePerfData", "-jar", str(_ivy_jar()), *(["-settings", settings] if settings else []),
+        "-cache", str(work / "cache"), "-ivy", str(work / "ivy.xml"),
+        "-retrieve", f"{work}/jars/[artifact]-[revision].[ext]",
     ]  # fmt: skip
     lines: list[str] = []
+    shown = _Progress(progress, title, 0 if transitive else len(wanted))
     with subprocess.Popen(
         leashed(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as ivy:
@@ -164,41 +168,36 @@ def run_ivy(work: Path, jars: Iterable[Jar], progress: TextIO, title: str, trans
             assert ivy.stdout is not None
             for line in ivy.stdout:
                 lines.append(line.rstrip())
-                _show(progress, title, lines[-1], 0 if transitive else len(wanted))
+                shown.see(line)
         except BaseException:
             ivy.kill()
             raise
-    _show.done(progress)
+    shown.end()
     return lines
 
 
 class _Progress:
-    """One line that counts; rewritten in place on a terminal, a line per tenth elsewhere."""
+    """One line that counts what Ivy has found and then fetched; rewritten on a terminal, a line per quarter elsewhere."""
 
-    def __init__(self) -> None:
-        self._found = self._fetched = self._shown = 0
+    def __init__(self, to: TextIO, title: str, total: int) -> None:
+        self._to, self._title, self._total = to, title, total
+        self._count = {"found": 0, "fetched": 0}
 
-    def __call__(self, to: TextIO, title: str, line: str, total: int) -> None:
-        self._found += "\tfound " in line
-        if "[SUCCESSFUL ]" not in line and "\tfound " not in line:
+    def see(self, line: str) -> None:
+        """Take in a line of Ivy's output."""
+        event = "fetched" if "[SUCCESSFUL ]" in line else "found" if "\tfound " in line else None
+        if event is None:
             return
-        self._fetched += "[SUCCESSFUL ]" in line
-        step = 1 if to.isatty() else max(1, total // 4)
-        count = self._found + self._fetched
-        if count // step > self._shown // step or self._fetched == total:
-            self._shown = count
-            text = (
-                f"{title}: {self._fetched}/{total or '?'} fetched" if self._fetched else f"{title}: {self._found} found"
-            )
-            print(f"\r{text} ", end="" if to.isatty() else "\n", file=to, flush=True)
+        self._count[event] += 1
+        count, terminal = self._count[event], self._to.isatty()
+        if terminal or count % max(1, self._total // 4 or 20) == 0 or count == self._total:
+            text = f"{self._title}: {count}{f'/{self._total}' if self._total else ''} {event} "
+            print(f"\r{text:<60}" if terminal else text, end="" if terminal else "\n", file=self._to, flush=True)
 
-    def done(self, to: TextIO) -> None:
-        if self._shown and to.isatty():
-            print(file=to, flush=True)
-        self.__init__()  # type: ignore[misc]
-
-
-_show = _Progress()
+    def end(self) -> None:
+        """Leave the line."""
+        if self._to.isatty() and any(self._count.values()):
+            print(file=self._to, flush=True)
 
 
 def _ivy_module(jars: Iterable[Jar], transitive: bool) -> str:

@@ -1,0 +1,163 @@
+"""The jars: recorded sums hold, half a set never appears, one process fetches while others wait."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from sandbox import jars
+from sandbox.errors import JarsUnavailable
+from sandbox.jars import Jar, ensure, locked_jars
+
+CONTENT = {"kafka_2.13": b"broker", "zstd-jni": b"\x00\xff" * 70_000, "empty": b""}
+LOCKED = tuple(
+    Jar(hashlib.sha256(content).hexdigest(), "broker", "org.example", name, "4.3.1") for name, content in CONTENT.items()
+)
+Fetch = Callable[[Path], None]
+
+
+def deliver(work: Path, content: dict[str, bytes] = CONTENT) -> None:
+    (work / "jars").mkdir()
+    for name, data in content.items():
+        (work / "jars" / f"{name}-4.3.1.jar").write_bytes(data)
+
+
+class Registry:
+    """Stands in for Ivy and the network."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.fetch: Fetch = deliver
+
+    def __call__(self, work: Path, wanted: Iterable[Jar], *_: object, **__: object) -> list[str]:
+        self.calls += 1
+        self.fetch(work)
+        return ["WARN: module not found at https://user:token@repo.example/x"]
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
+    registry = Registry()
+    monkeypatch.setattr(jars, "run_ivy", registry)
+    monkeypatch.setattr(jars, "locked_jars", lambda: LOCKED)
+    return registry
+
+
+def get(root: Path) -> list[Path]:
+    return ensure("broker", io.StringIO(), root)
+
+
+def left_in(root: Path) -> list[str]:
+    return sorted(name for name in os.listdir(root) if not name.endswith(".lock"))
+
+
+def test_second_start_fetches_nothing(tmp_path: Path, registry: Registry) -> None:
+    first, again = get(tmp_path), get(tmp_path)
+    assert first == again and [p.read_bytes() for p in first] == list(CONTENT.values())
+    assert registry.calls == 1 and left_in(tmp_path) == ["broker"]
+
+
+@pytest.mark.parametrize("damage", ["missing", "changed", "cut"])
+def test_damaged_cache_is_fetched_again(tmp_path: Path, registry: Registry, damage: str) -> None:
+    victim = get(tmp_path)[1]
+    if damage == "missing":
+        victim.unlink()
+    else:
+        victim.write_bytes(CONTENT["zstd-jni"][:-1] + (b"" if damage == "cut" else b"\x00"))
+    assert get(tmp_path)[1].read_bytes() == CONTENT["zstd-jni"]
+    assert registry.calls == 2 and left_in(tmp_path) == ["broker"]
+
+
+def test_wrong_sum_is_refused_and_nothing_is_kept(tmp_path: Path, registry: Registry) -> None:
+    registry.fetch = lambda work: deliver(work, CONTENT | {"kafka_2.13": b"evil"})
+    with pytest.raises(JarsUnavailable, match=r"kafka_2.13-4.3.1.jar has not the recorded SHA-256 sum"):
+        get(tmp_path)
+    assert left_in(tmp_path) == []
+
+
+def test_missing_jar_is_named_and_addresses_are_not_quoted(tmp_path: Path, registry: Registry) -> None:
+    registry.fetch = lambda work: deliver(work, {"empty": b"", "kafka_2.13": b"broker"})
+    with pytest.raises(JarsUnavailable, match=r"could not fetch zstd-jni-4.3.1.jar") as error:
+        get(tmp_path)
+    assert "module not found" in str(error.value) and "token" not in str(error.value)
+
+
+def test_crash_in_the_middle_leaves_no_half_set(tmp_path: Path, registry: Registry) -> None:
+    def crash(work: Path) -> None:
+        deliver(work, {"kafka_2.13": b"broker"})
+        raise KeyboardInterrupt
+
+    registry.fetch = crash
+    with pytest.raises(KeyboardInterrupt):
+        get(tmp_path)
+    assert left_in(tmp_path) == []
+    registry.fetch = deliver
+    assert len(get(tmp_path)) == 3
+
+
+def test_left_overs_of_a_killed_fetch_are_removed(tmp_path: Path, registry: Registry) -> None:
+    (tmp_path / ".broker.x1y2.tmp" / "jars").mkdir(parents=True)
+    get(tmp_path)
+    assert left_in(tmp_path) == ["broker"]
+
+
+def test_concurrent_starts_fetch_once(tmp_path: Path, registry: Registry) -> None:
+    started, go_on = threading.Event(), threading.Event()
+
+    def slow(work: Path) -> None:
+        started.set()
+        assert go_on.wait(10)
+        deliver(work)
+
+    registry.fetch = slow
+    said = io.StringIO()
+    threads = [threading.Thread(target=ensure, args=("broker", said, tmp_path)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    assert started.wait(10)
+    go_on.set()
+    for thread in threads:
+        thread.join(10)
+    assert registry.calls == 1 and len(get(tmp_path)) == 3
+
+
+def test_cache_that_can_not_be_written_is_said(tmp_path: Path, registry: Registry) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JarsUnavailable, match="can't be kept in"):
+        get(tmp_path / "file" / "below")
+
+
+def test_recorded_list_is_complete_and_names_no_registry() -> None:
+    locked = locked_jars()
+    assert {jar.jar_set for jar in locked} == {"broker", "tools"}
+    assert len({jar.file_name for jar in locked}) == len(locked), "a set holds each file once, and tools adds to broker"
+    assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) for jar in locked)
+    broker = {jar.file_name for jar in locked if jar.jar_set == "broker"}
+    assert {"kafka_2.13-4.3.1.jar", "kafka-clients-4.3.1.jar"} <= broker
+    assert any(name.startswith("log4j-slf4j-impl-2.25.") for name in broker)
+    assert not any(name.startswith(("jetty", "jersey", "connect-")) for name in broker), "a broker needs none of Connect"
+    assert "://" not in jars.LOCK_FILE.read_text() + jars.SETTINGS
+
+
+def test_progress_counts_up_to_the_end_without_a_terminal() -> None:
+    said = io.StringIO()
+    shown = jars._Progress(said, "Kafka", 3)
+    for line in (
+        "\tfound a",
+        "\tfound b",
+        "noise",
+        "\tfound c",
+        "\t[SUCCESSFUL ] a",
+        "\t[SUCCESSFUL ] b",
+        "\t[SUCCESSFUL ] c",
+    ):
+        shown.see(line)
+    shown.end()
+    assert said.getvalue().splitlines()[-1] == "Kafka: 3/3 fetched " and "noise" not in said.getvalue()
