@@ -71,7 +71,7 @@ def _last_data_batch(target: WireCluster, tp: TopicPartition, log_start: int, en
         start = max(log_start, end - back)
         found = None
         for raw, _aborted in read_batches(target, tp, start, end, isolation=READ_UNCOMMITTED):
-            if raw.header is None or (not raw.header.is_control and raw.header.count > 0):
+            if raw.header is None or (not raw.header.is_control and raw.header.record_count > 0):
                 found = raw
         if found is not None or start == log_start:
             return found
@@ -84,7 +84,7 @@ def _next_sequence(
     ours = identity.data_producer_id(mirror, tp)
     if last is not None and last.header is not None and last.header.producer_id == ours:
         header = last.header
-        return header.producer_epoch, wire_batch.next_sequence(header.base_sequence, header.count)
+        return header.producer_epoch, wire_batch.next_sequence(header.base_sequence, header.record_count)
     for state in target.describe_producers([tp])[tp]:
         if state.producer_id == ours and state.last_sequence >= 0:
             return state.epoch, wire_batch.next_sequence(state.last_sequence, 1)

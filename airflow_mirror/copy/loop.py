@@ -405,7 +405,7 @@ class CopyLoop:
         self._stop_partition(
             p,
             RecordRefused(
-                p.range.source_topic, p.range.partition, step.base_offset, step.base_offset + step.count,
+                p.range.source_topic, p.range.partition, step.base_offset, step.base_offset + step.record_count,
                 f"the target refuses these records: {cause}",
                 "Correct the target topic's settings (max.message.bytes, message.timestamp.*, cleanup.policy) and run "
                 "this again; nothing behind them was copied.",
@@ -461,7 +461,8 @@ class CopyLoop:
         for executor, padder in self._padders:
             executor.shutdown(wait=True)
             padder.target.close()
-        for lane in (*self._fetch_lanes.values(), *self._produce_lanes.values()):
+        lanes: list[_FetchLane | _ProduceLane] = [*self._fetch_lanes.values(), *self._produce_lanes.values()]
+        for lane in lanes:
             if lane.connection is not None:
                 lane.connection.close()
         self._selector.close()

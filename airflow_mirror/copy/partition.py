@@ -158,13 +158,13 @@ class PartitionCopy:
         self.busy = False
         if base_offset != send.base_offset:
             raise TargetMoved(
-                self.range.target_topic, self.range.partition, send.base_offset, send.base_offset + send.count,
+                self.range.target_topic, self.range.partition, send.base_offset, send.base_offset + send.record_count,
                 f"the target stored this batch at offset {base_offset}",
                 "Another writer appended to the target. Stop it, then delete and copy this partition again.",
             )  # fmt: skip
-        self.target_end = send.base_offset + send.count
-        self.sequence = wire_batch.next_sequence(self.sequence, send.count)
-        self.counters.records += send.count
+        self.target_end = send.base_offset + send.record_count
+        self.sequence = wire_batch.next_sequence(self.sequence, send.record_count)
+        self.counters.records += send.record_count
         self.counters.batches += 1
         self.counters.bytes += send.size
         self.counters.reencoded += send.raw is None

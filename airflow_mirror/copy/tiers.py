@@ -37,7 +37,7 @@ class Send(NamedTuple):
     """
 
     base_offset: int
-    count: int
+    record_count: int
     size: int
     raw: RawBatch | None
     records: list[Record]
@@ -60,7 +60,7 @@ def tier_of(header: BatchHeader | None, start: int, end: int, max_bytes: int) ->
     """
     if header is None:
         return Tier.REENCODE
-    if header.is_control or header.count <= 0:
+    if header.is_control or header.record_count <= 0:
         return Tier.DROP
     whole = start <= header.base_offset and header.next_offset <= end
     passes = whole and header.is_dense and not header.attributes & wire_batch.LOG_APPEND_TIME and header.size <= max_bytes
@@ -113,7 +113,7 @@ def actions(raw: RawBatch, tier: Tier, start: int, end: int, max_bytes: int) -> 
     if tier is Tier.DROP:
         return
     if tier is Tier.PASS and header is not None:
-        yield Send(header.base_offset, header.count, header.size, raw, [], 0, header.next_offset)
+        yield Send(header.base_offset, header.record_count, header.size, raw, [], 0, header.next_offset)
         return
     try:
         records = [r for r in wire_records.decode(raw) if start <= r.offset < end]

@@ -16,7 +16,6 @@ from airflow_mirror.copy import lease
 from airflow_mirror.copy.lease import LeaseToken
 from airflow_mirror.copy.loop import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.errors import PlanBlocked
 from airflow_mirror.jobs.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.config import load
@@ -25,7 +24,6 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
 from airflow_mirror.sync.topics import create_target_topics
 from airflow_mirror.wire.cluster import WireCluster
-
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +52,7 @@ def prepare(arguments: argparse.Namespace, mirror: Mirror) -> CopyJob:
         # Existing target topics are judged by the copy itself: it compares their last batch with the source's.
         known = [mirror.naming.target_topic(t) for t in source.topics() if mirror.selects_topic(t)]
         plan = build(mirror, source, target, known_topics=known)
-        if plan.blocks:
-            raise PlanBlocked([str(finding) for finding in plan.blocks])
+        plan.raise_if_blocked()
         create_target_topics(plan, target)
     admin = ClusterAdmin(load(arguments.target, "target"))
     configs = admin.topic_configs([t.target_topic for t in plan.topics])

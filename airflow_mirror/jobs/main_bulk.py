@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
         "--end", metavar="latest|ISO", default="latest", help="where to stop (default: latest, as of now)"
     )
     arguments = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    cli.log_to_stderr()
     status = StatusFile(arguments.job_dir)
     try:
         summary = _run(arguments, status)

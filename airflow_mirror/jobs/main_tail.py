@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +78,12 @@ class Tail:
         errors = []
         for row in frame.collect():
             result = PartitionResult(**json.loads(row.result))
+            if self.stopping.is_set():
+                result = replace(result, error=None)  # the lease was released on purpose: that is how tasks are told
             self.totals[(result.topic, result.partition)] = add(self.totals, result)
             if result.error:
                 errors.append(result)
-        if errors and not self.stopping.is_set():
+        if errors:
             kind = NeedsHuman if any(r.final for r in errors) else TryAgain
             self.failed = kind("\n".join(str(r.error) for r in errors))
             raise self.failed
@@ -93,7 +96,7 @@ def main(argv: Sequence[str]) -> int:
         "--lease-s", type=float, default=_LEASE_S, metavar="S", help="seconds of copying a micro-batch (default: 60)"
     )
     arguments = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    cli.log_to_stderr()
     status = StatusFile(arguments.job_dir)
     try:
         summary = _run(arguments, status)

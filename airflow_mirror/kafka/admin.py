@@ -85,7 +85,7 @@ class ClusterAdmin:
         for chunk in chunks(sorted(set(self.topic_names() if names is None else names)), _CHUNK):
             described = self._describe_topics(chunk)
             for name, d in described.items():
-                found[name] = TopicInfo(name, str(d.topic_id), len(d.partitions), len(d.partitions[0].replicas))
+                found[name] = TopicInfo(name, _uuid(d.topic_id), len(d.partitions), len(d.partitions[0].replicas))
         return found
 
     def topic_names(self) -> list[str]:
@@ -128,17 +128,13 @@ class ClusterAdmin:
         for chunk in chunks(sorted(set(names)), _CHUNK):
             self._each("delete topic", lambda c, t, chunk=chunk: c.delete_topics(chunk, request_timeout=t))
 
-    def alter_topic_configs(
-        self, topic: str, set: Mapping[str, str] | None = None, delete: Collection[str] = ()
-    ) -> None:
+    def alter_topic_configs(self, topic: str, set: Mapping[str, str] | None = None, delete: Collection[str] = ()) -> None:
         """Set and remove topic-level overrides; keys not named stay as they are."""
         entries = [
             WireConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
             for key, value in sorted((set or {}).items())
         ]
-        entries += [
-            WireConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in sorted(delete)
-        ]
+        entries += [WireConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in sorted(delete)]
         if not entries:
             return
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
@@ -263,3 +259,8 @@ def _entry(e: Any) -> ConfigEntry:
     return ConfigEntry(
         None if e.is_sensitive else e.value, source == "DEFAULT_CONFIG", e.is_sensitive, e.is_read_only, source
     )
+
+
+def _uuid(value: object) -> str:
+    """Return a topic id as Kafka itself writes it: librdkafka uses the other Base64 alphabet (+ and / for - and _)."""
+    return str(value).replace("+", "-").replace("/", "_")

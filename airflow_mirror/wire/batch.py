@@ -49,7 +49,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    record_count: int
 
     @property
     def size(self) -> int:
@@ -79,7 +79,7 @@ class BatchHeader(NamedTuple):
     @property
     def is_dense(self) -> bool:
         """True if every offset of the batch holds a record."""
-        return self.count == self.last_offset_delta + 1
+        return self.record_count == self.last_offset_delta + 1
 
 
 class RawBatch(NamedTuple):

@@ -19,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_mirror.wire.errors import UNSUPPORTED_VERSION, ApiNotServed, ConnectionLost, TlsRefused
 from airflow_mirror.wire.settings import WireSettings
@@ -42,6 +42,15 @@ _RENEW_AT, _RENEW_EARLIEST_S = 0.85, 1.1
 _PLAIN_HINT = "A TLS or SASL listener closes a plain connection without a word: check security.protocol."
 
 
+class _Sent(NamedTuple):
+    """A request that waits for its answer; ``flexible`` is the answer's header."""
+
+    correlation_id: int
+    api_key: int
+    flexible: bool
+    at: float
+
+
 class Connection:
     """An open connection. Made by :meth:`open`.
 
@@ -56,7 +65,7 @@ class Connection:
         self._socket: socket.socket | None = None
         self._gathers = False
         self._correlation = 0
-        self._in_flight: deque[tuple[int, int, bool]] = deque()  # correlation id, api key, flexible
+        self._in_flight: deque[_Sent] = deque()
         self._early: dict[int, memoryview] = {}
         self._answers = 0
         self._renew_at = float("inf")
@@ -102,6 +111,14 @@ class Connection:
         """How many requests wait for their answer."""
         return len(self._in_flight) + len(self._early)
 
+    @property
+    def waiting_s(self) -> float:
+        """How long the oldest unanswered request has been waiting, in seconds; 0 when none is.
+
+        For callers that wait with ``select``: a frozen broker never becomes readable, so nothing else would end the wait.
+        """
+        return time.monotonic() - self._in_flight[0].at if self._in_flight else 0.0
+
     def fileno(self) -> int:
         """Return the socket's descriptor, to wait for several connections with ``select``; -1 when closed."""
         return -1 if self._socket is None else self._socket.fileno()
@@ -142,12 +159,12 @@ class Connection:
         """
         if correlation_id in self._early:
             return self._early.pop(correlation_id)
-        if all(correlation_id != sent for sent, _, _ in self._in_flight):
+        if all(correlation_id != sent.correlation_id for sent in self._in_flight):
             if self.closed:
                 raise ConnectionLost(self.address, f"the answer to request {correlation_id}", "the connection is closed")
             raise ValueError(f"no request with correlation id {correlation_id} is in flight to {self.address}")
         while True:
-            head = self._in_flight[0][0]
+            head = self._in_flight[0].correlation_id
             body = self._read_frame(buffer if head == correlation_id else None)
             if head == correlation_id:
                 return body
@@ -269,7 +286,8 @@ class Connection:
         size = header + sum(len(buffer) for buffer in buffers)
         head = _REQUEST.pack(size, key, version, sent, len(self._client_id)) + self._client_id + b"\0" * flexible
         self._write([head, *buffers], key)
-        self._in_flight.append((sent, key, flexible if flexible_answer is None else flexible_answer))
+        answer = flexible if flexible_answer is None else flexible_answer
+        self._in_flight.append(_Sent(sent, key, answer, time.monotonic()))
         return sent
 
     def _write(self, buffers: list[Buffer], key: int) -> None:
@@ -290,12 +308,15 @@ class Connection:
 
     def _read_frame(self, buffer: bytearray | None) -> memoryview:
         """Read the next frame, which must answer the oldest request in flight."""
-        expected, key, flexible = self._in_flight[0]
+        expected, key, flexible, _ = self._in_flight[0]
         head = memoryview(bytearray(_RESPONSE.size))
         self._fill(head, key, "before it answered")
         size, correlation_id = _RESPONSE.unpack(head)
         if size < 4 or size > self.settings.max_response_bytes:
-            raise self._lost(key, *_nonsense(size, bytes(head[:4]), self.settings.max_response_bytes))
+            limit = self.settings.max_response_bytes
+            absurd = f"it announced a response of {size} bytes (limit {limit})"
+            hint = "Is this a Kafka broker? If so, raise receive.message.max.bytes."
+            raise self._lost(key, *(_foreign(bytes(head)) or (absurd, hint)))
         if correlation_id != expected:
             raise self._lost(key, f"it answered request {correlation_id} where {expected} was due")
         size -= 4
@@ -315,7 +336,8 @@ class Connection:
             while at < len(view):
                 count = self._socket.recv_into(view[at:], 0, flags)
                 if count == 0:
-                    raise self._lost(key, f"it closed the connection {where}", self._hint())
+                    cause, hint = _foreign(bytes(view[:at])) or (f"it closed the connection {where}", self._hint())
+                    raise self._lost(key, cause, hint)
                 at += count
         except (BlockingIOError, TimeoutError):
             raise self._lost(key, f"no answer within {self.timeout_s:g} s") from None
@@ -400,16 +422,13 @@ def _unsigned_varint(body: memoryview, at: int) -> tuple[int, int]:
         shift += 7
 
 
-def _nonsense(size: int, head: bytes, limit: int) -> tuple[str, str]:
-    """Say what answered, when it was no Kafka broker, by the first four bytes."""
-    if head[0] in (0x15, 0x16) and head[1] == 3:
+def _foreign(head: bytes) -> tuple[str, str] | None:
+    """Say what answered (cause, hint) when the first bytes are another protocol's; as sizes they are above 256 MiB."""
+    if head[:2] in (b"\x15\x03", b"\x16\x03"):
         return "it answered with TLS", "The listener speaks TLS: set security.protocol to SSL or SASL_SSL."
-    if head == b"HTTP":
+    if head[:4] == b"HTTP":
         return "it answered with HTTP", "This is a web server, no Kafka broker: check host and port."
-    return (
-        f"it announced a response of {size} bytes (limit {limit})",
-        "Is this a Kafka broker? If so, raise receive.message.max.bytes.",
-    )
+    return None
 
 
 def _api_name(api_key: int) -> str:

@@ -40,9 +40,7 @@ def decode(raw: RawBatch) -> list[Record]:
     return [Record(r.offset, r.timestamp, r.key, r.value, r.headers) for r in DefaultRecordBatch(plain)]
 
 
-def encode(
-    records: Sequence[Record], codec_number: int, producer_id: int, epoch: int, sequence: int
-) -> memoryview:
+def encode(records: Sequence[Record], codec_number: int, producer_id: int, epoch: int, sequence: int) -> memoryview:
     """Encode records with consecutive offsets as one batch with base offset 0, ready to be produced."""
     builder = DefaultRecordBatchBuilder(
         magic=2, compression_type=0, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1,

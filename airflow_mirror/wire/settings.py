@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-# 512 MiB: far above any fetch that the mirror asks for, far below what a foreign protocol's first bytes decode to.
-MAX_RESPONSE_BYTES = 512 * 1024 * 1024
+# 256 MiB: far above any fetch that the mirror asks for, and below what the first bytes of TLS or HTTP decode to.
+MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 
 _SUPPORTED = frozenset(
     {

@@ -28,8 +28,8 @@ def header(**change: int) -> BatchHeader:
         ({"attributes": wire_batch.TRANSACTIONAL}, Tier.PASS),
         ({"attributes": wire_batch.DELETE_HORIZON}, Tier.PASS),
         ({"attributes": wire_batch.CONTROL}, Tier.DROP),
-        ({"count": 0}, Tier.DROP),
-        ({"count": 9}, Tier.REENCODE),
+        ({"record_count": 0}, Tier.DROP),
+        ({"record_count": 9}, Tier.REENCODE),
         ({"attributes": wire_batch.LOG_APPEND_TIME}, Tier.REENCODE),
         ({"length": MAX}, Tier.REENCODE),
     ],
@@ -82,7 +82,7 @@ def test_a_batch_with_holes_becomes_dense_runs_at_the_same_offsets() -> None:
     copied: list[Record] = []
     for send in sends:
         assert isinstance(send, Send)
-        assert [r.offset for r in send.records] == list(range(send.base_offset, send.base_offset + send.count))
+        assert [r.offset for r in send.records] == list(range(send.base_offset, send.base_offset + send.record_count))
         copied += send.records
     assert copied == records.decode(raw)
     assert [r.offset for r in copied] == offsets
@@ -91,7 +91,7 @@ def test_a_batch_with_holes_becomes_dense_runs_at_the_same_offsets() -> None:
 def test_records_outside_the_range_are_left_out() -> None:
     raw = raw_with_offsets([10, 11, 12, 15, 16])
     sends = list(tiers.actions(raw, Tier.REENCODE, 11, 16, MAX))
-    assert [(s.base_offset, s.count) for s in sends if isinstance(s, Send)] == [(11, 2), (15, 1)]
+    assert [(s.base_offset, s.record_count) for s in sends if isinstance(s, Send)] == [(11, 2), (15, 1)]
 
 
 def test_a_batch_larger_than_the_target_takes_is_split_and_nothing_is_lost() -> None:
@@ -122,7 +122,7 @@ def data(producer_id: int, offset: int, count: int = 5) -> RawBatch:
     attributes = wire_batch.TRANSACTIONAL
     return RawBatch(
         memoryview(bytearray(61)), 2,
-        header(base_offset=offset, last_offset_delta=count - 1, count=count, producer_id=producer_id, attributes=attributes),
+        header(base_offset=offset, last_offset_delta=count - 1, record_count=count, producer_id=producer_id, attributes=attributes),
     )  # fmt: skip
 
 
