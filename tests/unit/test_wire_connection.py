@@ -1,0 +1,280 @@
+"""What a connection does when the peer misbehaves, and when the network cuts things into pieces."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+import time
+
+import pytest
+from kafka.protocol.metadata import ApiVersionsResponse
+
+from airflow_mirror.wire import connection as wire
+from airflow_mirror.wire.connection import Connection
+from airflow_mirror.wire.errors import ApiNotServed, ConnectionLost
+from tests.unit.peer import Peer, Talk, connected, settings
+
+FETCH, PRODUCE = 1, 0
+
+
+def hang_up(talk: Talk) -> None:
+    """Read the next request and close."""
+    talk.read()
+    talk.socket.close()
+
+
+def test_half_a_frame_and_then_the_end_closes_the_connection_for_good() -> None:
+    def script(talk: Talk) -> None:
+        _, _, correlation_id, _ = talk.read()
+        talk.socket.sendall(struct.pack(">ii", 104, correlation_id) + b"x" * 40)
+        talk.socket.close()
+
+    with connected(script) as (connection, _peer):
+        with pytest.raises(
+            ConnectionLost, match=r"127.0.0.1:\d+: it closed the connection in the middle of a response .*Fetch"
+        ):
+            connection.roundtrip(FETCH, 11, b"body")
+        assert connection.closed and connection.fileno() == -1
+        with pytest.raises(ConnectionLost, match="the connection is closed"):
+            connection.roundtrip(FETCH, 11, b"body")
+
+
+@pytest.mark.parametrize("sent", [0, 3, 8, 50])
+def test_silence_at_any_place_of_a_frame_ends_with_the_timeout(sent: int) -> None:
+    def script(talk: Talk) -> None:
+        _, _, correlation_id, _ = talk.read()
+        talk.socket.sendall((struct.pack(">ii", 104, correlation_id) + b"x" * 100)[:sent])
+        talk.read()
+
+    with connected(script, timeout_s=0.3) as (connection, _peer):
+        before = time.monotonic()
+        with pytest.raises(ConnectionLost, match=r"no answer within 0.3 s \(asked: Fetch\)"):
+            connection.roundtrip(FETCH, 11, b"")
+        assert 0.2 < time.monotonic() - before < 2
+        assert connection.closed
+
+
+def test_a_slow_peer_that_keeps_sending_is_waited_for_beyond_the_timeout() -> None:
+    def script(talk: Talk) -> None:
+        _, _, correlation_id, _ = talk.read()
+        frame = struct.pack(">ii", 1004, correlation_id) + bytes(range(250)) * 4
+        for at in range(0, len(frame), 200):
+            talk.socket.sendall(frame[at : at + 200])
+            time.sleep(0.15)
+
+    with connected(script, timeout_s=0.4) as (connection, _peer):
+        assert connection.roundtrip(FETCH, 11, b"") == bytes(range(250)) * 4
+
+
+def test_a_response_to_another_request_is_not_taken_for_ours() -> None:
+    def script(talk: Talk) -> None:
+        _, _, correlation_id, _ = talk.read()
+        talk.answer(correlation_id + 7, b"somebody else's")
+
+    with connected(script) as (connection, _peer):
+        with pytest.raises(ConnectionLost, match=r"it answered request \d+ where \d+ was due"):
+            connection.roundtrip(FETCH, 11, b"")
+        assert connection.closed
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (struct.pack(">i", 2_000_000_000), r"response of 2000000000 bytes .*receive.message.max.bytes"),
+        (struct.pack(">i", -1), r"response of 4294967295 bytes"),
+        (struct.pack(">i", 3), r"response of 3 bytes"),
+        (b"\x15\x03\x03\x00", "it answered with TLS .*security.protocol"),
+        (b"HTTP", "it answered with HTTP .*web server"),
+    ],
+)
+def test_an_absurd_size_is_refused_before_memory_is_taken(first: bytes, said: str) -> None:
+    def script(talk: Talk) -> None:
+        talk.read()
+        talk.socket.sendall(first + b"\0\0\0\1 and more")
+        talk.read()
+
+    with Peer(script) as peer, pytest.raises(ConnectionLost, match=said):
+        Connection.open("127.0.0.1", peer.port, settings(), 5.0)
+
+
+def test_a_tls_alert_is_shorter_than_a_frame_and_is_understood_all_the_same() -> None:
+    def script(talk: Talk) -> None:
+        talk.read()
+        talk.socket.sendall(b"\x15\x03\x03\x00\x02\x02\x50")
+        talk.socket.close()
+
+    with Peer(script) as peer, pytest.raises(ConnectionLost, match="answered with TLS .*SASL_SSL"):
+        Connection.open("127.0.0.1", peer.port, settings(), 5.0)
+
+
+def test_a_close_on_the_very_first_read_asks_whether_tls_or_sasl_is_missing() -> None:
+    said = r"before it answered \(asked: ApiVersions\).*TLS or SASL .*security.protocol"
+    with Peer(hang_up) as peer, pytest.raises(ConnectionLost, match=said):
+        Connection.open("127.0.0.1", peer.port, settings(), 5.0)
+
+
+def test_a_close_on_the_first_real_request_asks_it_too_because_sasl_listeners_greet_anybody() -> None:
+    with connected(hang_up) as (connection, _peer), pytest.raises(ConnectionLost, match="TLS or SASL"):
+        connection.roundtrip(FETCH, 11, b"")
+
+
+def test_a_close_after_good_answers_does_not_blame_the_settings() -> None:
+    def script(talk: Talk) -> None:
+        talk.answer(talk.read()[2], b"fine")
+        talk.read()
+        talk.socket.close()
+
+    with connected(script) as (connection, _peer):
+        assert connection.roundtrip(FETCH, 11, b"") == b"fine"
+        with pytest.raises(ConnectionLost) as caught:
+            connection.roundtrip(FETCH, 11, b"")
+        assert "TLS" not in str(caught.value)
+
+
+def test_nobody_listens() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    listener.close()
+    with pytest.raises(ConnectionLost, match=rf"127.0.0.1:{port}: Connection refused \(asked: connect\)"):
+        Connection.open("127.0.0.1", port, settings(), 5.0)
+
+
+def test_a_version_that_is_not_served_is_refused_before_a_byte_is_sent() -> None:
+    with connected(lambda talk: talk.answer(talk.read()[2], b"ok")) as (connection, peer):
+        with pytest.raises(ApiNotServed, match=r"needs Produce version 99, but this broker serves versions 3 to 13"):
+            connection.send(PRODUCE, 99, [b"x"])
+        with pytest.raises(
+            ApiNotServed, match="DescribeTransactions version 0, but this broker does not serve it at all"
+        ):
+            connection.send(65, 0, [b"x"], True)
+        assert connection.roundtrip(PRODUCE, 8, b"good") == b"ok"  # the connection is still good
+        assert peer.talks[0].bodies[1:] == [b"good"]
+
+
+def test_a_broker_from_before_flexible_versions_is_asked_again_in_its_own_words() -> None:
+    def script(talk: Talk) -> None:
+        key, version, correlation_id, _ = talk.read()
+        assert (key, version) == (18, 3)
+        talk.answer(correlation_id, bytes(ApiVersionsResponse(error_code=35, api_keys=[]).encode(version=0)))
+        assert talk.read()[:2] == (18, 0)
+        keys = [ApiVersionsResponse.ApiVersion(api_key=1, min_version=0, max_version=11)]
+        talk.answer(talk_id(talk), bytes(ApiVersionsResponse(error_code=0, api_keys=keys).encode(version=0)))
+
+    def talk_id(talk: Talk) -> int:
+        return 2  # the second request of the connection
+
+    with Peer(script) as peer, Connection.open("127.0.0.1", peer.port, settings(), 5.0) as connection:
+        assert connection.api_versions == {1: (0, 11)}
+        assert connection.newest(1, 4, 18) == 11
+
+
+@pytest.mark.parametrize("count", [1, 3, 1023, 1024, 1025, 5000])
+def test_scattered_buffers_arrive_whole_and_in_order_through_a_narrow_socket(count: int) -> None:
+    """More buffers than IOV_MAX need several sendmsg; the small send buffer makes each of them wait for the reader."""
+    random_of = random.Random(count)
+    buffers = [random_of.randbytes(random_of.choice([0, 1, 17, 300, 3000])) for _ in range(count)]
+    buffers[-1] = random_of.randbytes(300_000)
+    views = [memoryview(bytearray(b)) if i % 2 else b for i, b in enumerate(buffers)]
+
+    def script(talk: Talk) -> None:
+        time.sleep(0.1)
+        talk.answer(talk.read()[2], b"")
+
+    with connected(script, socket_send_buffer_bytes="4096") as (connection, peer):
+        connection.roundtrip(PRODUCE, 8, views)
+        assert peer.talks[0].bodies[1] == b"".join(buffers)
+
+
+def test_a_sendmsg_that_stops_half_way_goes_on_where_it_stopped() -> None:
+    class Stingy:
+        def __init__(self) -> None:
+            self.taken = b""
+
+        def sendmsg(self, buffers: list[bytes]) -> int:
+            whole = b"".join(buffers)
+            count = max(1, len(whole) // 3)
+            self.taken += whole[:count]
+            return count
+
+    plain = Stingy()
+    buffers = [bytes([i % 251]) * (i % 7) for i in range(3000)]
+    wire._gather(plain, list(buffers))  # type: ignore[arg-type]
+    assert plain.taken == b"".join(buffers)
+
+
+def test_answers_may_be_collected_in_any_order() -> None:
+    def script(talk: Talk) -> None:
+        ids = [talk.read()[2] for _ in range(3)]
+        for number, correlation_id in enumerate(ids):
+            talk.answer(correlation_id, b"answer %d" % number)
+
+    with connected(script) as (connection, _peer):
+        sent = [connection.send(FETCH, 11, [b""]) for _ in range(3)]
+        assert connection.in_flight == 3
+        assert [bytes(connection.receive(i)) for i in (sent[2], sent[0], sent[1])] == [
+            b"answer 2",
+            b"answer 0",
+            b"answer 1",
+        ]
+        assert connection.in_flight == 0
+        with pytest.raises(ValueError, match="no request with correlation id"):
+            connection.receive(sent[0])
+        assert not connection.closed
+
+
+def test_the_wait_for_an_answer_can_be_watched_from_outside() -> None:
+    with connected(lambda talk: talk.read()) as (connection, _peer):
+        assert connection.waiting_s == 0
+        connection.send(FETCH, 11, [b""])
+        time.sleep(0.05)
+        assert 0.04 < connection.waiting_s < 5
+
+
+def test_the_body_is_writable_and_a_given_buffer_is_used_when_it_is_large_enough() -> None:
+    def script(talk: Talk) -> None:
+        for size in (10, 5, 20):
+            talk.answer(talk.read()[2], b"z" * size)
+
+    with connected(script) as (connection, _peer):
+        buffer = bytearray(12)
+        first = connection.receive(connection.send(FETCH, 11, [b""]), buffer)
+        first[0:2] = b"AB"
+        assert buffer[:10] == b"ABzzzzzzzz"
+        assert len(connection.receive(connection.send(FETCH, 11, [b""]), buffer)) == 5
+        large = connection.receive(connection.send(FETCH, 11, [b""]), buffer)
+        assert large == b"z" * 20 and len(buffer) == 12
+
+
+@pytest.mark.parametrize("tags", [b"\0", b"\2\0\3abc\1\0", b"\1\x81\1\2xy"])
+def test_the_tags_of_a_flexible_response_header_are_skipped(tags: bytes) -> None:
+    with connected(lambda talk: talk.answer(talk.read()[2], tags + b"body")) as (connection, peer):
+        assert connection.roundtrip(3, 12, b"asked", flexible=True) == b"body"
+        assert peer.talks[0].bodies[1] == b"\0asked"  # no tags of ours
+
+
+def test_small_buffers_share_a_tls_record_and_large_ones_are_not_copied() -> None:
+    large = memoryview(bytes(50_000))
+    chunks = wire._joined([b"head", b"a" * 100, large, b"b", b"c" * 20_000, b"d"])
+    assert [len(chunk) for chunk in chunks] == [104, 50_000, 1, 20_000, 1]
+    assert chunks[1] is large
+
+
+def test_the_clients_name_is_in_every_request_and_the_configuration_has_the_last_word() -> None:
+    assert settings().client_id == "airflow-mirror"
+    assert settings(client_id="billing").client_id == "billing"
+
+
+def test_a_connection_that_failed_to_open_leaves_no_socket_behind() -> None:
+    peer_saw_end = []
+
+    def script(talk: Talk) -> None:
+        _, _, correlation_id, _ = talk.read()
+        talk.answer(correlation_id + 1, b"")
+        peer_saw_end.append(talk.socket.recv(1))
+
+    with Peer(script) as peer:
+        with pytest.raises(ConnectionLost):
+            Connection.open("127.0.0.1", peer.port, settings(), 5.0)
+        peer._thread.join(5)
+    assert peer_saw_end == [b""]
