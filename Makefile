@@ -1,5 +1,5 @@
 # Everything a newcomer needs. `make help` lists the targets.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3.11)
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
@@ -22,6 +22,30 @@ $(STAMP): setup.cfg pyproject.toml constraints.txt
 	  $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'; \
 	fi
 	@touch $@
+
+demo: setup ## migrate a real cluster and show that nothing was lost (UI=1 leaves Airflow up)
+	$(BIN)/python -m demo $(if $(UI),--ui)
+
+test: test-unit test-integration test-e2e ## run every test
+
+test-unit: setup ## run the tests that need no broker
+	$(BIN)/python -m pytest tests/unit
+
+test-integration: setup ## run the tests against real brokers and a real Spark
+	$(BIN)/python -m pytest tests/integration
+
+test-e2e: setup ## run the DAGs in a real Airflow on real brokers with real Spark jobs
+	$(BIN)/python -m pytest tests/e2e
+
+lint: setup ## check style, types and the import boundaries
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## rewrite the code in the house style
+	$(BIN)/ruff check --fix --select I .
+	$(BIN)/ruff format .
 
 lock: ## write the versions installed in .venv to constraints.txt
 	$(BIN)/python -m pip freeze --exclude-editable --exclude airflow-mirror | grep -v '^-e\|@' > constraints.txt
