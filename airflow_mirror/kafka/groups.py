@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError
 from confluent_kafka import TopicPartition as WireTopicPartition
 
 from airflow_mirror.errors import BrokerError, GroupActive
@@ -48,19 +48,35 @@ def group_offsets(session: AdminSession, group: str) -> dict[TopicPartition, Gro
     """Return the committed positions of a group; partitions without one are absent.
 
     Waits for open transactions that hold offset commits of the group: an unstable position is none.
+
+    Asked through a consumer that never joins the group, because the admin call ends the whole process (segmentation
+    fault, librdkafka 2.16.1, rd_kafka_handle_OffsetFetch) when the group's coordinator is loading or has moved.
     """
-    request = ConsumerGroupTopicPartitions(group)
-    result = session.call(
-        f"read offsets of consumer group {group!r}",
-        lambda c, t: c.list_consumer_group_offsets([request], require_stable=True, request_timeout=t)[group],
-    )
+    topics = session.blocking("list topics", lambda c, t: c.list_topics(timeout=t)).topics
+    asked = [WireTopicPartition(t.topic, p) for t in topics.values() for p in t.partitions]
     positions = {}
-    for p in result.topic_partitions or []:
+    for p in _committed(session, group, asked):
         if p.error:
             raise session.typed(p.error, f"read offset of consumer group {group!r} at {p.topic}-{p.partition}")
         if p.offset >= 0:
             positions[TopicPartition(p.topic, p.partition)] = GroupPosition(p.offset, p.metadata or "")
     return positions
+
+
+def _committed(session: AdminSession, group: str, asked: list[WireTopicPartition]) -> list[WireTopicPartition]:
+    if not asked:
+        return []
+    consumer = Consumer(
+        {**session.config.common(), "group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+    )
+    try:
+        return list(
+            session.blocking(
+                f"read offsets of consumer group {group!r}", lambda _, t: consumer.committed(asked, timeout=t)
+            )
+        )
+    finally:
+        consumer.close()
 
 
 def commit_group_offsets(session: AdminSession, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
