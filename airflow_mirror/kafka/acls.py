@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.admin import (
@@ -13,6 +14,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from airflow_mirror.errors import MissingRight
 from airflow_mirror.kafka.model import Acl
 
 if TYPE_CHECKING:
@@ -22,10 +24,36 @@ if TYPE_CHECKING:
 
 
 def describe_acls(session: AdminSession, **match: str | None) -> list[Acl]:
-    """Return the rules that match, sorted. See ``ClusterAdmin.describe_acls`` for the fields."""
+    """Return the rules that match, sorted. See ``ClusterAdmin.describe_acls`` for the fields.
+
+    :raises MissingRight: when the principal may not see rules.
+    :raises RequestRefused: with code 54 (SECURITY_DISABLED) when the cluster has no authorizer.
+    """
     binding_filter = _filter(**match)
     found = session.call("describe ACLs", lambda c, t: c.describe_acls(binding_filter, request_timeout=t))
+    if not found:
+        _check_that_none_means_none(session)
     return sorted(_acl(b) for b in found)
+
+
+def _check_that_none_means_none(session: AdminSession) -> None:
+    """Find out why there are no rules.
+
+    librdkafka 2.16 drops the error of a refused DescribeAcls and returns an empty list: "no rules", "you may not know"
+    and "no authorizer" look alike, and a fence that stands would seem lifted.
+    """
+    cluster = session.call(
+        "describe cluster", lambda c, t: c.describe_cluster(include_authorized_operations=True, request_timeout=t)
+    )
+    if AclOperation.DESCRIBE not in (cluster.authorized_operations or ()):
+        raise MissingRight(
+            f"{session.config.role} cluster: describe ACLs", "CLUSTER_AUTHORIZATION_FAILED", session.principal
+        )
+    try:
+        # Errors of a deletion do come through, and a rule for this principal can't exist.
+        delete_acls(session, [Acl("TOPIC", "?", "LITERAL", f"User:?{uuid.uuid4()}", "*", "READ", "DENY")])
+    except MissingRight:
+        pass  # it may look but not delete: so there is an authorizer
 
 
 def create_acls(session: AdminSession, acls: Collection[Acl]) -> None:

@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.admin import ConfigEntry as WireConfigEntry
 
+from airflow_mirror.errors import BrokerError
 from airflow_mirror.kafka import acls, groups
 from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupInfo, GroupPosition, NewTopicSpec, TopicInfo
 from airflow_mirror.kafka.session import AdminSession, chunks
@@ -161,10 +162,15 @@ class ClusterAdmin:
         request = {WireTopicPartition(tp.topic, tp.partition): wanted for tp in partitions}
         if not request:
             return {}
-        answer = self._session.call_each(
-            lambda p: f"offset ({spec}) of {p.topic}-{p.partition}",
-            lambda c, t: c.list_offsets(request, isolation_level=isolation, request_timeout=t),
-        )
+        try:
+            answer = self._session.call_each(
+                lambda p: f"offset ({spec}) of {p.topic}-{p.partition}",
+                lambda c, t: c.list_offsets(request, isolation_level=isolation, request_timeout=t),
+            )
+        except BrokerError as e:
+            if e.code == KafkaError._NOENT:  # "no leaders found": the topics themselves say whether it is the right
+                self.topics({p.topic for p in request})
+            raise
         return {TopicPartition(p.topic, p.partition): int(info.offset) for p, info in answer.items()}
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

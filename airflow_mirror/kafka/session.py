@@ -116,6 +116,11 @@ class AdminSession:
             self._connected = True
         return self._client
 
+    @property
+    def principal(self) -> str:
+        """Who this client is, as far as its settings say; for errors."""
+        return str(self.config.properties.get("sasl.username") or "the connection's principal")
+
     def describe_cluster(self, timeout_s: float) -> Any:
         """Ask any broker for id and nodes.
 
@@ -196,7 +201,7 @@ class AdminSession:
         """Turn a KafkaError into one of ours; ``what`` names the object."""
         code, what, text = error.code(), f"{self.config.role} cluster: {what}", self._clean(error.str() or "")
         if code in _NOT_AUTHORIZED:
-            return MissingRight(what, error.name(), str(self.config.properties.get("sasl.username", "its principal")))
+            return MissingRight(what, error.name(), self.principal)
         if code in _REFUSED:
             return RequestRefused(what, code, error.name(), text)
         if code in _DOWN and self._connected:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from airflow_mirror.plan import topic_checks
 from airflow_mirror.plan.decide import pairs
 from airflow_mirror.plan.model import Finding, TopicPlan
-from airflow_mirror.plan.situation import Situation, some
+from airflow_mirror.plan.situation import Situation, count, some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -30,7 +30,7 @@ def run_checks(
         return findings  # every other check would compare the cluster with itself
     for name, passed, check in CHECKS:
         found = list(check(situation))
-        findings += found or [Finding("pass", name, f"{len(topics)} topics", passed)]
+        findings += found or [Finding("pass", name, count(len(topics), "topic"), passed)]
     return sorted(findings, key=lambda f: ("block", "warn", "pass").index(f.level))
 
 
@@ -97,12 +97,12 @@ def _groups(s: Situation) -> Iterator[Finding]:
         read = {tp.topic for tp in positions}
         outside = sorted(read - set(s.source.topics))
         if not read & set(s.source.topics):
-            where = f"only in {some(outside)}" if outside else "nowhere"
+            where = f"has positions only in {some(outside)}" if outside else "has no position"
             yield Finding(
                 "warn",
                 "groups",
                 f"group {group!r}",
-                f"has positions {where}",
+                where,
                 "It has nothing to move with this mirror.",
             )
         elif outside:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_mirror.plan.model import PRIME_OFFSETS_PER_S
+from airflow_mirror.plan.situation import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -51,7 +52,7 @@ def _facts(plan: Plan) -> list[tuple[str, str]]:
         ("target", f"connection `{mirror.target}`, cluster `{plan.target_cluster_id}`"),
         ("made", plan.created_at),
         ("hash", f"`{plan.hash}`"),
-        ("topics", f"{len(plan.topics)} with {sum(t.partitions for t in plan.topics)} partitions"),
+        ("topics", f"{len(plan.topics)}, with {count(sum(t.partitions for t in plan.topics), 'partition')}"),
         ("work", f"at most {plan.offsets:,} records{fill}; more arrive while the mirror runs"),
         ("groups", str(len(plan.positions))),
     ]

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import InputError, PlanBlocked
+from airflow_mirror.errors import InputError, InvalidField, PlanBlocked
 from airflow_mirror.mirror import Mirror
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class Plan:
                     "positions": _positions(values["positions"]),
                 }
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as e:
+        except (AttributeError, KeyError, TypeError, ValueError, InvalidField) as e:
             raise InputError(f"not a plan: {e!r}. Make it again with PlanMirrorOperator.") from e
         if plan.hash != written:
             raise InputError("the plan was edited: its hash is not that of its content. Make it again instead.")

@@ -30,3 +30,8 @@ def some(items: Iterable[str], most: int = 5) -> str:
     everything = list(items)
     more = f" and {len(everything) - most} more" if len(everything) > most else ""
     return ", ".join(everything[:most]) + more
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 partition``, ``2,000 partitions``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.decide import PRIME_BUDGET
 from airflow_mirror.plan.model import PRIME_OFFSETS_PER_S, Finding
-from airflow_mirror.plan.situation import Situation, some
+from airflow_mirror.plan.situation import Situation, count, some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ def partitions(s: Situation) -> Iterator[Finding]:
         here, there = pair.source.info.partitions, pair.target.info.partitions if pair.target else None
         if there is None or there == here:
             continue
-        counts = f"{here} partitions on the source, {there} on the target"
+        counts = f"{count(here, 'partition')} on the source, {there} on the target"
         about = f"target topic {pair.target_topic!r}"
         if there > here:
             yield Finding(
@@ -70,7 +70,7 @@ def partitions(s: Situation) -> Iterator[Finding]:
                 "partitions",
                 about,
                 counts,
-                f"Grow or re-create the target topic with {here} partitions; records would have nowhere to go.",
+                f"Grow or re-create the target topic with {count(here, 'partition')}; records would have nowhere to go.",
             )
 
 
@@ -138,7 +138,7 @@ def retention(s: Situation) -> Iterator[Finding]:
         yield Finding(
             "warn",
             "retention",
-            f"{len(short)} of {len(s.topics)} topics",
+            f"{len(short)} of {count(len(s.topics), 'topic')}",
             f"retention counts from the records' own times and would delete older ones as they arrive: {some(short)}",
             f"Held open during the copy (retention.ms={HELD_OPEN['retention.ms']}): the target needs the disk. "
             "SyncTopicConfigs(hold=False) restores it in aftercare.",
@@ -152,7 +152,7 @@ def compacted(s: Situation) -> Iterator[Finding]:
         yield Finding(
             "warn",
             "compacted",
-            f"{len(compacted)} of {len(s.topics)} topics",
+            f"{len(compacted)} of {count(len(s.topics), 'topic')}",
             f"compaction has left holes in {some(compacted)}; how many is known once the log has been read",
             "Each hole is filled by a marker of 78 bytes. cleanup.policy is 'delete' during the copy and the source's "
             "afterwards.",
@@ -172,28 +172,32 @@ def priming(s: Situation) -> Iterator[Finding]:
                 f"More than {PRIME_BUDGET:,} offsets to fill. Use offsets='mapped' or 'auto' for this topic.",
             )
         elif topic.prime:
-            count = sum(topic.prime.values())
+            fill = sum(topic.prime.values())
             yield Finding(
                 "warn",
                 "priming",
                 f"topic {topic.source_topic!r}",
-                f"{len(topic.prime)} partitions start above 0; {count:,} offsets are filled and deleted again first",
-                f"About {max(1, round(count / PRIME_OFFSETS_PER_S))} s. Start consumers on the target after that.",
+                f"{count(len(topic.prime), 'partition')} with a log start above 0; {fill:,} offsets are filled and "
+                "deleted again first",
+                f"About {max(1, round(fill / PRIME_OFFSETS_PER_S))} s. Start consumers on the target after that.",
             )
 
 
 def replication(s: Situation) -> Iterator[Finding]:
     """Fewer brokers than replicas."""
+    capped = []
     for pair, topic in zip(s.pairs, s.topics, strict=True):
         wanted = s.mirror.replication_factor or pair.source.info.replication_factor
         if wanted > topic.replication_factor and pair.target is None:
-            yield Finding(
-                "warn",
-                "replication",
-                f"target topic {pair.target_topic!r}",
-                f"{wanted} replicas wanted, the target has {s.target.brokers} brokers",
-                f"Created with {topic.replication_factor}. Add brokers first if that is not enough.",
-            )
+            capped.append(f"{pair.target_topic} ({wanted} -> {topic.replication_factor})")
+    if capped:
+        yield Finding(
+            "warn",
+            "replication",
+            f"{len(capped)} of {count(len(s.topics), 'topic')}",
+            f"more replicas wanted than the target has brokers ({s.target.brokers}): {some(capped)}",
+            "Created with as many as there are brokers. Add brokers first if that is not enough.",
+        )
 
 
 def left_out(s: Situation) -> Iterator[Finding]:
@@ -203,7 +207,7 @@ def left_out(s: Situation) -> Iterator[Finding]:
         yield Finding(
             "warn",
             "left_out_configs",
-            f"{len(lost)} of {len(s.topics)} topics",
+            f"{len(lost)} of {count(len(s.topics), 'topic')}",
             f"these settings of the source are not carried over: {some(lost)}",
             "They belong to a cluster, not to data (MirrorMaker 2's rule). Set what you need on the target yourself.",
         )

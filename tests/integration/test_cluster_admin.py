@@ -1,0 +1,253 @@
+"""ClusterAdmin against real brokers: what it reads is what is there, and each refusal has its own error."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from airflow_mirror.errors import (
+    AuthenticationFailed,
+    BrokerError,
+    ClusterUnreachable,
+    GroupActive,
+    InputError,
+    MissingRight,
+    MissingSetting,
+    RequestRefused,
+)
+from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition, NewTopicSpec
+from airflow_mirror.kafka.config import ClientConfig
+from airflow_mirror.partition import TopicPartition
+from sandbox import Cluster
+
+
+@pytest.fixture
+def admin(source_cluster):
+    return ClusterAdmin(ClientConfig({"bootstrap.servers": source_cluster.bootstrap}, "source"))
+
+
+@pytest.fixture
+def topic(admin, topic_name):
+    admin.create_topics([NewTopicSpec(topic_name, 2, 1, {"retention.ms": "-1", "segment.bytes": "2000000"})])
+    wait_for(lambda: topic_name in admin.topics([topic_name]))
+    yield topic_name
+    admin.delete_topics([topic_name])
+
+
+def wait_for(condition, within_s=10.0):
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def produce(cluster, topic, count, partition=0, first_ms=1000):
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for i in range(count):
+        producer.produce(topic, b"v%d" % i, partition=partition, timestamp=first_ms + i)
+    assert producer.flush(30) == 0
+
+
+def test_a_topic_is_described_as_it_is_and_an_unknown_one_is_absent(admin, topic):
+    found = admin.topics([topic, "no-such-topic"])
+    assert list(found) == [topic]
+    assert (found[topic].partitions, found[topic].replication_factor, len(found[topic].topic_id)) == (2, 1, 22)
+    assert topic in admin.topic_names() and "no-such-topic" not in admin.topic_names()
+    assert admin.broker_count() == 1 and len(admin.cluster_id()) == 22
+
+
+def test_a_recreated_topic_has_another_id(admin, topic):
+    before = admin.topics([topic])[topic].topic_id
+    admin.delete_topics([topic])
+    wait_for(lambda: not admin.topics([topic]))
+    admin.create_topics([NewTopicSpec(topic, 1, 1)])
+    wait_for(lambda: admin.topics([topic]))
+    assert admin.topics([topic])[topic].topic_id != before
+
+
+def test_configs_tell_who_set_them_and_change_one_by_one(admin, topic):
+    configs = admin.topic_configs([topic])[topic]
+    assert (configs["retention.ms"].value, configs["retention.ms"].source) == ("-1", "DYNAMIC_TOPIC_CONFIG")
+    assert configs["cleanup.policy"].is_default
+    admin.alter_topic_configs(topic, set={"max.message.bytes": "5000000"}, delete={"retention.ms"})
+    wait_for(lambda: admin.topic_configs([topic])[topic]["retention.ms"].is_default)
+    after = admin.topic_configs([topic])[topic]
+    assert (after["max.message.bytes"].value, after["segment.bytes"].value) == ("5000000", "2000000")
+
+
+def test_offsets_by_every_kind_of_question(admin, topic, source_cluster):
+    produce(source_cluster, topic, 100)
+    p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    assert admin.delete_records({p0: 10}) == {p0: 10}
+    assert admin.offsets([p0, p1], "earliest") == {p0: 10, p1: 0}
+    assert admin.offsets([p0, p1], "latest") == {p0: 100, p1: 0}
+    assert admin.offsets([p0, p1], 1050) == {p0: 50, p1: -1}
+    assert admin.offsets([], "latest") == {}
+
+
+def test_the_stable_end_waits_for_an_open_transaction(admin, topic, source_cluster):
+    producer = Producer({"bootstrap.servers": source_cluster.bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for i in range(7):
+        producer.produce(topic, b"v%d" % i, partition=0)
+    producer.flush(30)
+    p0 = TopicPartition(topic, 0)
+    assert (admin.offsets([p0], "latest")[p0], admin.offsets([p0], "latest_committed")[p0]) == (7, 0)
+    producer.commit_transaction(30)
+    wait_for(lambda: admin.offsets([p0], "latest_committed")[p0] == 8)
+
+
+def test_partitions_grow_and_never_shrink(admin, topic):
+    admin.grow_partitions(topic, 5)
+    wait_for(lambda: admin.topics([topic])[topic].partitions == 5)
+    with pytest.raises(RequestRefused, match=f"grow to 3 partitions topic '{topic}'.*INVALID_PARTITIONS"):
+        admin.grow_partitions(topic, 3)
+
+
+def test_every_refusal_names_object_and_cause(admin, topic):
+    with pytest.raises(BrokerError, match=f"create topic '{topic}'.*already exists") as e:
+        admin.create_topics([NewTopicSpec(topic, 1, 1)])
+    assert e.value.code == 36
+    with pytest.raises(RequestRefused, match="create topic 'x'.*INVALID_REPLICATION_FACTOR"):
+        admin.create_topics([NewTopicSpec("x", 1, 9)])
+    with pytest.raises(RequestRefused, match="Unknown topic config name: no.such"):
+        admin.create_topics([NewTopicSpec("x", 1, 1, {"no.such": "1"})])
+    with pytest.raises(BrokerError, match="read configs of topic 'no-such-topic'"):
+        admin.topic_configs([topic, "no-such-topic"])
+    with pytest.raises(BrokerError, match=f"offset .latest. of {topic}-9"):
+        admin.offsets([TopicPartition(topic, 0), TopicPartition(topic, 9)])
+    with pytest.raises(RequestRefused, match=f"delete records of {topic}-0.*OFFSET_OUT_OF_RANGE"):
+        admin.delete_records({TopicPartition(topic, 0): 1})
+
+
+def test_group_positions_with_their_metadata_come_back_as_committed(admin, topic):
+    p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    group = f"group-of-{topic}"
+    wanted = {p0: GroupPosition(0, "état=1"), p1: GroupPosition(7)}
+    assert admin.group_states([group]) == {group: "Dead"} and admin.group_offsets(group) == {}
+    admin.commit_group_offsets(group, wanted)
+    assert admin.group_offsets(group) == wanted
+    assert admin.group_states([group]) == {group: "Empty"}
+    assert (group, "Empty") in [(g.group_id, g.state) for g in admin.groups()]
+
+
+def test_a_partition_that_does_not_exist_fails_the_commit(admin, topic):
+    with pytest.raises(BrokerError, match=f"set offset of consumer group 'g-{topic}' at {topic}-9"):
+        admin.commit_group_offsets(f"g-{topic}", {TopicPartition(topic, 9): GroupPosition(1)})
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_with_members_refuses_offsets_until_they_left(admin, topic, source_cluster, protocol):
+    produce(source_cluster, topic, 5)
+    group, p0 = f"{protocol}-{topic}", TopicPartition(topic, 0)
+    settings = {"group.id": group, "group.protocol": protocol, "auto.offset.reset": "earliest"}
+    consumer = Consumer({"bootstrap.servers": source_cluster.bootstrap, **settings})
+    consumer.subscribe([topic])
+    try:
+        wait_for(lambda: consumer.poll(0.2) is not None, 30)
+        assert admin.group_states([group]) == {group: "Stable"}
+        with pytest.raises(GroupActive, match=f"'{group}'"):
+            admin.commit_group_offsets(group, {p0: GroupPosition(3)})
+    finally:
+        consumer.close()
+    wait_for(lambda: admin.group_states([group]) == {group: "Empty"})
+    admin.commit_group_offsets(group, {p0: GroupPosition(3)})
+    assert admin.group_offsets(group)[p0].offset == 3
+
+
+def test_acls_on_a_cluster_without_authorizer_are_refused_in_words(admin):
+    with pytest.raises(RequestRefused, match="SECURITY_DISABLED"):
+        admin.describe_acls("TOPIC")
+    with pytest.raises(RequestRefused, match="SECURITY_DISABLED"):
+        admin.create_acls([Acl("TOPIC", "t", "LITERAL", "User:*", "*", "WRITE", "DENY")])
+
+
+@pytest.mark.parametrize("role", ["source", "target"])
+def test_an_unreachable_cluster_is_named_within_ten_seconds(role):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        started = time.monotonic()
+        with pytest.raises(ClusterUnreachable, match=f"{role} cluster: no broker at {address}.*Connection refused") as e:
+            ClusterAdmin(ClientConfig({"bootstrap.servers": address}, role)).cluster_id()
+    assert time.monotonic() - started < 10
+    assert (e.value.role, e.value.bootstrap) == (role, address)
+
+
+def test_librdkafkas_noise_reaches_logging_once_and_never_stderr(caplog, capfd):
+    with caplog.at_level(logging.DEBUG), pytest.raises(ClusterUnreachable):
+        ClusterAdmin(ClientConfig({"bootstrap.servers": "127.0.0.1:1"}, "source"), timeout_s=2).cluster_id()
+    assert [r.name for r in caplog.records if "Connection refused" in r.getMessage()] == [
+        "airflow_mirror.kafka.librdkafka"
+    ]
+    assert capfd.readouterr().err == ""
+
+
+def test_a_setting_that_librdkafka_refuses_is_named_but_no_secret_is(source_cluster):
+    settings = {"bootstrap.servers": source_cluster.bootstrap, "sasl.password": "hunter2", "security.protocol": "hunter2"}
+    with pytest.raises(InputError, match="source cluster.*security.protocol") as e:
+        ClusterAdmin(ClientConfig(settings, "source"))
+    assert "hunter2" not in str(e.value)
+
+
+def test_a_connection_without_bootstrap_servers_is_refused_before_any_client_starts():
+    with pytest.raises(MissingSetting, match="target cluster.*bootstrap.servers"):
+        ClientConfig({"security.protocol": "PLAINTEXT"}, "target")
+
+
+@pytest.fixture(scope="module")
+def guarded():
+    with Cluster("guarded", authorizer=True) as cluster:
+        yield cluster
+
+
+def test_rules_are_added_found_and_removed_exactly(guarded):
+    admin = ClusterAdmin(ClientConfig(guarded.admin_properties(), "source"))
+    deny = Acl("TOPIC", "orders", "LITERAL", "User:*", "*", "WRITE", "DENY")
+    allow = Acl("TOPIC", "ord", "PREFIXED", "User:alice", "*", "READ", "ALLOW")
+    admin.create_acls([deny, allow])
+    admin.create_acls([deny])
+    wait_for(lambda: admin.describe_acls("TOPIC") == sorted([allow, deny]))
+    assert admin.describe_acls("TOPIC", "orders", "MATCH") == sorted([allow, deny])
+    assert admin.describe_acls(name="orders", permission="DENY") == [deny]
+    assert admin.delete_acls([deny]) == [deny] and admin.delete_acls([deny]) == []
+    wait_for(lambda: admin.describe_acls() == [allow])
+    admin.delete_acls([allow])
+    wait_for(lambda: admin.describe_acls() == [])  # an authorizer without rules is no error
+
+
+def test_what_a_principal_may_not_do_is_said_never_answered_with_an_empty_list(guarded):
+    admin = ClusterAdmin(ClientConfig(guarded.admin_properties(), "source"))
+    alice = ClusterAdmin(ClientConfig(guarded.properties("alice"), "source"))
+    admin.create_topics([NewTopicSpec("secret", 1, 1)])
+    rules = [Acl("TOPIC", "secret", "LITERAL", "User:mirror", "*", "ALL", "ALLOW")]
+    rules += [Acl("BROKER", "kafka-cluster", "LITERAL", "User:mirror", "*", o, "ALLOW") for o in ("ALTER", "DESCRIBE")]
+    admin.create_acls(rules)
+    wait_for(lambda: len(admin.describe_acls()) == 3)
+    partition = TopicPartition("secret", 0)
+    for refused in (
+        lambda: alice.describe_acls("TOPIC"),
+        lambda: alice.create_acls(rules),
+        lambda: alice.delete_acls(rules),
+        lambda: alice.topics(["secret"]),
+        lambda: alice.topic_configs(["secret"]),
+        lambda: alice.offsets([partition]),
+        lambda: alice.alter_topic_configs("secret", set={"retention.ms": "1"}),
+        lambda: alice.commit_group_offsets("g", {partition: GroupPosition(0)}),
+    ):
+        with pytest.raises(MissingRight, match="source cluster: .*AUTHORIZATION_FAILED. Grant alice"):
+            refused()
+    assert len(ClusterAdmin(ClientConfig(guarded.properties("mirror"))).describe_acls()) == 3
+
+
+def test_wrong_credentials_are_refused_at_once_and_not_shown(guarded):
+    settings = {**guarded.properties("alice"), "sasl.password": "wr0ng-passw0rd"}
+    started = time.monotonic()
+    with pytest.raises(AuthenticationFailed, match="target cluster.*Invalid username or password") as e:
+        ClusterAdmin(ClientConfig(settings, "target")).cluster_id()
+    assert time.monotonic() - started < 5 and "wr0ng" not in str(e.value)

@@ -1,0 +1,262 @@
+"""From plan to moved groups on two real clusters, and each bad situation that the plan has to see."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from airflow_mirror.errors import (
+    ClusterUnreachable,
+    GroupActive,
+    NothingMatches,
+    OffsetOutOfRange,
+    PlanBlocked,
+    TargetTopicsDiffer,
+)
+from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition, NewTopicSpec
+from airflow_mirror.kafka.config import ClientConfig
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan import Plan, build
+from airflow_mirror.plan.configs import HELD_OPEN
+from airflow_mirror.sync.configs import sync_configs
+from airflow_mirror.sync.groups import commit_groups, read_positions, translate
+from airflow_mirror.sync.topics import create_target_topics
+
+
+@pytest.fixture
+def source(source_cluster):
+    return ClusterAdmin(ClientConfig({"bootstrap.servers": source_cluster.bootstrap}, "source"))
+
+
+@pytest.fixture
+def target(target_cluster):
+    return ClusterAdmin(ClientConfig({"bootstrap.servers": target_cluster.bootstrap}, "target"))
+
+
+@pytest.fixture
+def make(source, target, topic_name):
+    """Create topics; delete everything of this test afterwards, on both sides."""
+
+    def create(admin, name=topic_name, partitions=2, **overrides):
+        configs = {key.replace("_", "."): value for key, value in overrides.items()}
+        admin.create_topics([NewTopicSpec(name, partitions, 1, configs)])
+        wait_for(lambda: name in admin.topics([name]))
+        return name
+
+    yield create
+    for admin in (source, target):
+        admin.delete_topics([name for name in admin.topic_names() if topic_name in name])
+
+
+def wait_for(condition, within_s=10.0):
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def produce(cluster, topic, count, partition=0):
+    producer, errors = Producer({"bootstrap.servers": cluster.bootstrap}), []
+    for i in range(count):
+        producer.produce(
+            topic,
+            b"v%d" % i,
+            b"k%d" % (i % 7),
+            partition,
+            timestamp=1_000_000_000_000 - i,
+            on_delivery=lambda error, _: errors.append(error),
+        )
+    assert producer.flush(30) == 0 and set(errors) <= {None}
+
+
+def mirror_of(*topics, **fields):
+    return Mirror(**{"name": "m", "source": "kafka_dc1", "target": "kafka_dc2", "topics": topics, **fields})
+
+
+def test_plan_create_hold_copy_and_let_go(make, source, target, source_cluster, tmp_path):
+    topic = make(source, retention_ms="86400000", cleanup_policy="compact,delete", max_message_bytes="3000000")
+    produce(source_cluster, topic, 50)
+    source.alter_topic_configs(topic, set={"cleanup.policy": "delete"})  # DeleteRecords needs it
+    wait_for(lambda: source.topic_configs([topic])[topic]["cleanup.policy"].value == "delete")
+    source.delete_records({TopicPartition(topic, 0): 9})
+    source.alter_topic_configs(topic, set={"cleanup.policy": "compact,delete"})
+    wait_for(lambda: source.topic_configs([topic])[topic]["cleanup.policy"].value == "compact,delete")
+    source.commit_group_offsets(f"g-{topic}", {TopicPartition(topic, 0): GroupPosition(30)})
+
+    plan = build(mirror_of(topic, groups=[f"g-{topic}"]), source, target)
+    plan.raise_if_blocked()
+    planned = plan.topic(topic)
+    assert (planned.starts, planned.ends, planned.prime) == ({0: 9, 1: 0}, {0: 50, 1: 0}, {0: 9})
+    assert planned.source_topic_id == source.topics([topic])[topic].topic_id
+    assert plan.positions == {f"g-{topic}": {topic: {0: 30}}}
+    plan.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json") == plan
+
+    assert create_target_topics(plan, target).created == (topic,)
+    again = create_target_topics(plan, target)
+    assert (again.created, again.existing, again.differences) == ((), (topic,), ())
+    there = {key: entry.value for key, entry in target.topic_configs([topic])[topic].items()}
+    assert {key: there[key] for key in HELD_OPEN} == HELD_OPEN
+    assert there["max.message.bytes"] == "3000000"
+
+    assert sync_configs(plan, source, target).drift == ()
+    target.alter_topic_configs(topic, set={"retention.ms": "1000"})  # somebody meddles
+    wait_for(lambda: target.topic_configs([topic])[topic]["retention.ms"].value == "1000")
+    assert create_target_topics(plan, target).differences == (f"{topic}: retention.ms=1000, planned -1",)
+    assert sync_configs(plan, source, target, dry_run=True).drift == (f"{topic}: retention.ms: 1000 -> -1",)
+    assert sync_configs(plan, source, target).drift == (f"{topic}: retention.ms: 1000 -> -1",)
+
+    assert sync_configs(plan, source, target, hold=False).applied
+    here, there = (admin.topic_configs([topic])[topic] for admin in (source, target))
+    assert {k: e.value for k, e in here.items()} == {k: e.value for k, e in there.items()}
+    assert sync_configs(plan, source, target, hold=False).drift == ()
+
+
+def test_an_unknown_pattern_names_the_topics_that_exist(make, source, target):
+    topic = make(source)
+    with pytest.raises(NothingMatches, match=f"(?s)no-such-.*{topic[:20]}"):
+        build(mirror_of("no-such-.*"), source, target)
+
+
+def test_records_on_the_target_that_are_not_ours_block_and_nothing_is_written(make, source, target, target_cluster):
+    topic = make(source)
+    make(target)
+    produce(target_cluster, topic, 3, partition=1)
+    with pytest.raises(PlanBlocked, match=rf"{topic}.*did not write \(partition 1 ends at 3\)"):
+        build(mirror_of(topic), source, target).raise_if_blocked()
+    assert target.offsets([TopicPartition(topic, p) for p in (0, 1)]) == {(topic, 0): 0, (topic, 1): 3}
+
+
+def test_our_own_records_on_the_target_are_a_resume(make, source, target, source_cluster, target_cluster):
+    topic = make(source)
+    produce(source_cluster, topic, 5)
+    first = build(mirror_of(topic), source, target)
+    create_target_topics(first, target)
+    produce(target_cluster, topic, 3)
+    build(mirror_of(topic), source, target, known_topics=first.known_topics).raise_if_blocked()
+    produce(target_cluster, topic, 3)  # now it is longer than the source
+    assert [f.check for f in build(mirror_of(topic), source, target, first.known_topics).blocks] == ["target_data"]
+
+
+def test_a_foreign_target_topic_with_fewer_partitions_blocks_and_is_not_grown(make, source, target):
+    topic = make(source, partitions=3)
+    make(target, partitions=2)
+    plan = build(mirror_of(topic), source, target)
+    with pytest.raises(PlanBlocked, match="3 partitions on the source, 2 on the target"):
+        plan.raise_if_blocked()
+    with pytest.raises(TargetTopicsDiffer, match=f"{topic}: 2 partitions, 3 needed"):
+        create_target_topics(plan, target)
+    assert target.topics([topic])[topic].partitions == 2
+
+
+def test_our_target_topic_grows_with_the_source(make, source, target):
+    topic = make(source, partitions=2)
+    first = build(mirror_of(topic), source, target)
+    create_target_topics(first, target)
+    source.grow_partitions(topic, 5)
+    wait_for(lambda: source.topics([topic])[topic].partitions == 5)
+    second = build(mirror_of(topic), source, target, first.known_topics)
+    second.raise_if_blocked()
+    assert create_target_topics(second, target).grown == (topic,)
+    assert target.topics([topic])[topic].partitions == 5
+    assert create_target_topics(second, target).grown == ()
+
+
+def test_the_same_cluster_by_two_addresses_is_found_out(make, source, source_cluster):
+    topic = make(source)
+    port = source_cluster.bootstrap.rpartition(":")[2]
+    other = ClusterAdmin(ClientConfig({"bootstrap.servers": f"localhost:{port}"}, "target"))
+    with pytest.raises(PlanBlocked, match=f"same_cluster.*{source.cluster_id()}"):
+        build(mirror_of(topic), source, other).raise_if_blocked()
+
+
+@pytest.mark.parametrize("dead", ["source", "target"])
+def test_an_unreachable_side_is_named(make, source, target, dead):
+    topic = make(source)
+    nowhere = ClusterAdmin(ClientConfig({"bootstrap.servers": "127.0.0.1:1"}, dead), timeout_s=3)
+    sides = {"source": source, "target": target, dead: nowhere}
+    with pytest.raises(ClusterUnreachable, match=f"{dead} cluster: no broker at 127.0.0.1:1"):
+        build(mirror_of(topic), sides["source"], sides["target"])
+
+
+def test_a_small_message_limit_and_log_append_time_on_the_target_block_together(make, source, target):
+    topic = make(source, max_message_bytes="3000000")
+    make(target, message_timestamp_type="LogAppendTime")
+    plan = build(mirror_of(topic), source, target)
+    assert {f.check for f in plan.blocks} == {"message_size", "timestamp_type"}
+
+
+def test_start_at_a_time_begins_at_the_first_record_from_then_on(make, source, target, source_cluster):
+    topic = make(source)
+    producer = Producer({"bootstrap.servers": source_cluster.bootstrap})
+    for day in (1, 2, 3):
+        producer.produce(topic, b"x", partition=0, timestamp=1_700_000_000_000 + day * 86_400_000)
+    producer.flush(30)
+    plan = build(mirror_of(topic, start="2023-11-16T22:13:20+00:00"), source, target)
+    assert plan.topic(topic).starts == {0: 1, 1: 0}
+
+
+def move(source, target, plan, **options):
+    topics = [t.source_topic for t in plan.topics]
+    partitions = [TopicPartition(t.source_topic, p) for t in plan.topics for p in range(t.partitions)]
+    starts = source.offsets(partitions, "earliest")
+    there = target.offsets(partitions, "earliest"), target.offsets(partitions, "latest")
+    return commit_groups(
+        target, translate(read_positions(source, plan.mirror, topics), plan.topics, starts, *there), **options
+    )
+
+
+def test_groups_go_on_exactly_where_they_stood(make, source, target, source_cluster, target_cluster):
+    topic = make(source)
+    produce(source_cluster, topic, 20)
+    plan = build(mirror_of(topic, groups=[f".*{topic}"]), source, target)
+    create_target_topics(plan, target)
+    produce(target_cluster, topic, 20)
+    p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    wanted = {"start": 0, "middle": 13, "end": 20}
+    for name, offset in wanted.items():
+        source.commit_group_offsets(f"{name}-{topic}", {p0: GroupPosition(offset, name), p1: GroupPosition(0)})
+    move(source, target, plan, dry_run=True)
+    assert target.group_states([f"middle-{topic}"]) == {f"middle-{topic}": "Dead"}
+    report = move(source, target, plan)
+    assert {m.action for m in report.moves} == {"commit"} and len(report.moves) == 6
+    for name, offset in wanted.items():
+        assert target.group_offsets(f"{name}-{topic}") == {p0: GroupPosition(offset, name), p1: GroupPosition(0)}
+    settings = {"group.id": f"middle-{topic}", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": target_cluster.bootstrap, **settings})
+    consumer.subscribe([topic])
+    try:
+        (first,) = consumer.consume(1, 30)
+        assert first.error() is None and first.offset() == 13
+    finally:
+        consumer.close()
+    assert {m.action for m in move(source, target, plan).moves} == {"same"}
+
+
+def test_a_group_ahead_of_the_mirror_or_alive_on_the_target_is_refused(
+    make, source, target, source_cluster, target_cluster
+):
+    topic = make(source)
+    group, p0 = f"g-{topic}", TopicPartition(topic, 0)
+    produce(source_cluster, topic, 20)
+    plan = build(mirror_of(topic, groups=[group]), source, target)
+    create_target_topics(plan, target)
+    source.commit_group_offsets(group, {p0: GroupPosition(20)})
+    with pytest.raises(OffsetOutOfRange, match=rf"'{group}' at {topic}-0 offset 20: the target holds \[0, 0\]"):
+        move(source, target, plan)
+    produce(target_cluster, topic, 20)
+    settings = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": target_cluster.bootstrap, **settings})
+    consumer.subscribe([topic])
+    try:
+        wait_for(lambda: consumer.poll(0.2) is not None, 30)
+        with pytest.raises(GroupActive, match=f"'{group}' is Stable on the target"):
+            move(source, target, plan)
+    finally:
+        consumer.close()
+    wait_for(lambda: target.group_states([group]) == {group: "Empty"})
+    assert target.group_offsets(group) == {}
+    assert [m.action for m in move(source, target, plan).moves] == ["commit"]

@@ -1,0 +1,69 @@
+"""Inventories as a broker would describe them, for tests of decisions. Irregular on purpose."""
+
+from __future__ import annotations
+
+from airflow_mirror.kafka.model import ConfigEntry, GroupPosition, TopicInfo
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.inventory import Inventory, TopicState
+
+DEFAULTS = {
+    "cleanup.policy": "delete",
+    "compression.type": "producer",
+    "max.message.bytes": "1048588",
+    "message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.before.max.ms": "9223372036854775807",
+    "message.timestamp.type": "CreateTime",
+    "min.insync.replicas": "1",
+    "retention.bytes": "-1",
+    "retention.ms": "604800000",
+    "segment.bytes": "1073741824",
+}
+
+
+def a_mirror(**fields):
+    return Mirror(**{"name": "dc1-to-dc2", "source": "kafka_dc1", "target": "kafka_dc2", **fields})
+
+
+def configs(static=None, **overrides):
+    """Effective configs; ``retention_ms="1"`` is an override of the topic, ``static`` come from the broker's file."""
+    entries = {key: ConfigEntry(value, is_default=True, source="DEFAULT_CONFIG") for key, value in DEFAULTS.items()}
+    for key, value in (static or {}).items():
+        entries[key] = ConfigEntry(value, source="STATIC_BROKER_CONFIG")
+    for key, value in overrides.items():
+        entries[key.replace("_", ".")] = ConfigEntry(value, source="DYNAMIC_TOPIC_CONFIG")
+    return entries
+
+
+def a_topic(
+    name="orders", spans=((0, 100), (0, 0), (0, 7)), replicas=3, stable=None, begins=None, static=None, **overrides
+):
+    """A topic whose partitions hold ``spans``: (log start, high watermark) each."""
+    starts, ends = ({p: span[i] for p, span in enumerate(spans)} for i in (0, 1))
+    return TopicState(
+        TopicInfo(name, f"id-of-{name}", len(spans), replicas),
+        configs(static, **overrides),
+        starts,
+        ends,
+        {**ends, **(stable or {})},
+        begins or starts,
+    )
+
+
+def a_cluster(*topics, cluster_id="c1", brokers=3, groups=None, auto_create="false"):
+    return Inventory(
+        cluster_id,
+        brokers,
+        {t.info.name: t for t in topics},
+        {"auto.create.topics.enable": ConfigEntry(auto_create, source="STATIC_BROKER_CONFIG")},
+        {g: positions(p) for g, p in (groups or {}).items()},
+    )
+
+
+def positions(by_name):
+    """{"orders-0": 5} as positions of a group."""
+    found = {}
+    for name, offset in by_name.items():
+        topic, _, partition = name.rpartition("-")
+        found[TopicPartition(topic, int(partition))] = GroupPosition(offset)
+    return found

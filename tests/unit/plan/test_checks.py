@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from airflow_mirror.errors import PlanBlocked
+from airflow_mirror.plan.build import decide
+from airflow_mirror.plan.checks import CHECKS
+from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
+
+NOW = datetime(2026, 1, 31, tzinfo=UTC)
+EMPTY = ((0, 0), (0, 0), (0, 0))
+
+
+def plan(source, target=(), known=(), mirror=None, **of_target):
+    here = source if hasattr(source, "topics") else a_cluster(source)
+    there = a_cluster(*target, **{"cluster_id": "c2", **of_target})
+    return decide(mirror or a_mirror(), here, there, known, NOW)
+
+
+def findings(made, check):
+    return [(f.level, f.object, f.evidence) for f in made.findings if f.check == check]
+
+
+def levels(made, check):
+    return [f.level for f in made.findings if f.check == check]
+
+
+def test_a_plain_topic_and_an_empty_target_pass_every_check_but_the_notice_that_retention_is_held():
+    made = plan(a_topic(replicas=3))
+    assert [f.check for f in made.findings if f.level != "pass"] == ["retention"]
+    assert {f.check for f in made.findings} == {name for name, _, _ in CHECKS}
+    made.raise_if_blocked()
+
+
+def test_both_connections_lead_to_the_same_cluster_and_nothing_else_is_reported():
+    made = plan(a_topic(), cluster_id="c1")
+    assert [(f.level, f.check) for f in made.findings] == [("block", "same_cluster")]
+    with pytest.raises(PlanBlocked, match="'kafka_dc1' and 'kafka_dc2'.*both lead to cluster c1"):
+        made.raise_if_blocked()
+
+
+def test_foreign_records_on_the_target_block_and_name_partition_and_end():
+    made = plan(a_topic(), [a_topic(spans=((0, 0), (3, 9), (0, 0)))])
+    assert findings(made, "target_data") == [
+        ("block", "target topic 'orders'", "it holds data that this mirror did not write (partition 1 ends at 9)")
+    ]
+
+
+def test_a_target_whose_records_were_all_deleted_is_still_foreign_because_its_offsets_moved():
+    assert levels(plan(a_topic(), [a_topic(spans=((9, 9), (0, 0), (0, 0)))]), "target_data") == ["block"]
+
+
+def test_an_existing_empty_target_topic_is_taken():
+    assert levels(plan(a_topic(), [a_topic(spans=EMPTY)]), "target_data") == ["pass"]
+
+
+def test_our_own_records_are_a_resume():
+    assert levels(plan(a_topic(), [a_topic(spans=((0, 60), (0, 0), (0, 7)))], known=["orders"]), "target_data") == [
+        "pass"
+    ]
+
+
+def test_our_own_topic_that_is_longer_than_the_source_blocks():
+    made = plan(a_topic(), [a_topic(spans=((0, 101), (0, 0), (0, 7)))], known=["orders"])
+    assert levels(made, "target_data") == ["block"]
+    assert "partition 0: 101 there, 100 here" in made.blocks[0].evidence
+
+
+def test_a_blocked_plan_adopts_nothing_so_that_the_next_plan_blocks_again():
+    target = [a_topic(spans=((0, 60), (0, 0), (0, 7)))]
+    first = plan(a_topic(), target)
+    assert first.blocks and first.known_topics == ()
+    assert plan(a_topic(), target, known=first.known_topics).blocks
+
+
+def test_a_blocked_plan_keeps_what_was_known_so_that_our_own_data_are_not_foreign_later():
+    blocked = plan(a_topic(), known=["orders", "old"], mirror=a_mirror(partitioning="by_key"))
+    assert blocked.known_topics == ("old", "orders")
+
+
+def test_a_plan_that_may_start_owns_its_target_topics_under_their_name_there():
+    assert plan(a_topic(), mirror=a_mirror(policy="prefix")).known_topics == ("kafka_dc1.orders",)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "known", "level"),
+    [(2, [], "block"), (2, ["orders"], "warn"), (3, [], "pass"), (5, [], "warn"), (5, ["orders"], "warn")],
+)
+def test_partition_counts(partitions, known, level):
+    made = plan(a_topic(), [a_topic(spans=((0, 0),) * partitions)], known)
+    assert levels(made, "partitions") == [level]
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "known", "level"),
+    [
+        ("5000000", "1048588", [], "block"),
+        ("5000000", "1048588", ["orders"], "warn"),
+        ("1048588", "1048588", [], "pass"),
+        ("77", "5000000", [], "pass"),
+    ],
+)
+def test_the_existing_target_topic_must_take_the_largest_batch_of_the_source(here, there, known, level):
+    made = plan(a_topic(max_message_bytes=here), [a_topic(spans=EMPTY, max_message_bytes=there)], known)
+    assert levels(made, "message_size") == [level]
+
+
+def test_a_topic_to_create_gets_the_sources_batch_limit_even_if_that_is_only_kafkas_default():
+    made = plan(a_topic())
+    assert levels(made, "message_size") == ["pass"]
+    assert made.topics[0].held_configs["max.message.bytes"] == "1048588"
+    assert "max.message.bytes" not in made.topics[0].configs
+
+
+@pytest.mark.parametrize(("known", "level"), [([], "block"), (["orders"], "warn")])
+def test_a_target_topic_with_log_append_time_would_lose_every_time(known, level):
+    made = plan(a_topic(), [a_topic(spans=EMPTY, message_timestamp_type="LogAppendTime")], known)
+    assert levels(made, "timestamp_type") == [level]
+
+
+def test_a_target_topic_that_recompresses_is_a_warning():
+    assert levels(plan(a_topic(), [a_topic(spans=EMPTY, compression_type="zstd")]), "compression") == ["warn"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "level"),
+    [
+        ({}, "warn"),
+        ({"retention_ms": "-1"}, "pass"),
+        ({"retention_ms": "-1", "retention_bytes": "5"}, "warn"),
+        ({"cleanup_policy": "compact"}, "pass"),
+        ({"cleanup_policy": "compact,delete", "retention_ms": "60000"}, "warn"),
+    ],
+)
+def test_retention_that_would_delete_what_arrives_is_said_and_held_open(overrides, level):
+    made = plan(a_topic(**overrides))
+    assert levels(made, "retention") == [level]
+    assert made.topics[0].held_configs["retention.ms"] == "-1"
+
+
+def test_by_key_is_refused_for_now():
+    assert levels(plan(a_topic(), mirror=a_mirror(partitioning="by_key")), "partitioning") == ["block"]
+
+
+def test_more_replicas_than_brokers_are_capped_and_said():
+    made = plan(a_topic(replicas=3), brokers=2)
+    assert levels(made, "replication") == ["warn"] and made.topics[0].replication_factor == 2
+
+
+def test_the_asked_replication_factor_wins_over_the_sources():
+    made = plan(a_topic(replicas=3), mirror=a_mirror(replication_factor=2))
+    assert levels(made, "replication") == ["pass"] and made.topics[0].replication_factor == 2
+
+
+def test_a_log_that_starts_above_zero_is_primed_partition_by_partition():
+    made = plan(a_topic(spans=((54321, 60000), (0, 5), (7, 7))))
+    assert made.topics[0].prime == {0: 54321, 2: 7} and levels(made, "priming") == ["warn"]
+    assert made.prime_offsets == 54328
+
+
+def test_a_partition_that_has_been_primed_is_not_primed_again():
+    made = plan(a_topic(spans=((50, 60), (0, 5), (7, 7))), [a_topic(spans=((50, 55), (0, 0), (0, 0)))], known=["orders"])
+    assert made.topics[0].prime == {2: 7}
+
+
+@pytest.mark.parametrize(("offsets", "mode", "level"), [("auto", "mapped", "pass"), ("identical", "identical", "block")])
+def test_a_log_that_starts_beyond_the_priming_budget(offsets, mode, level):
+    made = plan(a_topic(spans=((2_000_000_001, 2_000_000_009),)), mirror=a_mirror(offsets=offsets))
+    assert made.topics[0].mode == mode and levels(made, "priming") == [level]
+
+
+def test_the_budget_itself_may_be_spent():
+    assert plan(a_topic(spans=((2_000_000_000, 2_000_000_009),))).topics[0].mode == "identical"
+
+
+def test_a_compacted_topic_is_named_and_compacted_again_only_afterwards():
+    made = plan(a_topic(cleanup_policy="compact"))
+    topic = made.topics[0]
+    assert topic.compacted and levels(made, "compacted") == ["warn"]
+    assert (topic.held_configs["cleanup.policy"], topic.configs["cleanup.policy"]) == ("delete", "compact")
+
+
+def test_an_open_transaction_holds_records_back_from_readers_of_committed_data_only():
+    source = a_topic(stable={0: 93})
+    committed, uncommitted = plan(source), plan(source, mirror=a_mirror(isolation="read_uncommitted"))
+    assert (levels(committed, "open_transactions"), committed.topics[0].ends[0]) == (["warn"], 93)
+    assert (levels(uncommitted, "open_transactions"), uncommitted.topics[0].ends[0]) == (["pass"], 100)
+
+
+def test_a_target_that_creates_topics_by_itself_is_a_warning():
+    assert levels(plan(a_topic(), auto_create="true"), "auto_create") == ["warn"]
+
+
+def test_a_target_whose_broker_settings_are_secret_is_a_warning():
+    there = replace(a_cluster(cluster_id="c2"), broker_configs=None)
+    assert levels(decide(a_mirror(), a_cluster(a_topic()), there, (), NOW), "auto_create") == ["warn"]
+
+
+def test_groups_with_nothing_to_move_and_groups_torn_apart_are_named():
+    groups = {"here": {"orders-0": 5}, "both": {"orders-0": 1, "audit-3": 2}, "elsewhere": {"audit-0": 1}, "never": {}}
+    made = plan(a_cluster(a_topic(), groups=groups))
+    assert made.groups == ["both", "here"]
+    assert [o for _, o, _ in findings(made, "groups")] == ["group 'both'", "group 'elsewhere'", "group 'never'"]
+
+
+def test_settings_that_belong_to_the_source_cluster_are_listed_as_left_out():
+    made = plan(a_topic(min_insync_replicas="2", static={"segment.bytes": "5000000"}))
+    assert made.topics[0].left_out == {"min.insync.replicas": "2", "segment.bytes": "5000000"}
+    assert levels(made, "left_out_configs") == ["warn"]
+
+
+def test_all_blocks_are_reported_together_with_what_to_do():
+    source = a_cluster(a_topic("a", max_message_bytes="9000000"), a_topic("b"), a_topic("c"))
+    target = [a_topic("a", spans=EMPTY), a_topic("b", spans=((0, 0),)), a_topic("c", spans=((0, 1), (0, 0), (0, 0)))]
+    with pytest.raises(PlanBlocked) as e:
+        plan(source, target).raise_if_blocked()
+    assert len(e.value.findings) == 3
+    assert all(word in str(e.value) for word in ("'a'", "9,000,000", "'b'", "1 on the target", "'c'", "did not write"))

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.errors import InputError
+from airflow_mirror.plan import Plan
+from airflow_mirror.plan.build import decide
+from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+NOW = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
+
+
+def a_plan(now=NOW, end=60000):
+    source = a_cluster(
+        a_topic("audit|raw", spans=((0, 0),), replicas=1),
+        a_topic("orders", spans=((54321, end), (0, 5)), retention_ms="86400000", max_message_bytes="5000000"),
+        a_topic("users", spans=((0, 11893),), stable={0: 11800}, cleanup_policy="compact", min_insync_replicas="2"),
+        groups={
+            "billing": {"orders-0": 59000, "orders-1": 5, "users-0": 0},
+            "reports": {"users-0": 11893, "clicks-0": 4},
+            "idle": {},
+        },
+    )
+    mirror = a_mirror(topics=["orders", "users", r"audit\|raw"], policy="prefix", source_alias="dc1")
+    target = a_cluster(
+        a_topic("dc1.audit|raw", spans=((0, 0), (0, 0)), compression_type="lz4"), cluster_id="c2", brokers=2
+    )
+    return decide(mirror, source, target, ["dc1.clicks"], now)
+
+
+@pytest.mark.parametrize(("name", "write"), [("plan.json", Plan.to_json), ("plan.md", Plan.to_markdown)])
+def test_a_plan_is_written_as_it_always_was(name, write):
+    """Re-made by UPDATE_GOLDEN=1; review the difference."""
+    if os.environ.get("UPDATE_GOLDEN"):
+        (GOLDEN / name).write_text(write(a_plan()), encoding="utf-8")
+    assert write(a_plan()) == (GOLDEN / name).read_text(encoding="utf-8")
+
+
+def test_a_plan_survives_its_json():
+    made = a_plan()
+    again = Plan.from_json(made.to_json())
+    assert again == made and again.hash == made.hash
+    assert again.topics[1].starts == {0: 54321, 1: 0}
+
+
+def test_the_hash_is_that_of_the_content_not_of_the_moment():
+    assert a_plan().hash == a_plan(NOW + timedelta(days=1)).hash
+    assert a_plan().hash != a_plan(end=60001).hash
+
+
+def test_a_saved_plan_has_its_readable_twin_and_no_half_written_file(tmp_path):
+    path = tmp_path / "home" / "dc1-to-dc2" / "plan.json"
+    a_plan().save(path)
+    a_plan(end=60001).save(path)
+    assert Plan.load(path) == a_plan(end=60001)
+    assert sorted(p.name for p in path.parent.iterdir()) == ["plan.json", "plan.md"]
+
+
+def test_an_edited_plan_is_refused(tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text(a_plan().to_json().replace("60000", "70000"))
+    with pytest.raises(InputError, match="edited"):
+        Plan.load(path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', '{"version": 1, "hash": "x", "mirror": {}}'])
+def test_what_is_no_plan_is_refused_in_words(tmp_path, text):
+    path = tmp_path / "plan.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match="PlanMirrorOperator"):
+        Plan.load(path)
+
+
+def test_a_plan_of_another_version_is_refused():
+    values = json.loads(a_plan().to_json())
+    with pytest.raises(InputError, match="version 1"):
+        Plan.from_json(json.dumps({**values, "version": 2}))
+
+
+def test_a_missing_plan_names_the_file_and_the_operator(tmp_path):
+    with pytest.raises(InputError, match="plan.json.*PlanMirrorOperator"):
+        Plan.load(tmp_path / "plan.json")
+
+
+def test_the_summary_stays_small_at_ten_thousand_partitions():
+    source = a_cluster(*(a_topic(f"t{i}", spans=((i, i + 10),) * 100) for i in range(100)))
+    made = decide(a_mirror(), source, a_cluster(cluster_id="c2"), (), NOW)
+    assert made.summary()["partitions"] == 10_000
+    assert len(json.dumps(made.summary())) < 1000

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_mirror.errors import GroupActive, InputError, NotKept, OffsetOutOfRange
+from airflow_mirror.kafka.model import GroupInfo, GroupPosition
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.decide import Pair, plan_topic
+from airflow_mirror.sync.groups import commit_groups, read_positions, translate
+from tests.unit.plan.builders import a_mirror, a_topic, positions
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+def topic_plan(target="orders", **fields):
+    return plan_topic(a_mirror(**fields), Pair(a_topic(spans=((10, 100), (0, 7))), target, None, False), 3)
+
+
+def moved(by_name, plan=None, starts=(10, 0), ends=(100, 7), source_starts=(10, 0), **options):
+    plan = plan or topic_plan()
+    there = [TopicPartition(plan.target_topic, p) for p in (0, 1)]
+    return translate(
+        {group: positions(p) for group, p in by_name.items()},
+        [plan],
+        dict(zip([P0, P1], source_starts, strict=True)),
+        dict(zip(there, starts, strict=True)),
+        dict(zip(there, ends, strict=True)),
+        **options,
+    )
+
+
+class FakeTarget:
+    """A target's groups in memory; ``deaf`` partitions accept a commit and forget it."""
+
+    role = "target"
+
+    def __init__(self, offsets=None, states=None, deaf=()):
+        self.offsets = {g: positions(p) for g, p in (offsets or {}).items()}
+        self.states, self.deaf, self.commits = states or {}, deaf, []
+
+    def groups(self):
+        return [GroupInfo(g, "Empty", "consumer") for g in sorted(self.offsets)]
+
+    def group_states(self, ids):
+        return {g: self.states.get(g, "Empty" if g in self.offsets else "Dead") for g in ids}
+
+    def group_offsets(self, group):
+        return dict(self.offsets.get(group, {}))
+
+    def commit_group_offsets(self, group, wanted):
+        self.commits.append((group, dict(wanted)))
+        self.offsets.setdefault(group, {}).update({tp: p for tp, p in wanted.items() if tp not in self.deaf})
+
+
+@pytest.mark.parametrize("offset", [10, 11, 55, 99, 100])
+def test_identical_offsets_stay_what_they_are_from_start_to_end(offset):
+    (move,) = moved({"g": {"orders-0": offset}}).moves
+    assert (move.target, move.source_offset, move.target_offset, move.note) == (P0, offset, offset, "")
+
+
+def test_position_zero_is_a_position():
+    assert moved({"g": {"orders-1": 0}}).moves[0].target_offset == 0
+
+
+def test_an_expired_position_goes_on_at_the_start_and_says_so():
+    (move,) = moved({"g": {"orders-0": 3}}).moves
+    assert move.target_offset == 10 and move.note.startswith("expired")
+
+
+def test_a_position_that_expired_on_the_source_only_is_still_good_on_the_target():
+    (move,) = moved({"g": {"orders-0": 20}}, source_starts=(50, 0)).moves
+    assert (move.target_offset, move.note) == (20, "")
+
+
+def test_a_position_that_the_target_lost_but_the_source_has_is_refused():
+    with pytest.raises(OffsetOutOfRange, match=r"'g' at orders-0 offset 20: the target holds \[50, 100\]"):
+        moved({"g": {"orders-0": 20}}, starts=(50, 0))
+
+
+def test_a_position_beyond_the_targets_end_is_refused_never_clamped():
+    with pytest.raises(OffsetOutOfRange, match=r"offset 101: the target holds \[10, 100\]"):
+        moved({"g": {"orders-0": 101}})
+
+
+def test_every_further_problem_is_in_the_notes_of_the_first():
+    with pytest.raises(OffsetOutOfRange) as e:
+        moved({"a": {"orders-0": 101}, "b": {"orders-1": 8}})
+    assert len(e.value.__notes__) == 1 and "'b'" in e.value.__notes__[0]
+
+
+def test_a_dry_run_gets_good_and_bad_positions_side_by_side():
+    made = moved({"a": {"orders-0": 101, "orders-1": 7}}, strict=False)
+    assert [m.target_offset for m in made.moves] == [7] and [p.offset for p in made.problems] == [101]
+
+
+def test_a_renamed_topic_takes_its_groups_along():
+    (move,) = moved({"g": {"orders-0": 20}}, topic_plan("dc1.orders")).moves
+    assert move.source == P0 and move.target == TopicPartition("dc1.orders", 0)
+
+
+def test_a_group_that_never_read_these_topics_is_reported_not_invented():
+    made = moved({"g": {"orders-0": 20}, "other": {"clicks-0": 4}, "idle": {}})
+    assert {m.group for m in made.moves} == {"g"} and made.without_positions == ("idle", "other")
+
+
+def test_mapped_offsets_go_through_the_map():
+    plan = topic_plan(offsets="mapped")
+    (move,) = moved({"g": {"orders-0": 60}}, plan, starts=(0, 0), translate_offset=lambda tp, o: o - 10).moves
+    assert move.target_offset == 50
+    with pytest.raises(InputError, match="translate_offset"):
+        moved({"g": {"orders-0": 60}}, plan)
+
+
+def test_a_mapped_offset_outside_the_target_is_refused_like_any_other():
+    with pytest.raises(OffsetOutOfRange):
+        moved({"g": {"orders-0": 60}}, topic_plan(offsets="mapped"), translate_offset=lambda tp, o: o + 41)
+
+
+def test_positions_of_selected_groups_in_the_wanted_topics_only():
+    source = FakeTarget({"app": {"orders-0": 5, "clicks-0": 6}, "connect-x": {"orders-0": 1}, "idle": {"clicks-0": 1}})
+    assert read_positions(source, a_mirror(), ["orders"]) == {"app": positions({"orders-0": 5}), "idle": {}}
+
+
+def test_a_new_group_is_committed_read_back_and_left_alone_the_second_time():
+    target, translated = FakeTarget(), moved({"g": {"orders-0": 20, "orders-1": 7}})
+    first, second = commit_groups(target, translated), commit_groups(target, translated)
+    assert [m.action for m in first.moves] == ["commit", "commit"] and first.committed
+    assert [m.action for m in second.moves] == ["same", "same"]
+    assert len(target.commits) == 1
+    json.dumps(first.to_dict())
+
+
+def test_metadata_goes_along_and_alone_is_reason_enough_to_commit():
+    target = FakeTarget({"g": {"orders-0": 20}})
+    translated = translate({"g": {P0: GroupPosition(20, "état=1")}}, [topic_plan()], {P0: 10}, {P0: 10}, {P0: 100})
+    assert commit_groups(target, translated).moves[0].action == "commit"
+    assert target.offsets["g"][P0] == GroupPosition(20, "état=1")
+
+
+def test_a_group_that_is_further_on_the_target_is_not_rewound():
+    target = FakeTarget({"g": {"orders-0": 30, "orders-1": 2}})
+    report = commit_groups(target, moved({"g": {"orders-0": 20, "orders-1": 7}}))
+    assert [(m.before, m.action) for m in report.moves] == [(30, "kept"), (2, "commit")]
+    assert target.offsets["g"] == positions({"orders-0": 30, "orders-1": 7})
+
+
+def test_a_group_is_rewound_when_asked():
+    target = FakeTarget({"g": {"orders-0": 30}})
+    report = commit_groups(target, moved({"g": {"orders-0": 20}}), allow_rewind=True)
+    assert report.moves[0].action == "rewind" and target.offsets["g"] == positions({"orders-0": 20})
+
+
+@pytest.mark.parametrize("state", ["Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Unknown"])
+def test_one_active_group_stops_all_before_any_is_touched(state):
+    target = FakeTarget({"b": {}}, states={"b": state})
+    with pytest.raises(GroupActive, match=f"'b' is {state} on the target"):
+        commit_groups(target, moved({"a": {"orders-0": 20}, "b": {"orders-0": 20}}))
+    assert target.commits == []
+
+
+def test_a_dry_run_writes_nothing_and_tells_who_is_active_and_what_is_out_of_range():
+    target = FakeTarget({"b": {}}, states={"b": "Stable"})
+    translated = moved({"a": {"orders-0": 20}, "b": {"orders-0": 101, "orders-1": 1}}, strict=False)
+    report = commit_groups(target, translated, dry_run=True)
+    assert (report.committed, report.active, len(report.problems)) == (False, ("b",), 1)
+    assert target.commits == []
+
+
+def test_positions_with_problems_are_never_committed_in_part():
+    target = FakeTarget()
+    with pytest.raises(OffsetOutOfRange):
+        commit_groups(target, moved({"a": {"orders-0": 20, "orders-1": 8}}, strict=False))
+    assert target.commits == []
+
+
+def test_a_commit_that_does_not_stick_is_noticed():
+    with pytest.raises(NotKept, match="g at orders-0: committed 20, reads back nothing"):
+        commit_groups(FakeTarget(deaf=[P0]), moved({"g": {"orders-0": 20, "orders-1": 7}}))
