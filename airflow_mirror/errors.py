@@ -182,6 +182,18 @@ class JobRefused(InputError):
         super().__init__(f"job {name!r}: {cause} (log: {log})")
 
 
+class WindowUnreachable(InputError):
+    """A time window begins before what the target holds of a partition."""
+
+    def __init__(self, start: str, refused: Sequence[tuple[str, int, int]]) -> None:
+        self.start, self.refused = start, list(refused)
+        shown = ", ".join(f"{name}: {wanted:,} wanted, begins at {begins:,}" for name, wanted, begins in self.refused[:5])
+        super().__init__(
+            f"window from {start}: {len(self.refused)} partition(s) of the target begin later ({shown}). With identical "
+            "offsets records can't be put in front of a log. Copy windows oldest first, or delete the target topic."
+        )
+
+
 class SparkMissing(InputError):
     """No Spark is installed beside this package."""
 
@@ -240,8 +252,8 @@ class JobElsewhere(TryAgain):
     def __init__(self, name: str, host: str, job_dir: str) -> None:
         self.name, self.host, self.job_dir = name, host, job_dir
         super().__init__(
-            f"job {name!r} runs on host {host!r} (directory {job_dir}). It can be stopped only there. Run the mirror's tasks "
-            "on that host's queue, or wait: without a sign of life for five minutes the job counts as lost."
+            f"job {name!r} runs on host {host!r} (directory {job_dir}). It can be stopped only there. Run the mirror's "
+            "tasks on that host's queue, or wait: without a sign of life for five minutes the job counts as lost."
         )
 
 
@@ -319,8 +331,8 @@ class PartitionStuck(NeedsHuman):
         shown = ", ".join(f"{name}: at {position:,} of {end:,}" for name, position, end in self.stuck[:10])
         more = f" and {len(self.stuck) - 10} more" if len(self.stuck) > 10 else ""
         super().__init__(
-            f"{len(self.stuck)} partition(s) did not move for {for_s:.0f} s: {shown}{more}. The tail's log says why; an open "
-            "transaction on the source, a partition without a leader or missing rights on one topic look like this."
+            f"{len(self.stuck)} partition(s) did not move for {for_s:.0f} s: {shown}{more}. The tail's log says why; an "
+            "open transaction on the source, a partition without a leader or missing rights on a topic look like this."
         )
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import JobNotRunning
 from airflow_mirror.hooks.home import plan_path
-from airflow_mirror.hooks.kafka import admins_of
 from airflow_mirror.hooks.spark import runner_for
 from airflow_mirror.jobs import lag, state
 from airflow_mirror.jobs.local import TAIL
@@ -22,6 +21,7 @@ class LagProbe:
     """
 
     def __init__(self, mirror: Mirror, require_tail: bool = True) -> None:
+        from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.plan import Plan
 
         self._mirror, self._require_tail = mirror, require_tail

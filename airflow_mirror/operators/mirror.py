@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField, JobFailed
 from airflow_mirror.hooks.home import mirror_home, poll_interval_s
-from airflow_mirror.hooks.kafka import configs_of
 from airflow_mirror.hooks.spark import runner_for
 from airflow_mirror.jobs import state
 from airflow_mirror.jobs.local import TAIL
 from airflow_mirror.jobs.spec import WRITERS
 from airflow_mirror.operators.base import MirrorOperator
-from airflow_mirror.operators.spark_job import SparkJobOperator
+from airflow_mirror.operators.spark_job import SparkJobOperator, bounds, iso
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,17 +57,26 @@ class StartMirrorOperator(SparkJobOperator):
 
     def job_args(self, mirror: Mirror) -> tuple[str, ...]:
         """Return the plan, the offset map's directory and the bounds."""
-        bounds = [("--start", self.start), ("--end", self.end)]
-        return (*super().job_args(mirror), *(part for name, at in bounds if at for part in (name, str(at))))
+        return (*super().job_args(mirror), *bounds(self.start, self.end))
 
     def run(self, mirror: Mirror, context: Context) -> Any:
         """Copy, or make sure that the tail does."""
-        return super().run(mirror, context) if self.mode == "bulk" else self._run_tail(mirror)
+        if self.mode == "tail":
+            return self._run_tail(mirror)
+        if self.start:
+            self._check_window(mirror)
+        return super().run(mirror, context)
+
+    def _check_window(self, mirror: Mirror) -> None:
+        from airflow_mirror.hooks.kafka import admins_of
+        from airflow_mirror.jobs.window import check_reachable
+
+        check_reachable(self.stored_plan(mirror), *admins_of(mirror), iso(self.start))
 
     def _run_tail(self, mirror: Mirror) -> dict[str, Any]:
         self._prepare(mirror)
         # self._job stays None: the tail is meant to outlive this task, so killing the task must not stop it.
-        handle = self.runner.ensure_started(TAIL, self.spec(mirror, self.stored_plan(mirror)), configs_of(mirror))
+        handle = self.runner.ensure_started(TAIL, self.spec(mirror, self.stored_plan(mirror)), self.secrets(mirror))
         self.log.info("tail %s, log %s/log.txt", handle["generation"], handle["dir"])
         deadline = time.monotonic() + self.start_timeout_s
         while self.runner.progress(handle).get("phase") != "copying":
@@ -87,9 +95,11 @@ class StopMirrorOperator(MirrorOperator):
 
     Safe to repeat, and right as a teardown. Returns the tail's summary.
 
-    :param spark_conn_id: as given to StartMirrorOperator.
+    :param spark_conn_id: as given to StartMirrorOperator (templated).
     :param grace_s: how long the tail may take to finish.
     """
+
+    template_fields: Sequence[str] = ("mirror", "spark_conn_id")
 
     def __init__(self, *, spark_conn_id: str | None = None, grace_s: float = 60.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -6,7 +6,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.hooks.home import report_dir
-from airflow_mirror.hooks.kafka import admins_of
 from airflow_mirror.jobs.directory import write_json
 from airflow_mirror.operators.base import MirrorOperator
 from airflow_mirror.operators.summaries import compact
@@ -43,6 +42,7 @@ class TranslateConsumerOffsetsOperator(MirrorOperator):
         :raises GroupActive: when a group has members on the target; none was touched.
         :raises OffsetOutOfRange: when the target does not hold a position yet.
         """
+        from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.sync.groups import commit_groups, read_positions, translate
 
         plan = self.stored_plan(mirror)

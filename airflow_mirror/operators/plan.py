@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InputError
 from airflow_mirror.hooks.home import plan_path
-from airflow_mirror.hooks.kafka import admins_of
 from airflow_mirror.operators.base import MirrorOperator
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ class PlanMirrorOperator(MirrorOperator):
 
         :raises PlanBlocked: listing every block.
         """
+        from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.plan import build
 
         source, target = admins_of(mirror)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import ResumableJobMixin
 
 from airflow_mirror.hooks.home import mirror_home, plan_path, poll_interval_s
-from airflow_mirror.hooks.kafka import configs_of
 from airflow_mirror.hooks.spark import master_of, runner_for
 from airflow_mirror.jobs import state
 from airflow_mirror.jobs.directory import job_name
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_mirror.jobs.local import Handle, LocalRunner
+    from airflow_mirror.kafka.config import ClientConfig
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan import Plan
 
@@ -33,12 +34,12 @@ _SAY_EVERY_S = 15.0
 class SparkJobOperator(ResumableJobMixin, MirrorOperator):
     """Runs a Spark job of the mirror's plan until it ends. A retry finds the running job and waits for it.
 
-    :param spark_conn_id: Airflow connection of type ``spark``; None runs Spark here, with all cores.
+    :param spark_conn_id: Airflow connection of type ``spark``; None runs Spark here, with all cores (templated).
     :param spark_conf: Spark settings, for example ``{"spark.driver.memory": "4g"}`` (templated).
     :param durable: False never looks for a running job of an earlier try.
     """
 
-    template_fields: Sequence[str] = ("mirror", "spark_conf")
+    template_fields: Sequence[str] = ("mirror", "spark_conf", "spark_conn_id")
     external_id_key = "mirror_job"  # renaming it breaks retries in flight
     kind: str
 
@@ -47,7 +48,7 @@ class SparkJobOperator(ResumableJobMixin, MirrorOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.spark_conn_id = spark_conn_id
-        self.spark_conf = dict(spark_conf or {})
+        self.spark_conf = spark_conf or {}
         self._mirror: Mirror | None = None
         self._runner: LocalRunner | None = None
         self._job: Handle | None = None
@@ -76,6 +77,13 @@ class SparkJobOperator(ResumableJobMixin, MirrorOperator):
         assert self._runner is not None
         return self._runner
 
+    def secrets(self, mirror: Mirror) -> dict[str, ClientConfig]:
+        """Return the settings of both clusters, for the job's environment."""
+        # Operators are imported whenever a DAG file is parsed; Kafka's client library is not needed for that.
+        from airflow_mirror.hooks.kafka import configs_of
+
+        return configs_of(mirror)
+
     def spec(self, mirror: Mirror, plan: Plan) -> JobSpec:
         """Return what the job is asked to do; the same for every try of a task."""
         return JobSpec(
@@ -95,7 +103,7 @@ class SparkJobOperator(ResumableJobMixin, MirrorOperator):
         ti = context["ti"]
         name = job_name(self.kind, ti.dag_id, ti.task_id, ti.run_id, ti.map_index if ti.map_index is not None else -1)
         spec = self.spec(self._mirror, self.stored_plan(self._mirror))
-        self._job = self.runner.ensure_started(name, spec, configs_of(self._mirror))
+        self._job = self.runner.ensure_started(name, spec, self.secrets(self._mirror))
         self.log.info("job %s/%s, log %s/log.txt", name, self._job["generation"], self._job["dir"])
         return self._job
 
@@ -141,3 +149,14 @@ def digest(plan: Plan) -> str:
     """Return 16 hex digits that change when the plan's topics do (not when only time has passed)."""
     topics = [(t.source_topic, t.target_topic, t.source_topic_id, t.mode) for t in plan.topics]
     return hashlib.sha256(json.dumps(topics).encode()).hexdigest()[:16]
+
+
+def bounds(start: object, end: object) -> tuple[str, ...]:
+    """Return ``--start`` and ``--end`` for those that are given; times may have been rendered to datetimes."""
+    given = [("--start", start), ("--end", end)]
+    return tuple(part for name, at in given if at for part in (name, iso(at)))
+
+
+def iso(at: object) -> str:
+    """Return a rendered point in time as the jobs take it: ISO 8601 for a datetime, other values as they are."""
+    return at.isoformat() if isinstance(at, datetime) else str(at)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.hooks.kafka import MirrorKafkaHook, admins_of
 from airflow_mirror.operators.base import MirrorOperator
 from airflow_mirror.operators.summaries import compact
 
@@ -27,6 +26,7 @@ class CreateTargetTopicsOperator(MirrorOperator):
 
         :raises TargetTopicsDiffer: when a topic that is not this mirror's has too few partitions; nothing was created.
         """
+        from airflow_mirror.hooks.kafka import MirrorKafkaHook
         from airflow_mirror.sync.topics import create_target_topics
 
         report = create_target_topics(self.stored_plan(mirror), MirrorKafkaHook(mirror.target, "target").admin())
@@ -55,6 +55,7 @@ class SyncTopicConfigsOperator(MirrorOperator):
 
         :raises NotKept: when a change does not show when read back.
         """
+        from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.sync.configs import sync_configs
 
         source, target = admins_of(mirror)

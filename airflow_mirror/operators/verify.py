@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.operators.spark_job import SparkJobOperator
+from airflow_mirror.hooks.home import mirror_home
+from airflow_mirror.jobs.verified import write_verified
+from airflow_mirror.operators.spark_job import SparkJobOperator, bounds
+from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from airflow.sdk import Context
 
     from airflow_mirror.mirror import Mirror
 
@@ -20,14 +25,18 @@ class VerifyMirrorOperator(SparkJobOperator):
 
     :param level: ``offsets`` (log ends only), ``batches`` (checksums of batches, records where those differ) or
         ``records`` (templated).
+    :param start: compare from this time on; default: from where both logs hold something (templated).
+    :param end: compare up to this time (exclusive); default: up to where the target stood at the start (templated).
     """
 
-    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "level")
+    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "level", "start", "end")
     kind = "verify"
 
-    def __init__(self, *, level: str = "batches", **kwargs: Any) -> None:
+    def __init__(
+        self, *, level: str = "batches", start: str | None = None, end: str | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
-        self.level = level
+        self.level, self.start, self.end = level, start, end
 
     def job_args(self, mirror: Mirror) -> tuple[str, ...]:
         """Return the plan and the level.
@@ -36,4 +45,14 @@ class VerifyMirrorOperator(SparkJobOperator):
         """
         if self.level not in LEVELS:
             raise InvalidField("level", self.level, "unknown", f"Use one of {', '.join(LEVELS)}.")
-        return (*super().job_args(mirror), "--level", self.level)
+        return (*super().job_args(mirror), "--level", self.level, *bounds(self.start, self.end))
+
+    def get_job_result(self, external_id: Any, context: Context) -> Any:
+        """Keep what was found equal, so that the cutover compares only the rest; return the summary."""
+        assert self._mirror is not None
+        ends = {}
+        for name, end in (self.runner.summary(external_id).get("end_offsets") or {}).items():
+            topic, _, partition = name.rpartition("-")
+            ends[TopicPartition(topic, int(partition))] = int(end)
+        write_verified(mirror_home(self._mirror), self.stored_plan(self._mirror), ends, self.level)
+        return super().get_job_result(external_id, context)

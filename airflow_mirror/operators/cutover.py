@@ -1,0 +1,143 @@
+"""CutoverOperator and LiftFenceOperator: move producers and consumers over, or leave everything as it was."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import InvalidField
+from airflow_mirror.hooks.home import mirror_home, report_dir
+from airflow_mirror.jobs.verified import read_verified
+from airflow_mirror.operators.base import MirrorOperator
+from airflow_mirror.operators.summaries import compact
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
+
+    from airflow_mirror.cutover.fence import Fence
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.mirror import Mirror
+
+
+class CutoverOperator(MirrorOperator):
+    """Fence, prove the fence, drain, verify the rest, commit the groups, open the target. The tail must be running.
+
+    On any failure, also when the task is killed politely, groups get back their positions and the fence is lifted. A task
+    that was killed without a chance leaves the fence up: its next try, or LiftFenceOperator, takes it back. Cleared after
+    it was done, it changes nothing and compares once more. Reports go to ``report.json`` and ``report.html`` in the run's
+    directory; returns their summary.
+
+    :param fence: ``acl``, or the dotted path of a function that takes the source's ClusterAdmin and returns a Fence.
+    :param keep_fence: leave the source fenced afterwards, so that nobody writes where nobody reads (templated).
+    :param drain_timeout_s: for the tail to reach the fenced ends.
+    :param quiet_s: how long log ends must stand still to prove the fence.
+    :param wait_groups_s: for consumer groups to come to rest.
+    :param level: of the comparison behind the fence: ``offsets``, ``batches`` or ``records``. What VerifyMirrorOperator
+        has compared is not compared again.
+    :param allow_rewind: also commit positions behind those that a group has on the target already (templated).
+    """
+
+    template_fields: Sequence[str] = ("mirror", "keep_fence", "allow_rewind")
+
+    def __init__(
+        self,
+        *,
+        fence: str = "acl",
+        keep_fence: bool = True,
+        drain_timeout_s: float = 300.0,
+        quiet_s: float = 3.0,
+        wait_groups_s: float = 60.0,
+        level: str = "batches",
+        allow_rewind: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.fence, self.keep_fence, self.level, self.allow_rewind = fence, keep_fence, level, allow_rewind
+        self.drain_timeout_s, self.quiet_s, self.wait_groups_s = drain_timeout_s, quiet_s, wait_groups_s
+        self._stop = threading.Event()
+
+    def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
+        """Cut over; see the class.
+
+        :raises MirrorError: after backing out; see :func:`airflow_mirror.cutover.run.run_cutover`.
+        """
+        from airflow_mirror.cutover.rest import verify_rest
+        from airflow_mirror.cutover.run import run_cutover
+        from airflow_mirror.hooks.kafka import configs_of
+        from airflow_mirror.kafka.admin import ClusterAdmin
+
+        plan, configs = self.stored_plan(mirror), configs_of(mirror)
+        source, target = ClusterAdmin(configs["source"]), ClusterAdmin(configs["target"])
+        verified = read_verified(mirror_home(mirror), plan)
+        self.log.info("%d of %d partitions were compared before", len(verified), sum(t.partitions for t in plan.topics))
+        run_dir = report_dir(mirror, context["ti"].run_id)
+        report = run_cutover(
+            mirror,
+            plan,
+            source,
+            target,
+            fence=fence_of(self.fence, source),
+            keep_fence=bool(self.keep_fence),
+            run_dir=run_dir,
+            verify=verify_rest(plan, configs["source"], configs["target"], verified, self.level),
+            drain_timeout_s=self.drain_timeout_s,
+            quiet_s=self.quiet_s,
+            wait_groups_s=self.wait_groups_s,
+            stop=self._stop,
+            allow_rewind=bool(self.allow_rewind),
+        )
+        return compact({**report.summary(), "report": str(run_dir / "report.json")}, full=str(run_dir / "report.json"))
+
+    def on_kill(self) -> None:
+        """Make the cutover back out at its next step."""
+        self._stop.set()
+
+
+class LiftFenceOperator(MirrorOperator):
+    """Lifts a fence that a killed cutover of this DAG run left up. A finished cutover's fence stays. Right as a teardown.
+
+    :param fence: as given to CutoverOperator.
+    :param kept_too: lift also a fence that was kept on purpose: the source takes writes again (templated).
+    """
+
+    template_fields: Sequence[str] = ("mirror", "kept_too")
+
+    def __init__(self, *, fence: str = "acl", kept_too: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.fence, self.kept_too = fence, kept_too
+
+    def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
+        """Lift what is left.
+
+        :raises FenceNotLifted: naming what is still in place.
+        """
+        from airflow_mirror.cutover.run import lift_leftover_fence
+        from airflow_mirror.hooks.kafka import MirrorKafkaHook
+
+        source = MirrorKafkaHook(mirror.source, "source").admin()
+        run_dir = report_dir(mirror, context["ti"].run_id)
+        lifted = lift_leftover_fence(run_dir, source, fence_of(self.fence, source), kept_too=bool(self.kept_too))
+        for line in lifted:
+            self.log.warning("lifted: %s", line)
+        return compact({"lifted": lifted})
+
+
+def fence_of(fence: str, source: ClusterAdmin) -> Fence:
+    """Return the fence that an argument names.
+
+    :raises InvalidField: when it is neither ``acl`` nor the path of a function.
+    """
+    from airflow_mirror.cutover.fence import AclFence
+
+    if fence == "acl":
+        return AclFence(source)
+    module, _, name = fence.rpartition(".")
+    try:
+        make = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as e:
+        raise InvalidField("fence", fence, f"can't be imported: {e}", "Use 'acl', or package.module.function.") from None
+    made: Fence = make(source)
+    return made
