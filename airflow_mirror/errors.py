@@ -323,6 +323,14 @@ class JobNeedsHuman(NeedsHuman):
         super().__init__(f"job {name!r}: {cause} (log: {log})")
 
 
+class DrillMissed(NeedsHuman):
+    """A disaster-recovery drill did not meet its limits, or left something behind."""
+
+    def __init__(self, missed: Sequence[str], where: str) -> None:
+        self.missed = list(missed)
+        super().__init__(f"drill: {'; '.join(missed)}. See {where}.")
+
+
 class PartitionStuck(NeedsHuman):
     """Partitions are behind and do not move, although the tail runs."""
 

@@ -41,6 +41,7 @@ def get_provider_info() -> dict[str, Any]:
             "operators.verify",
             "operators.offsets",
             "operators.cutover",
+            "operators.drill",
         ),
         "sensors": _modules("sensors.catch_up"),
         "triggers": _modules("triggers.catch_up"),

@@ -1,11 +1,11 @@
 """A disaster-recovery drill on a topic of its own: write canaries, lose the source, go on at the target, measure.
 
-**RPO** is what the source had acknowledged and the target does not have: counted in records, and in seconds from the oldest
-lost acknowledgement to the disaster (0 when nothing is lost). **RTO** is the time from the disaster until a consumer group
-reads at its position on the target and a producer's record is acknowledged there, whichever is later.
+**RPO** is what the source had acknowledged and the target does not have: counted in records, and in seconds from the
+oldest lost acknowledgement to the disaster (0 when nothing is lost). **RTO** is the time from the disaster until a
+consumer group reads at its position on the target and a producer's record is acknowledged there, whichever is later.
 
-The disaster is not simulated by stopping politely: the tail is killed while canaries are being written, and nothing is asked
-of the source afterwards. Values travel between the steps of a drill as JSON files in the run's directory.
+The disaster is no polite stop: the tail is killed while canaries are being written, and nothing is asked of the source
+afterwards. Values travel between the steps of a drill as JSON files in the run's directory.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import html
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,7 @@ class DrillReport:
     """The figures of one drill. Times in seconds.
 
     :param lost: canaries that the source had acknowledged and the target does not hold.
-    :param skipped: canaries at or after the group's position that the group did not get on the target though they are there.
+    :param skipped: canaries at or after the group's position that are on the target and that the group did not get.
     :param reread: canaries before its position that it got again.
     """
 
@@ -99,8 +100,8 @@ class DrillReport:
         rows = "".join(
             f"<tr><th>{html.escape(k)}</th><td>{html.escape(str(v))}</td></tr>" for k, v in self.to_dict().items()
         )
-        page = f"<!doctype html><meta charset=utf-8><title>Drill</title><h1>Disaster-recovery drill</h1><table>{rows}</table>"
-        (directory / "drill.html").write_text(page, encoding="utf-8")
+        head = "<!doctype html><meta charset=utf-8><title>Drill</title><h1>Disaster-recovery drill</h1>"
+        (directory / "drill.html").write_text(f"{head}<table>{rows}</table>", encoding="utf-8")
         return path
 
 
@@ -124,15 +125,17 @@ def write_canaries(
 
     producer = Producer({**source.common(), "acks": "all", "linger.ms": 0, "message.timeout.ms": 30_000})
     number, began = 0, time.monotonic()
-    read = False
-    while time.monotonic() - began < seconds:
-        producer.produce(topic, key=f"canary-{number}".encode(), value=f"{number}".encode(), on_delivery=acked)
-        producer.poll(0)
-        number += 1
-        if not read and time.monotonic() - began > seconds / 2 and found.acked:
-            found.positions = _read_and_commit(source, topic, group, len(found.acked) // 2)
-            read = True
-        time.sleep(1 / per_s)
+    with ThreadPoolExecutor(1) as readers:
+        # The group reads beside the producer: joining a group takes seconds, and the canaries must not pause for it.
+        reading = None
+        while time.monotonic() - began < seconds or (reading is not None and not reading.done()):
+            producer.produce(topic, key=f"canary-{number}".encode(), value=f"{number}".encode(), on_delivery=acked)
+            producer.poll(0)
+            number += 1
+            if reading is None and time.monotonic() - began > seconds / 3 and found.acked:
+                reading = readers.submit(_read_and_commit, source, topic, group, max(1, len(found.acked) // 2))
+            time.sleep(1 / per_s)
+    found.positions = reading.result() if reading is not None else {}
     producer.flush(0.2)
     if not found.acked:
         raise ClusterUnreachable(source.role, source.bootstrap, "no canary was acknowledged")
@@ -193,9 +196,8 @@ def fail_over(target: ClientConfig, canaries: Canaries, timeout_s: float = 60.0)
     from airflow_mirror.partition import TopicPartition
 
     admin = ClusterAdmin(target)
-    partitions = [
-        TopicPartition(canaries.topic, p) for p in range(admin.topics([canaries.topic])[canaries.topic].partitions)
-    ]
+    count = admin.topics([canaries.topic])[canaries.topic].partitions
+    partitions = [TopicPartition(canaries.topic, p) for p in range(count)]
     ends = {tp.partition: end for tp, end in admin.offsets(partitions, "latest").items()}
     positions = {p: min(canaries.positions.get(p, 0), ends[p]) for p in ends}
     admin.commit_group_offsets(
@@ -205,18 +207,12 @@ def fail_over(target: ClientConfig, canaries: Canaries, timeout_s: float = 60.0)
     moments: dict[str, float] = {}
 
     def enough(seen: list[tuple[int, int, str]]) -> bool:
-        reached = {p for p, o, _ in seen if o >= ends[p] - 1}
-        return waiting <= reached
+        return waiting <= {p for p, o, _ in seen if o >= ends[p] - 1}
 
-    got = _consume(
-        target,
-        canaries.topic,
-        canaries.group,
-        enough,
-        timeout_s,
-        "latest",
-        lambda: moments.setdefault("read", time.time()),
-    )
+    def first() -> None:
+        moments["read"] = time.time()
+
+    got = _consume(target, canaries.topic, canaries.group, enough, timeout_s, "latest", first)
     if waiting and not got:
         raise ClusterUnreachable(target.role, target.bootstrap, f"group {canaries.group!r} read nothing")
     _write_one(target, canaries.topic, timeout_s)
@@ -248,9 +244,8 @@ def _everything(cluster: ClientConfig, topic: str, ends: dict[int, int], timeout
             message = consumer.poll(_POLL_S)
             if message is not None and message.error() is None:
                 held.add((message.partition(), message.offset(), message.key().decode()))
-            todo -= {
-                tp.partition for tp in consumer.position(list(consumer.assignment())) if tp.offset >= ends[tp.partition]
-            }
+            reached = consumer.position(list(consumer.assignment()))
+            todo -= {tp.partition for tp in reached if tp.offset >= ends[tp.partition]}
     finally:
         consumer.close()
     return held

@@ -30,28 +30,37 @@ class CutoverOperator(MirrorOperator):
     it was done, it changes nothing and compares once more. Reports go to ``report.json`` and ``report.html`` in the run's
     directory; returns their summary.
 
-    :param fence: ``acl``, or the dotted path of a function that takes the source's ClusterAdmin and returns a Fence.
+    :param fence: ``acl``, or the dotted path of a function that takes the source's ClusterAdmin and returns a Fence
+        (templated).
     :param keep_fence: leave the source fenced afterwards, so that nobody writes where nobody reads (templated).
     :param drain_timeout_s: for the tail to reach the fenced ends.
-    :param quiet_s: how long log ends must stand still to prove the fence.
-    :param wait_groups_s: for consumer groups to come to rest.
-    :param level: of the comparison behind the fence: ``offsets``, ``batches`` or ``records``. What VerifyMirrorOperator
-        has compared is not compared again.
+    :param quiet_s: how long log ends must stand still to prove the fence (templated).
+    :param wait_groups_s: for consumer groups to come to rest (templated).
+    :param level: of the comparison behind the fence: ``offsets``, ``batches`` or ``records`` (templated). What
+        VerifyMirrorOperator has compared is not compared again.
     :param allow_rewind: also commit positions behind those that a group has on the target already (templated).
     """
 
-    template_fields: Sequence[str] = ("mirror", "keep_fence", "allow_rewind")
+    template_fields: Sequence[str] = (
+        "mirror",
+        "fence",
+        "keep_fence",
+        "quiet_s",
+        "wait_groups_s",
+        "level",
+        "allow_rewind",
+    )
 
     def __init__(
         self,
         *,
         fence: str = "acl",
-        keep_fence: bool = True,
+        keep_fence: bool | str = True,
         drain_timeout_s: float = 300.0,
-        quiet_s: float = 3.0,
-        wait_groups_s: float = 60.0,
+        quiet_s: float | str = 3.0,
+        wait_groups_s: float | str = 60.0,
         level: str = "batches",
-        allow_rewind: bool = False,
+        allow_rewind: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -84,8 +93,8 @@ class CutoverOperator(MirrorOperator):
             run_dir=run_dir,
             verify=verify_rest(plan, configs["source"], configs["target"], verified, self.level),
             drain_timeout_s=self.drain_timeout_s,
-            quiet_s=self.quiet_s,
-            wait_groups_s=self.wait_groups_s,
+            quiet_s=float(self.quiet_s),
+            wait_groups_s=float(self.wait_groups_s),
             stop=self._stop,
             allow_rewind=bool(self.allow_rewind),
         )
@@ -103,9 +112,9 @@ class LiftFenceOperator(MirrorOperator):
     :param kept_too: lift also a fence that was kept on purpose: the source takes writes again (templated).
     """
 
-    template_fields: Sequence[str] = ("mirror", "kept_too")
+    template_fields: Sequence[str] = ("mirror", "fence", "kept_too")
 
-    def __init__(self, *, fence: str = "acl", kept_too: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *, fence: str = "acl", kept_too: bool | str = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.fence, self.kept_too = fence, kept_too
 

@@ -31,7 +31,7 @@ class TranslateConsumerOffsetsOperator(MirrorOperator):
 
     template_fields: Sequence[str] = ("mirror", "only_report", "allow_rewind")
 
-    def __init__(self, *, dry_run: bool = True, allow_rewind: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *, dry_run: bool | str = True, allow_rewind: bool | str = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         # BaseOperator has a method `dry_run`; an attribute of that name would hide it.
         self.only_report, self.allow_rewind = dry_run, allow_rewind
@@ -66,7 +66,7 @@ class TranslateConsumerOffsetsOperator(MirrorOperator):
             target.offsets(there, "latest"),
             strict=not self.only_report,
         )
-        report = commit_groups(target, translated, allow_rewind=self.allow_rewind, dry_run=self.only_report)
+        report = commit_groups(target, translated, allow_rewind=bool(self.allow_rewind), dry_run=bool(self.only_report))
         directory = report_dir(mirror, context["ti"].run_id)
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / ("groups.dry-run.json" if self.only_report else "groups.json")

@@ -45,7 +45,7 @@ class SyncTopicConfigsOperator(MirrorOperator):
 
     template_fields: Sequence[str] = ("mirror", "hold", "only_report")
 
-    def __init__(self, *, hold: bool = True, dry_run: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *, hold: bool | str = True, dry_run: bool | str = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         # BaseOperator has a method `dry_run`; an attribute of that name would hide it.
         self.hold, self.only_report = hold, dry_run
@@ -59,7 +59,9 @@ class SyncTopicConfigsOperator(MirrorOperator):
         from airflow_mirror.sync.configs import sync_configs
 
         source, target = admins_of(mirror)
-        report = sync_configs(self.stored_plan(mirror), source, target, hold=self.hold, dry_run=self.only_report)
+        report = sync_configs(
+            self.stored_plan(mirror), source, target, hold=bool(self.hold), dry_run=bool(self.only_report)
+        )
         for line in report.drift:
             self.log.info("%s %s", "set" if report.applied else "would set", line)
         return compact({**report.to_dict(), "changes": len(report.drift)})

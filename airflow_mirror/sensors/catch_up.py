@@ -42,7 +42,7 @@ class WaitForCatchUpSensor(BaseSensorOperator):
         self,
         *,
         mirror: Mirror | Mapping[str, Any] | str,
-        max_lag_records: int = 0,
+        max_lag_records: int | str = 0,
         samples: int = 3,
         stuck_after_s: float = 300.0,
         require_tail: bool = True,

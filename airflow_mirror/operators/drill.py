@@ -1,0 +1,152 @@
+"""Operators of the disaster-recovery drill. The drill itself is :mod:`airflow_mirror.cutover.drill`."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import DrillMissed, InvalidField, JobNotRunning
+from airflow_mirror.hooks.home import report_dir
+from airflow_mirror.hooks.spark import runner_for
+from airflow_mirror.jobs import process, state
+from airflow_mirror.jobs.local import TAIL
+from airflow_mirror.operators.base import MirrorOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
+
+    from airflow_mirror.mirror import Mirror
+
+_CANARIES = "canaries.json"
+
+
+def drill_topic(mirror: Mirror) -> str:
+    """Return the drill's topic: the only one of its mirror.
+
+    :raises InvalidField: when the mirror has more than one, or a pattern: a drill deletes its topic.
+    """
+    if len(mirror.topics) != 1 or set(mirror.topics[0]) & set("*+?[](){}|^$\\"):
+        raise InvalidField("topics", list(mirror.topics), "a drill has one topic of its own", "Name exactly one topic.")
+    return mirror.topics[0]
+
+
+class OpenDrillOperator(MirrorOperator):
+    """Creates the drill's topic on the source.
+
+    :param partitions: of the topic (templated).
+    """
+
+    template_fields: Sequence[str] = ("mirror", "partitions")
+
+    def __init__(self, *, partitions: int | str = 3, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.partitions = partitions
+
+    def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
+        """Create the topic.
+
+        :raises InvalidField: when it exists: a drill deletes its topic, and this one is not the drill's.
+        """
+        from airflow_mirror.hooks.kafka import MirrorKafkaHook
+        from airflow_mirror.kafka.model import NewTopicSpec
+
+        topic = drill_topic(mirror)
+        source = MirrorKafkaHook(mirror.source, "source").admin()
+        for admin in (source, MirrorKafkaHook(mirror.target, "target").admin()):
+            if topic in admin.topics([topic]):
+                raise InvalidField("topics", topic, f"exists on the {admin.role} already", "Choose another prefix.")
+        source.create_topics([NewTopicSpec(topic, int(self.partitions), min(3, source.broker_count()))])
+        return {"topic": topic}
+
+
+class LoseSourceOperator(MirrorOperator):
+    """Writes canaries to the source while the tail follows, then kills the tail: from here on the source is lost.
+
+    :param seconds: how long canaries are written (templated).
+    :param per_second: canaries per second (templated).
+    """
+
+    template_fields: Sequence[str] = ("mirror", "seconds", "per_second")
+
+    def __init__(self, *, seconds: float | str = 15.0, per_second: float | str = 50.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.seconds, self.per_second = seconds, per_second
+
+    def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
+        """Write, kill, remember.
+
+        :raises JobNotRunning: when there is no tail to kill: the drill would prove nothing.
+        """
+        from airflow_mirror.cutover.drill import write_canaries
+        from airflow_mirror.hooks.kafka import MirrorKafkaHook
+
+        runner = runner_for(mirror)
+        tail = runner.find(TAIL)
+        status = "never started" if tail is None else runner.status(tail)
+        if tail is None or not state.is_active(status):
+            raise JobNotRunning(TAIL, status, "Clear the whole drill.")
+        job_dir = Path(tail["dir"])
+        topic = drill_topic(mirror)
+        canaries = write_canaries(
+            MirrorKafkaHook(mirror.source, "source").config(),
+            topic,
+            group=topic,
+            seconds=float(self.seconds),
+            per_s=float(self.per_second),
+            disaster=lambda: process.end(process.members(job_dir), signal.SIGKILL),
+        )
+        path = report_dir(mirror, context["ti"].run_id) / _CANARIES
+        canaries.save(path)
+        return {"acknowledged": len(canaries.acked), "disaster_ms": canaries.disaster_ms, "path": str(path)}
+
+
+class FailOverDrillOperator(MirrorOperator):
+    """Goes on at the target, measures RPO and RTO, writes the report; fails when they are above the limits.
+
+    :param max_rpo_s: seconds (templated).
+    :param max_rto_s: seconds (templated).
+    """
+
+    template_fields: Sequence[str] = ("mirror", "max_rpo_s", "max_rto_s")
+
+    def __init__(self, *, max_rpo_s: float | str = 5.0, max_rto_s: float | str = 120.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.max_rpo_s, self.max_rto_s = max_rpo_s, max_rto_s
+
+    def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
+        """Fail over and measure.
+
+        :raises DrillMissed: with what was not within the limits.
+        """
+        from airflow_mirror.cutover.drill import Canaries, fail_over
+        from airflow_mirror.hooks.kafka import MirrorKafkaHook
+
+        directory = report_dir(mirror, context["ti"].run_id)
+        report = fail_over(MirrorKafkaHook(mirror.target, "target").config(), Canaries.load(directory / _CANARIES))
+        path = report.write(directory)
+        self.log.info("RPO %.2f s (%d lost), RTO %.2f s: %s", report.rpo_s, report.lost, report.rto_s, path)
+        missed = report.failures(float(self.max_rpo_s), float(self.max_rto_s))
+        if missed:
+            raise DrillMissed(missed, str(path))
+        return {**report.to_dict(), "report": str(path)}
+
+
+class CleanUpDrillOperator(MirrorOperator):
+    """Deletes the drill's topic and group on both sides. Safe to repeat; meant as a teardown."""
+
+    def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
+        """Delete.
+
+        :raises DrillMissed: with what is left.
+        """
+        from airflow_mirror.cutover.drill import clean_up
+        from airflow_mirror.hooks.kafka import configs_of
+
+        topic = drill_topic(mirror)
+        left = clean_up(list(configs_of(mirror).values()), topic, topic)
+        if left:
+            raise DrillMissed(left, topic)
+        return {"deleted": topic}
