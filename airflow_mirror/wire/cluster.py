@@ -26,6 +26,7 @@ T = TypeVar("T")
 Ask = Callable[[Connection, requests.Led], Iterable[tuple[TopicPartition, int, T]]]
 
 _LEADER_NOT_AVAILABLE = 5
+_BOOTSTRAP = -1  # no broker has this id
 # A broker that has not heard of a new topic yet says that it does not exist. It hears within this time or never.
 _NEWS_S = 1.0
 
@@ -120,6 +121,8 @@ class WireCluster:
 
     def connection(self, node_id: int) -> Connection:
         """Return the cached connection to a broker, opened if need be. Shared by all calls of this cluster."""
+        if node_id not in self._brokers:
+            self.refresh()  # which may bring the connection as well
         connection = self._connections.get(node_id)
         if connection is None or connection.closed:
             connection = self._open(node_id, self._request_timeout_s)
@@ -140,9 +143,10 @@ class WireCluster:
         for node_id in random.sample(sorted(self._brokers), len(self._brokers)):
             try:
                 return self.connection(node_id)
-            except ConnectionLost as e:
+            except ConnectionLost as e:  # also a broker that is gone for good; the bootstrap servers are left
                 causes.append(str(e))
-        return self._from_bootstrap(causes)
+        known = self._connections.get(_BOOTSTRAP)
+        return known if known is not None and not known.closed else self._from_bootstrap(causes)
 
     # --- offsets ------------------------------------------------------------------------------------------------------
 
@@ -275,8 +279,7 @@ class WireCluster:
         """Ask any broker; remember what it says; return the topics that it does not know."""
         while True:
             try:
-                connection = self.any_connection()
-                response = requests.metadata(connection, topics)
+                response = requests.metadata(self.any_connection(), topics)
                 break
             except (ConnectionLost, ClusterUnreachable):
                 if backoff.expired:
@@ -284,7 +287,7 @@ class WireCluster:
                 backoff.pause()
         if response.brokers:
             self._brokers = {b.node_id: Address(b.host, b.port) for b in response.brokers}
-        self._adopt(connection)
+        self._adopt_bootstrap()
         missing = []
         for topic in response.topics:
             if topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
@@ -304,13 +307,13 @@ class WireCluster:
         host, port = self._brokers[node_id]
         return Connection.open(host, port, self.settings, timeout_s)
 
-    def _adopt(self, connection: Connection) -> None:
-        """Keep a bootstrap connection as its broker's, if its address is one; behind a load balancer it is nobody's."""
-        if connection in self._connections.values():
+    def _adopt_bootstrap(self) -> None:
+        """Keep the bootstrap connection as its broker's, if its address is one; behind a load balancer it is nobody's."""
+        connection = self._connections.pop(_BOOTSTRAP, None)
+        if connection is None:
             return
         for node_id, address in self._brokers.items():
-            known = self._connections.get(node_id)
-            if address == (connection.host, connection.port) and (known is None or known.closed):
+            if address == (connection.host, connection.port) and node_id not in self._connections:
                 self._connections[node_id] = connection
                 return
         connection.close()
@@ -323,5 +326,6 @@ class WireCluster:
             except ConnectionLost as e:
                 causes.append(str(e))
                 continue
+            self._connections[_BOOTSTRAP] = connection
             return connection
         raise ClusterUnreachable(self.role, self.settings.bootstrap, "; ".join(dict.fromkeys(causes)) or "none is named")

@@ -7,6 +7,8 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from airflow_mirror.errors import InvalidField
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -51,7 +53,10 @@ class ProducerState(NamedTuple):
 
 
 def parse_bootstrap(servers: str) -> list[Address]:
-    """Split ``host:port,host:port``; librdkafka's default port is 9092, and ``PLAINTEXT://`` in front is allowed."""
+    """Split ``host:port,host:port``; librdkafka's default port is 9092, and ``PLAINTEXT://`` in front is allowed.
+
+    :raises InvalidField: an entry is no host and port.
+    """
     addresses = []
     for item in servers.split(","):
         text = item.strip().rpartition("://")[2]
@@ -60,6 +65,8 @@ def parse_bootstrap(servers: str) -> list[Address]:
         host, separator, port = text.rpartition(":")
         if not separator or (host.count(":") and not host.endswith("]")):  # no port, or a bare IPv6 address
             host, port = text, "9092"
+        if not host or not port.isdigit() or int(port) > 65535:
+            raise InvalidField("bootstrap.servers", item.strip(), "no host:port", "Give, for example, broker1:9092.")
         addresses.append(Address(host.strip("[]"), int(port)))
     return addresses
 

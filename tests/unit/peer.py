@@ -112,3 +112,70 @@ def connected(script: Callable[[Talk], object], timeout_s: float = 5.0, **proper
         Connection.open("127.0.0.1", peer.port, settings(**properties), timeout_s) as connection,
     ):
         yield connection, peer
+
+
+class HangUp(Exception):
+    """Raised by an answer of a :class:`FakeBroker`: close the connection instead."""
+
+
+class FakeBroker:
+    """Answers any number of connections from functions, one for each API key: request message -> response message.
+
+    ``asked`` lists the requests in order, as (api key, decoded message). Start it before its port is used.
+    """
+
+    def __init__(self, node_id: int = 1) -> None:
+        self.node_id = node_id
+        self.answers: dict[int, Callable[[Any], Any]] = {}
+        self.served = {k: (0, 20) for k in (0, 1, 2, 3, 10, 18, 21, 22, 23, 24, 26, 27, 61, 65)}
+        self.asked: list[tuple[int, Any]] = []
+        self.connections = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._sockets: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def keys(self) -> list[int]:
+        """Return the API keys asked for, in order."""
+        return [key for key, _ in self.asked]
+
+    def close(self) -> None:
+        self._listener.close()
+        for plain in self._sockets:
+            plain.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                plain, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            self._sockets.append(plain)
+            threading.Thread(target=self._serve, args=(Talk(plain),), daemon=True).start()
+
+    def _serve(self, talk: Talk) -> None:
+        try:
+            talk.greet(self.served)
+            while True:
+                key, version, correlation_id, body = talk.read()
+                request_class = _request_class(key)
+                flexible = request_class.flexible_version_q(version)
+                message = request_class.decode(body[flexible:], version=version)
+                self.asked.append((key, message))
+                response = bytes(self.answers[key](message).encode(version=version))
+                talk.answer(correlation_id, b"\0" * flexible + response)
+        except (EOFError, OSError, HangUp):
+            talk.socket.close()
+
+
+def _request_class(key: int) -> Any:
+    from kafka.protocol import admin, consumer, metadata, producer
+
+    for module in (metadata, consumer, producer, admin):
+        for name in module.__all__:
+            found = getattr(module, name)
+            if name.endswith("Request") and key == found.API_KEY:
+                return found
+    raise KeyError(key)

@@ -1,0 +1,251 @@
+"""Routing: who is asked, what is tried again, and what is raised at once."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import DescribeProducersResponse
+from kafka.protocol.consumer import ListOffsetsResponse, OffsetForLeaderEpochResponse
+from kafka.protocol.metadata import MetadataResponse
+
+from airflow_mirror.errors import BrokerError, ClusterUnreachable, RequestRefused
+from airflow_mirror.kafka.config import ClientConfig
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.cluster import Leader, WireCluster
+from airflow_mirror.wire.errors import AclMissing, ConnectionLost, UnknownTopic
+from tests.unit.peer import FakeBroker, HangUp
+
+METADATA, LIST_OFFSETS, EPOCH_END = 3, 2, 23
+T0, T1 = TopicPartition("orders-1", 0), TopicPartition("orders-1", 1)
+NOT_LEADER, UNKNOWN_TOPIC, TOPIC_AUTHORIZATION, FENCED_EPOCH = 6, 3, 29, 74
+
+
+class World:
+    """Two brokers and what they say of who leads."""
+
+    def __init__(self) -> None:
+        self.brokers = {1: FakeBroker(1), 2: FakeBroker(2)}
+        self.leaders = {0: Leader(1, 5), 1: Leader(2, 6)}
+        self.topic_error = 0
+        self.timeout_s = 2.0
+        for broker in self.brokers.values():
+            broker.answers[METADATA] = self._metadata
+
+    def cluster(self, bootstrap: int = 1) -> WireCluster:
+        address = f"127.0.0.1:{self.brokers[bootstrap].port}"
+        return WireCluster(ClientConfig({"bootstrap.servers": address}, "source"), timeout_s=self.timeout_s)
+
+    def close(self) -> None:
+        for broker in self.brokers.values():
+            broker.close()
+
+    def _metadata(self, request: Any) -> MetadataResponse:
+        response, topic = MetadataResponse, MetadataResponse.MetadataResponseTopic
+        partitions = [
+            topic.MetadataResponsePartition(partition_index=p, leader_id=leader.node_id, leader_epoch=leader.epoch)
+            for p, leader in self.leaders.items()
+        ]
+        topics = [
+            topic(error_code=self.topic_error, name=t.name, topic_id=uuid.UUID(int=7), partitions=partitions)
+            for t in request.topics
+        ]
+        brokers = [
+            response.MetadataResponseBroker(node_id=i, host="127.0.0.1", port=b.port) for i, b in self.brokers.items()
+        ]
+        return response(brokers=brokers, topics=topics)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    yield world
+    world.close()
+
+
+def offsets(answer: Callable[[int], tuple[int, int]]) -> Callable[[Any], ListOffsetsResponse]:
+    """Answer ListOffsets by partition number -> (error, offset)."""
+
+    def respond(request: Any) -> ListOffsetsResponse:
+        topic = ListOffsetsResponse.ListOffsetsTopicResponse
+        return ListOffsetsResponse(
+            topics=[
+                topic(
+                    name=t.name,
+                    partitions=[
+                        topic.ListOffsetsPartitionResponse(partition_index=p.partition_index, error_code=e, offset=o)
+                        for p in t.partitions
+                        for e, o in [answer(p.partition_index)]
+                    ],
+                )
+                for t in request.topics
+            ]
+        )
+
+    return respond
+
+
+def test_each_leader_is_asked_once_about_all_its_partitions(world: World) -> None:
+    world.leaders = {0: Leader(1, 5), 1: Leader(2, 6), 2: Leader(1, 7), 3: Leader(2, 8)}
+    for broker in world.brokers.values():
+        broker.answers[LIST_OFFSETS] = offsets(lambda p: (0, 100 + p))
+    tps = [TopicPartition("orders-1", p) for p in (3, 0, 2, 1)]
+    with world.cluster() as cluster:
+        assert cluster.log_starts([*tps, tps[0]]) == {tp: 100 + tp.partition for tp in tps}
+    for node_id, asked in ((1, [(0, 5), (2, 7)]), (2, [(3, 8), (1, 6)])):
+        (request,) = [m for key, m in world.brokers[node_id].asked if key == LIST_OFFSETS]
+        assert [(p.partition_index, p.current_leader_epoch) for p in request.topics[0].partitions] == asked
+
+
+def test_the_leader_moves_and_the_next_one_is_asked(world: World) -> None:
+    def moved(_: int) -> tuple[int, int]:
+        world.leaders[0] = Leader(2, 9)
+        return NOT_LEADER, -1
+
+    world.brokers[1].answers[LIST_OFFSETS] = offsets(moved)
+    world.brokers[2].answers[LIST_OFFSETS] = offsets(lambda p: (0, 42))
+    with world.cluster() as cluster:
+        assert cluster.high_watermarks([T0, T1]) == {T0: 42, T1: 42}
+        assert cluster.leader(T0) == Leader(2, 9)
+
+
+def test_a_connection_that_breaks_once_is_opened_again(world: World) -> None:
+    broken: list[bool] = []
+
+    def hang_up_once(request: Any) -> Any:
+        if not broken:
+            broken.append(True)
+            raise HangUp
+        return offsets(lambda p: (0, 7))(request)
+
+    world.brokers[1].answers[LIST_OFFSETS] = hang_up_once
+    with world.cluster() as cluster:
+        assert cluster.last_stable([T0]) == {T0: 7}
+
+
+def test_a_leader_that_stays_away_ends_with_an_error_that_names_cluster_partition_and_answer(world: World) -> None:
+    world.timeout_s = 0.3
+    world.brokers[1].answers[LIST_OFFSETS] = offsets(lambda p: (NOT_LEADER, -1))
+    with (
+        world.cluster() as cluster,
+        pytest.raises(BrokerError, match=r"source cluster, .*orders-1-0.* NOT_LEADER.*\(6\)"),
+    ):
+        cluster.log_starts([T0])
+
+
+def test_a_partition_without_a_leader_is_waited_for(world: World) -> None:
+    world.leaders[0] = Leader(-1, 5)
+    with world.cluster() as cluster:
+        cluster.refresh(["orders-1"])
+        world.leaders[0] = Leader(2, 6)
+        assert cluster.leader(T0) == Leader(2, 6)
+    world.leaders[0], world.timeout_s = Leader(-1, 5), 0.2
+    with world.cluster() as cluster, pytest.raises(BrokerError, match=r"orders-1-0.* LEADER_NOT_AVAILABLE \(5\)"):
+        cluster.leader(T0)
+
+
+def test_a_missing_right_is_named_at_once_with_the_acl_to_add(world: World) -> None:
+    world.brokers[1].answers[LIST_OFFSETS] = offsets(lambda p: (TOPIC_AUTHORIZATION, -1))
+    before = time.monotonic()
+    with world.cluster() as cluster, pytest.raises(AclMissing) as caught:
+        cluster.log_starts([T0])
+    assert time.monotonic() - before < world.timeout_s / 2
+    assert "--operation Describe --topic orders-1" in str(caught.value)
+    assert (caught.value.operation, caught.value.resource_name) == ("Describe", "orders-1")
+
+
+def test_an_unknown_topic_gets_a_second_to_become_known_and_no_more(world: World) -> None:
+    world.topic_error = UNKNOWN_TOPIC
+    with world.cluster() as cluster:
+        before = time.monotonic()
+        with pytest.raises(UnknownTopic, match="source cluster, .*'orders-1'"):
+            cluster.log_ends([T0])
+        assert time.monotonic() - before < 1.8
+
+
+def test_a_partition_number_that_does_not_exist_is_refused(world: World) -> None:
+    with world.cluster() as cluster, pytest.raises(UnknownTopic, match="orders-1-9"):
+        cluster.log_starts([TopicPartition("orders-1", 9)])
+
+
+def test_an_error_that_no_retry_cures_is_raised_at_once(world: World) -> None:
+    world.brokers[1].answers[LIST_OFFSETS] = offsets(lambda p: (43, -1))
+    with world.cluster() as cluster, pytest.raises(RequestRefused, match="UNSUPPORTED_FOR_MESSAGE_FORMAT"):
+        cluster.log_starts([T0])
+
+
+def test_an_unreachable_cluster_is_named_with_every_cause() -> None:
+    config = ClientConfig({"bootstrap.servers": "127.0.0.1:1,127.0.0.1:2"}, "target")
+    with pytest.raises(ClusterUnreachable, match=r"target cluster: .*127.0.0.1:1.*Connection refused") as caught:
+        WireCluster(config, timeout_s=0.2).refresh()
+    assert "127.0.0.1:2" in str(caught.value)
+
+
+def test_a_dead_bootstrap_server_does_not_matter_while_another_answers(world: World) -> None:
+    servers = f"127.0.0.1:1,127.0.0.1:{world.brokers[2].port}"
+    with WireCluster(ClientConfig({"bootstrap.servers": servers}), timeout_s=2) as cluster:
+        assert cluster.broker_ids() == [1, 2]
+
+
+def test_the_bootstrap_connection_is_used_on_as_its_brokers_own(world: World) -> None:
+    world.brokers[1].answers[LIST_OFFSETS] = offsets(lambda p: (0, 0))
+    with world.cluster() as cluster:
+        cluster.log_starts([T0])
+        cluster.high_watermarks([T0])
+        dedicated = cluster.dedicated(1)
+        assert dedicated is not cluster.connection(1)
+        dedicated.close()
+    assert world.brokers[1].connections == 2
+
+
+def test_topology_in_kafkas_own_words(world: World) -> None:
+    with world.cluster() as cluster:
+        assert cluster.topic_id("orders-1") == "AAAAAAAAAAAAAAAAAAAABw"
+        assert cluster.partitions("orders-1") == 2
+        with pytest.raises(ConnectionLost, match="no live broker with this id"):
+            cluster.dedicated(77)
+
+
+def test_the_end_of_an_older_epoch_is_not_taken_for_the_end_of_the_log(world: World) -> None:
+    """A broker that does not know our epoch yet answers with the end of the newest one that it knows."""
+    response, topic = OffsetForLeaderEpochResponse, OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+    said = [(FENCED_EPOCH, -1, -1), (0, -1, -1), (0, 4, 90), (0, 5, 123)]
+
+    def answer(request: Any) -> Any:
+        asked = request.topics[0].partitions[0]
+        assert (asked.current_leader_epoch, asked.leader_epoch) == (5, 5)
+        error, epoch, end = said.pop(0)
+        return response(
+            topics=[
+                topic(
+                    topic=T0.topic,
+                    partitions=[topic.EpochEndOffset(error_code=error, partition=0, leader_epoch=epoch, end_offset=end)],
+                )
+            ]
+        )
+
+    world.brokers[1].answers[EPOCH_END] = answer
+    with world.cluster() as cluster:
+        assert cluster.log_ends([T0]) == {T0: 123}
+    assert not said
+
+
+def test_producers_are_described_in_our_own_words(world: World) -> None:
+    topic = DescribeProducersResponse.TopicResponse
+    state = topic.PartitionResponse.ProducerState(
+        producer_id=9,
+        producer_epoch=2,
+        last_sequence=-1,
+        last_timestamp=5,
+        coordinator_epoch=0,
+        current_txn_start_offset=-1,
+    )
+    answer = DescribeProducersResponse(
+        topics=[topic(name=T0.topic, partitions=[topic.PartitionResponse(partition_index=0, active_producers=[state])])]
+    )
+    world.brokers[1].answers[61] = lambda _: answer
+    with world.cluster() as cluster:
+        assert cluster.describe_producers([T0]) == {T0: [(9, 2, -1, 5, -1)]}

@@ -1,0 +1,233 @@
+"""Markers: what is tried again because it is harmless, and what is never sent twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import DescribeTransactionsResponse
+from kafka.protocol.metadata import FindCoordinatorResponse, MetadataResponse
+from kafka.protocol.producer import (
+    AddPartitionsToTxnResponse,
+    EndTxnResponse,
+    InitProducerIdResponse,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+from airflow_mirror.errors import BrokerError, RequestRefused
+from airflow_mirror.kafka.config import ClientConfig
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.errors import AclMissing, ConnectionLost, CoordinatorFenced, Fenced
+from airflow_mirror.wire.transactions import TransactionClient, _markers_body, write_txn_markers
+from tests.unit.peer import FakeBroker, HangUp
+
+FIND, INIT, ADD, END, MARKERS, DESCRIBE = 10, 22, 24, 26, 27, 65
+TP = TopicPartition("orders", 3)
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    broker = FakeBroker()
+    topic = MetadataResponse.MetadataResponseTopic
+    partition = topic.MetadataResponsePartition(partition_index=3, leader_id=1, leader_epoch=0)
+    broker.answers = {
+        3: lambda request: MetadataResponse(
+            brokers=[MetadataResponse.MetadataResponseBroker(node_id=1, host="127.0.0.1", port=broker.port)],
+            topics=[topic(name=t.name, partitions=[partition]) for t in request.topics],
+        ),
+        FIND: lambda _: FindCoordinatorResponse(node_id=1, host="127.0.0.1", port=broker.port),
+        INIT: lambda _: InitProducerIdResponse(producer_id=40, producer_epoch=2),
+        ADD: lambda _: added(0),
+        END: lambda _: EndTxnResponse(error_code=0),
+    }
+    yield broker
+    broker.close()
+
+
+@pytest.fixture
+def cluster(broker: FakeBroker) -> Iterator[WireCluster]:
+    config = ClientConfig({"bootstrap.servers": f"127.0.0.1:{broker.port}"}, "target")
+    with WireCluster(config, timeout_s=2.0) as cluster:
+        yield cluster
+
+
+def added(code: int) -> AddPartitionsToTxnResponse:
+    result = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+    partition = result.AddPartitionsToTxnPartitionResult(partition_index=3, partition_error_code=code)
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[result(name="orders", results_by_partition=[partition])]
+    )
+
+
+def marked(code: int) -> WriteTxnMarkersResponse:
+    marker = WriteTxnMarkersResponse.WritableTxnMarkerResult
+    topic = marker.WritableTxnMarkerTopicResult
+    partition = topic.WritableTxnMarkerPartitionResult(partition_index=3, error_code=code)
+    return WriteTxnMarkersResponse(
+        markers=[marker(producer_id=40, topics=[topic(name="orders", partitions=[partition])])]
+    )
+
+
+def in_turn(*answers: Any) -> Any:
+    """Answer with each in turn; an exception is raised, the last one stays."""
+    left = list(answers)
+
+    def answer(_: Any) -> Any:
+        said = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    return answer
+
+
+def asked(broker: FakeBroker) -> list[int]:
+    return [key for key in broker.keys if key != 3]
+
+
+# --- through the coordinator -----------------------------------------------------------------------------------------
+
+
+def test_the_coordinator_is_looked_up_first_and_waited_for_while_it_loads_moves_and_finishes(
+    broker: FakeBroker, cluster: WireCluster
+) -> None:
+    codes = [InitProducerIdResponse(error_code=c, producer_id=-1, producer_epoch=-1) for c in (14, 15, 16, 51)]
+    broker.answers[INIT] = in_turn(*codes, InitProducerIdResponse(producer_id=40, producer_epoch=2))
+    assert TransactionClient(cluster, "m").init(60_000) == (40, 2)
+    # 51 is the right coordinator, still busy: it is not looked up again
+    assert asked(broker) == [FIND, INIT, FIND, INIT, FIND, INIT, FIND, INIT, INIT]
+
+
+def test_a_coordinator_that_is_not_there_yet_is_looked_up_again(broker: FakeBroker, cluster: WireCluster) -> None:
+    nobody = FindCoordinatorResponse(error_code=15, node_id=-1, host="", port=-1)
+    broker.answers[FIND] = in_turn(nobody, nobody, broker.answers[FIND](None))
+    assert TransactionClient(cluster, "m").init(60_000) == (40, 2)
+
+
+def test_taking_over_sends_id_and_epoch_only_when_they_are_to_be_compared(
+    broker: FakeBroker, cluster: WireCluster
+) -> None:
+    client = TransactionClient(cluster, "m")
+    client.init(60_000)
+    client.init(60_000, producer_id=40, epoch=2)
+    first, second = (message for key, message in broker.asked if key == INIT)
+    assert (first.version, second.version) == (1, 4)
+    assert (second.producer_id, second.producer_epoch, second.transaction_timeout_ms) == (40, 2, 60_000)
+
+
+@pytest.mark.parametrize("code", [47, 49, 90])
+def test_a_fenced_writer_learns_it_at_once(broker: FakeBroker, cluster: WireCluster, code: int) -> None:
+    broker.answers[ADD] = lambda _: added(code)
+    with pytest.raises(Fenced) as caught:
+        TransactionClient(cluster, "mirror-m").write_marker(TP, 40, 2)
+    assert (caught.value.code, caught.value.producer_id, caught.value.epoch) == (code, 40, 2)
+    assert "mirror-m" in str(caught.value) and END not in broker.keys
+
+
+def test_a_lost_answer_to_the_end_of_a_transaction_repeats_the_end_and_nothing_else(
+    broker: FakeBroker, cluster: WireCluster
+) -> None:
+    """Adding the partition again would open a second transaction, and so write a second marker."""
+    broker.answers[END] = in_turn(HangUp(), EndTxnResponse(error_code=51), EndTxnResponse(error_code=0))
+    TransactionClient(cluster, "m").write_marker(TP, 40, 2)
+    assert [key for key in broker.keys if key in (ADD, END)] == [ADD, END, END, END]
+
+
+def test_an_abort_marker_is_an_abort(broker: FakeBroker, cluster: WireCluster) -> None:
+    TransactionClient(cluster, "m").write_marker(TP, 40, 2, commit=False)
+    assert [message.committed for key, message in broker.asked if key == END] == [False]
+
+
+def test_missing_rights_name_the_topic_or_the_transactional_id(broker: FakeBroker, cluster: WireCluster) -> None:
+    client = TransactionClient(cluster, "mirror-m")
+    broker.answers[ADD] = lambda _: added(29)
+    with pytest.raises(AclMissing, match="--operation Write --topic orders"):
+        client.write_marker(TP, 40, 2)
+    broker.answers[INIT] = lambda _: InitProducerIdResponse(error_code=53, producer_id=-1, producer_epoch=-1)
+    with pytest.raises(AclMissing, match="--operation Write --transactional-id mirror-m"):
+        client.init(60_000)
+
+
+def test_an_invalid_timeout_is_not_tried_again(broker: FakeBroker, cluster: WireCluster) -> None:
+    broker.answers[INIT] = lambda _: InitProducerIdResponse(error_code=50, producer_id=-1, producer_epoch=-1)
+    with pytest.raises(RequestRefused, match="INVALID_TRANSACTION_TIMEOUT"):
+        TransactionClient(cluster, "m").init(10**9)
+    assert asked(broker) == [FIND, INIT]
+
+
+def test_an_id_that_the_coordinator_never_heard_of_is_none(broker: FakeBroker, cluster: WireCluster) -> None:
+    state = DescribeTransactionsResponse.TransactionState
+    unknown = state(error_code=105, transactional_id="m", transaction_state="", topics=[])
+    known = state(
+        error_code=0, transactional_id="m", transaction_state="Ongoing", transaction_timeout_ms=7,
+        producer_id=40, producer_epoch=2, topics=[],
+    )  # fmt: skip
+    broker.answers[DESCRIBE] = in_turn(*(DescribeTransactionsResponse(transaction_states=[s]) for s in (unknown, known)))
+    client = TransactionClient(cluster, "m")
+    assert client.describe() is None
+    described = client.describe()
+    assert described is not None
+    assert (described.producer_id, described.epoch, described.state, described.timeout_ms) == (40, 2, "Ongoing", 7)
+
+
+# --- directly to the leader ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 126, 127, 128, 16_383, 16_384])
+def test_many_equal_markers_are_encoded_as_the_schema_says(count: int) -> None:
+    marker = WriteTxnMarkersRequest.WritableTxnMarker
+    one = marker(
+        producer_id=2**40,
+        producer_epoch=7,
+        transaction_result=True,
+        topics=[marker.WritableTxnMarkerTopic(name=TP.topic, partition_indexes=[TP.partition])],
+        coordinator_epoch=3,
+    )
+    expected = bytes(WriteTxnMarkersRequest(markers=[one] * count).encode(version=1))
+    assert _markers_body(TP, 2**40, 7, count, 3, True) == expected
+
+
+def test_direct_markers_are_sent_once_even_when_the_answer_is_lost(broker: FakeBroker, cluster: WireCluster) -> None:
+    broker.answers[MARKERS] = in_turn(HangUp(), marked(0))
+    with pytest.raises(ConnectionLost):
+        write_txn_markers(cluster, TP, 40, 2, 5)
+    assert asked(broker) == [MARKERS]
+    ((_, message),) = [(k, m) for k, m in broker.asked if k == MARKERS]
+    assert len(message.markers) == 5
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "said"),
+    [
+        (6, BrokerError, r"WriteTxnMarkers \(5\) to orders-3: .*NOT_LEADER"),
+        (19, BrokerError, "NOT_ENOUGH_REPLICAS"),
+        (31, AclMissing, r"lacks Alter \(or ClusterAction\) on cluster .* --operation Alter --cluster$"),
+        (47, Fenced, "INVALID_PRODUCER_EPOCH"),
+        (52, CoordinatorFenced, "TRANSACTION_COORDINATOR_FENCED"),
+        (-1, RequestRefused, "UNKNOWN_SERVER_ERROR"),
+    ],
+)
+def test_every_refusal_of_direct_markers_has_its_type_and_none_is_retried(
+    broker: FakeBroker, cluster: WireCluster, code: int, error: type[Exception], said: str
+) -> None:
+    broker.answers[MARKERS] = lambda _: marked(code)
+    with pytest.raises(error, match=said):
+        write_txn_markers(cluster, TP, 40, 2, 5)
+    assert asked(broker) == [MARKERS]
+
+
+def test_after_not_leader_the_next_call_asks_who_leads_now(broker: FakeBroker, cluster: WireCluster) -> None:
+    broker.answers[MARKERS] = in_turn(marked(6), marked(0))
+    with pytest.raises(BrokerError):
+        write_txn_markers(cluster, TP, 40, 2, 1)
+    before = broker.keys.count(3)
+    write_txn_markers(cluster, TP, 40, 2, 1)
+    assert broker.keys.count(3) == before + 1
+
+
+def test_no_marker_at_all_is_a_mistake_of_the_caller(cluster: WireCluster) -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        write_txn_markers(cluster, TP, 40, 2, 0)
