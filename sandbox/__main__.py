@@ -84,15 +84,17 @@ def _up(options: argparse.Namespace) -> int:
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _exit)
         print(f"starting {', '.join(c.name for c in several)} ...", file=sys.stderr, flush=True)
+        ready = False
         try:
             start_all(several)
+            ready = True
             claim.publish([_describe(c) for c in several])
             _print([_describe(c) for c in several])
             if sys.stdin.isatty():
                 print("Ctrl-C ends them.", file=sys.stderr, flush=True)
             return _watch(several)
         except KeyboardInterrupt:
-            return 0  # the normal end
+            return 0 if ready else 130  # once it is up, a signal is its normal end
         finally:
             stop_all(several)
 

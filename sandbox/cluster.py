@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import base64
+import errno
 import os
 import re
 import signal
@@ -19,6 +20,7 @@ from typing import Any, Self, TypeVar
 from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.java import find_java
 from sandbox import jars, ready
+from sandbox.errors import DiskFull
 from sandbox.home import Home
 from sandbox.node import Node
 from sandbox.ports import ReservedPort, reserve
@@ -89,15 +91,18 @@ class Cluster:
                 return self
             # Before anything is taken: the two that need the user's hands.
             find_java()
-            jars.classpath("broker")
+            classpath = jars.classpath("broker")
             _running.add(self)
             self._cancel.clear()
             try:
-                self._prepare()
+                self._prepare(classpath)
                 _each(self._format_and_start, self._nodes, self._cancel.set)
                 self.wait_ready()
-            except BaseException:
+            except BaseException as e:
+                home = self._home
                 self.stop()
+                if isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT) and home is not None:
+                    raise DiskFull(home.path, 0, max(1, self._min_free_mb)) from e
                 raise
             return self
 
@@ -108,10 +113,14 @@ class Cluster:
         """
         if os.getpid() != self._owner:
             return  # a forked child has a copy of this object, but the cluster is not its own
-        self._cancel.set()  # a start that is under way in another thread holds the lock until it sees this
+        self.cancel()
         with self._lock:
             graceful = self._home is not None and not self._home.temporary
-            _each(lambda node: node.end(_STOP_TIMEOUT_S if graceful else 0), self._nodes)
+            # No threads here: at the interpreter's exit none can be started any more.
+            for node in self._nodes:
+                node.ask_to_end(signal.SIGTERM if graceful else signal.SIGKILL)
+            for node in self._nodes:
+                node.end(_STOP_TIMEOUT_S)
             for node in self._nodes:
                 for port in node.ports:
                     port.release()
@@ -119,6 +128,10 @@ class Cluster:
                 self._home.release()
             self._nodes, self._addresses, self._home = [], [], None
             _running.discard(self)
+
+    def cancel(self) -> None:
+        """Make a :meth:`start` that is under way in another thread give up soon; :meth:`stop` then waits for it."""
+        self._cancel.set()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -216,7 +229,7 @@ class Cluster:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _prepare(self) -> None:
+    def _prepare(self, classpath: str) -> None:
         self._home = Home(self.name, self._data_dir)
         self._home.require_free(self._min_free_mb)
         ports: list[list[ReservedPort]] = []
@@ -235,7 +248,7 @@ class Cluster:
         for node_id, own in enumerate(ports, 1):
             directory = self._home.path / f"node-{node_id}"
             settings = node_settings(node_id, self._addresses, directory / "data", self._overrides, self.authorizer)
-            self._nodes.append(Node(self.name, node_id, directory, settings, own, self._heap_mb))
+            self._nodes.append(Node(self.name, node_id, directory, settings, own, classpath, self._heap_mb))
 
     def _format_and_start(self, node: Node) -> None:
         node.format(self._cluster_id)
@@ -285,8 +298,11 @@ def start_all(several: Sequence[Cluster]) -> None:
 
 
 def stop_all(several: Sequence[Cluster]) -> None:
-    """Stop clusters at the same time."""
-    _each(Cluster.stop, several)
+    """Stop clusters, also those that another thread is just starting."""
+    for cluster in several:
+        cluster.cancel()
+    for cluster in several:
+        cluster.stop()
 
 
 def _each(do: Callable[[T], object], items: Sequence[T], on_interrupt: Callable[[], object] | None = None) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Mapping
 from pathlib import Path
 
 from airflow_mirror.jobs.java import find_java
-from sandbox import jars
 from sandbox.errors import DiskFull, NodeFailed, PortInUse
 from sandbox.ports import ReservedPort
 from sandbox.process import Child
@@ -25,6 +25,8 @@ class Node:
     :param directory: holds ``data``, ``server.properties`` and ``kafka.log``.
     :param settings: the content of ``server.properties``.
     :param ports: the reserved ports that the node listens on.
+    :param classpath: Kafka's jars.
+    :param heap_mb: maximum heap in MB.
     """
 
     def __init__(
@@ -34,10 +36,11 @@ class Node:
         directory: Path,
         settings: Mapping[str, str],
         ports: list[ReservedPort],
+        classpath: str,
         heap_mb: int,
     ) -> None:
         self.cluster, self.node_id, self.directory = cluster, node_id, directory
-        self.ports, self._settings, self._heap_mb = ports, settings, heap_mb
+        self.ports, self._settings, self._classpath, self._heap_mb = ports, settings, classpath, heap_mb
         self.log = directory / "kafka.log"
         self.child: Child | None = None
 
@@ -69,6 +72,11 @@ class Node:
             self.child.kill()
             self.child = None
 
+    def ask_to_end(self, signal_number: int) -> None:
+        """Send SIGTERM or SIGKILL without waiting; a paused process is woken to hear it."""
+        self.send(signal_number)
+        self.send(signal.SIGCONT)
+
     def send(self, signal_number: int) -> None:
         """Send a signal to the process, if it runs."""
         if self.child is not None:
@@ -86,9 +94,9 @@ class Node:
         """Return the error that says why the process ended, as far as its log tells."""
         log = self.log_tail()
         text = "\n".join(log_lines(self.log, 400))
-        if "No space left on device" in text:
-            free = os.statvfs(self.directory)
-            return DiskFull(self.directory, free.f_bavail * free.f_frsize // 2**20, 1, log)
+        free_mb = shutil.disk_usage(self.directory).free // 2**20
+        if "No space left on device" in text or free_mb < 1:  # on a full disk the log can't say it either
+            return DiskFull(self.directory, free_mb, 1, log)
         if "Address already in use" in text:
             taken = [port.number for port in self.ports if f":{port.number}" in text]
             return PortInUse((taken or [self.ports[0].number])[0], self.cluster)
@@ -109,7 +117,7 @@ class Node:
             "-XX:-UsePerfData", f"-Djava.io.tmpdir={temporary}", f"-XX:ErrorFile={self.directory}/jvm-crash.log",
             "-XX:+ExitOnOutOfMemoryError", "-Djava.net.preferIPv4Stack=true", "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={_LOG4J}", "-Dlog4j2.disableJmx=true", f"-Dkafka.logs.dir={self.directory}",
-            "-cp", jars.classpath("broker"), main_class, *arguments,
+            "-cp", self._classpath, main_class, *arguments,
         ]  # fmt: skip
         return Child(command, self.log, self.directory)
 

@@ -158,7 +158,7 @@ def test_cluster_that_is_not_started_says_so() -> None:
 def failed(tmp_path: Path, log: str) -> Exception:
     port = reserve("source")
     port.release()
-    node = Node("source", 1, tmp_path, {}, [port], 512)
+    node = Node("source", 1, tmp_path, {}, [port], "", 512)
     node.log.write_text(log.replace("{port}", str(port.number)))
     return node.failure(1)
 
