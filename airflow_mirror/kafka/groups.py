@@ -66,9 +66,8 @@ def group_offsets(session: AdminSession, group: str) -> dict[TopicPartition, Gro
 def _committed(session: AdminSession, group: str, asked: list[WireTopicPartition]) -> list[WireTopicPartition]:
     if not asked:
         return []
-    consumer = Consumer(
-        {**session.config.common(), "group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
-    )
+    settings = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+    consumer = Consumer({**session.config.common(), **settings}, logger=session.log)
     try:
         return list(
             session.blocking(

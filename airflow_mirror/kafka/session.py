@@ -96,12 +96,12 @@ class AdminSession:
         self.config, self.timeout_s = config, timeout_s
         self._reasons: dict[int, str] = {}  # last text per librdkafka code
         self._connected = False
-        log = logging.Logger(_LOG.name)
-        log.parent = _LOG
-        log.addFilter(_Once())
+        self.log = logging.Logger(_LOG.name)  # for other clients to the same cluster, too
+        self.log.parent = _LOG
+        self.log.addFilter(_Once())
         settings = {**config.common(), "error_cb": self._on_error, "log.connection.close": "false"}
         try:
-            self._client = AdminClient(settings, logger=log)
+            self._client = AdminClient(settings, logger=self.log)
         except KafkaException as e:
             raise InputError(
                 f"{config.role} cluster: librdkafka refuses the settings: {self._clean(e.args[0].str())}. Settings are "

@@ -8,6 +8,7 @@ import time
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as KafkaPosition
 
 from airflow_mirror.errors import (
     AuthenticationFailed,
@@ -134,6 +135,22 @@ def test_group_positions_with_their_metadata_come_back_as_committed(admin, topic
     assert admin.group_offsets(group) == wanted
     assert admin.group_states([group]) == {group: "Empty"}
     assert (group, "Empty") in [(g.group_id, g.state) for g in admin.groups()]
+
+
+def test_a_position_inside_an_open_transaction_is_waited_for_not_guessed(admin, topic, source_cluster):
+    settings = {"bootstrap.servers": source_cluster.bootstrap}
+    group, p0 = f"eos-{topic}", TopicPartition(topic, 0)
+    admin.commit_group_offsets(group, {p0: GroupPosition(3)})
+    producer = Producer({**settings, "transactional.id": group})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    member = Consumer({**settings, "group.id": group})
+    producer.send_offsets_to_transaction([KafkaPosition(topic, 0, 5)], member.consumer_group_metadata(), 30)
+    impatient = ClusterAdmin(ClientConfig(settings, "source"), timeout_s=2)
+    with pytest.raises(BrokerError, match=f"read offsets of consumer group '{group}'"):
+        impatient.group_offsets(group)
+    producer.commit_transaction(30)
+    wait_for(lambda: admin.group_offsets(group) == {p0: GroupPosition(5)})
 
 
 def test_a_partition_that_does_not_exist_fails_the_commit(admin, topic):
