@@ -1,0 +1,196 @@
+"""``python -m demo``: migrate a cluster to another one, and have it proven. ``make demo`` calls it.
+
+Exit status: 0 when everything holds, 1 when something differs, 2 for bad arguments, 3 when the migration did not get to
+its end. Everything that was started is stopped, also by Ctrl-C; with ``--keep`` the files stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from demo import faults
+from demo.clients import Partition, Settings, group_positions
+from demo.console import Console
+from demo.dataset import LIVE, LIVE_GROUP, Dataset, Size, fill
+from demo.migration import Migration, MigrationFailed, migrate
+from demo.referee import compare_groups, compare_topics
+from demo.table import print_verdict
+from demo.traffic import LiveTraffic
+from demo.verdict import GroupResult, Verdict
+from sandbox import Cluster
+from sandbox.airflow import AirflowError, AirflowStandalone
+from sandbox.cluster import start_all, stop_all
+
+FAULT_TOPIC = "orders.none"
+LIVE_AFTER_S = 3.0
+"""The live traffic goes on at the target for at least so long (seconds)."""
+
+
+@dataclass
+class Clusters:
+    """How the parts of the demo reach the two clusters. Only the mirror and the dataset are super users."""
+
+    source: Settings
+    target: Settings
+    app: Settings
+    """An application's user on the source; the fence is for users like this one."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the demo; return the exit status."""
+    args = _arguments(argv)
+    signal.signal(signal.SIGTERM, _terminated)
+    console = Console()
+    try:
+        with ExitStack() as stack:
+            return _demo(args, console, stack)
+    except KeyboardInterrupt:
+        console.say("stopped")
+        return 130
+    except (MigrationFailed, AirflowError) as e:
+        console.say(f"✗ {e}")
+        return 3
+
+
+def _terminated(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m demo", description="Migrate a Kafka cluster and prove it.")
+    parser.add_argument("--ui", action="store_true", help="leave Airflow and both clusters up until Ctrl-C")
+    parser.add_argument("--keep", action="store_true", help="do not delete the work directory")
+    parser.add_argument("--work-dir", type=Path, help="where Airflow's and the clusters' files go; implies --keep")
+    parser.add_argument("--fault", choices=faults.KINDS, help="damage the target before it is compared")
+    parser.add_argument("--bulk-mb", type=int, default=400, help="size of the bulk topic (default: %(default)s)")
+    return parser.parse_args(argv)
+
+
+def _demo(args: argparse.Namespace, console: Console, stack: ExitStack) -> int:
+    started = time.monotonic()
+    work = _work_dir(args, console, stack)
+    clusters = _start_clusters(work if args.keep or args.work_dir else None, console, stack)
+    airflow = AirflowStandalone(
+        work / "airflow", connections={"kafka_source": clusters.source, "kafka_target": clusters.target}
+    )
+    with ThreadPoolExecutor(1) as pool:  # Airflow comes up while the source is filled
+        stack.callback(airflow.stop)
+        ready = pool.submit(airflow.start)
+        dataset = fill(clusters.source, console, Size(bulk_records=args.bulk_mb * 1_000_000 // 1024))
+        with console.step("Airflow"):
+            ready.result()
+    traffic = LiveTraffic(LIVE, LIVE_GROUP)
+    traffic.start(clusters.app)
+    stack.callback(traffic.stop)
+    console.say(f"✓ live: a producer and the group {LIVE_GROUP!r} on {LIVE}")
+    if args.ui:
+        _say_where(console, airflow)
+    verdict = _migrate_and_judge(args, console, clusters, airflow, dataset, traffic)
+    verdict.figures["the whole demo"] = f"{time.monotonic() - started:.0f} s"
+    status = print_verdict(verdict, console.rich)
+    if args.ui:
+        _say_where(console, airflow)
+        console.say("Ctrl-C stops it.")
+        signal.pause()
+    return status
+
+
+def _work_dir(args: argparse.Namespace, console: Console, stack: ExitStack) -> Path:
+    if args.work_dir:
+        work = Path(args.work_dir).resolve()
+        work.mkdir(parents=True, exist_ok=True)
+    else:
+        work = Path(tempfile.mkdtemp(prefix="airflow-mirror-demo-"))
+    if args.keep or args.work_dir:
+        console.say(f"files: {work}")
+    else:
+        stack.callback(shutil.rmtree, work, ignore_errors=True)
+    return work
+
+
+def _start_clusters(data_dir: Path | None, console: Console, stack: ExitStack) -> Clusters:
+    source = Cluster("source", authorizer=True, data_dir=data_dir and data_dir / "source")
+    target = Cluster("target", data_dir=data_dir and data_dir / "target")
+    with console.step("two Kafka 4.3.1 clusters") as step:
+        stack.callback(stop_all, [source, target])
+        start_all([source, target])
+        step.summary = f"{source.bootstrap} and {target.bootstrap}"
+    return Clusters(source.admin_properties(), target.admin_properties(), source.properties("alice"))
+
+
+def _say_where(console: Console, airflow: AirflowStandalone) -> None:
+    console.say(f"Airflow: {airflow.address}  user {airflow.user}  password {airflow.password}")
+
+
+def _migrate_and_judge(
+    args: argparse.Namespace,
+    console: Console,
+    clusters: Clusters,
+    airflow: AirflowStandalone,
+    dataset: Dataset,
+    traffic: LiveTraffic,
+) -> Verdict:
+    live: list[GroupResult] = []
+
+    def moved(task: str) -> None:
+        """When the target is open, the applications go on there; what the mirror's own tasks still do is their matter."""
+        if task == "cutover":
+            position = group_positions(clusters.source, LIVE_GROUP)
+            live.extend(compare_groups(clusters.target, {LIVE_GROUP: position}))
+            traffic.go_on(clusters.target)
+            console.say(f"  live traffic goes on at the target, after {traffic.silent_s:.1f} s")
+
+    conf = {"source": "kafka_source", "target": "kafka_target", "offsets": "identical", "approval": False}
+    migration = migrate(airflow, conf, console, moved)
+    if not live:
+        raise MigrationFailed("the migration ended without a cutover")
+    with console.step("live traffic on the target"):
+        time.sleep(LIVE_AFTER_S)
+        result = traffic.finish()
+    if args.fault:
+        place = faults.inflict(args.fault, clusters.target, FAULT_TOPIC, ["reporting", *sorted(dataset.groups)])
+        console.say(f"! fault {args.fault!r} at {place}")
+    with console.step("referee") as step:
+        topics = compare_topics(
+            clusters.source,
+            clusters.target,
+            dataset.topics,
+            {LIVE: traffic.values_on_target()},
+            lambda where, done, total: step.note(f"{where} {done:,} of {total:,}"),
+        )
+        groups = [*compare_groups(clusters.target, dataset.groups), *live]
+    return Verdict(topics, groups, result, _figures(console, dataset, migration))
+
+
+def _figures(console: Console, dataset: Dataset, migration: Migration) -> dict[str, str]:
+    cutover, bulk = _of(migration, "cutover"), _of(migration, "bulk_copy")
+    figures: dict[str, str] = {}
+    if isinstance(fence := cutover.get("fence_seconds"), float):
+        figures["fence (nobody could write anywhere)"] = f"{fence:.1f} s"
+    if (records := bulk.get("records")) and (seconds := bulk.get("seconds")):
+        copied_mb = bulk.get("bytes", 0) / 1e6
+        figures["bulk copy"] = f"{records:,} records in {seconds:.1f} s, {records / seconds:,.0f}/s"
+        figures["bulk copy, compressed as on disk"] = f"{copied_mb:,.0f} MB, {copied_mb / seconds:,.0f} MB/s"
+    figures |= {f"seconds: {task}": f"{seconds:.1f}" for task, seconds in migration.seconds.items() if seconds >= 0.5}
+    figures |= {f"seconds: {name}": f"{console.seconds[name]:.1f}" for name in ("migration", "referee")}
+    figures["seconds: filling the source"] = f"{dataset.seconds:.1f}"
+    return figures
+
+
+def _of(migration: Migration, task: str) -> dict[str, Any]:
+    result = migration.results.get(task)
+    return result if isinstance(result, dict) else {}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
