@@ -85,9 +85,10 @@ class CatchUp:
         stuck = []
         for lag in lags:
             position, since_s = self._moved.get(lag.source, (-1, now_s))
-            if position != lag.position:
+            # An idle partition stands still for days and is not stuck; the clock runs only while it is behind.
+            if position != lag.position or lag.records <= self.max_lag_records:
                 self._moved[lag.source] = (lag.position, now_s)
-            elif lag in behind and now_s - since_s >= self.stuck_after_s:
+            elif now_s - since_s >= self.stuck_after_s:
                 stuck.append(lag)
         if stuck:
             raise PartitionStuck([(str(lag.source), lag.position, lag.end) for lag in stuck], self.stuck_after_s)

@@ -123,4 +123,4 @@ class StopMirrorOperator(MirrorOperator):
             return {"stopped": len(handles)}
         runner.cancel(tail, grace_s=0.0)  # what a killed tail left running
         summary = {k: v for k, v in runner.summary(tail).items() if isinstance(v, (int, float, str))}
-        return {"stopped": len(handles), "tail": runner.status(tail), **summary}
+        return {**summary, "stopped": len(handles), "tail": runner.status(tail)}

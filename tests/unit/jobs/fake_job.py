@@ -19,7 +19,7 @@ behaviour = arguments[-1]
 if behaviour == "slow_to_report":
     time.sleep(60)
 status = StatusFile(job_dir)
-if behaviour == "polite":
+if behaviour.startswith(("polite", "copying")):
     from airflow_mirror.jobs.directory import write_json
     from airflow_mirror.jobs.process import started_at
 
@@ -30,10 +30,12 @@ if behaviour == "polite":
         sys.exit(0)
 
     signal.signal(signal.SIGTERM, stop)
-if behaviour == "stubborn_worker":
+if behaviour in ("stubborn_worker", "copying_with_worker"):
     # As Spark's Python workers do: another process group, and deaf to SIGTERM.
     code = "import os, signal, time; os.setpgid(0, 0); signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
     subprocess.Popen([sys.executable, "-c", code])
+if behaviour.startswith("copying"):
+    status.update("copying")
 if behaviour == "quick":
     status.succeed({"records": 7, "kind": arguments[0], "source": "AIRFLOW_MIRROR_SOURCE" in os.environ})
 elif behaviour == "wrong_input":

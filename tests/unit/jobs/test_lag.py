@@ -1,0 +1,97 @@
+"""When a mirror counts as caught up, and when a partition counts as stuck."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from airflow_mirror.errors import InputError, PartitionStuck
+from airflow_mirror.jobs.lag import CatchUp, PartitionLag, measure, summary
+from airflow_mirror.kafka.model import TopicInfo
+from airflow_mirror.partition import TopicPartition as TP
+
+
+def lags(*positions, end=100):
+    return [PartitionLag(TP("t", n), position, end) for n, position in enumerate(positions)]
+
+
+def test_one_good_look_may_be_luck_and_a_bad_one_starts_over():
+    judge = CatchUp(max_lag_records=5, samples=2, stuck_after_s=60)
+    looks = [lags(100, 96), lags(100, 94), lags(100, 95), lags(100, 100)]
+    assert [judge.look(look, n) for n, look in enumerate(looks)] == [False, False, False, True]
+
+
+def test_a_partition_that_does_not_move_is_named_with_where_it_stands():
+    judge = CatchUp(0, 1, stuck_after_s=60)
+    assert not judge.look(lags(100, 40, 7), 0)
+    assert not judge.look(lags(100, 41, 7), 59)
+    with pytest.raises(PartitionStuck, match=r"1 partition\(s\) did not move for 60 s: t-2: at 7 of 100\."):
+        judge.look(lags(100, 41, 7), 61)
+
+
+def test_an_idle_partition_within_the_allowed_lag_is_not_stuck():
+    judge = CatchUp(5, 3, stuck_after_s=1)
+    assert [judge.look(lags(97), n * 10) for n in range(3)] == [False, False, True]
+
+
+def test_a_partition_that_fell_behind_just_now_is_not_stuck_because_it_was_idle_for_long():
+    judge = CatchUp(0, 10**6, stuck_after_s=60)
+    judge.look(lags(100), 0)
+    assert not judge.look(lags(100), 1000)
+    assert not judge.look(lags(100, end=200), 1001)
+    with pytest.raises(PartitionStuck):
+        judge.look(lags(100, end=200), 1061)
+
+
+def test_no_partition_at_all_is_caught_up():
+    assert CatchUp(0, 1, 60).look([], 0)
+    assert summary([]) == {"partitions": 0, "lag_records": 0, "max_lag_records": 0, "worst": None}
+
+
+def test_the_summary_names_the_worst_partition():
+    assert summary(lags(100, 40, 90)) == {
+        "partitions": 3, "lag_records": 70, "max_lag_records": 60, "worst": "t-1",
+    }  # fmt: skip
+
+
+class Side:
+    """A cluster as far as lag needs one; notes which ends were asked for."""
+
+    def __init__(self, counts, offsets):
+        self._counts, self._offsets, self.asked = counts, offsets, []
+
+    def topics(self, names):
+        return {n: TopicInfo(n, "id", self._counts[n], 1) for n in names if n in self._counts}
+
+    def offsets(self, partitions, spec):
+        self.asked.append(spec)
+        return {tp: self._offsets[tp] for tp in partitions}
+
+
+def plan(mode="identical", isolation="read_committed", starts=None):
+    topic = SimpleNamespace(source_topic="t", target_topic="a.t", mode=mode, starts=starts or {})
+    return SimpleNamespace(topics=[topic], mirror=SimpleNamespace(isolation=isolation))
+
+
+def test_a_partition_that_is_new_on_the_source_counts_before_the_target_has_it():
+    source = Side({"t": 3}, {TP("t", 0): 9, TP("t", 1): 9, TP("t", 2): 4})
+    target = Side({"a.t": 2}, {TP("a.t", 0): 9, TP("a.t", 1): 7})
+    assert [lag.records for lag in measure(plan(), source, target)] == [0, 2, 4]
+    assert source.asked == ["latest_committed"]
+
+
+def test_a_log_that_does_not_start_at_zero_is_not_behind_by_what_is_gone():
+    source, target = Side({"t": 1}, {TP("t", 0): 1_000_010}), Side({"a.t": 1}, {TP("a.t", 0): 0})
+    assert measure(plan(starts={0: 1_000_000}), source, target)[0].records == 10
+
+
+def test_uncommitted_records_count_when_they_are_copied():
+    source, target = Side({"t": 1}, {TP("t", 0): 5}), Side({"a.t": 1}, {TP("a.t", 0): 5})
+    measure(plan(isolation="read_uncommitted"), source, target)
+    assert source.asked == ["latest"]
+
+
+def test_mapped_offsets_are_refused_instead_of_guessed():
+    with pytest.raises(InputError, match="mapped offsets can't be measured yet: t"):
+        measure(plan(mode="mapped"), Side({}, {}), Side({}, {}))

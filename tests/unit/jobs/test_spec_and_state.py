@@ -1,0 +1,91 @@
+"""A job's spec and a job's state: values, decided in one place."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_mirror.errors import InputError, InvalidField, NeedsHuman
+from airflow_mirror.jobs import state
+from airflow_mirror.jobs.directory import open_generation, write_json
+from airflow_mirror.jobs.spec import JobSpec
+from airflow_mirror.jobs.status import blame, ensure_final
+
+
+def test_a_spec_survives_json_with_its_hash():
+    spec = JobSpec("verify", {"name": "m", "topics": ["a", "b"]}, ("--level", "records"), {"spark.x": "1"}, inputs="p1")
+    assert JobSpec.from_dict(json.loads(json.dumps(spec.to_dict()))).hash == spec.hash
+
+
+def test_what_a_job_does_is_in_its_hash():
+    base = JobSpec("bulk_copy", {"name": "m"})
+    others = [
+        JobSpec("verify", {"name": "m"}),
+        JobSpec("bulk_copy", {"name": "n"}),
+        JobSpec("bulk_copy", {"name": "m"}, ("-x",)),
+        JobSpec("bulk_copy", {"name": "m"}, inputs="other plan"),
+        JobSpec("bulk_copy", {"name": "m"}, master="spark://x:1"),
+    ]
+    assert len({base.hash, *(o.hash for o in others)}) == 6
+
+
+def test_an_unknown_kind_or_version_is_refused():
+    with pytest.raises(InvalidField, match="kind='copy'"):
+        JobSpec("copy", {})
+    with pytest.raises(InvalidField, match="version=99"):
+        JobSpec.from_dict({"version": 99, "kind": "verify", "mirror": {}})
+
+
+@pytest.mark.parametrize(
+    ("written", "alive", "age_s", "expected"),
+    [
+        (None, True, 0, "RUNNING"),
+        (None, False, 0, "LOST"),
+        ("RUNNING", True, 9999, "RUNNING"),
+        ("RUNNING", False, 0, "LOST"),
+        ("SUCCEEDED", True, 0, "SUCCEEDED"),  # it is still shutting down
+        ("SUCCEEDED", False, 9999, "SUCCEEDED"),
+        ("FAILED", None, 9999, "FAILED"),
+        ("RUNNING", None, 10, "RUNNING"),  # on another host: nobody here can know
+        ("RUNNING", None, 301, "LOST"),
+        (None, None, 0, "LOST"),
+    ],
+)
+def test_the_state_of_a_job(written, alive, age_s, expected):
+    status = None if written is None else {"state": written, "updated": 1000.0 - age_s}
+    assert state.decide(status, alive, 1000.0) == expected
+
+
+def test_blame_follows_the_branches():
+    assert [blame(e) for e in (InputError("a"), NeedsHuman("b"), RuntimeError("c"), "text")] == [
+        "input", "human", "retry", "retry",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "expected"),
+    [
+        (0, None, ("SUCCEEDED", None, None)),
+        (1, None, ("FAILED", "exit code 1", "retry")),
+        (2, None, ("FAILED", "exit code 2", "input")),
+        (1, NeedsHuman("damage"), ("FAILED", "damage", "human")),
+    ],
+)
+def test_a_job_that_ended_without_a_word_gets_one(tmp_path, code, error, expected):
+    write_json(tmp_path / "status.json", {"state": "RUNNING", "phase": "copying"})
+    ensure_final(tmp_path, code, error)
+    written = json.loads((tmp_path / "status.json").read_text())
+    assert (written["state"], written.get("error"), written.get("blame")) == expected
+    assert written["phase"] == "copying"
+
+
+def test_a_final_word_is_not_overwritten(tmp_path):
+    write_json(tmp_path / "status.json", {"state": "SUCCEEDED"})
+    ensure_final(tmp_path, 1, None)
+    assert json.loads((tmp_path / "status.json").read_text())["state"] == "SUCCEEDED"
+
+
+def test_generations_sort_as_numbers(tmp_path):
+    for n in range(12):
+        assert open_generation(tmp_path / "job", JobSpec("verify", {"name": "m"})).name == str(n + 1)

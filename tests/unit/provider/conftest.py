@@ -1,0 +1,101 @@
+"""An AIRFLOW_HOME of its own, set before anything imports Airflow; stand-ins for what a task is given."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-mirror-unit-")
+os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+
+import pytest
+
+FAKE_JOB = Path(__file__).parents[1] / "jobs" / "fake_job.py"
+
+
+class FakeTI:
+    dag_id, task_id, run_id, map_index, try_number = "kafka_migration", "bulk_copy", "manual__1", -1, 1
+    stats_tags: dict[str, str] = {}
+
+    def xcom_push(self, key, value):
+        pass
+
+
+class FakeStore(dict):
+    def set(self, key, value, **_):
+        self[key] = json.loads(json.dumps(value))  # a store keeps JSON, not objects
+
+    def delete(self, key):
+        self.pop(key, None)
+
+
+@pytest.fixture
+def context():
+    return {"ti": FakeTI(), "task_state_store": FakeStore()}
+
+
+@pytest.fixture
+def connections(monkeypatch):
+    """Two connections of type kafka, and one without what it needs."""
+
+    def add(conn_id, **extra):
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps({"conn_type": "kafka", "extra": extra}))
+
+    add("src", **{"bootstrap.servers": "127.0.0.1:1", "sasl.password": "hunter2-src", "ssl.key.pem": "PEM-of-src"})
+    add("dst", **{"bootstrap.servers": "127.0.0.1:2"})
+    add("bare", **{"client.id": "x"})
+    return add
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__MIRROR__HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def mirror():
+    return {"name": "m", "source": "src", "target": "dst", "topics": ["t"]}
+
+
+@pytest.fixture
+def plan(home, mirror):
+    """A stored plan of two partitions."""
+    from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan import Plan, TopicPlan
+
+    topic = TopicPlan(
+        "t", "t", "id-1", True, 2, 1, {}, {}, {}, False, "identical", "", {0: 0, 1: 5}, {0: 9, 1: 7}
+    )  # fmt: skip
+    made = Plan(Mirror.from_dict(mirror), "2026-01-01T00:00:00+00:00", "A", "B", (topic,), {}, ())
+    made.save(home / "m" / "plan.json")
+    return made
+
+
+@pytest.fixture
+def fake_spark(monkeypatch, home):
+    """Run the fake job instead of Spark; returns the list of command lines that were started."""
+    from airflow_mirror.hooks import spark
+    from airflow_mirror.jobs.local import LocalRunner
+    from airflow_mirror.operators import mirror as operators
+    from airflow_mirror.operators import spark_job
+
+    started: list[list[str]] = []
+    behaviour = {"is": "quick"}
+
+    def submit(spec, directory, arguments):
+        started.append([sys.executable, str(FAKE_JOB), *arguments, behaviour["is"]])
+        return started[-1]
+
+    def runner(mirror, spark_conn_id=None):
+        return LocalRunner(home / (mirror if isinstance(mirror, str) else mirror.name), submit)
+
+    for module in (spark, operators, spark_job):
+        monkeypatch.setattr(module, "runner_for", runner)
+    monkeypatch.setattr(spark_job, "poll_interval_s", lambda: 0.05)
+    monkeypatch.setattr(operators, "poll_interval_s", lambda: 0.05)
+    yield started, behaviour
+    runner("m").cancel_all(grace_s=0.2)

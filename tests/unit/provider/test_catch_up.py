@@ -1,0 +1,125 @@
+"""The sensor and its trigger give the same answers, and neither waits for a tail that is dead."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+
+from airflow_mirror.errors import ClusterUnreachable, InvalidField
+from airflow_mirror.hooks import lag as hook_lag
+from airflow_mirror.jobs.lag import PartitionLag
+from airflow_mirror.jobs.local import LocalRunner
+from airflow_mirror.operators.mirror import StartMirrorOperator
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
+from airflow_mirror.triggers.catch_up import CatchUpTrigger
+
+
+@pytest.fixture
+def lags(monkeypatch, plan, connections):
+    """Each look takes the next value; the last one stays."""
+    values: list = []
+
+    def measure(*_):
+        value = values.pop(0) if len(values) > 1 else values[0]
+        if isinstance(value, Exception):
+            raise value
+        return [PartitionLag(TopicPartition("t", 0), 100 - value, 100)]
+
+    monkeypatch.setattr(hook_lag.lag, "measure", measure)
+    return values
+
+
+def sensor(mirror, **kwargs):
+    kwargs = {"require_tail": False, "samples": 2, "poke_interval": 0.01, **kwargs}
+    return WaitForCatchUpSensor(task_id="w", mirror=mirror, **kwargs)
+
+
+def events(trigger):
+    async def first():
+        return [event.payload async for event in trigger.run()]
+
+    return asyncio.run(first())
+
+
+def trigger_of(deferred):
+    path, kwargs = deferred.trigger.serialize()
+    return CatchUpTrigger(**json.loads(json.dumps(kwargs))), path
+
+
+def test_it_waits_in_its_slot_until_the_lag_was_small_twice(lags, mirror, context):
+    lags += [40, 3, 9, 3, 2]
+    result = sensor(mirror, max_lag_records=5).execute(context)
+    assert result == {"partitions": 1, "lag_records": 2, "max_lag_records": 2, "worst": "t-0"}
+
+
+def test_deferred_it_gives_the_same_answer(lags, mirror, context):
+    lags += [40, 3, 2]
+    task = sensor(mirror, max_lag_records=5, deferrable=True)
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute(context)
+    trigger, path = trigger_of(deferred.value)
+    assert path == "airflow_mirror.triggers.catch_up.CatchUpTrigger"
+    assert trigger.serialize() == deferred.value.trigger.serialize()
+    (event,) = events(trigger)
+    assert task.execute_complete(context, event)["lag_records"] == 2
+
+
+def test_no_secret_is_in_what_the_trigger_is_made_of(lags, mirror, context):
+    lags += [40]
+    with pytest.raises(TaskDeferred) as deferred:
+        sensor(mirror, deferrable=True).execute(context)
+    assert "hunter2" not in json.dumps(deferred.value.trigger.serialize())
+
+
+def test_already_caught_up_it_does_not_defer(lags, mirror, context):
+    lags += [0]
+    assert sensor(mirror, samples=1, deferrable=True).execute(context)["lag_records"] == 0
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_stuck_partition_fails_by_name_without_a_retry(lags, mirror, context, deferrable):
+    lags += [40]
+    task = sensor(mirror, stuck_after_s=0.05, deferrable=deferrable)
+    with pytest.raises(AirflowFailException, match="PartitionStuck: .*t-0: at 60 of 100"):
+        try:
+            task.execute(context)
+        except TaskDeferred as e:
+            task.execute_complete(context, events(trigger_of(e)[0])[0])
+
+
+def test_one_broken_look_in_the_triggerer_is_no_verdict_but_five_are(lags, mirror, context):
+    down = ClusterUnreachable("source", "x:1", "refused")
+    kwargs = {"max_lag_records": 0, "samples": 1, "stuck_after_s": 9, "require_tail": False, "interval_s": 0.01}
+    lags += [40, down, down, 0]
+    assert events(CatchUpTrigger(mirror, **kwargs))[0]["status"] == "caught_up"
+    lags[:] = [down]
+    (event,) = events(CatchUpTrigger(mirror, **kwargs))
+    assert (event["status"], event["blame"]) == ("failed", "retry")
+    with pytest.raises(AirflowException, match="no broker at x:1") as caught:
+        sensor(mirror).execute_complete(context, event)
+    assert not isinstance(caught.value, AirflowFailException)
+
+
+def test_without_a_tail_it_says_how_to_start_one(lags, mirror, context):
+    lags += [40]
+    with pytest.raises(AirflowException, match=r"'tail' is not running \(it is never started\).*mode='tail'"):
+        sensor(mirror, require_tail=True).execute(context)
+
+
+def test_a_tail_that_died_fails_it_with_the_tails_own_cause(lags, mirror, context, fake_spark, home):
+    lags += [40]
+    fake_spark[1]["is"] = "damaged"
+    with pytest.raises(AirflowFailException):
+        StartMirrorOperator(task_id="t", mirror=mirror, mode="tail").execute(context)
+    assert LocalRunner(home / "m").find("tail")
+    with pytest.raises(AirflowFailException, match="foreign data"):
+        sensor(mirror, require_tail=True).execute(context)
+
+
+def test_reschedule_is_refused_because_it_would_never_end(mirror):
+    with pytest.raises(InvalidField, match="Use deferrable=True"):
+        sensor(mirror, mode="reschedule")
