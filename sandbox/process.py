@@ -64,11 +64,10 @@ def leashed(argv: Sequence[str]) -> list[str]:
 
 
 class Child:
-    """A running program. Only the process that started it can signal it; elsewhere all methods do nothing."""
+    """A running program. In a forked copy of the process that started it, it counts as ended and can't be signalled."""
 
     def __init__(self, argv: Sequence[str], log: Path, cwd: Path, env: Mapping[str, str] | None = None) -> None:
         """Start ``argv`` with both outputs appended to ``log``."""
-        self._owner = os.getpid()
         command = leashed(argv)
 
         def start() -> subprocess.Popen[bytes]:
@@ -87,7 +86,7 @@ class Child:
 
     def status(self) -> int | None:
         """Return the exit status (``-n`` for signal n), or None while it runs."""
-        return self._popen.poll() if os.getpid() == self._owner else None
+        return self._popen.poll()
 
     def wait(self, timeout_s: float) -> int | None:
         """Wait for the end; return the exit status, or None when it still runs after ``timeout_s`` seconds."""
@@ -98,7 +97,7 @@ class Child:
 
     def alive(self) -> bool:
         """Whether it still runs (a stopped one does)."""
-        return os.getpid() == self._owner and self._popen.poll() is None
+        return self._popen.poll() is None
 
     def send(self, signal_number: int) -> None:
         """Send a signal; nothing happens when it has ended."""
@@ -108,8 +107,7 @@ class Child:
     def kill(self) -> None:
         """SIGKILL, and wait until the kernel has taken it away."""
         self.send(signal.SIGKILL)
-        if os.getpid() == self._owner:
-            self._popen.wait(30)
+        self._popen.wait(30)
 
     def terminate(self, timeout_s: float) -> None:
         """SIGTERM, and SIGKILL when it has not ended after ``timeout_s``. A paused one is woken first."""

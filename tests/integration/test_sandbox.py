@@ -96,6 +96,16 @@ def test_misspelt_topic_is_not_created(source_cluster: Cluster, topic_name: str)
     assert topic_name not in AdminClient(source_cluster.properties()).list_topics(timeout=10).topics
 
 
+def test_forked_copy_of_this_process_can_not_stop_the_cluster(source_cluster: Cluster) -> None:
+    """Airflow and multiprocessing fork; a copy of the cluster object is no claim on the cluster."""
+    pid = os.fork()
+    if pid == 0:
+        source_cluster.stop()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert source_cluster.alive(1) and source_cluster.directory.exists()
+
+
 # --- life and death ---------------------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,8 @@ from pathlib import Path
 from sandbox.process import Child
 here = Path(sys.argv[1])
 child = Child({argv!r}, here / "log", here)
+while "up" not in (here / "log").read_text():  # before, the child would notice by itself that its parent has gone
+    time.sleep(0.01)
 print(child.pid, flush=True)
 {then}
 """
@@ -66,7 +68,12 @@ def test_parent_ends_without_a_word_and_the_child_goes_too(tmp_path: Path, then:
 
 def test_child_started_by_a_short_thread_lives_on(tmp_path: Path) -> None:
     children: list[Child] = []
-    thread = threading.Thread(target=lambda: children.append(Child(SLEEPER, tmp_path / "log", tmp_path)))
+
+    def start() -> None:
+        children.append(Child(SLEEPER, tmp_path / "log", tmp_path))
+        wait_for(lambda: "up" in (tmp_path / "log").read_text())  # the kernel has its order
+
+    thread = threading.Thread(target=start)
     thread.start()
     thread.join()
     try:
