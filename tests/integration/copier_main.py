@@ -1,0 +1,27 @@
+"""A copier as a process of its own, for tests that kill or freeze it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+
+from airflow_mirror.copy import lease
+from airflow_mirror.copy.loop import CopyOptions
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.task import CopyWork, copy_ranges
+from airflow_mirror.kafka.config import load
+from airflow_mirror.wire.cluster import WireCluster
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    spec = json.loads(sys.argv[1])
+    with WireCluster(load("env:TEST_TARGET", "target")) as wire:
+        token = lease.take(wire, spec["mirror"])
+        if spec["wait"]:
+            time.sleep(token.wait_s)
+        work = CopyWork("env:TEST_SOURCE", "env:TEST_TARGET", CopyOptions(spec["mirror"]), token)
+        for result in copy_ranges(work, [CopyRange(**r) for r in spec["ranges"]]):
+            print(json.dumps(result.to_dict()), flush=True)
+        lease.release(wire, token)

@@ -1,0 +1,186 @@
+"""What the tests of the copy engine share: fill a topic, run a copier (here or as a process of its own), read both sides.
+
+The referee is a plain confluent-kafka consumer with CRC checks on; nothing of our wire code judges a copy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as Assigned
+
+from airflow_mirror.copy import lease
+from airflow_mirror.copy.loop import CopyOptions
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.results import PartitionResult
+from airflow_mirror.copy.task import CopyWork, copy_ranges
+from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
+from airflow_mirror.kafka.config import ClientConfig
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.cluster import WireCluster
+from sandbox import Cluster
+
+HELD_OPEN = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
+Seen = tuple[int, tuple[int, int], bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
+
+
+def config(cluster: Cluster) -> ClientConfig:
+    return ClientConfig({"bootstrap.servers": cluster.bootstrap}, cluster.name)
+
+
+def create(cluster: Cluster, topic: str, partitions: int = 1, replicas: int = 1, **configs: str) -> ClusterAdmin:
+    admin = ClusterAdmin(config(cluster))
+    settings = HELD_OPEN | {k.replace("_", "."): v for k, v in configs.items()}
+    admin.create_topics([NewTopicSpec(topic, partitions, replicas, settings)])
+    return admin
+
+
+def write(
+    cluster: Cluster, topic: str, count: int, seed: int, codec: str = "none", partition: int = 0, **conf: str
+) -> None:
+    """Append records as real topics hold them: null and empty parts, binary, repeated headers, old and falling times."""
+    rng = random.Random(seed)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "compression.type": codec, "linger.ms": "20", **conf})
+    for i in range(count):
+        producer.produce(
+            topic,
+            value=rng.choice([None, b"", b"value %d" % i, rng.randbytes(rng.randint(1, 900))]),
+            key=rng.choice([None, b"", b"k%d" % rng.randint(0, 9), rng.randbytes(7)]),
+            partition=partition,
+            timestamp=1_500_000_000_000 + rng.randint(-(10**10), 10**10),
+            headers=rng.choice([[], [("h", None)], [("h", b"1"), ("h", b"\xff\x00"), ("é", b"")]]),
+        )
+        if rng.random() < 0.01:
+            producer.flush(30)
+    assert producer.flush(30) == 0
+
+
+def write_transactions(cluster: Cluster, topic: str, seed: int, transactions: int = 12, partitions: int = 1) -> None:
+    """Append interleaved transactions of three producers, a third of them aborted."""
+    rng = random.Random(seed)
+    producers = []
+    for number in range(3):
+        conf = {"bootstrap.servers": cluster.bootstrap, "transactional.id": f"{topic}-{number}", "linger.ms": 1}
+        producers.append(Producer(conf))
+        producers[-1].init_transactions()
+    for _ in range(transactions):
+        for producer in producers:
+            producer.begin_transaction()
+            for i in range(rng.randint(1, 60)):
+                producer.produce(topic, b"v%d" % i, b"k%d" % rng.randint(0, 20), partition=rng.randrange(partitions))
+            producer.flush()
+        for producer in producers:
+            producer.abort_transaction() if rng.random() < 0.34 else producer.commit_transaction()
+
+
+def read(cluster: Cluster, topic: str, partition: int = 0, timeout_s: float = 15.0) -> list[Seen]:
+    """Return what a read_committed consumer sees of a partition, from its start to its end."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "referee",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "check.crcs": True,
+            "auto.offset.reset": "error",
+        }
+    )
+    start, end = consumer.get_watermark_offsets(Assigned(topic, partition), timeout=timeout_s)
+    consumer.assign([Assigned(topic, partition, start)])
+    seen: list[Seen] = []
+    deadline = time.monotonic() + timeout_s
+    while start < end:
+        messages = consumer.consume(1000, 0.2)  # waits for as many, or as long as that
+        assert messages or time.monotonic() < deadline, f"{topic}-{partition}: stalled after {len(seen)} records"
+        deadline = time.monotonic() + timeout_s if messages else deadline
+        failed = [m for m in messages if m.error() and m.error().code() != -191]
+        assert not failed, failed[0].error()
+        seen += [(m.offset(), m.timestamp(), m.key(), m.value(), m.headers()) for m in messages if not m.error()]
+        if any(m.error() for m in messages):
+            break
+    consumer.close()
+    return seen
+
+
+def ends(cluster: Cluster, topic: str, partitions: int = 1) -> dict[int, tuple[int, int, int]]:
+    """Return (log start, last stable offset, true log end) of each partition."""
+    tps = [TopicPartition(topic, p) for p in range(partitions)]
+    with WireCluster(config(cluster)) as wire:
+        starts, stable, log_ends = wire.log_starts(tps), wire.last_stable(tps), wire.log_ends(tps)
+    return {tp.partition: (starts[tp], stable[tp], log_ends[tp]) for tp in tps}
+
+
+def ranges_of(source: Cluster, topic: str, partitions: int = 1, committed: bool = True) -> list[CopyRange]:
+    """Return the whole of a topic as it stands now."""
+    tps = [TopicPartition(topic, p) for p in range(partitions)]
+    with WireCluster(config(source)) as wire:
+        wire.refresh([topic])
+        starts = wire.log_starts(tps)
+        stop = wire.last_stable(tps) if committed else wire.high_watermarks(tps)
+        identity = wire.topic_id(topic)
+    return [CopyRange(topic, topic, tp.partition, starts[tp], stop[tp], identity) for tp in tps]
+
+
+def copy(
+    source: Cluster, target: Cluster, ranges: Iterable[CopyRange], mirror: str = "m", duration_s: float | None = None,
+    **options: object,
+) -> list[PartitionResult]:  # fmt: skip
+    """Copy in this process, under a lease of its own."""
+    os.environ["TEST_SOURCE"], os.environ["TEST_TARGET"] = config(source).dump(), config(target).dump()
+    with WireCluster(config(target)) as wire:
+        token = lease.take(wire, mirror)
+        work = CopyWork("env:TEST_SOURCE", "env:TEST_TARGET", replace(CopyOptions(mirror), **options), token)  # type: ignore[arg-type]
+        try:
+            return copy_ranges(work, list(ranges), duration_s)
+        finally:
+            lease.release(wire, token)
+
+
+def copier_process(
+    source: Cluster, target: Cluster, ranges: Iterable[CopyRange], mirror: str = "m", wait: bool = True
+) -> subprocess.Popen[str]:
+    """Start a copier as a process of its own session, to be killed or frozen; prints results as JSON lines."""
+    spec = {"mirror": mirror, "ranges": [r.to_dict() for r in ranges], "wait": wait}
+    env = os.environ | {
+        "TEST_SOURCE": config(source).dump(),
+        "TEST_TARGET": config(target).dump(),
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
+    return subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("copier_main.py")), json.dumps(spec)],
+        env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def results_of(process: subprocess.Popen[str], timeout_s: float = 90.0) -> list[PartitionResult]:
+    """Wait for a copier process and return what it reported."""
+    out, err = process.communicate(timeout=timeout_s)
+    assert process.returncode == 0, err
+    return [PartitionResult(**json.loads(line)) for line in out.splitlines() if line.startswith("{")]
+
+
+def assert_equal(source: Cluster, target: Cluster, topic: str, partitions: int = 1) -> None:
+    """Same records, offsets, timestamps, headers; same log start, last stable offset and log end."""
+    for p in range(partitions):
+        here, there = read(source, topic, p), read(target, topic, p)
+        first = next((i for i, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), None)
+        assert first is None, f"{topic}-{p} differs at record {first}: {here[first]} != {there[first]}"
+        assert len(here) == len(there), f"{topic}-{p}: {len(here)} records on the source, {len(there)} on the target"
+    assert ends(source, topic, partitions) == ends(target, topic, partitions)
+
+
+def wait_until(question: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+    """Poll ``question`` until it is true."""
+    deadline = time.monotonic() + timeout_s
+    while not question():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        time.sleep(0.02)

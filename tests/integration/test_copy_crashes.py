@@ -1,0 +1,124 @@
+"""Death, twins and zombies: whatever happens to copiers, the target is equal in the end and nothing is twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from airflow_mirror.copy import lease
+from airflow_mirror.wire.cluster import WireCluster
+from sandbox import Cluster
+from tests.integration.copying import (
+    assert_equal,
+    config,
+    copier_process,
+    copy,
+    create,
+    ends,
+    ranges_of,
+    results_of,
+    wait_until,
+    write,
+    write_transactions,
+)
+
+PARTITIONS = 3
+
+
+@pytest.fixture
+def hostile(source_cluster: Cluster, target_cluster: Cluster, topic_name: str) -> str:
+    """A topic with every codec, transactions with aborts (thus holes), and old timestamps, on three partitions."""
+    create(source_cluster, topic_name, PARTITIONS)
+    create(target_cluster, topic_name, PARTITIONS)
+    for seed, codec in enumerate(("lz4", "none", "zstd")):
+        write(source_cluster, topic_name, 3000, seed, codec, partition=seed, **{"batch.size": "20000"})
+        write_transactions(source_cluster, topic_name, seed=seed, transactions=20, partitions=PARTITIONS)
+    return topic_name
+
+
+def copied(cluster: Cluster, topic: str) -> int:
+    return sum(end for _, _, end in ends(cluster, topic, PARTITIONS).values())
+
+
+def test_copier_killed_again_and_again_leaves_an_equal_target(
+    source_cluster: Cluster, target_cluster: Cluster, hostile: str
+) -> None:
+    rng = random.Random(1)
+    ranges = ranges_of(source_cluster, hostile, PARTITIONS)
+    total = sum(r.end_offset or 0 for r in ranges)
+    kills = 0
+    while kills < 12 and (at := copied(target_cluster, hostile)) < total:
+        # The kill proves the end of the killed copier, so the next one need not wait for its lease.
+        process = copier_process(source_cluster, target_cluster, ranges, mirror=hostile, wait=False)
+        wait_until(lambda at=at: copied(target_cluster, hostile) > at or process.poll() is not None, "the copier moves")  # type: ignore[misc]
+        time.sleep(rng.random() * 0.15)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        kills += 1
+    assert kills >= 3, "the copy was over before it could be killed"
+    results = copy(source_cluster, target_cluster, ranges, mirror=hostile)
+    assert [r.error for r in results] == [None] * PARTITIONS
+    assert_equal(source_cluster, target_cluster, hostile, PARTITIONS)
+
+
+def test_second_copier_beside_the_first_leaves_an_equal_target_and_the_loser_says_so(
+    source_cluster: Cluster, target_cluster: Cluster, hostile: str
+) -> None:
+    ranges = ranges_of(source_cluster, hostile, PARTITIONS)
+    first = copier_process(source_cluster, target_cluster, ranges, mirror=hostile, wait=False)
+    wait_until(lambda: copied(target_cluster, hostile) > 0, "the first copier moves")
+    second = copier_process(source_cluster, target_cluster, ranges, mirror=hostile, wait=False)
+    loser, winner = results_of(first), results_of(second)
+    assert [r.error for r in winner] == [None] * PARTITIONS
+    lost = [r.error for r in loser if not r.done]
+    assert all("writer lease" in str(error) for error in lost)
+    assert_equal(source_cluster, target_cluster, hostile, PARTITIONS)
+
+
+def test_frozen_copier_that_thaws_after_the_second_took_over_changes_nothing(
+    source_cluster: Cluster, target_cluster: Cluster, hostile: str
+) -> None:
+    ranges = ranges_of(source_cluster, hostile, PARTITIONS)
+    first = copier_process(source_cluster, target_cluster, ranges, mirror=hostile, wait=False)
+    wait_until(lambda: copied(target_cluster, hostile) > 0, "the first copier moves")
+    os.killpg(first.pid, signal.SIGSTOP)
+    try:
+        second = copier_process(source_cluster, target_cluster, ranges, mirror=hostile, wait=True)
+        assert [r.error for r in results_of(second)] == [None] * PARTITIONS
+    finally:
+        os.killpg(first.pid, signal.SIGCONT)
+    loser = results_of(first)
+    assert any("writer lease" in str(r.error) for r in loser)
+    assert_equal(source_cluster, target_cluster, hostile, PARTITIONS)
+
+
+def test_a_lease_that_was_released_is_handed_over_at_once_and_a_held_one_after_a_pause(
+    target_cluster: Cluster, topic_name: str
+) -> None:
+    with WireCluster(config(target_cluster)) as wire:
+        first = lease.take(wire, topic_name)
+        assert first.wait_s == 0
+        lease.release(wire, first)
+        second = lease.take(wire, topic_name)
+        assert second.wait_s == 0
+        third = lease.take(wire, topic_name)
+        assert third.wait_s == lease.HANDOVER_S
+        lease.release(wire, second)  # not its to give back any more
+        assert lease.take(wire, topic_name).wait_s == lease.HANDOVER_S
+
+
+def test_a_copier_without_the_lease_writes_nothing(
+    source_cluster: Cluster, target_cluster: Cluster, hostile: str
+) -> None:
+    from airflow_mirror.errors import LeaseLost
+
+    with WireCluster(config(target_cluster)) as wire:
+        old = lease.take(wire, hostile)
+        lease.take(wire, hostile)
+    with pytest.raises(LeaseLost, match="epoch 1"):
+        lease.LeaseWatch(config(target_cluster), old)
+    assert copied(target_cluster, hostile) == 0
