@@ -61,5 +61,13 @@ class NodeNotReady(TryAgain):
         )
 
 
+class StartCancelled(TryAgain):
+    """The cluster was stopped while it started."""
+
+    def __init__(self, cluster: str, node_id: int) -> None:
+        self.cluster, self.node_id = cluster, node_id
+        super().__init__(f"cluster {cluster!r} was stopped while node {node_id} was starting; start it again.")
+
+
 def _quoted(lines: Sequence[str]) -> str:
     return "".join(f"\n  | {line}" for line in lines)

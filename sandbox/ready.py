@@ -10,16 +10,11 @@ import time
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from airflow_mirror.errors import TryAgain
-from sandbox.errors import NodeNotReady
+from sandbox.errors import NodeNotReady, StartCancelled
 from sandbox.node import Node
 from sandbox.ports import HOST
 
 _POLL_S = 0.1
-
-
-class StartCancelled(TryAgain):
-    """The cluster was stopped while it started."""
 
 
 def wait(node: Node, address: str, timeout_s: float, cancel: threading.Event) -> None:
@@ -34,7 +29,7 @@ def wait(node: Node, address: str, timeout_s: float, cancel: threading.Event) ->
     seen = "it does not listen yet"
     while time.monotonic() < deadline:
         if cancel.is_set():
-            raise StartCancelled(f"cluster {node.cluster!r} was stopped while node {node.node_id} was starting.")
+            raise StartCancelled(node.cluster, node.node_id)
         if (status := node.child.status() if node.child is not None else -9) is not None:
             raise node.failure(status)
         # librdkafka doubles its pause after each refused connection; it is made only when somebody listens.
