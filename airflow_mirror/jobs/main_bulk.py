@@ -18,7 +18,7 @@ from airflow_mirror.copy.ranges import CopyRange, deal, total_offsets
 from airflow_mirror.copy.results import PartitionResult, summarise
 from airflow_mirror.copy.spark_bulk import run_bulk
 from airflow_mirror.copy.task import CopyWork
-from airflow_mirror.errors import InputError, MirrorError
+from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs import arguments as cli
 from airflow_mirror.jobs.copying import prepare, resolve_ranges, wait_until, writer_lease
 from airflow_mirror.jobs.progress import Progress
@@ -50,12 +50,13 @@ def main(argv: Sequence[str]) -> int:
         summary = _run(arguments, status)
     except MirrorError as e:
         print(f"error: {e}", file=sys.stderr)
-        status.fail(str(e))
+        status.fail(e)
         return 2 if isinstance(e, InputError) else 1
     for error in summary["errors"]:
         print(f"error: {error}", file=sys.stderr)
     if summary["errors"]:
-        status.fail("\n".join(summary["errors"]), summary)
+        kind = NeedsHuman if summary.pop("final") else TryAgain
+        status.fail(kind("\n".join(summary["errors"])), summary)
     else:
         status.succeed(summary)
     print(json.dumps(summary), flush=True)
@@ -94,4 +95,4 @@ def _unfinished(results: list[PartitionResult]) -> dict[str, Any]:
     """Report a partition that neither failed nor reached its end: that must never look like success."""
     errors = [r.error for r in results if r.error]
     errors += [f"{r.topic}-{r.partition}: stopped at {r.position}" for r in results if not r.done and not r.error]
-    return {"errors": errors}
+    return {"errors": errors} | ({"final": any(r.final for r in results)} if errors else {})

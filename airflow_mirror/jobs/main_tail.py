@@ -102,7 +102,7 @@ def main(argv: Sequence[str]) -> int:
         summary = _run(arguments, status)
     except MirrorError as e:
         print(f"error: {e}", file=sys.stderr)
-        status.fail(str(e))
+        status.fail(e)
         return 2 if isinstance(e, InputError) else 1
     status.succeed(summary)
     print(json.dumps(summary), flush=True)

@@ -71,9 +71,7 @@ class Progress:
     def _look(self, source: WireCluster, target: WireCluster) -> list[dict[str, Any]]:
         ranges = self._ranges
         open_ended = [r.source for r in ranges if r.end_offset is None]
-        ends = (
-            (source.last_stable if self._committed_only else source.high_watermarks)(open_ended) if open_ended else {}
-        )
+        ends = (source.last_stable if self._committed_only else source.high_watermarks)(open_ended) if open_ended else {}
         positions = target.log_ends([r.target for r in ranges])
         rows = []
         for r in ranges:

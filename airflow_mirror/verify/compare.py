@@ -156,7 +156,15 @@ def _same_batch(a: RawBatch | None, b: RawBatch | None) -> int:
 def _frame(h: wire_batch.BatchHeader) -> tuple[int, ...]:
     # With LogAppendTime the batch's maxTimestamp is every record's time; otherwise brokers derive it from the records.
     shown_time = h.max_timestamp if h.attributes & wire_batch.LOG_APPEND_TIME else 0
-    return h.base_offset, h.last_offset_delta, h.record_count, h.attributes & _VISIBLE, h.base_timestamp, shown_time, h.size
+    return (
+        h.base_offset,
+        h.last_offset_delta,
+        h.record_count,
+        h.attributes & _VISIBLE,
+        h.base_timestamp,
+        shown_time,
+        h.size,
+    )
 
 
 def _difference(a: Record | None, b: Record | None, left: Cursor, right: Cursor) -> Difference:

@@ -1,0 +1,95 @@
+"""The comparison of two clusters: every partition of the plan, on Spark, then exit.
+
+Exit status 0: equal. 1: a difference, or a cluster that could not be read; each on stderr. 2: bad arguments.
+The last line on stdout is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow_mirror.copy.ranges import CopyRange, deal
+from airflow_mirror.errors import InputError, MirrorError, VerificationFailed
+from airflow_mirror.jobs import arguments as cli
+from airflow_mirror.jobs.copying import prepare, resolve_ranges
+from airflow_mirror.jobs.session import spark_session
+from airflow_mirror.jobs.status import StatusFile
+from airflow_mirror.kafka.config import load
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.verify.result import LEVELS, PartitionComparison, PartitionPair, differences
+from airflow_mirror.verify.spark import run_verify
+from airflow_mirror.wire.cluster import WireCluster
+
+DESCRIPTION = """Prove that two Kafka clusters hold the same records at the same offsets.
+
+Without --end, each partition is compared up to where the target stands at the start, so that it may run beside a tail."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the job; see the module's text for exit status and output."""
+    parser = cli.parser("verify.py", DESCRIPTION)
+    parser.add_argument("--level", choices=LEVELS, default="batches", help="how closely to compare (default: batches)")
+    parser.add_argument("--end", metavar="latest|ISO", help="compare up to here and demand that the target reached it")
+    arguments = parser.parse_args(argv)
+    cli.log_to_stderr()
+    status = StatusFile(arguments.job_dir)
+    try:
+        summary = _run(arguments, status)
+    except MirrorError as e:
+        print(f"error: {e}", file=sys.stderr)
+        status.fail(e)
+        return 2 if isinstance(e, InputError) else 1
+    if summary["differences"]:
+        failed = VerificationFailed(summary["differences"])
+        print(f"error: {failed}", file=sys.stderr)
+        status.fail(failed, summary)
+    else:
+        status.succeed(summary)
+    print(json.dumps(summary), flush=True)
+    return 1 if summary["differences"] else 0
+
+
+def _run(arguments: argparse.Namespace, status: StatusFile) -> dict[str, Any]:
+    begun = time.monotonic()
+    mirror = cli.mirror_of(arguments)
+    job = prepare(arguments, mirror)
+    with WireCluster(load(arguments.source, "source")) as source:
+        ranges = resolve_ranges(job, source, mirror.start, arguments.end or "latest")
+    ends: Mapping[TopicPartition, int] = {r.source: r.end_offset or 0 for r in ranges}
+    if arguments.end is None:
+        ends = _reached(arguments.target, ranges)
+    status.update("starting Spark")
+    with spark_session(f"airflow-mirror verify {mirror.name}") as spark:
+        dealt = deal(ranges, arguments.tasks or spark.sparkContext.defaultParallelism, ends)
+        pairs = [
+            [PartitionPair(r.source_topic, r.target_topic, r.partition, r.start_offset, ends[r.source]) for r in part]
+            for part in dealt
+        ]
+        status.update("comparing")
+        verdicts = run_verify(spark, pairs, arguments.source, arguments.target, arguments.level)
+    return _summary(verdicts, arguments.level, time.monotonic() - begun)
+
+
+def _reached(target: str, ranges: Sequence[CopyRange]) -> Mapping[TopicPartition, int]:
+    """Return, for each source partition, where the target stands now, but not more than the source's end."""
+    with WireCluster(load(target, "target")) as cluster:
+        stable = cluster.last_stable([r.target for r in ranges])
+    return {r.source: min(stable[r.target], r.end_offset or 0) for r in ranges}
+
+
+def _summary(verdicts: Sequence[PartitionComparison], level: str, seconds: float) -> dict[str, Any]:
+    return {
+        "level": level,
+        "partitions": len(verdicts),
+        "records": sum(v.records for v in verdicts),
+        "bytes": sum(v.bytes for v in verdicts),
+        "seconds": round(seconds, 3),
+        # Named by the source's topic: what reads this is the cutover, which counts in source offsets.
+        "end_offsets": {f"{v.source_topic}-{v.partition}": v.end_offset for v in verdicts},
+        "differences": differences(verdicts),
+    }
