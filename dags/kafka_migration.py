@@ -71,7 +71,7 @@ PARAMS = {
         description_md="How closely both sides are compared before the cutover.",
     ),
     "max_lag_records": Param(
-        0, type="integer", minimum=0, section=CUTOVER,
+        1000, type="integer", minimum=0, section=CUTOVER,
         description_md="Records per partition that may be missing before the cutover; its drain copies them.",
     ),
     "approval": Param(False, type="boolean", section=CUTOVER, description_md="Ask a person before the cutover."),

@@ -1,0 +1,50 @@
+"""The drill measures a real loss, reports it, and leaves nothing behind, also when it fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from airflow_mirror.jobs.local import LocalRunner
+from tests.e2e.test_migration import explain
+
+DAG = "kafka_dr_drill"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def awake(airflow):
+    airflow.api("PATCH", f"dags/{DAG}", {"is_paused": False})
+
+
+def leftovers(cluster):
+    admin = AdminClient(cluster.admin_properties())
+    topics = [t for t in admin.list_topics(timeout=30).topics if t.startswith("mirror-drill.")]
+    groups = [g.group_id for g in admin.list_consumer_groups().result().valid if g.group_id.startswith("mirror-drill.")]
+    return topics + groups
+
+
+def test_a_drill_measures_rpo_and_rto_and_cleans_up(airflow, world):
+    run = airflow.trigger(DAG, {"seconds": 8})
+    assert airflow.wait(DAG, run, timeout_s=300) == "success", explain(airflow, run, DAG)
+    result = airflow.xcom(DAG, run, "fail_over")
+    report = json.loads(Path(result["report"]).read_text())
+    assert report["acknowledged"] > 100
+    assert report["on_target"] + report["lost"] == report["acknowledged"]
+    assert report["on_target"] > 0 and (report["lost"] > 0) == (report["rpo_s"] > 0)
+    assert 0 < report["rto_s"] < 120
+    assert (report["skipped"], report["reread"]) == (0, 0)
+    assert "<h1>Disaster-recovery drill</h1>" in Path(result["report"]).with_suffix(".html").read_text()
+    assert leftovers(world[0]) + leftovers(world[1]) == []
+    assert LocalRunner(airflow.mirror_home / "dr-drill").running() == []
+
+
+def test_a_drill_above_its_limits_fails_and_cleans_up_all_the_same(airflow, world):
+    run = airflow.trigger(DAG, {"seconds": 4, "max_rto_s": 0})
+    assert airflow.wait(DAG, run, timeout_s=300) == "failed"
+    assert "DrillMissed: drill: RTO" in airflow.log(DAG, run, "fail_over")
+    assert airflow.task_states(DAG, run)["clean_up"] == "success"
+    assert leftovers(world[0]) + leftovers(world[1]) == []
+    assert LocalRunner(airflow.mirror_home / "dr-drill").running() == []

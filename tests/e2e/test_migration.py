@@ -1,0 +1,145 @@
+"""The migration DAG in a real Airflow, with real Spark jobs, between real clusters."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.jobs import process
+from airflow_mirror.jobs.local import LocalRunner
+from tests.e2e.records import Writer, commit, create, fill, positions, read_all
+
+DAG = "kafka_migration"
+DONE = {"success", "skipped"}
+
+
+def conf(name, topics, groups, **more):
+    return {"name": name, "topics": topics, "groups": groups, "offsets": "identical", "wait_groups_s": 20, **more}
+
+
+def wait_for(condition, timeout_s=120.0):
+    deadline = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.2)
+    return found
+
+
+def explain(airflow, run, dag=DAG):
+    """Return the logs of the tasks that failed: what a person would look at first."""
+    failed = [t for t, state in airflow.task_states(dag, run).items() if state in ("failed", "up_for_retry")]
+    return "\n".join(f"--- {t}\n{airflow.log(dag, run, t)[-3000:]}" for t in failed)
+
+
+@pytest.fixture(scope="module")
+def migrated(airflow, world):
+    """One whole run without approval, with a producer that writes until it is fenced."""
+    source, target = world
+    alice = source.properties("alice")
+    # Records of 2017: without this the source itself would delete them.
+    create(source.admin_properties(), "shop.orders", 3, **{"retention.ms": "-1"})
+    create(source.admin_properties(), "shop.empty", 2)
+    fill(alice, "shop.orders", 3000, at_ms=1_500_000_000_000)
+    commit(alice, "billing", {("shop.orders", 0): 17, ("shop.orders", 2): 0})
+    with Writer(alice, "shop.orders") as writer:
+        run = airflow.trigger(DAG, conf("whole", ["shop\\..*"], ["billing"], restore_configs=False))
+        state = airflow.wait(DAG, run, timeout_s=420)
+    assert state == "success", explain(airflow, run)
+    return run, writer
+
+
+def test_both_sides_hold_the_same_records_at_the_same_offsets(migrated, world):
+    source, target = world
+    here = read_all(source.admin_properties(), "shop.orders")
+    assert len(here) == 3000 + migrated[1].acknowledged > 3000
+    assert read_all(target.admin_properties(), "shop.orders") == here
+    assert read_all(target.admin_properties(), "shop.empty") == []
+
+
+def test_the_producer_was_fenced_and_the_group_goes_on_where_it_was(migrated, world):
+    source, target = world
+    assert migrated[1].refused > 0
+    expected = {("shop.orders", 0): 17, ("shop.orders", 2): 0}
+    assert positions(target.admin_properties(), "billing", {"shop.orders": 3}) == expected
+
+
+def test_every_task_ended_well_and_nothing_is_left_running(migrated, airflow):
+    run, _ = migrated
+    states = airflow.task_states(DAG, run)
+    assert set(states.values()) == DONE, states
+    assert states["approve_cutover"] == "skipped" and states["cutover"] == "success"
+    runner = LocalRunner(airflow.mirror_home / "whole")
+    assert runner.running() == []
+    assert [p for h in runner.jobs.glob("*/*") for p in process.members(h)] == []
+
+
+def test_no_secret_is_in_any_file_of_the_mirror_or_in_any_xcom(migrated, airflow, world):
+    secret = world[0].admin_properties()["sasl.password"]
+    files = [p for p in (airflow.mirror_home / "whole").rglob("*") if p.is_file()]
+    assert len(files) > 10
+    assert [p for p in files if secret.encode() in p.read_bytes()] == []
+    run, _ = migrated
+    shown = [airflow.xcom(DAG, run, t) for t in ("plan", "bulk_copy", "verify", "cutover")]
+    assert secret not in json.dumps(shown) and len(json.dumps(shown)) < 50_000
+
+
+@pytest.mark.parametrize("task", ["create_topics", "verify", "cutover", "stop_tail"])
+def test_clearing_a_task_of_a_finished_run_is_safe(migrated, airflow, world, task):
+    run, _ = migrated
+    before = read_all(world[1].admin_properties(), "shop.orders")
+    airflow.clear(DAG, run, task)
+    assert airflow.wait(DAG, run, timeout_s=180) == "success", explain(airflow, run)
+    assert read_all(world[1].admin_properties(), "shop.orders") == before
+
+
+def test_kill_9_of_the_task_process_and_the_retry_finds_the_running_job(airflow, world):
+    source, target = world
+    create(source.admin_properties(), "killed.task", 2)
+    fill(source.properties("alice"), "killed.task", 20_000)
+    run = airflow.trigger(DAG, conf("killed-task", ["killed.task"], ["none"], approval=True))
+    jobs = airflow.mirror_home / "killed-task" / "jobs"
+    found = wait_for(lambda: list(jobs.glob("bulk_copy--*/1/job.json")))
+    job = json.loads(found[0].read_text())
+    task_process = int(Path(f"/proc/{job['pid']}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(task_process, signal.SIGKILL)
+    airflow.wait_for_task(DAG, run, "approve_cutover", ("awaiting_input",), timeout_s=300)
+    task = airflow.api("GET", f"dags/{DAG}/dagRuns/{run}/taskInstances/bulk_copy")
+    assert (task["state"], task["try_number"]) == ("success", 2)
+    assert len(list(jobs.glob("bulk_copy--*/*/job.json"))) == 1, "one Spark application in all"
+    assert airflow.xcom(DAG, run, "bulk_copy")["records"] == 20_000
+    # Rejected, the cutover does not happen, the tail goes on, and the run ends well.
+    airflow.approve(DAG, run, "approve_cutover", "Reject")
+    assert airflow.wait(DAG, run, timeout_s=60) == "success"
+    states = airflow.task_states(DAG, run)
+    assert (states["cutover"], states["stop_tail"]) == ("skipped", "skipped")
+    runner = LocalRunner(airflow.mirror_home / "killed-task")
+    assert [h["name"] for h in runner.running()] == ["tail"]
+    runner.cancel_all()
+    here = read_all(source.admin_properties(), "killed.task")
+    assert len(here) == 20_000 and read_all(target.admin_properties(), "killed.task") == here
+
+
+def test_marking_a_running_copy_failed_stops_its_job(airflow, world):
+    source, _ = world
+    create(source.admin_properties(), "marked.failed", 1)
+    fill(source.properties("alice"), "marked.failed", 100)
+    run = airflow.trigger(DAG, conf("marked-failed", ["marked.failed"], ["none"]))
+    jobs = airflow.mirror_home / "marked-failed" / "jobs"
+    found = wait_for(lambda: list(jobs.glob("bulk_copy--*/1/job.json")))
+    airflow.mark(DAG, run, "bulk_copy", "failed")
+    wait_for(lambda: not process.members(found[0].parent), timeout_s=30)
+    assert airflow.wait(DAG, run, timeout_s=60) == "failed"
+    assert not (jobs / "tail").exists()
+
+
+def test_an_unknown_topic_fails_the_plan_at_once_with_what_there_is(airflow, world):
+    run = airflow.trigger(DAG, conf("unknown", ["no.such.topic"], ["none"]))
+    assert airflow.wait(DAG, run, timeout_s=60) == "failed"
+    task = airflow.api("GET", f"dags/{DAG}/dagRuns/{run}/taskInstances/plan")
+    assert task["try_number"] == 1, "wrong input is not retried"
+    assert "NothingMatches: topics=['no.such.topic']" in airflow.log(DAG, run, "plan")

@@ -1,0 +1,55 @@
+"""Windows are copied once, oldest first; a second run writes nothing and says that all is equal."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.records import create, fill, read_all
+from tests.e2e.test_migration import explain
+
+DAG = "kafka_window_backfill"
+HOUR_MS = 3_600_000
+DAY_MS = 1_772_323_200_000  # 2026-03-01T00:00:00Z
+CONF = {"name": "windows", "topics": ["metered"]}
+
+
+def window(hour):
+    start, end = f"2026-03-01T{hour:02}:00:00+00:00", f"2026-03-01T{hour + 1:02}:00:00+00:00"
+    return {"logical_date": start, "data_interval_start": start, "data_interval_end": end}
+
+
+@pytest.fixture(scope="module")
+def metered(airflow, world):
+    """Four hours of records, in order by hour (within an hour they fall and repeat)."""
+    source, _ = world
+    create(source.admin_properties(), "metered", 2, **{"retention.ms": "-1"})
+    for hour in range(4):
+        fill(source.properties("alice"), "metered", 200, seed=hour, at_ms=DAY_MS + hour * HOUR_MS + HOUR_MS // 2)
+    airflow.api("PATCH", f"dags/{DAG}", {"is_paused": False})
+    return read_all(source.admin_properties(), "metered")
+
+
+def run(airflow, hour, run_id=None):
+    run_id = airflow.trigger(DAG, CONF, run_id, **window(hour))
+    return run_id, airflow.wait(DAG, run_id, timeout_s=240)
+
+
+def test_two_windows_are_copied_and_no_more_and_a_second_run_writes_nothing(airflow, world, metered):
+    target = world[1].admin_properties()
+    for hour in (1, 2):
+        run_id, state = run(airflow, hour)
+        assert state == "success", explain(airflow, run_id, DAG)
+        copied = [r for r in metered if DAY_MS + HOUR_MS <= r[2] < DAY_MS + (hour + 1) * HOUR_MS]
+        assert read_all(target, "metered") == copied
+    # Again, by clearing the first window's run: compared, nothing written.
+    airflow.clear(DAG, run_id, "copy_window", downstream=True)
+    assert airflow.wait(DAG, run_id, timeout_s=240) == "success"
+    assert airflow.xcom(DAG, run_id, "copy_window")["records"] == 0
+    assert airflow.xcom(DAG, run_id, "verify_window")["differences"] == []
+    assert read_all(target, "metered") == copied
+
+
+def test_an_older_window_is_refused_because_offsets_cannot_be_put_in_front(airflow, world, metered):
+    run_id, state = run(airflow, 0)
+    assert state == "failed"
+    assert "WindowUnreachable: window from 2026-03-01T00:00:00+00:00" in airflow.log(DAG, run_id, "copy_window")
