@@ -70,8 +70,10 @@ class AclFence:
         """Return ``{"deny": [...], "allow": [...], "held": [...]}``; ``held`` were there before and stay.
 
         :raises NoAuthorizer: when the cluster has none, so that no ACL could stop anybody.
+        :raises MissingRight: when this principal may not change ACLs: it could not lift the fence either.
         """
-        existing = self._describe()
+        self._prove_right()
+        existing = self._source.describe_acls(resource_type="TOPIC")
         wanted = [_deny(topic) for topic in sorted(set(topics))]
         bare = [topic for topic in sorted(set(topics)) if not any(_applies(acl, topic) for acl in existing)]
         allow = [acl for topic in bare for acl in _allow(topic)] if bare and self._is_open_by_default() else []
@@ -94,16 +96,21 @@ class AclFence:
         self._source.delete_acls(_acls(intent, "deny"))
         self._source.delete_acls(_acls(intent, "allow"))
         ours = {*_acls(intent, "deny"), *_acls(intent, "allow")}
-        if left := ours.intersection(self._describe()):
+        if left := ours.intersection(self._source.describe_acls(resource_type="TOPIC")):
             raise FenceNotLifted(self._source.role, [str(acl) for acl in sorted(left)], "they are still listed")
 
     def is_up(self, intent: Intent) -> bool:
         """Say whether every denying ACL is listed by the cluster."""
-        return set(_acls(intent, "deny") + _acls(intent, "held")) <= set(self._describe())
+        return set(_acls(intent, "deny") + _acls(intent, "held")) <= set(
+            self._source.describe_acls(resource_type="TOPIC")
+        )
 
-    def _describe(self) -> list[Acl]:
+    def _prove_right(self) -> None:
+        # Deletes nothing: nobody has this name. It is the one call whose refusal is told: librdkafka drops the error of
+        # DescribeAcls and returns an empty list. It needs the very right that lifting will need.
+        nobody = Acl("TOPIC", "airflow-mirror-probe", "LITERAL", "User:airflow-mirror-probe", "*", "WRITE", "DENY")
         try:
-            return self._source.describe_acls(resource_type="TOPIC")
+            self._source.delete_acls([nobody])
         except RequestRefused as e:
             if e.code == SECURITY_DISABLED:
                 raise NoAuthorizer(self._source.role) from None

@@ -74,7 +74,7 @@ def settle(run: Run) -> dict[str, Settled]:
     pending = [g for g, found in sync.read_positions(run.source, run.mirror, topics).items() if found]
     seen: dict[str, tuple[Positions, float]] = {}
     settled: dict[str, Settled] = {}
-    started = run.now()
+    started, unread = run.now(), _unread(run)
     while True:
         # State before positions: a group found without members can't have moved when its positions are read after that.
         states = run.source.group_states(pending)
@@ -83,7 +83,7 @@ def settle(run: Run) -> dict[str, Settled]:
             if group not in seen or seen[group][0] != positions:
                 seen[group] = positions, run.now()
             still_s = run.now() - seen[group][1]
-            why = at_rest(states[group], positions, run.ends, still_s, run.limits.group_quiet_s, _unread(run))
+            why = at_rest(states[group], positions, run.ends, still_s, run.limits.group_quiet_s, unread)
             if why is not None:
                 settled[group] = Settled(why, states[group], positions)
                 pending.remove(group)
@@ -223,7 +223,10 @@ def _snapshot(run: Run, group: str) -> list[dict[str, Any]]:
 
 
 def _unread(run: Run) -> Callable[[TopicPartition, int, int], bool]:
-    def unread(tp: TopicPartition, start: int, end: int) -> bool:
+    starts = run.source_log.log_starts(run.routes)
+
+    def unread(tp: TopicPartition, position: int, end: int) -> bool:
+        start = max(position, starts[tp])  # below it nothing can be read any more, nor asked for
         if end - start > _LOOK_AT_MOST:
             return True
         # Consumers of a transactional topic often stop before the last marker: it holds nothing to read.

@@ -1,0 +1,50 @@
+"""Run one cutover in a process of its own, which kills itself (SIGKILL) after the n-th write of its report.
+
+Each write of the report stands between two effects, so that n walks through every place where a cutover can be cut off.
+Arguments: run directory, plan file, n (0: never). SOURCE and TARGET hold the clusters' settings.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from airflow_mirror.cutover.context import Limits
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.rest import verify_rest
+from airflow_mirror.cutover.run import run_cutover
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.config import load
+from airflow_mirror.plan.model import Plan
+
+# Short times: these tests are about the order of things.
+LIMITS = Limits(settle_s=0.3, group_quiet_s=0.5, poll_s=0.05)
+
+
+def main(run_dir: Path, plan_path: Path, kill_after: int) -> None:
+    """See the module."""
+    writes = 0
+    save = CutoverReport.save
+
+    def save_and_die(self: CutoverReport, directory: Path) -> None:
+        nonlocal writes
+        save(self, directory)
+        writes += 1
+        if writes == kill_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    CutoverReport.save = save_and_die  # type: ignore[method-assign]
+    plan = Plan.load(plan_path)
+    source, target = load("env:SOURCE", "source"), load("env:TARGET", "target")
+    admin = ClusterAdmin(source)
+    run_cutover(
+        plan.mirror, plan, admin, ClusterAdmin(target), fence=AclFence(admin), keep_fence=False, run_dir=run_dir,
+        verify=verify_rest(plan, source, target), drain_timeout_s=30, quiet_s=0.5, wait_groups_s=10, limits=LIMITS,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

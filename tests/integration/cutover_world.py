@@ -1,0 +1,215 @@
+"""What the tests of the cutover share: two clusters' worth of topics, a writer, a consumer, and a tail to copy."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import TopicPartition as WireTopicPartition
+
+from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
+from airflow_mirror.kafka.config import ClientConfig
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.model import Plan, TopicPlan
+from sandbox import Cluster
+
+PARTITIONS = 2
+
+
+@dataclass
+class World:
+    """A source with an authorizer, a target, one topic on both, a mirror of it with its plan."""
+
+    source_cluster: Cluster
+    target_cluster: Cluster
+    topic: str
+    directory: Path
+    groups: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.source = ClusterAdmin(ClientConfig(self.source_cluster.admin_properties(), "source"))
+        self.target = ClusterAdmin(ClientConfig(self.target_cluster.admin_properties(), "target"))
+        for admin in (self.source, self.target):
+            # Without this, retention would delete records of 2023 within minutes.
+            admin.create_topics([NewTopicSpec(self.topic, PARTITIONS, 1, {"retention.ms": "-1"})])
+        self.mirror = Mirror("flow", "src", "dst", topics=[self.topic], groups=[f"{self.topic}-.*"])
+        self.tps = [TopicPartition(self.topic, p) for p in range(PARTITIONS)]
+
+    @property
+    def run_dir(self) -> Path:
+        return self.directory / "run"
+
+    def plan(self, partitions: int = PARTITIONS) -> Plan:
+        info = self.source.topics([self.topic])[self.topic]
+        zeros = dict.fromkeys(range(partitions), 0)
+        topic = TopicPlan(
+            self.topic, self.topic, info.topic_id, True, partitions, 1, {}, {}, {}, False, "identical", "", zeros, zeros
+        )
+        return Plan(self.mirror, "2026-01-01T00:00:00+00:00", "s", "t", (topic,), {}, ())
+
+    def group(self, suffix: str, offsets: dict[int, int], cluster: str = "source") -> str:
+        """Commit positions for a group without members."""
+        name = f"{self.topic}-{suffix}"
+        admin = self.source if cluster == "source" else self.target
+        from airflow_mirror.kafka.admin import GroupPosition
+
+        admin.commit_group_offsets(
+            name, {TopicPartition(self.topic, p): GroupPosition(o, "note") for p, o in offsets.items()}
+        )
+        return name
+
+    def positions(self, group: str, cluster: str = "target") -> dict[int, int]:
+        admin = self.source if cluster == "source" else self.target
+        return {tp.partition: p.offset for tp, p in admin.group_offsets(group).items()}
+
+    def acls(self) -> list[str]:
+        """The ACLs on the source topic, as short text."""
+        found = self.source.describe_acls(resource_type="TOPIC", name=self.topic)
+        return [f"{a.permission} {a.operation} {a.principal}" for a in found]
+
+
+class Writer:
+    """A producer that keeps writing until stopped; counts what was acknowledged and what was refused."""
+
+    def __init__(self, properties: dict[str, str], topic: str, every_s: float = 0.02) -> None:
+        self._properties, self._topic, self._every_s = properties, topic, every_s
+        self._stop, self._lock = threading.Event(), threading.Lock()
+        self.acknowledged = self.refused = 0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Writer:
+        self._thread.start()
+        self.wait_acknowledged(5)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(20)
+
+    def wait_acknowledged(self, more: int, timeout_s: float = 20.0) -> None:
+        """Wait until ``more`` further records were acknowledged."""
+        goal, deadline = self.acknowledged + more, time.monotonic() + timeout_s
+        while self.acknowledged < goal:
+            assert time.monotonic() < deadline, f"no more records acknowledged; {self.refused} refused"
+            time.sleep(0.02)
+
+    def _report(self, error: object, _message: object) -> None:
+        if error is None:
+            self.acknowledged += 1
+        else:
+            self.refused += 1
+
+    def _run(self) -> None:
+        # The application's way to live through a fence: a new producer, with fresh metadata, after a refusal.
+        number = 0
+        while not self._stop.is_set():
+            producer = Producer({**self._properties, "linger.ms": "0", "message.timeout.ms": "5000", "log_level": "0"})
+            refused = self.refused
+            while not self._stop.is_set() and self.refused == refused:
+                try:
+                    producer.produce(self._topic, b"value %d" % number, b"key", number % PARTITIONS, self._report)
+                except KafkaException:
+                    self.refused += 1
+                producer.poll(0)
+                number += 1
+                self._stop.wait(self._every_s)
+            producer.flush(5)
+            self._stop.wait(0.2)
+
+
+class Tail:
+    """Copies the topic record by record; offsets stay equal because the source has no holes."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._stop = world, threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.paused = threading.Event()
+
+    def __enter__(self) -> Tail:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(20)
+
+    def _run(self) -> None:
+        world = self._world
+        source, target = world.source_cluster.admin_properties(), world.target_cluster.admin_properties()
+        producer = Producer({**target, "linger.ms": "0"})
+        consumer = Consumer(
+            {
+                **source,
+                "group.id": "unused",
+                "enable.auto.commit": "false",
+                "auto.offset.reset": "error",
+                "log_level": "0",
+            }
+        )
+        ends = world.target.offsets(world.tps)
+        consumer.assign([WireTopicPartition(world.topic, tp.partition, ends[tp]) for tp in world.tps])
+        while not self._stop.is_set():
+            message = None if self.paused.is_set() else consumer.poll(0.05)
+            if message is None:
+                self._stop.wait(0.01)
+            elif message.error() is None:
+                kind, timestamp = message.timestamp()
+                producer.produce(
+                    world.topic, message.value(), message.key(), message.partition(),
+                    timestamp=timestamp, headers=message.headers() or [],
+                )  # fmt: skip
+                producer.poll(0)
+        consumer.close()
+        producer.flush(10)
+
+
+class Member:
+    """A live member of a group on the source, in a thread of its own: has read something once the block begins.
+
+    :param crawl_s: commit one offset further in partition 0 every so many seconds, instead of reading on.
+    """
+
+    def __init__(self, world: World, group: str, crawl_s: float = 0) -> None:
+        self._world, self._group, self._crawl_s = world, group, crawl_s
+        self._stop, self._begun = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Member:
+        self._thread.start()
+        assert self._begun.wait(40), "the consumer got no record"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        consumer = Consumer(
+            {
+                **self._world.source_cluster.properties("alice"),
+                "group.id": self._group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": str(not self._crawl_s).lower(),
+                "auto.commit.interval.ms": "200",
+                "log_level": "0",
+            }
+        )
+        consumer.subscribe([self._world.topic])
+        at, committed = 0, 0.0
+        while not self._stop.is_set():
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                self._begun.set()
+            elif not self._begun.is_set():
+                continue
+            if self._crawl_s and time.monotonic() - committed > self._crawl_s:
+                consumer.pause(consumer.assignment())
+                at, committed = at + 1, time.monotonic()
+                position = WireTopicPartition(self._world.topic, 0, at)
+                consumer.commit(offsets=[position], asynchronous=False)
+        consumer.close()

@@ -1,0 +1,486 @@
+"""Cutovers on real brokers: the source is alive, writers are fenced, and every failure gives everything back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.fence import AclFence, CallableFence
+from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.rest import verify_rest
+from airflow_mirror.cutover.run import lift_leftover_fence, run_cutover
+from airflow_mirror.errors import (
+    CutoverCancelled,
+    CutoverRunning,
+    DrainTimedOut,
+    FenceGone,
+    FenceLeaks,
+    GroupActive,
+    GroupsStillMoving,
+    NoAuthorizer,
+    PlanOutdated,
+    TargetMoved,
+    TransactionsOpen,
+    VerificationFailed,
+)
+from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition
+from airflow_mirror.kafka.config import ClientConfig
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.model import Plan
+from sandbox import Cluster
+from tests.integration.cutover_once import LIMITS
+from tests.integration.cutover_world import Member, Tail, World, Writer
+
+
+@pytest.fixture(scope="module")
+def walled_cluster() -> Iterator[Cluster]:
+    """A source that has an authorizer."""
+    with Cluster("walled", authorizer=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def world(walled_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path) -> Iterator[World]:
+    made = World(walled_cluster, target_cluster, topic_name, tmp_path)
+    yield made
+    left = made.source.describe_acls(resource_type="TOPIC", name=topic_name)
+    made.source.delete_acls(left)
+
+
+def cut_over(world: World, **changes: Any) -> CutoverReport:
+    plan = changes.pop("plan", None) or world.plan()
+    arguments: dict[str, Any] = {
+        "fence": AclFence(world.source),
+        "keep_fence": True,
+        "run_dir": world.run_dir,
+        "verify": verify_rest(plan, world.source.config, world.target.config),
+        "drain_timeout_s": 20,
+        "quiet_s": 0.5,
+        "wait_groups_s": 10,
+        "limits": LIMITS,
+        **changes,
+    }
+    return run_cutover(world.mirror, plan, world.source, world.target, **arguments)
+
+
+def write(world: World, count: int, user: str | None = "admin") -> None:
+    producer = Producer(world.source_cluster.properties(user))
+    for i in range(count):
+        producer.produce(world.topic, b"value %d" % i, None if i % 3 else b"", i % 2, timestamp=1_700_000_000_000 - i * 7)
+    assert producer.flush(20) == 0
+
+
+def caught_up(world: World) -> None:
+    deadline = time.monotonic() + 20
+    while world.target.offsets(world.tps) != world.source.offsets(world.tps):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def on_disk(world: World) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((world.run_dir / "report.json").read_text())
+    return found
+
+
+def test_live_source_is_cut_over_and_stays_fenced(world: World):
+    alice = world.source_cluster.properties("alice")
+    with Writer(alice, world.topic) as writer, Tail(world), Member(world, f"{world.topic}-live"):
+        idle = world.group("idle", {0: 3})
+        report = cut_over(world)
+        assert writer.refused > 0
+        # Not one record more: what was acknowledged is on both sides, at the same offsets.
+        ends = world.source.offsets(world.tps)
+        assert (
+            ends
+            == world.target.offsets(world.tps)
+            == {TopicPartition(r["topic"], r["partition"]): r["end"] for r in report.ends}
+        )
+        assert sum(ends.values()) == writer.acknowledged
+        assert world.positions(f"{world.topic}-live") == {tp.partition: end for tp, end in ends.items()}
+    assert world.positions(idle) == {0: 3}
+    assert [s.name for s in report.steps] == ["fence", "prove_fence", "drain", "verify", "commit_groups", "open_target"]
+    assert {g.group: g.settled for g in report.groups} == {f"{world.topic}-live": "at the end", idle: "empty"}
+    assert "DENY WRITE User:*" in world.acls()
+    assert report.summary()["fence_kept"] and 0.8 < report.summary()["fence_seconds"] < 20
+    assert on_disk(world)["outcome"] == reports.DONE
+    page = (world.run_dir / "report.html").read_text()
+    assert "Cut over" in page and f"{world.topic}-1" in page and "http" not in page
+
+
+def test_writer_is_fenced_and_resumes_after_lift(world: World):
+    alice = world.source_cluster.properties("alice")
+    with Writer(alice, world.topic) as writer, Tail(world):
+        report = cut_over(world, keep_fence=False)
+        assert writer.refused > 0
+        writer.wait_acknowledged(10)
+    assert world.acls() == []
+    assert report.fence is not None and report.fence.lifted is not None and not report.fence.kept
+
+
+def test_readers_go_on_behind_the_fence_on_a_topic_that_was_open_to_everybody(world: World):
+    """Its first ACL ends allow.everyone.if.no.acl.found for reading too: a bare DENY would cut off every consumer."""
+    write(world, 6)
+    fence = AclFence(world.source)
+    intent = fence.intent([world.topic])
+    fence.raise_(intent)
+    with Member(world, f"{world.topic}-reader"):
+        pass
+    fence.lift(intent)
+    assert world.acls() == []
+
+
+def test_acls_that_were_there_before_survive_the_lift(world: World):
+    mine = Acl("TOPIC", world.topic, "LITERAL", "User:alice", "*", "ALL", "ALLOW")
+    deny = Acl("TOPIC", world.topic, "LITERAL", "User:*", "*", "WRITE", "DENY")
+    world.source.create_acls([mine, deny])
+    fence = AclFence(world.source)
+    intent = fence.intent([world.topic])
+    assert intent["deny"] == intent["allow"] == []
+    fence.raise_(intent)
+    assert fence.is_up(intent)
+    fence.lift(intent)
+    assert world.source.describe_acls(resource_type="TOPIC", name=world.topic) == sorted([mine, deny])
+    world.source.delete_acls([deny])
+    intent = fence.intent([world.topic])
+    fence.raise_(intent)
+    fence.raise_(intent)
+    fence.lift(intent)
+    fence.lift(intent)
+    assert world.source.describe_acls(resource_type="TOPIC", name=world.topic) == [mine]
+
+
+def test_writer_slips_past_fence_and_cutover_backs_out(world: World):
+    group = world.group("g", {0: 2}, "target")
+    world.group("g", {0: 4, 1: 1})
+    with Writer(world.source_cluster.properties("admin"), world.topic) as writer, Tail(world):
+        with pytest.raises(FenceLeaks, match=world.topic):
+            cut_over(world)
+        writer.wait_acknowledged(5)
+        assert writer.refused == 0
+    assert world.acls() == []
+    assert world.positions(group) == {0: 2}
+    report = on_disk(world)
+    assert report["outcome"] == reports.BACKED_OUT
+    assert [(u["step"], u["ok"]) for u in report["undone"]] == [("fence", True)]
+    # The same again, without the leak, finishes.
+    with Tail(world):
+        again = cut_over(world)
+    assert again.attempt == 2 and again.earlier[0]["error"].startswith("FenceLeaks")
+    assert world.positions(group) == {0: 4, 1: 1}
+
+
+def test_write_after_the_proof_is_found_by_the_steps_that_rely_on_it(world: World):
+    write(world, 10)
+    group = world.group("g", {0: 2, 1: 2})
+    with Tail(world):
+
+        def verify(ends: Any) -> list[Any]:
+            write(world, 1)  # the super user again, when the fence is long proven
+            return []
+
+        with pytest.raises(FenceLeaks):
+            cut_over(world, verify=verify)
+    assert world.acls() == [] and world.positions(group) == {}
+
+
+def test_no_authorizer_is_said_before_anything_is_touched(world: World, source_cluster: Cluster):
+    open_source = ClusterAdmin(ClientConfig(source_cluster.admin_properties(), "source"))
+    write(world, 4)
+    with pytest.raises(NoAuthorizer, match="callable"):
+        cut_over(world, fence=AclFence(open_source))
+    assert not any(s["status"] == "done" for s in on_disk(world)["steps"])
+
+
+def test_callable_fence_is_called_in_order_and_lifted_on_failure(world: World):
+    calls: list[str] = []
+    fence = CallableFence(lambda: calls.append("on"), lambda: calls.append("off"))
+    write(world, 10)
+    with pytest.raises(DrainTimedOut, match=f"{world.topic}-0 by 5"):
+        cut_over(world, fence=fence, drain_timeout_s=0.5)  # no tail
+    assert calls == ["on", "off"]
+    with Tail(world):
+        report = cut_over(world, fence=fence, drain_timeout_s=20)
+    assert calls == ["on", "off", "on"] and report.summary()["fence_kept"]
+
+
+def test_difference_found_behind_the_fence_backs_out_and_names_the_offset(world: World):
+    write(world, 10)
+    producer = Producer(world.target_cluster.admin_properties())
+    producer.produce(world.topic, b"foreign", partition=1)
+    assert producer.flush(10) == 0
+    with pytest.raises(VerificationFailed, match="offset 0"), Tail(world):
+        cut_over(world)
+    assert world.acls() == []
+
+
+def test_target_that_goes_beyond_the_source_stops_the_drain(world: World):
+    write(world, 4)
+    producer = Producer(world.target_cluster.admin_properties())
+    for _ in range(5):
+        producer.produce(world.topic, b"foreign", partition=0)
+    assert producer.flush(10) == 0
+    with pytest.raises(TargetMoved):
+        cut_over(world)
+    assert world.acls() == []
+
+
+def test_group_that_goes_on_reading_on_the_source_is_waited_for_and_then_named(world: World):
+    write(world, 4000)
+    group = f"{world.topic}-slow"
+    with Tail(world):
+        caught_up(world)
+        with Member(world, group, crawl_s=0.1), pytest.raises(GroupsStillMoving, match=group):
+            cut_over(world, wait_groups_s=3)
+        assert world.acls() == [] and world.positions(group) == {}
+        # Its consumer is stopped: now it is at rest, and its exact position moves.
+        report = cut_over(world)
+    assert {g.group: g.settled for g in report.groups} == {group: "empty"}
+    assert world.positions(group) == world.positions(group, "source")
+    assert report.groups[0].positions[0]["lag"] > 1000
+
+
+def test_live_group_without_a_position_in_a_partition_that_starts_late_comes_to_rest(world: World):
+    """Asking for records below the log start would be an error, and take the cutover down with it."""
+    write(world, 40)
+    with Tail(world):
+        caught_up(world)
+    for admin in (world.source, world.target):
+        admin.delete_records(dict.fromkeys(world.tps, 7))
+    # It commits in partition 0 only, and once.
+    group = f"{world.topic}-half"
+    with Member(world, group, crawl_s=60):
+        time.sleep(0.5)
+        report = cut_over(world)
+    assert [g.settled for g in report.groups] == ["stood still"]
+    assert "expired" in report.groups[0].positions[0]["note"] and world.positions(group) == {0: 7}
+
+
+def test_group_with_members_on_the_target_is_refused_before_the_fence(world: World):
+    write(world, 6)
+    group = world.group("g", {0: 1})
+    mirrored = dataclasses.replace(world, source_cluster=world.source_cluster) if False else world
+
+    with Tail(mirrored):
+        caught_up(world)
+        consumer = Consumer(
+            {**world.target_cluster.admin_properties(), "group.id": group, "auto.offset.reset": "earliest"}
+        )
+        consumer.subscribe([world.topic])
+        deadline = time.monotonic() + 30
+        while consumer.poll(0.2) is None:
+            assert time.monotonic() < deadline
+        with pytest.raises(GroupActive, match=group):
+            cut_over(world)
+        consumer.close()
+    assert not (world.run_dir / "report.json").exists()
+    assert world.acls() == []
+
+
+def test_groups_get_their_positions_on_the_target_back(world: World):
+    write(world, 20)
+    had = world.group("had", {0: 2}, "target")
+    world.group("had", {0: 5, 1: 7})
+    new = world.group("new", {1: 9})
+    elsewhere = TopicPartition("elsewhere", 0)
+    with Tail(world):
+        caught_up(world)
+
+        def refuse() -> None:
+            assert world.positions(had) == {0: 5, 1: 7} and world.positions(new) == {1: 9}
+            raise RuntimeError("the gateway did not switch")
+
+        with pytest.raises(RuntimeError, match="gateway"):
+            cut_over(world, open_target=refuse)
+    assert world.positions(had) == {0: 2} and world.positions(new) == {}
+    assert elsewhere not in world.target.group_offsets(had)
+    assert world.acls() == []
+    assert [(u["step"], u["ok"]) for u in on_disk(world)["undone"]] == [("commit_groups", True), ("fence", True)]
+
+
+def test_transaction_open_at_the_fence_is_waited_for_and_its_marker_is_no_leak(world: World):
+    producer = Producer({**world.source_cluster.properties("alice"), "transactional.id": world.topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for p in (0, 1):
+        producer.produce(world.topic, b"inside", partition=p)
+    assert producer.flush(20) == 0
+    commit = threading.Timer(2.0, lambda: producer.commit_transaction(20))
+    commit.start()
+    try:
+        # The record tail can't copy a marker, so the drain is as far as this goes: behind by exactly the marker.
+        with pytest.raises(DrainTimedOut) as caught, Tail(world):
+            cut_over(world, drain_timeout_s=2)
+    finally:
+        commit.join()
+    assert caught.value.behind == {f"{world.topic}-0": 1, f"{world.topic}-1": 1}
+    proof = next(s for s in on_disk(world)["steps"] if s["name"] == "prove_fence")
+    assert proof["seconds"] > 1.5 and proof["evidence"]["markers_after_fence"] == 2
+    assert world.acls() == []
+
+
+def test_transaction_that_never_ends_is_named(world: World):
+    producer = Producer({**world.source_cluster.properties("alice"), "transactional.id": world.topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(world.topic, b"inside", partition=0)
+    assert producer.flush(20) == 0
+    with pytest.raises(TransactionsOpen, match=f"{world.topic}-0: stable to 0 of 1"):
+        cut_over(world, limits=dataclasses.replace(LIMITS, transactions_timeout_s=1.0))
+    producer.abort_transaction(20)
+    assert world.acls() == []
+
+
+def test_fence_removed_by_somebody_else_is_noticed(world: World):
+    write(world, 4)
+
+    class Meddler(AclFence):
+        def raise_(self, intent: Any) -> None:
+            super().raise_(intent)
+            super().lift(intent)
+
+    with pytest.raises(FenceGone):
+        cut_over(world, fence=Meddler(world.source))
+
+
+def test_changed_source_is_said_before_anything_is_touched(world: World):
+    plan = world.plan()
+    world.source.grow_partitions(world.topic, 3)
+    with pytest.raises(PlanOutdated, match="has 3 partitions, the plan 2"):
+        cut_over(world, plan=plan)
+    assert not (world.run_dir / "report.json").exists()
+
+
+def test_asked_to_stop_it_backs_out(world: World):
+    write(world, 10)
+    stop = threading.Event()
+    threading.Timer(1.5, stop.set).start()
+    with pytest.raises(CutoverCancelled, match="drain"):
+        cut_over(world, stop=stop)  # no tail: it would drain for long
+    assert world.acls() == []
+    assert on_disk(world)["outcome"] == reports.BACKED_OUT
+
+
+def test_finished_cutover_run_again_changes_nothing_and_verifies(world: World):
+    group = world.group("g", {0: 2})
+    write(world, 10)
+    with Tail(world):
+        caught_up(world)
+        first = cut_over(world)
+    acls = world.acls()
+    # Life goes on at the target.
+    producer = Producer(world.target_cluster.admin_properties())
+    producer.produce(world.topic, b"first write on the target", partition=0)
+    assert producer.flush(10) == 0
+    world.group("g", {0: 5}, "target")
+    second = cut_over(world)
+    assert (second.attempt, second.fence, second.ends) == (first.attempt, first.fence, first.ends)
+    assert second.steps[-1].name == "verify_again" and second.steps[-1].evidence["fence_is_up"]
+    assert world.acls() == acls and world.positions(group) == {0: 5}
+    world.group("g", {0: 1}, "target")
+    with pytest.raises(VerificationFailed, match="was set to 2, has 1"):
+        cut_over(world)
+    assert lift_leftover_fence(world.run_dir, world.source) == []
+    assert world.acls() == acls
+    assert lift_leftover_fence(world.run_dir, world.source, kept_too=True) != []
+    assert world.acls() == []
+
+
+def child(world: World, run_dir: Path, kill_after: int) -> subprocess.Popen[bytes]:
+    plan = world.directory / "plan.json"
+    if not plan.exists():
+        world.plan().save(plan)
+    settings = {"SOURCE": world.source.config.dump(), "TARGET": world.target.config.dump()}
+    script = Path(__file__).with_name("cutover_once.py")
+    command = [sys.executable, str(script), str(run_dir), str(plan), str(kill_after)]
+    root = str(Path(__file__).parents[2])
+    return subprocess.Popen(command, env={**os.environ, **settings, "PYTHONPATH": root}, cwd=root)
+
+
+def test_killed_at_any_moment_a_second_run_finishes_and_no_fence_outlives_it(world: World):
+    """kill -9 after every single write of the report; every second time a teardown comes before the second run."""
+    write(world, 30)
+    moved = world.group("g", {0: 3, 1: 4})
+    fenced_when_killed, killed = 0, 0
+    with Tail(world):
+        caught_up(world)
+        for kill_after in range(1, 40):
+            run_dir = world.directory / f"run-{kill_after}"
+            world.target.commit_group_offsets(moved, {TopicPartition(world.topic, 0): GroupPosition(1, "before")})
+            process = child(world, run_dir, kill_after)
+            status = process.wait(60)
+            if status == 0:
+                break  # it has no more than that many writes
+            assert status == -signal.SIGKILL
+            killed += 1
+            left = json.loads((run_dir / "report.json").read_text())
+            fenced_when_killed += bool(world.acls())
+            if kill_after % 2:
+                lift_leftover_fence(run_dir, world.source)
+                if left["outcome"] != reports.DONE:
+                    assert world.acls() == []
+            report = cut_over(world, run_dir=run_dir, keep_fence=False, plan=Plan.load(world.directory / "plan.json"))
+            assert report.outcome == reports.DONE
+            assert world.acls() == [], f"fence left after a kill behind write {kill_after}"
+            assert world.positions(moved) == {0: 3, 1: 4}
+            if left["outcome"] != reports.DONE:
+                assert report.attempt == 2 and report.earlier[0]["state"] == "CAUGHT_UP"
+                assert all(u["ok"] for u in report.earlier[0]["undone"])
+    assert killed >= 14 and fenced_when_killed >= 10
+    # A writer that was fenced so many times still gets through.
+    with Writer(world.source_cluster.properties("alice"), world.topic) as writer:
+        writer.wait_acknowledged(3)
+
+
+def test_sigterm_lifts_the_fence(world: World):
+    write(world, 10)  # no tail: it drains until it is told to stop
+    process = child(world, world.run_dir, 0)
+    deadline = time.monotonic() + 30
+    while "DENY WRITE User:*" not in world.acls():
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 1
+    assert world.acls() == []
+    assert on_disk(world)["outcome"] == reports.BACKED_OUT
+
+
+def test_second_process_is_refused_while_the_first_is_at_work(world: World):
+    write(world, 10)
+    process = child(world, world.run_dir, 0)
+    try:
+        deadline = time.monotonic() + 30
+        while "DENY WRITE User:*" not in world.acls():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        with pytest.raises(CutoverRunning):
+            cut_over(world)
+        with pytest.raises(CutoverRunning):
+            lift_leftover_fence(world.run_dir, world.source)
+        assert "DENY WRITE User:*" in world.acls()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+    assert world.acls() == []
+
+
+def test_secrets_are_nowhere_in_the_run_directory(world: World, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.DEBUG)
+    write(world, 4)
+    with Tail(world):
+        cut_over(world)
+    text = caplog.text + "".join(p.read_text() for p in world.run_dir.iterdir())
+    assert "admin-secret" not in text
