@@ -1,42 +1,59 @@
-"""The comparison on Spark: each task compares some partitions and returns their verdicts; records never enter the JVM."""
+"""Verification on Spark: a row is a list of partition pairs on the way in and verdicts as JSON on the way out.
+
+Records are read and compared inside the tasks; neither they nor the clusters' settings pass through Spark. A task reads
+its settings by reference, where it runs.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.kafka.config import load
 from airflow_mirror.verify.partition import compare_partitions
-from airflow_mirror.verify.result import PartitionComparison, PartitionPair
+from airflow_mirror.verify.result import PartitionComparison, PartitionPair, check_level
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+RESULT_SCHEMA = "verdict string"
+
 
 def run_verify(
-    spark: SparkSession, dealt: Sequence[Sequence[PartitionPair]], source: str, target: str, level: str
+    spark: SparkSession,
+    dealt: Sequence[Sequence[PartitionPair]],
+    source: str,
+    target: str,
+    level: str = "batches",
 ) -> list[PartitionComparison]:
-    """Run one Spark task for each list of pairs and return every partition's verdict.
+    """Run one Spark task for each list of pairs; return every partition's verdict, by topic and partition.
 
-    :param source: reference to the settings (`kafka.config.load`), read in the task.
+    Differences are results. A task that can't read a cluster is tried again by Spark, as often as it is told to.
+
+    :param source: reference to the source's settings, as :func:`airflow_mirror.kafka.config.load` takes it.
     :param target: the same of the target.
+    :raises InvalidField: for an unknown level, before a task is started.
     """
-    lists = [[asdict(pair) for pair in pairs] for pairs in dealt]
+    check_level(level)
+    lists = [[asdict(pair) for pair in pairs] for pairs in dealt if pairs]
+    if not lists:
+        return []
 
     def compare(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
 
-        settings = load(source, "source"), load(target, "target")
         for batch in batches:
             for task in batch.column(0).to_pylist():
                 pairs = [PartitionPair(**values) for values in lists[task]]
-                verdicts = compare_partitions(pairs, *settings, level)
+                verdicts = compare_partitions(pairs, load(source, "source"), load(target, "target"), level)
                 yield pyarrow.RecordBatch.from_pydict({"verdict": [json.dumps(v.to_dict()) for v in verdicts]})
 
     # One id a Spark partition: each list becomes a task of its own.
     tasks: Any = spark.range(0, len(lists), 1, len(lists))
-    rows = tasks.mapInArrow(compare, "verdict string").collect()
-    return [PartitionComparison.from_dict(json.loads(row.verdict)) for row in rows]
+    rows = tasks.mapInArrow(compare, RESULT_SCHEMA).collect()
+    verdicts = [PartitionComparison.from_dict(json.loads(row.verdict)) for row in rows]
+    return sorted(verdicts, key=lambda v: (v.source_topic, v.partition))
