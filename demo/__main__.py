@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from demo import faults
-from demo.clients import Partition, Settings, group_positions
+from demo.clients import Settings, group_positions
 from demo.console import Console
 from demo.dataset import LIVE, LIVE_GROUP, Dataset, Size, fill
 from demo.migration import Migration, MigrationFailed, migrate

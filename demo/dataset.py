@@ -71,11 +71,15 @@ class Size:
 
 @dataclass
 class Dataset:
-    """What was written. ``groups``: group -> partition -> committed offset."""
+    """What was written.
+
+    :param groups: group -> partition -> committed offset.
+    :param now_ms: the time that the records' ages count from.
+    """
 
     topics: list[str] = field(default_factory=list)
     groups: dict[str, dict[Partition, int]] = field(default_factory=dict)
-    bulk_bytes: int = 0
+    now_ms: int = 0
     seconds: float = 0.0
 
 
@@ -84,12 +88,11 @@ def fill(settings: Settings, console: Console, size: Size | None = None, seed: i
 
     :raises KafkaException: when a broker refuses something; TimeoutError: when the log cleaner does not clean.
     """
-    size, dataset, started = size or Size(), Dataset(), time.monotonic()
-    client, now_ms = admin(settings), int(time.time() * 1000)
+    client, now_ms, started = admin(settings), int(time.time() * 1000), time.monotonic()
+    size, dataset = size or Size(), Dataset(now_ms=now_ms)
     for part in (_mixed, _trimmed, _transactional, _compacted, _quiet, _live, _bulk):
         part(settings, console, size, random.Random(f"{seed} {part.__name__}"), now_ms)
     dataset.topics = sorted([*map(_mixed_topic, CODECS), TRIMMED, TRANSACTIONAL, COMPACTED, QUIET, LIVE, BULK])
-    dataset.bulk_bytes = size.bulk_records * 1024
     everything = [p for topic in dataset.topics for p in partitions_of(client, topic)]
     dataset.groups = _groups(settings, log_bounds(client, everything))
     for group, positions in dataset.groups.items():
@@ -147,12 +150,12 @@ def _compacted(settings: Settings, console: Console, size: Size, rng: random.Ran
     set_cluster_configs(client, {"log.cleaner.backoff.ms": "200"})
     with console.step("source: compaction") as step:
         first_ms = now_ms - 4 * 3_600_000
-        write_rounds(settings, COMPACTED, first_ms, size.rounds, rng, lambda a, b: step.bar(a, b, "rounds"))
-        end = log_bounds(client, [Partition(COMPACTED, 0)])[Partition(COMPACTED, 0)][1]
-        left = wait_for_cleaner(settings, COMPACTED, end, step.note)
+        removable = write_rounds(settings, COMPACTED, first_ms, size.rounds, rng, lambda a, b: step.bar(a, b, "rounds"))
+        written = log_bounds(client, [Partition(COMPACTED, 0)])[Partition(COMPACTED, 0)][1]
+        wait_for_cleaner(settings, COMPACTED, written, removable, step.note)
         set_topic_configs(client, COMPACTED, CLEAN_LATER)
         write_rounds(settings, COMPACTED, now_ms - 3_600_000, 5, rng, lambda *_: None)
-        step.summary = f"the log cleaner removed {end - left:,} of {end:,} records"
+        step.summary = f"the log cleaner removed {removable:,} of {written:,} records"
     set_cluster_configs(client, {"log.cleaner.backoff.ms": None})
 
 

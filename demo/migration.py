@@ -60,8 +60,8 @@ def migrate(
                 raise MigrationFailed(f"{DAG_ID} is {state} after {TIMEOUT_S:.0f} s: {_states(tasks)}")
             _say_what_runs(step, tasks, airflow.mirror_home)
             time.sleep(POLL_S)
-    if state != "success":
-        raise MigrationFailed(_post_mortem(airflow, run_id, tasks))
+        if state != "success":
+            raise MigrationFailed(_post_mortem(airflow, run_id, tasks))
     return Migration(
         {name: task["duration"] or 0.0 for name, task in tasks.items() if task["state"] == "success"},
         {name: _result(airflow, run_id, name) for name in ("plan", "bulk_copy", "verify", "cutover") if name in tasks},
@@ -87,8 +87,7 @@ def _report(console: Console, task: Mapping[str, Any]) -> None:
 def _say_what_runs(step: Step, tasks: Mapping[str, Mapping[str, Any]], mirror_home: Path) -> None:
     active = [task for task in tasks.values() if task["state"] not in (*ENDED, None)]
     parts = [f"{task['task_id']} {task['state']}{_since(task['start_date'])}" for task in active]
-    if any(task["task_id"] in ("bulk_copy", "verify") for task in active):
-        parts.append(job_progress(mirror_home))
+    parts += [job_progress(mirror_home, task["task_id"]) for task in active]
     step.note(", ".join(part for part in parts if part) or "waiting for the scheduler")
 
 
@@ -99,9 +98,9 @@ def _since(start: str | None) -> str:
     return f" for {max(0.0, (datetime.now(began.tzinfo) - began).total_seconds()):.0f} s"
 
 
-def job_progress(mirror_home: Path) -> str:
-    """Return one line about the Spark job that reported last, from its status file; empty when there is none."""
-    files = sorted(mirror_home.glob("*/jobs/**/status.json"), key=lambda path: path.stat().st_mtime)
+def job_progress(mirror_home: Path, task: str) -> str:
+    """Return how far a task's Spark job is, from its status file; empty when it has none."""
+    files = sorted(mirror_home.glob(f"*/jobs/{task}--*/*/status.json"), key=lambda path: path.stat().st_mtime)
     try:
         status = json.loads(files[-1].read_text(encoding="utf-8")) if files else {}
     except (OSError, ValueError):  # replaced or removed under our eyes
@@ -121,5 +120,6 @@ def _post_mortem(airflow: AirflowStandalone, run_id: str, tasks: Mapping[str, Ma
     for name, task in tasks.items():
         if task["state"] == "failed":
             log = airflow.log(DAG_ID, run_id, name, task["try_number"] or 1)
-            lines += [f"--- end of the log of task {name!r}, try {task['try_number']}", *log.splitlines()[-25:]]
+            lines.append(f"--- end of the log of task {name!r}, try {task['try_number']}")
+            lines += [line[:600] for line in log.splitlines()[-15:]]
     return "\n".join(lines)
