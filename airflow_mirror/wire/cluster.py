@@ -246,10 +246,10 @@ class WireCluster:
         return failures
 
     def _gave_up(self, what: str, tp: TopicPartition, failure: int | ConnectionLost) -> MirrorError:
-        asked = f"{self.role} cluster, {what} of {tp}, tried for {self.timeout_s:g} s"
+        asked = f"{what} of {tp}, tried for {self.timeout_s:g} s"
         if isinstance(failure, ConnectionLost):
-            return ConnectionLost(failure.address, asked, failure.cause)
-        return BrokerError(asked, failure, error_name(failure))
+            return ConnectionLost(self.role, failure.address, asked, failure.cause)
+        return BrokerError(f"{self.role} cluster, {asked}", failure, error_name(failure))
 
     def _refusal(self, what: str, code: int, operation: str, name: str) -> MirrorError:
         return refusal(f"{self.role} cluster, {what}", code, operation, name, self.settings.principal)
@@ -303,7 +303,7 @@ class WireCluster:
         if node_id not in self._brokers:
             self.refresh()
         if node_id not in self._brokers:
-            raise ConnectionLost(f"id {node_id}", "connect", f"the {self.role} cluster has no live broker with this id")
+            raise ConnectionLost(self.role, f"id {node_id}", "connect", "no live broker has this id")
         host, port = self._brokers[node_id]
         return Connection.open(host, port, self.settings, timeout_s)
 
@@ -324,8 +324,8 @@ class WireCluster:
             try:
                 connection = Connection.open(host, port, self.settings, self._request_timeout_s)
             except ConnectionLost as e:
-                causes.append(str(e))
+                causes.append(f"{e.address} {e.cause}" if e.asked == "connect" else str(e))
                 continue
             self._connections[_BOOTSTRAP] = connection
             return connection
-        raise ClusterUnreachable(self.role, self.settings.bootstrap, "; ".join(dict.fromkeys(causes)) or "none is named")
+        raise ClusterUnreachable(self.role, self.settings.bootstrap, "; ".join(dict.fromkeys(causes)).rstrip("."))

@@ -40,6 +40,7 @@ _API_VERSIONS, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 18, 17, 36
 # which a broker refuses.
 _RENEW_AT, _RENEW_EARLIEST_S = 0.85, 1.1
 _PLAIN_HINT = "A TLS or SASL listener closes a plain connection without a word: check security.protocol."
+_NO_LOGIN_HINT = "A SASL listener closes a connection that does not log in without a word: check security.protocol."
 
 
 class _Sent(NamedTuple):
@@ -161,7 +162,7 @@ class Connection:
             return self._early.pop(correlation_id)
         if all(correlation_id != sent.correlation_id for sent in self._in_flight):
             if self.closed:
-                raise ConnectionLost(self.address, f"the answer to request {correlation_id}", "the connection is closed")
+                raise self._lost(f"the answer to request {correlation_id}", "the connection is closed")
             raise ValueError(f"no request with correlation id {correlation_id} is in flight to {self.address}")
         while True:
             head = self._in_flight[0].correlation_id
@@ -239,7 +240,7 @@ class Connection:
                 if "match" in e.verify_message
                 else "Set ssl.ca.location to the CA that signed the broker's certificate."
             )
-            raise TlsRefused(self.address, e.verify_message, remedy) from None
+            raise TlsRefused(self.settings.role, self.address, e.verify_message, remedy) from None
         except (ssl.SSLEOFError, ConnectionError):
             raise self._lost(
                 "TLS handshake", "the peer hung up", "A plain listener does that: check port and security.protocol."
@@ -292,7 +293,7 @@ class Connection:
 
     def _write(self, buffers: list[Buffer], key: int) -> None:
         if self._socket is None:
-            raise ConnectionLost(self.address, _api_name(key), "the connection is closed")
+            raise self._lost(key, "the connection is closed")
         try:
             if self._gathers:
                 _gather(self._socket, buffers)
@@ -329,7 +330,7 @@ class Connection:
 
     def _fill(self, view: memoryview, key: int, where: str) -> None:
         if self._socket is None:
-            raise ConnectionLost(self.address, _api_name(key), "the connection is closed")
+            raise self._lost(key, "the connection is closed")
         flags = socket.MSG_WAITALL if self._gathers else 0
         at = 0
         try:
@@ -350,16 +351,21 @@ class Connection:
 
     def _hint(self) -> str:
         """A SASL listener answers ApiVersions to anybody and closes at the next request: two answers prove access."""
-        return _PLAIN_HINT if self._answers < 2 and self.settings.security_protocol == "PLAINTEXT" else ""
+        if self._answers > 1 or self.settings.uses_sasl:
+            return ""
+        return _NO_LOGIN_HINT if self.settings.uses_tls else _PLAIN_HINT
 
     def _lost(self, asked: str | int, cause: str, hint: str = "") -> ConnectionLost:
         self.close()
-        return ConnectionLost(self.address, _api_name(asked) if isinstance(asked, int) else asked, cause, hint)
+        what = _api_name(asked) if isinstance(asked, int) else asked
+        return ConnectionLost(self.settings.role, self.address, what, cause, hint)
 
     def _tls_refused(self, error: ssl.SSLError) -> TlsRefused:
         self.close()
         reason = (error.reason or str(error)).replace("_", " ").lower()
-        return TlsRefused(self.address, reason, "Check the client certificate, the ciphers and the port.")
+        return TlsRefused(
+            self.settings.role, self.address, reason, "Check the client certificate, the ciphers and the port."
+        )
 
 
 def _gather(plain: socket.socket, buffers: list[Buffer]) -> None:

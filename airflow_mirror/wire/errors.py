@@ -53,17 +53,17 @@ _AUTHORIZATION = {
 class ConnectionLost(TryAgain):
     """The connection to a broker failed or timed out. What was asked may or may not have been done."""
 
-    def __init__(self, address: str, asked: str, cause: str, hint: str = "") -> None:
-        self.address, self.asked, self.cause = address, asked, cause
-        super().__init__(f"broker {address}: {cause} (asked: {asked}){'. ' + hint if hint else ''}")
+    def __init__(self, role: str, address: str, asked: str, cause: str, hint: str = "") -> None:
+        self.role, self.address, self.asked, self.cause = role, address, asked, cause
+        super().__init__(f"{role} cluster, broker {address}: {cause} (asked: {asked}){'. ' + hint if hint else ''}")
 
 
 class TlsRefused(InputError):
     """Client and broker can't agree on TLS, or one does not trust the other's certificate."""
 
-    def __init__(self, address: str, cause: str, remedy: str) -> None:
-        self.address, self.cause = address, cause
-        super().__init__(f"broker {address}: TLS failed: {cause}. {remedy}")
+    def __init__(self, role: str, address: str, cause: str, remedy: str) -> None:
+        self.role, self.address, self.cause = role, address, cause
+        super().__init__(f"{role} cluster, broker {address}: TLS failed: {cause.rstrip('.')}. {remedy}")
 
 
 class ApiNotServed(InputError):
@@ -112,6 +112,17 @@ class Fenced(TryAgain):
         super().__init__(
             f"{what}: broker answered {error_name(code)} ({code}) to producer {producer_id} epoch {epoch}: another "
             "writer has taken over. This one must stop; find the other before starting again."
+        )
+
+
+class MarkerUnsettled(TryAgain):
+    """An earlier marker, of which nobody knew whether it was written, is settled now; the log end must be read again."""
+
+    def __init__(self, transactional_id: str) -> None:
+        self.transactional_id = transactional_id
+        super().__init__(
+            f"transactional id {transactional_id!r}: an earlier control marker may have been written after its call had "
+            "failed; nothing was written now. Read the log end again and go on from there."
         )
 
 

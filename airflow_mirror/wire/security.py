@@ -116,7 +116,7 @@ def log_in(connection: Connection, settings: WireSettings) -> int:
         cause = (
             f"it serves the SASL mechanisms {served}, not {name}"
             if handshake.error_code == UNSUPPORTED_SASL_MECHANISM
-            else f"SaslHandshake answered {error_name(handshake.error_code)}"
+            else f"SaslHandshake answered {error_name(handshake.error_code)}; this listener may want no login"
         )
         raise AuthenticationFailed(settings.role, connection.address, cause)
     mechanism = _mechanism(settings, connection.host)

@@ -18,12 +18,14 @@ from airflow_mirror.errors import BrokerError, MirrorError, TryAgain
 from airflow_mirror.wire.errors import (
     CONCURRENT_TRANSACTIONS,
     FENCED,
+    PRODUCER_FENCED,
     RETRIABLE,
     TRANSACTION_COORDINATOR_FENCED,
     TRANSACTIONAL_ID_NOT_FOUND,
     UNKNOWN_TOPIC_OR_PARTITION,
     CoordinatorFenced,
     Fenced,
+    MarkerUnsettled,
     error_name,
     refusal,
 )
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_UNDECIDED = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 _TRANSACTION = 1  # FindCoordinator's key type
 _TOPIC_AUTHORIZATION_FAILED = 29
 _WRITE_TXN_MARKERS = 27
@@ -60,11 +63,13 @@ class TransactionClient:
     def __init__(self, cluster: WireCluster, transactional_id: str) -> None:
         self._cluster, self.transactional_id = cluster, transactional_id
         self._coordinator: int | None = None
+        self._unsettled = False  # a marker of ours may still be on its way
 
     def init(self, timeout_ms: int, producer_id: int = -1, epoch: int = -1) -> tuple[int, int]:
         """Take the transactional id over: return (producer id, epoch) with an epoch that nobody had before.
 
-        An open transaction of the predecessor is aborted, which writes its markers.
+        An open transaction of the predecessor is aborted first, which writes its markers: when this returns, no marker of
+        an earlier epoch is on its way through the coordinator.
 
         :param timeout_ms: after this time the coordinator aborts a transaction of ours that stays open.
         :param producer_id: with ``epoch``: take over only if these are still current (compare and bump, KIP-360).
@@ -82,6 +87,7 @@ class TransactionClient:
             return answer.error_code, answer
 
         answer = self._ask("InitProducerId", ask, producer_id, epoch)
+        self._unsettled = False
         return answer.producer_id, answer.producer_epoch
 
     def describe(self) -> TransactionDescription | None:
@@ -99,12 +105,15 @@ class TransactionClient:
         return self._ask("DescribeTransactions", ask, operation="Describe")
 
     def write_marker(self, tp: TopicPartition, producer_id: int, epoch: int, commit: bool = True) -> None:
-        """Append exactly one control marker to ``tp``, by a transaction without data.
+        """Append a control marker to ``tp``, by a transaction without data; return when it is in the log for good.
 
-        Returns when the coordinator has decided; the marker reaches the log a moment later: wait for the log end. A retry
-        inside can't write a second one, because a partition that is in a transaction stays in it once, and an ended
-        transaction ends once. After an error the marker may or may not come: read the end again, later than the
-        transaction timeout.
+        It is exactly one marker, unless the coordinator dies between writing it and noting that it did: the next
+        coordinator then writes it again (measured: one of two kills in the middle of a series). That happens before this
+        call returns, never after it, so **read the log end again after each call**, before the next record is sent.
+
+        A retry inside can't write a second one: a partition is in a transaction once, and an ended transaction ends once.
+        After a :class:`TryAgain` the marker may still come. The next call then waits until that is settled, writes
+        nothing and raises :class:`MarkerUnsettled`, so that nobody goes on from a log end that was read too early.
 
         :raises Fenced: another writer took over this transactional id.
         :raises AclMissing: no WRITE on the topic or on the transactional id.
@@ -129,10 +138,34 @@ class TransactionClient:
             )
             return connection.request(request, 2).error_code, None
 
-        self._ask(f"AddPartitionsToTxn of {tp}", add, producer_id, epoch, topic=tp.topic)
-        self._ask("EndTxn", end, producer_id, epoch)
+        unsettled, self._unsettled = self._unsettled, True
+        if unsettled:
+            described = self.describe()
+            if described is not None and described.state == "Ongoing":
+                self._ask("EndTxn", end, producer_id, epoch)
+        else:
+            self._ask(f"AddPartitionsToTxn of {tp}", add, producer_id, epoch, topic=tp.topic)
+            self._ask("EndTxn", end, producer_id, epoch)
+        self._await_completion(tp, producer_id, epoch)
+        self._unsettled = False
+        if unsettled:
+            raise MarkerUnsettled(self.transactional_id)
 
     # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _await_completion(self, tp: TopicPartition, producer_id: int, epoch: int) -> None:
+        """Wait until the coordinator has noted that the marker is written; EndTxn answers when it is only decided."""
+        what = f"{self._cluster.role} cluster, marker to {tp} for transactional id {self.transactional_id!r}"
+        backoff = Backoff(self._cluster.timeout_s, first_s=0.001, longest_s=0.01)
+        while True:
+            seen = self.describe()
+            if seen is None or (seen.producer_id, seen.epoch) != (producer_id, epoch):
+                raise Fenced(what, PRODUCER_FENCED, producer_id, epoch)
+            if seen.state not in _UNDECIDED:
+                return
+            if backoff.expired:
+                raise BrokerError(what, CONCURRENT_TRANSACTIONS, error_name(CONCURRENT_TRANSACTIONS), seen.state)
+            backoff.pause()
 
     def _ask(
         self,

@@ -6,7 +6,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
@@ -71,6 +71,8 @@ class Peer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # ends the accept that a thread waits in
         self._listener.close()
         for talk in self.talks:
             talk.socket.close()
@@ -141,6 +143,8 @@ class FakeBroker:
         return [key for key, _ in self.asked]
 
     def close(self) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # ends the accept that a thread waits in
         self._listener.close()
         for plain in self._sockets:
             plain.close()

@@ -205,7 +205,7 @@ def test_topology_in_kafkas_own_words(world: World) -> None:
     with world.cluster() as cluster:
         assert cluster.topic_id("orders-1") == "AAAAAAAAAAAAAAAAAAAABw"
         assert cluster.partitions("orders-1") == 2
-        with pytest.raises(ConnectionLost, match="no live broker with this id"):
+        with pytest.raises(ConnectionLost, match="no live broker has this id"):
             cluster.dedicated(77)
 
 

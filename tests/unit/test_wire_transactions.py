@@ -20,8 +20,8 @@ from airflow_mirror.errors import BrokerError, RequestRefused
 from airflow_mirror.kafka.config import ClientConfig
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.errors import AclMissing, ConnectionLost, CoordinatorFenced, Fenced
-from airflow_mirror.wire.transactions import TransactionClient, _markers_body, write_txn_markers
+from airflow_mirror.wire.errors import AclMissing, ConnectionLost, CoordinatorFenced, Fenced, MarkerUnsettled
+from airflow_mirror.wire.transactions import TransactionClient, TransactionDescription, _markers_body, write_txn_markers
 from tests.unit.peer import FakeBroker, HangUp
 
 FIND, INIT, ADD, END, MARKERS, DESCRIBE = 10, 22, 24, 26, 27, 65
@@ -42,6 +42,7 @@ def broker() -> Iterator[FakeBroker]:
         INIT: lambda _: InitProducerIdResponse(producer_id=40, producer_epoch=2),
         ADD: lambda _: added(0),
         END: lambda _: EndTxnResponse(error_code=0),
+        DESCRIBE: lambda _: described("CompleteCommit"),
     }
     yield broker
     broker.close()
@@ -60,6 +61,14 @@ def added(code: int) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(
         results_by_topic_v3_and_below=[result(name="orders", results_by_partition=[partition])]
     )
+
+
+def described(state: str, epoch: int = 2, error: int = 0) -> DescribeTransactionsResponse:
+    entry = DescribeTransactionsResponse.TransactionState(
+        error_code=error, transactional_id="m", transaction_state=state, transaction_timeout_ms=7,
+        producer_id=40, producer_epoch=epoch, topics=[],
+    )  # fmt: skip
+    return DescribeTransactionsResponse(transaction_states=[entry])
 
 
 def marked(code: int) -> WriteTxnMarkersResponse:
@@ -136,6 +145,44 @@ def test_a_lost_answer_to_the_end_of_a_transaction_repeats_the_end_and_nothing_e
     assert [key for key in broker.keys if key in (ADD, END)] == [ADD, END, END, END]
 
 
+def test_a_marker_is_reported_only_when_the_coordinator_has_noted_it(broker: FakeBroker, cluster: WireCluster) -> None:
+    """Until then the death of the coordinator would write it a second time, behind the back of who was told."""
+    states = ["Ongoing", "PrepareCommit", "PrepareCommit", "CompleteCommit"]
+    broker.answers[DESCRIBE] = in_turn(*(described(state) for state in states))
+    TransactionClient(cluster, "m").write_marker(TP, 40, 2)
+    assert asked(broker) == [FIND, ADD, END, *[DESCRIBE] * 4]
+
+
+def test_a_takeover_while_the_marker_is_on_its_way_fences(broker: FakeBroker, cluster: WireCluster) -> None:
+    broker.answers[DESCRIBE] = in_turn(described("PrepareCommit"), described("Empty", epoch=3))
+    with pytest.raises(Fenced):
+        TransactionClient(cluster, "m").write_marker(TP, 40, 2)
+
+
+@pytest.mark.parametrize(
+    ("left", "then"),
+    [("Ongoing", [DESCRIBE, END, DESCRIBE]), ("PrepareCommit", [DESCRIBE] * 2), ("Empty", [DESCRIBE] * 2)],
+)
+def test_after_an_uncertain_marker_the_next_call_settles_it_and_writes_nothing(
+    broker: FakeBroker, cluster: WireCluster, left: str, then: list[int]
+) -> None:
+    """The caller read the log end before the first marker arrived; a second one would be one too many."""
+    cluster.timeout_s = 0.2
+    client = TransactionClient(cluster, "m")
+    broker.answers[END] = in_turn(*[EndTxnResponse(error_code=16)] * 50)
+    with pytest.raises(BrokerError, match="NOT_COORDINATOR"):
+        client.write_marker(TP, 40, 2)
+    broker.answers[END] = lambda _: EndTxnResponse(error_code=0)
+    broker.answers[DESCRIBE] = in_turn(described(left), described("CompleteCommit"))
+    broker.asked.clear()
+    with pytest.raises(MarkerUnsettled, match="Read the log end again"):
+        client.write_marker(TP, 40, 2)
+    assert [key for key in asked(broker) if key != FIND] == then
+    broker.asked.clear()
+    client.write_marker(TP, 40, 2)
+    assert [key for key in asked(broker) if key != FIND] == [ADD, END, DESCRIBE]
+
+
 def test_an_abort_marker_is_an_abort(broker: FakeBroker, cluster: WireCluster) -> None:
     TransactionClient(cluster, "m").write_marker(TP, 40, 2, commit=False)
     assert [message.committed for key, message in broker.asked if key == END] == [False]
@@ -159,18 +206,10 @@ def test_an_invalid_timeout_is_not_tried_again(broker: FakeBroker, cluster: Wire
 
 
 def test_an_id_that_the_coordinator_never_heard_of_is_none(broker: FakeBroker, cluster: WireCluster) -> None:
-    state = DescribeTransactionsResponse.TransactionState
-    unknown = state(error_code=105, transactional_id="m", transaction_state="", topics=[])
-    known = state(
-        error_code=0, transactional_id="m", transaction_state="Ongoing", transaction_timeout_ms=7,
-        producer_id=40, producer_epoch=2, topics=[],
-    )  # fmt: skip
-    broker.answers[DESCRIBE] = in_turn(*(DescribeTransactionsResponse(transaction_states=[s]) for s in (unknown, known)))
+    broker.answers[DESCRIBE] = in_turn(described("", error=105), described("Ongoing"))
     client = TransactionClient(cluster, "m")
     assert client.describe() is None
-    described = client.describe()
-    assert described is not None
-    assert (described.producer_id, described.epoch, described.state, described.timeout_ms) == (40, 2, "Ongoing", 7)
+    assert client.describe() == TransactionDescription(40, 2, "Ongoing", 7)
 
 
 # --- directly to the leader ------------------------------------------------------------------------------------------
