@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.cutover.quiet import still_quiet
+from airflow_mirror.cutover.report import RUNNING
 from airflow_mirror.errors import DrainTimedOut, TargetMoved, VerificationFailed
 from airflow_mirror.verify.result import differences
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airflow_mirror.cutover.context import Offsets, Run
     from airflow_mirror.partition import TopicPartition
+    from airflow_mirror.verify.result import PartitionComparison
 
 _LOOK_AT_SOURCE_EVERY_S = 2.0
 
@@ -72,12 +77,41 @@ def lags(ends: Offsets, reached: Offsets) -> dict[str, int]:
 
 
 def verify(run: Run) -> dict[str, Any]:
-    """Compare what has not been compared before the fence.
+    """Compare what has not been compared before the fence, and watch the source meanwhile.
 
     :raises VerificationFailed: with every first difference.
+    :raises FenceLeaks: when the source moves meanwhile.
     """
-    comparisons = list(run.verify(run.ends))
+    comparisons = _compare_watched(run)
     run.report.verification = [c.to_dict() for c in comparisons]
     if found := differences(comparisons):
         raise VerificationFailed(found)
     return {"partitions": len(comparisons), "records": sum(c.records for c in comparisons)}
+
+
+def _compare_watched(run: Run) -> Sequence[PartitionComparison]:
+    """Compare in a thread: it may take minutes, and whoever asks the cutover to stop is heard within ``poll_s``.
+
+    A thread left behind only reads, and ends with the process.
+    """
+    results: list[Sequence[PartitionComparison]] = []
+    errors: list[BaseException] = []
+
+    def compare() -> None:
+        try:
+            results.append(run.verify(run.ends))
+        except BaseException as e:  # told to the thread that waits
+            errors.append(e)
+
+    thread = threading.Thread(target=compare, name="cutover-verify", daemon=True)
+    thread.start()
+    looked = run.now()
+    while thread.is_alive():
+        thread.join(run.limits.poll_s)
+        run.check_stop()
+        if run.report.outcome == RUNNING and run.now() - looked > _LOOK_AT_SOURCE_EVERY_S:
+            still_quiet(run)
+            looked = run.now()
+    if errors:
+        raise errors[0]
+    return results[0]

@@ -364,6 +364,30 @@ def test_changed_source_is_said_before_anything_is_touched(world: World):
     assert not (world.run_dir / "report.json").exists()
 
 
+def test_stop_is_heard_during_a_long_comparison_and_a_leak_seen(world: World):
+    write(world, 10)
+    stop, hold = threading.Event(), threading.Event()
+
+    def endless(ends: Any) -> list[Any]:
+        stop.set() if not world.directory.joinpath("leak").exists() else write(world, 1)
+        hold.wait(60)
+        return []
+
+    try:
+        with Tail(world):
+            caught_up(world)
+            begun = time.monotonic()
+            with pytest.raises(CutoverCancelled, match="verify"):
+                cut_over(world, verify=endless, stop=stop)
+            world.directory.joinpath("leak").touch()
+            with pytest.raises(FenceLeaks):
+                cut_over(world, verify=endless)
+        assert time.monotonic() - begun < 20
+    finally:
+        hold.set()
+    assert world.acls() == []
+
+
 def test_asked_to_stop_it_backs_out(world: World):
     write(world, 10)
     stop = threading.Event()

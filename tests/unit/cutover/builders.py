@@ -1,0 +1,61 @@
+"""Stand-ins for what a broker can't be made to do: fail exactly here, or record the order of what was asked of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from airflow_mirror.cutover.context import Limits, Run
+from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.errors import RequestRefused
+from airflow_mirror.kafka.model import Acl, ConfigEntry
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.model import Plan, TopicPlan
+
+
+def a_plan(*topics: str) -> Plan:
+    mirror = Mirror("flow", "src", "dst")
+    planned = tuple(
+        TopicPlan(t, t, f"id-{t}", True, 1, 1, {}, {}, {}, False, "identical", "", {0: 0}, {0: 0}) for t in topics
+    )
+    return Plan(mirror, "2026-01-01T00:00:00+00:00", "s", "t", planned, {}, ())
+
+
+class Acls:
+    """The ACLs of a cluster: a set, and a record of what was done to it."""
+
+    role = "source"
+
+    def __init__(self, *acls: Acl, open_by_default: bool | None = None, authorizer: bool = True) -> None:
+        self.acls, self.done = set(acls), []
+        self._open_by_default, self._authorizer = open_by_default, authorizer
+        self.done: list[str] = []
+
+    def describe_acls(self, resource_type: str) -> list[Acl]:
+        return sorted(self.acls)  # librdkafka: an empty list, and no error, where there is no authorizer
+
+    def create_acls(self, acls: list[Acl]) -> None:
+        self.acls |= set(acls)
+        self.done += [f"+{a.permission} {a.operation} {a.name}" for a in acls]
+
+    def delete_acls(self, acls: list[Acl]) -> list[Acl]:
+        if not self._authorizer:
+            raise RequestRefused("delete", 54, "SECURITY_DISABLED")
+        there = [a for a in acls if a in self.acls]
+        self.acls -= set(there)
+        self.done += [f"-{a.permission} {a.operation} {a.name}" for a in there]
+        return there
+
+    def broker_configs(self) -> dict[int, dict[str, ConfigEntry]]:
+        if self._open_by_default is None:
+            return {1: {}}
+        # As brokers answer: the key belongs to a plug-in, so its value is hidden.
+        return {1: {"allow.everyone.if.no.acl.found": ConfigEntry(None, is_sensitive=True)}}
+
+
+def a_run(tmp_path: Path, fence: Any, source: Any = None) -> Run:
+    plan = a_plan("orders", "payments")
+    return Run(
+        plan.mirror, plan, source or Acls(), None, None, None, fence, True, lambda _: [], Limits(poll_s=0.001),
+        CutoverReport("flow", plan.hash), tmp_path,
+    )  # type: ignore[arg-type]  # fmt: skip

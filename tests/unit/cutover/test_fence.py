@@ -1,0 +1,97 @@
+"""What a fence by ACL changes, in which order, and what it takes back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_mirror.cutover.fence import AclFence, fence_text
+from airflow_mirror.errors import FenceNotLifted, NoAuthorizer
+from airflow_mirror.kafka.model import Acl
+from tests.unit.cutover.builders import Acls
+
+
+def acl(name: str, operation: str, permission: str, principal: str = "User:*", pattern: str = "LITERAL") -> Acl:
+    return Acl("TOPIC", name, pattern, principal, "*", operation, permission)
+
+
+def up_and_down(cluster: Acls, *topics: str, **how: bool) -> list[str]:
+    """Raise and lift, the lift by another object and from JSON, as after a crash; the ACLs must be what they were."""
+    before = set(cluster.acls)
+    intent = AclFence(cluster, **how).intent(topics)  # type: ignore[arg-type]
+    assert cluster.acls == before and cluster.done == []
+    AclFence(cluster, **how).raise_(intent)  # type: ignore[arg-type]
+    assert AclFence(cluster).is_up(intent)  # type: ignore[arg-type]
+    AclFence(cluster).lift(json.loads(json.dumps(intent)))  # type: ignore[arg-type]
+    assert cluster.acls == before
+    return cluster.done
+
+
+def test_topic_with_acls_gets_one_deny_and_loses_it_again():
+    cluster = Acls(acl("orders", "READ", "ALLOW", "User:alice"), open_by_default=True)
+    assert up_and_down(cluster, "orders") == ["+DENY WRITE orders", "-DENY WRITE orders"]
+
+
+def test_topic_without_acls_that_was_open_stays_readable_at_every_moment():
+    assert up_and_down(Acls(open_by_default=True), "orders") == [
+        "+ALLOW READ orders", "+ALLOW DESCRIBE_CONFIGS orders", "+DENY WRITE orders",
+        "-DENY WRITE orders", "-ALLOW READ orders", "-ALLOW DESCRIBE_CONFIGS orders",
+    ]  # fmt: skip
+
+
+def test_topic_without_acls_that_was_closed_is_opened_to_nobody():
+    assert up_and_down(Acls(), "orders") == ["+DENY WRITE orders", "-DENY WRITE orders"]
+
+
+def test_who_fences_may_say_whether_topics_are_open_by_default():
+    assert up_and_down(Acls(open_by_default=True), "orders", open_by_default=False)[0] == "+DENY WRITE orders"
+    assert up_and_down(Acls(), "orders", open_by_default=True)[0] == "+ALLOW READ orders"
+
+
+@pytest.mark.parametrize(
+    "covering",
+    [
+        acl("ord", "READ", "ALLOW", "User:bob", "PREFIXED"),
+        acl("*", "ALL", "ALLOW", "User:bob"),
+        acl("orders", "WRITE", "DENY", "User:bob"),
+    ],
+)
+def test_prefix_and_wildcard_acls_count_as_acls_of_the_topic(covering: Acl):
+    assert up_and_down(Acls(covering, open_by_default=True), "orders")[0] == "+DENY WRITE orders"
+
+
+def test_acls_of_other_topics_do_not_count():
+    near = (
+        acl("orders2", "READ", "ALLOW"),
+        acl("order", "READ", "ALLOW"),
+        acl("ordersX", "READ", "ALLOW", "u", "PREFIXED"),
+    )
+    assert "+ALLOW READ orders" in up_and_down(Acls(*near, open_by_default=True), "orders")
+
+
+def test_deny_that_was_there_before_is_held_and_survives():
+    there = acl("orders", "WRITE", "DENY")
+    cluster = Acls(there)
+    assert up_and_down(cluster, "orders", "payments") == ["+DENY WRITE payments", "-DENY WRITE payments"]
+    assert there in cluster.acls
+    lines = fence_text("acl", AclFence(cluster).intent(["orders"]))  # type: ignore[arg-type]
+    assert lines == ["DENY WRITE on topic orders for User:* from * (was there before, stays)"]
+
+
+def test_no_authorizer_is_found_though_describing_says_nothing():
+    with pytest.raises(NoAuthorizer):
+        AclFence(Acls(authorizer=False)).intent(["orders"])  # type: ignore[arg-type]
+
+
+def test_lift_that_the_cluster_did_not_follow_is_an_error():
+    class Deaf(Acls):
+        def delete_acls(self, acls: list[Acl]) -> list[Acl]:
+            return []
+
+    cluster = Deaf()
+    fence = AclFence(cluster)  # type: ignore[arg-type]
+    intent = fence.intent(["orders"])
+    fence.raise_(intent)
+    with pytest.raises(FenceNotLifted, match="orders"):
+        fence.lift(intent)

@@ -1,0 +1,48 @@
+"""When a consumer group's positions are final."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_mirror.cutover.groups import at_rest, lag
+from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.partition import TopicPartition
+
+P0, P1, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("payments", 0)
+ENDS = {P0: 100, P1: 40, OTHER: 7}
+# In partition 0 the last two offsets are a commit marker and what is left of an aborted transaction.
+READABLE_END = {P0: 98, P1: 40, OTHER: 7}
+
+
+def unread(tp: TopicPartition, start: int, end: int) -> bool:
+    assert start < end == ENDS[tp]
+    return start < READABLE_END[tp]
+
+
+def why(state: str, positions: dict[TopicPartition, int], still_s: float = 0.0) -> str | None:
+    at = {tp: GroupPosition(offset) for tp, offset in positions.items()}
+    return at_rest(state, at, ENDS, still_s, 6.0, unread)
+
+
+@pytest.mark.parametrize(
+    ("state", "positions", "still_s", "expected"),
+    [
+        ("Empty", {P0: 3}, 0, "empty"),
+        ("Dead", {P0: 3}, 0, "empty"),
+        ("Stable", {P0: 100, P1: 40}, 0, "at the end"),
+        ("Stable", {P0: 98, P1: 40}, 0, "at the end"),  # nothing but markers is left
+        ("Stable", {P0: 97, P1: 40}, 0, None),
+        ("Stable", {P0: 97, P1: 40}, 5.9, None),
+        ("Stable", {P0: 97, P1: 40}, 6.0, "stood still"),
+        ("Stable", {P0: 100}, 0, None),  # no position in partition 1 yet: its first commit may be under way
+        ("Stable", {P0: 100}, 6.5, "stood still"),
+        ("PreparingRebalance", {P0: 3, P1: 40}, 1, None),
+        ("Stable", {OTHER: 7}, 0, "at the end"),  # it does not read orders at all
+    ],
+)
+def test_at_rest(state: str, positions: dict[TopicPartition, int], still_s: float, expected: str | None):
+    assert why(state, positions, still_s) == expected
+
+
+def test_lag_counts_what_is_behind_the_end():
+    assert lag({P0: GroupPosition(90), P1: GroupPosition(40)}, ENDS) == 10

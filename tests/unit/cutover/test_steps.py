@@ -1,0 +1,289 @@
+"""The walk through the steps: in order, and back again from every place at which it can break."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover import steps
+from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.run import _interruptible
+from airflow_mirror.cutover.steps import EXPIRE_ON_RESTART, STEPS, Step, back_out, walk
+from airflow_mirror.errors import BrokerError, CutoverCancelled, FenceNotLifted
+from tests.unit.cutover.builders import Acls, a_run
+
+
+class Recorder:
+    """A fence, and steps around it, that write down what happens and break where told to."""
+
+    kind = "callable"
+
+    def __init__(self, run_dir: Path, broken: str = "", error: BaseException | None = None) -> None:
+        self.calls: list[str] = []
+        self._run_dir, self._broken, self._error = run_dir, broken, error or RuntimeError("broken")
+
+    def on_disk(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self._run_dir / "report.json").read_text())
+        return found
+
+    def intent(self, topics: list[str]) -> dict[str, Any]:
+        return {"topics": topics}
+
+    def raise_(self, intent: dict[str, Any]) -> None:
+        # The intent must be on disk before the effect, or a kill right here could never be undone.
+        assert self.on_disk()["fence"]["intent"] == intent == {"topics": ["orders", "payments"]}
+        self.calls.append("raise")
+        self._break("fence")
+
+    def lift(self, intent: dict[str, Any]) -> None:
+        assert intent == {"topics": ["orders", "payments"]}
+        self.calls.append("lift")
+        self._break("lift")
+
+    def is_up(self, intent: dict[str, Any]) -> bool:
+        return True
+
+    def _break(self, name: str) -> None:
+        if self._broken == name:
+            raise self._error
+
+    def steps(self) -> tuple[Step, ...]:
+        """The real steps; the effects of all but the fence only leave a note."""
+
+        def note(name: str) -> Any:
+            def do(_run: Any) -> dict[str, Any]:
+                self.calls.append(name)
+                self._break(name)
+                return {}
+
+            return do
+
+        def undo(_run: Any) -> str:
+            self.calls.append("restore")
+            self._break("restore")
+            return "groups restored"
+
+        return tuple(
+            step
+            if step.name == "fence"
+            else Step(step.name, step.leads_from, step.to, note(step.name), step.undo and undo)
+            for step in STEPS
+        )
+
+
+NAMES = [step.name for step in STEPS]
+
+
+def test_each_step_leads_from_where_the_last_one_ended():
+    assert [step.leads_from for step in STEPS[1:]] == [step.to for step in STEPS[:-1]]
+    assert STEPS[0].leads_from == steps.CAUGHT_UP and STEPS[-1].to == steps.CUT_OVER
+    # Whatever is not the end expires: nobody watched the writers while no process ran.
+    assert {step.to for step in STEPS} - {steps.CUT_OVER} == EXPIRE_ON_RESTART
+    assert STEPS[-1].undo is None
+
+
+def test_all_steps_in_order_and_nothing_undone(tmp_path: Path):
+    fence = Recorder(tmp_path)
+    run = a_run(tmp_path, fence)
+    walk(run, fence.steps())
+    assert fence.calls == ["raise", *NAMES[1:]]
+    assert (run.report.outcome, run.report.state, run.report.undone) == (reports.DONE, steps.CUT_OVER, [])
+    assert fence.on_disk()["outcome"] == reports.DONE
+
+
+@pytest.mark.parametrize("broken", NAMES)
+@pytest.mark.parametrize(
+    "error", [RuntimeError("broken"), KeyboardInterrupt(), SystemExit(1)], ids=lambda e: type(e).__name__
+)
+def test_failure_in_any_step_is_undone_last_step_first_and_raised_again(
+    tmp_path: Path, broken: str, error: BaseException
+):
+    fence = Recorder(tmp_path, broken, error)
+    run = a_run(tmp_path, fence)
+    with pytest.raises(type(error)):
+        walk(run, fence.steps())
+    done = NAMES[: NAMES.index(broken) + 1]
+    restored = ["restore"] if "commit_groups" in done else []
+    assert fence.calls == ["raise", *done[1:], *restored, "lift"]
+    on_disk = fence.on_disk()
+    assert on_disk["outcome"] == reports.BACKED_OUT and on_disk["state"] == steps.CAUGHT_UP
+    assert on_disk["fence"]["lifted"] is not None and on_disk["error"].startswith(type(error).__name__)
+    assert on_disk["steps"][-1]["name"] == broken and on_disk["steps"][-1]["status"] == "failed"
+
+
+def test_after_going_back_the_same_walk_finishes(tmp_path: Path):
+    fence = Recorder(tmp_path, "verify")
+    with pytest.raises(RuntimeError):
+        walk(a_run(tmp_path, fence), fence.steps())
+    again = Recorder(tmp_path)
+    walk(a_run(tmp_path, again), again.steps())
+    assert again.on_disk()["outcome"] == reports.DONE
+
+
+def test_undo_that_fails_does_not_keep_the_fence_up(tmp_path: Path):
+    class GroupsStuck(Recorder):
+        def _break(self, name: str) -> None:
+            if name in ("open_target", "restore"):
+                raise RuntimeError(name)
+
+    fence = GroupsStuck(tmp_path)
+    run = a_run(tmp_path, fence)
+    with pytest.raises(RuntimeError, match="open_target"):
+        walk(run, fence.steps())
+    assert fence.calls[-2:] == ["restore", "lift"]
+    assert run.report.outcome == reports.UNDO_FAILED and not run.report.is_fenced
+    assert [(row["step"], row["ok"]) for row in run.report.undone] == [("commit_groups", False), ("fence", True)]
+
+
+def test_fence_that_can_not_be_lifted_is_the_error_and_names_what_is_left(tmp_path: Path):
+    class Stuck(Recorder):
+        def _break(self, name: str) -> None:
+            if name in ("drain", "lift"):
+                raise ValueError(name)
+
+    fence = Stuck(tmp_path)
+    with pytest.raises(FenceNotLifted, match=r"orders, payments") as caught:
+        walk(a_run(tmp_path, fence), fence.steps())
+    assert isinstance(caught.value.__cause__, ValueError)
+    loaded = CutoverReport.load(tmp_path)
+    assert loaded is not None and loaded.is_fenced and loaded.outcome == reports.UNDO_FAILED
+
+
+def test_broker_that_is_away_for_a_moment_is_waited_for_when_lifting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(steps.time, "sleep", lambda _: None)
+
+    class Flaky(Recorder):
+        def _break(self, name: str) -> None:
+            if name == "drain":
+                raise RuntimeError(name)
+            if name == "lift" and self.calls.count("lift") < 4:
+                raise BrokerError("delete ACL", 7, "REQUEST_TIMED_OUT")
+
+    fence = Flaky(tmp_path)
+    run = a_run(tmp_path, fence)
+    with pytest.raises(RuntimeError, match="drain"):
+        walk(run, fence.steps())
+    assert fence.calls.count("lift") == 4 and run.report.outcome == reports.BACKED_OUT
+
+
+def test_full_disk_does_not_keep_the_fence_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    fence = Recorder(tmp_path)
+    run = a_run(tmp_path, fence)
+    save, saves = CutoverReport.save, 0
+
+    def full(self: CutoverReport, directory: Path) -> None:
+        nonlocal saves
+        saves += 1
+        if saves > 4:  # two of the fence's, one after it, one before the next step
+            raise OSError(28, "No space left on device")
+        save(self, directory)
+
+    monkeypatch.setattr(CutoverReport, "save", full)
+    with pytest.raises(OSError, match="No space"):
+        walk(run, fence.steps())
+    assert fence.calls[-1] == "lift" and not run.report.is_fenced
+
+
+def test_disk_full_before_the_fence_means_no_fence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    fence = Recorder(tmp_path)
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(CutoverReport, "save", full)
+    with pytest.raises(OSError, match="No space"):
+        walk(a_run(tmp_path, fence), fence.steps())
+    assert "raise" not in fence.calls
+
+
+def test_end_that_could_not_be_recorded_is_not_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The last write decides: without it on disk, a restart would undo, so the process that failed to write it does."""
+    fence = Recorder(tmp_path)
+    run = a_run(tmp_path, fence)
+    save = CutoverReport.save
+
+    def fails_at_the_end(self: CutoverReport, directory: Path) -> None:
+        if self.outcome == reports.DONE:
+            raise OSError(28, "No space left on device")
+        save(self, directory)
+
+    monkeypatch.setattr(CutoverReport, "save", fails_at_the_end)
+    with pytest.raises(OSError, match="No space"):
+        walk(run, fence.steps())
+    assert fence.calls[-2:] == ["restore", "lift"] and run.report.outcome == reports.BACKED_OUT
+
+
+def test_interrupt_after_the_end_is_on_disk_undoes_nothing(tmp_path: Path):
+    fence = Recorder(tmp_path)
+    run = a_run(tmp_path, fence)
+
+    class Interrupting:
+        def info(self, msg: str, *args: object) -> None:
+            if args[:1] == ("open_target",) and "done" in msg:
+                raise KeyboardInterrupt
+
+        warning = info
+
+    run.log = Interrupting()
+    with pytest.raises(KeyboardInterrupt):
+        walk(run, fence.steps())
+    assert "lift" not in fence.calls and fence.on_disk()["outcome"] == reports.DONE
+
+
+def test_second_interrupt_does_not_disturb_going_back(tmp_path: Path):
+    class Impatient(Recorder):
+        def lift(self, intent: dict[str, Any]) -> None:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+                os.kill(os.getpid(), number)
+            super().lift(intent)
+
+    fence = Impatient(tmp_path, "drain", KeyboardInterrupt())
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        walk(a_run(tmp_path, fence), fence.steps())
+    assert fence.calls[-1] == "lift" and fence.on_disk()["outcome"] == reports.BACKED_OUT
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_sigterm_becomes_an_exception_where_it_would_have_killed():
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with pytest.raises(CutoverCancelled), _interruptible():
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pause()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_report_of_a_killed_attempt_is_enough_to_go_back(tmp_path: Path):
+    """Nothing but the file is left of the process; kill -9 on real brokers is in the integration tests."""
+    dead = Recorder(tmp_path)
+    run = a_run(tmp_path, dead)
+    walk(run, dead.steps()[:3])
+    left = CutoverReport.load(tmp_path)
+    assert left is not None
+    left.outcome = reports.RUNNING  # as a process leaves it that is killed in the fourth step
+    fence = Recorder(tmp_path)
+    second = a_run(tmp_path, fence)
+    second.report = left
+    back_out(second, fence.steps())
+    assert fence.calls == ["lift"] and left.outcome == reports.BACKED_OUT
+    back_out(second, fence.steps())
+    assert fence.calls == ["lift"], "a fence that is lifted is not lifted again"
+
+
+def test_stop_between_two_steps_backs_out(tmp_path: Path):
+    fence = Recorder(tmp_path)
+    run = a_run(tmp_path, fence, Acls())
+    walked = fence.steps()
+    stop = Step("drain", walked[2].leads_from, walked[2].to, lambda r: r.stop.set() or {}, None)
+    with pytest.raises(CutoverCancelled, match="drain"):
+        walk(run, (*walked[:2], stop, *walked[3:]))
+    assert fence.calls == ["raise", "prove_fence", "lift"]
