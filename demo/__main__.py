@@ -83,12 +83,7 @@ def _demo(args: argparse.Namespace, console: Console, stack: ExitStack) -> int:
     airflow = AirflowStandalone(
         work / "airflow", connections={"kafka_source": clusters.source, "kafka_target": clusters.target}
     )
-    with ThreadPoolExecutor(1) as pool:  # Airflow comes up while the source is filled
-        stack.callback(airflow.stop)
-        ready = pool.submit(airflow.start)
-        dataset = fill(clusters.source, console, Size(bulk_records=args.bulk_mb * 1_000_000 // 1024))
-        with console.step("Airflow"):
-            ready.result()
+    dataset = _fill_and_start(args, console, stack, clusters.source, airflow)
     traffic = LiveTraffic(LIVE, LIVE_GROUP)
     traffic.start(clusters.app)
     stack.callback(traffic.stop)
@@ -96,13 +91,33 @@ def _demo(args: argparse.Namespace, console: Console, stack: ExitStack) -> int:
     if args.ui:
         _say_where(console, airflow)
     verdict = _migrate_and_judge(args, console, clusters, airflow, dataset, traffic)
-    verdict.figures["the whole demo"] = f"{time.monotonic() - started:.0f} s"
+    verdict.seconds["the whole demo"] = time.monotonic() - started
     status = print_verdict(verdict, console.rich)
     if args.ui:
         _say_where(console, airflow)
-        console.say("Ctrl-C stops it.")
-        signal.pause()
+        console.say("Airflow and both clusters stay up. Ctrl-C stops them.")
+        try:
+            signal.pause()
+        except KeyboardInterrupt:
+            console.say("stopping")
     return status
+
+
+def _fill_and_start(
+    args: argparse.Namespace, console: Console, stack: ExitStack, source: Settings, airflow: AirflowStandalone
+) -> Dataset:
+    """Fill the source while Airflow comes up."""
+    pool = ThreadPoolExecutor(1)
+    stack.callback(pool.shutdown, wait=False)
+    stack.callback(airflow.stop)
+    ready = pool.submit(airflow.start)
+    dataset = fill(source, console, Size(bulk_records=args.bulk_mb * 1_000_000 // 1024))
+    with console.step("Airflow") as step:
+        while not ready.done():
+            step.note("not healthy yet")
+            time.sleep(0.2)
+        ready.result()
+    return dataset
 
 
 def _work_dir(args: argparse.Namespace, console: Console, stack: ExitStack) -> Path:
@@ -169,22 +184,25 @@ def _migrate_and_judge(
             lambda where, done, total: step.note(f"{where} {done:,} of {total:,}"),
         )
         groups = [*compare_groups(clusters.target, dataset.groups), *live]
-    return Verdict(topics, groups, result, _figures(console, dataset, migration))
+    return Verdict(topics, groups, result, _figures(migration), _seconds(console, dataset, migration))
 
 
-def _figures(console: Console, dataset: Dataset, migration: Migration) -> dict[str, str]:
+def _figures(migration: Migration) -> dict[str, str]:
     cutover, bulk = _of(migration, "cutover"), _of(migration, "bulk_copy")
     figures: dict[str, str] = {}
     if isinstance(fence := cutover.get("fence_seconds"), float):
-        figures["fence (nobody could write anywhere)"] = f"{fence:.1f} s"
+        figures["length of the fence (nobody could write anywhere)"] = f"{fence:.1f} s"
     if (records := bulk.get("records")) and (seconds := bulk.get("seconds")):
         copied_mb = bulk.get("bytes", 0) / 1e6
-        figures["bulk copy"] = f"{records:,} records in {seconds:.1f} s, {records / seconds:,.0f}/s"
-        figures["bulk copy, compressed as on disk"] = f"{copied_mb:,.0f} MB, {copied_mb / seconds:,.0f} MB/s"
-    figures |= {f"seconds: {task}": f"{seconds:.1f}" for task, seconds in migration.seconds.items() if seconds >= 0.5}
-    figures |= {f"seconds: {name}": f"{console.seconds[name]:.1f}" for name in ("migration", "referee")}
-    figures["seconds: filling the source"] = f"{dataset.seconds:.1f}"
+        figures["bulk copy"] = f"{records:,} records in {seconds:.1f} s: {records / seconds:,.0f}/s"
+        figures["... in batches as they are stored"] = f"{copied_mb:,.0f} MB: {copied_mb / seconds:,.0f} MB/s"
     return figures
+
+
+def _seconds(console: Console, dataset: Dataset, migration: Migration) -> dict[str, float]:
+    tasks = {f"  task {task}": seconds for task, seconds in migration.seconds.items() if seconds >= 0.5}
+    steps = console.seconds
+    return {"filling the source": dataset.seconds, "migration": steps["migration"], **tasks, "referee": steps["referee"]}
 
 
 def _of(migration: Migration, task: str) -> dict[str, Any]:

@@ -12,8 +12,11 @@ from rich.console import Console as RichConsole
 if TYPE_CHECKING:
     from rich.status import Status
 
-QUIET_S = 5.0
+QUIET_S = 10.0
 """Without a terminal, a running step says something at most this often (seconds)."""
+
+LOG_WIDTH = 120
+"""Columns, where there is no terminal to ask."""
 
 
 class Step:
@@ -48,12 +51,14 @@ class Console:
     """Says what happens and keeps the seconds of every step, in order, in ``seconds``."""
 
     def __init__(self, rich: RichConsole | None = None) -> None:
-        self.rich = rich or RichConsole(highlight=False, soft_wrap=True)
+        self.rich = rich or RichConsole(highlight=False)
+        if not self.rich.is_terminal:
+            self.rich.width = LOG_WIDTH
         self.seconds: dict[str, float] = {}
 
     def say(self, text: str) -> None:
         """Print one line."""
-        self.rich.print(text, markup=False, highlight=False)
+        self.rich.print(text, markup=False, highlight=False, soft_wrap=True)
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:

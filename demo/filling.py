@@ -115,9 +115,9 @@ def write_rounds(
     writers = [Writer(settings, codec) for codec in CODECS]
     rewritten, seen, last = 0, set[int](), list[int]()
     for number in range(rounds):
-        at_ms, first = first_ms + number * 60_000, rng.randrange(60 * rounds)
+        at_ms, first = first_ms + number * 60_000, rng.randrange(70 * rounds)
         last = [*range(first, first + rng.choice((1, 60, 180)))]
-        last += [rng.randrange(60 * rounds) for _ in range(rng.choice((0, 2, 5)))]
+        last += [rng.randrange(70 * rounds) for _ in range(rng.choice((0, 2, 5)))]
         batch = [
             Record(at_ms + n, b"account-%d" % key, None if rng.random() < 0.1 else rng.randbytes(90))
             for n, key in enumerate(last)

@@ -100,9 +100,10 @@ def _since(start: str | None) -> str:
 
 def job_progress(mirror_home: Path, task: str) -> str:
     """Return how far a task's Spark job is, from its status file; empty when it has none."""
-    files = sorted(mirror_home.glob(f"*/jobs/{task}--*/*/status.json"), key=lambda path: path.stat().st_mtime)
+    if not (files := sorted(mirror_home.glob(f"*/jobs/{task}--*/*/status.json"), key=lambda path: path.stat().st_mtime)):
+        return ""
     try:
-        status = json.loads(files[-1].read_text(encoding="utf-8")) if files else {}
+        status = json.loads(files[-1].read_text(encoding="utf-8"))
     except (OSError, ValueError):  # replaced or removed under our eyes
         return ""
     rows = [row for row in status.get("partitions") or [] if isinstance(row.get("end"), int)]

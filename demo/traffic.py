@@ -18,7 +18,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from demo.clients import TIMEOUT_S, Partition, Settings, config
 from demo.verdict import TrafficResult, count_traffic
 
-PER_SECOND = 400
+PER_SECOND = 200
 
 
 def value_of(number: int) -> bytes:
@@ -85,7 +85,7 @@ class _Run:
         self.producer = Producer(config(settings, **more))
 
     def __call__(self) -> None:
-        owner, tick_s = self.owner, 0.02
+        owner, tick_s = self.owner, 0.05
         # What was refused is owed first, in its order.
         del owner.refused[: len(self.again)]
         for number in self.again:

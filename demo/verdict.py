@@ -125,7 +125,9 @@ class Verdict:
     groups: list[GroupResult] = field(default_factory=list)
     traffic: TrafficResult | None = None
     figures: dict[str, str] = field(default_factory=dict)
-    """More lines for the table: seconds of each phase, fence, MB/s."""
+    """More lines for the table: fence, MB/s."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """How long each phase took."""
 
     @property
     def problems(self) -> list[str]:
