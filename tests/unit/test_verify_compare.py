@@ -158,6 +158,11 @@ def test_window_cuts_batches_at_both_ends(by_batch: bool):
 
 
 @BOTH_LEVELS
+def test_records_outside_the_window_are_not_counted_when_batches_agree(by_batch: bool):
+    assert compare(log(LOG, 3), log(LOG, 3), 4, 12, by_batch=by_batch).records == 5
+
+
+@BOTH_LEVELS
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_flipped_bit_is_reported_as_corrupt_on_the_side_that_has_it(by_batch: bool, side: str):
     good, bad = log(LOG, 4), log(LOG, 4)

@@ -190,6 +190,21 @@ def test_full_disk_does_not_keep_the_fence_up(tmp_path: Path, monkeypatch: pytes
     assert fence.calls[-1] == "lift" and not run.report.is_fenced
 
 
+def test_error_that_began_it_is_told_and_not_that_of_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    fence = Recorder(tmp_path, "drain")
+    save = CutoverReport.save
+
+    def full_when_backing_out(self: CutoverReport, directory: Path) -> None:
+        if self.error is not None:
+            raise OSError(28, "No space left on device")
+        save(self, directory)
+
+    monkeypatch.setattr(CutoverReport, "save", full_when_backing_out)
+    with pytest.raises(RuntimeError, match="broken"):
+        walk(a_run(tmp_path, fence), fence.steps())
+    assert fence.calls[-1] == "lift"
+
+
 def test_disk_full_before_the_fence_means_no_fence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     fence = Recorder(tmp_path)
 
