@@ -73,9 +73,9 @@ class NothingMatches(InputError):
         self.patterns, self.excluded, self.available = list(patterns), list(excluded), list(available)
         some = ", ".join(sorted(available)[:8]) or "none"
         super().__init__(
-            f"topics={list(patterns)!r} with exclude_topics={list(excluded)!r} match no topic on the source. Topics there "
-            f"(the first of {len(available)}): {some}. Patterns match whole names; correct them, or check the principal's "
-            "DESCRIBE right: a topic that it may not see does not exist for it."
+            f"topics={list(patterns)!r} with exclude_topics={list(excluded)!r} match no topic on the source. Topics "
+            f"there (the first of {len(available)}): {some}. Patterns match whole names; correct them, or check the "
+            "principal's DESCRIBE right: a topic that it may not see does not exist for it."
         )
 
 
@@ -217,8 +217,8 @@ class ClusterUnreachable(TryAgain):
     def __init__(self, role: str, bootstrap: str, cause: str) -> None:
         self.role, self.bootstrap = role, bootstrap
         super().__init__(
-            f"{role} cluster: no broker at {bootstrap} could be reached: {cause}. Check the address, the network from this "
-            "worker, and security.protocol: a TLS or SASL listener closes plain connections without a word."
+            f"{role} cluster: no broker at {bootstrap} could be reached: {cause}. Check the address, the network from "
+            "this worker, and security.protocol: a TLS or SASL listener closes plain connections without a word."
         )
 
 
@@ -302,9 +302,9 @@ class LeaseLost(TryAgain):
     def __init__(self, transactional_id: str, held: int, seen: str) -> None:
         self.transactional_id, self.held = transactional_id, held
         super().__init__(
-            f"writer lease {transactional_id!r}: this job holds epoch {held}, the coordinator says {seen}. Another job of "
-            "this mirror took over, or the target's coordinator could not be asked. This job has stopped writing; nothing "
-            "that it wrote is in doubt. Find the other job before starting this one again."
+            f"writer lease {transactional_id!r}: this job holds epoch {held}, the coordinator says {seen}. Another job "
+            "of this mirror took over, or the target's coordinator could not be asked. This job has stopped writing; "
+            "nothing that it wrote is in doubt. Find the other job before starting this one again."
         )
 
 
@@ -486,6 +486,6 @@ class OffsetOutOfRange(NeedsHuman):
     def __init__(self, group: str, topic: str, partition: int, offset: int, start: int, end: int) -> None:
         self.group, self.topic, self.partition, self.offset = group, topic, partition, offset
         super().__init__(
-            f"group {group!r} at {topic}-{partition} offset {offset}: the target holds [{start}, {end}]. Committing it would "
-            "make the consumer jump by its auto.offset.reset. Let the mirror catch up first, or correct the group."
+            f"group {group!r} at {topic}-{partition} offset {offset}: the target holds [{start}, {end}]. Committing it "
+            "would make the consumer jump by its auto.offset.reset. Let the mirror catch up first, or correct the group."
         )

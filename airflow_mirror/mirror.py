@@ -91,7 +91,7 @@ class Mirror:
     def _check_ends(self) -> None:
         for end in ("source", "target"):
             if not isinstance(getattr(self, end), str) or not getattr(self, end):
-                raise InvalidField(end, getattr(self, end), "no connection id", "Name an Airflow connection of type kafka.")
+                raise InvalidField(end, getattr(self, end), "no connection id", "Name a connection of type kafka.")
         if self.source == self.target:
             raise InvalidField(
                 "target", self.target, "source and target are the same connection", "Name two different clusters."

@@ -42,7 +42,7 @@ class Journal:
     sequence: int
 
 
-def read(target: WireCluster, mirror: str, tp: TopicPartition, timeout_s: float = 30.0) -> Journal:
+def read(target: WireCluster, mirror: str, tp: TopicPartition, timeout_s: float = 5.0) -> Journal:
     """Read the journal of one target partition.
 
     :raises BrokerError: if the log end did not stand still, or the high watermark did not reach it, in ``timeout_s``.

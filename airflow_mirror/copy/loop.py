@@ -56,8 +56,9 @@ _REQUEST_BYTES = 8 << 20
 _LANES = 2  # produce connections for each target leader: one is answered while the other is filled
 _PADDING_THREADS = 4
 _PRODUCE_TIMEOUT_MS = 30_000
+_SILENCE_S = _PRODUCE_TIMEOUT_MS / 1000 + 5  # a live broker answers within the timeout that it was given
 _IDLE_S = 0.25  # how often the loop looks up when nothing happens: stop requests, retries
-_MAX_FAILURES = 10  # reopenings of a partition without progress in between
+_PATIENCE_S = 120.0  # how long a partition may go without progress while its brokers fail: elections take seconds
 _BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 # The target will never take this batch: corrupt, too large, bad timestamp, invalid record, unsupported codec, policy.
 _REFUSED = frozenset({2, 10, 18, 32, 44, 76, 87})
@@ -124,6 +125,7 @@ class CopyLoop:
             p.range.target: identity.data_producer_id(options.mirror, p.range.target) for p in self.partitions
         }
         self._reopen_at: dict[TopicPartition, float] = {}
+        self._failing_since: dict[TopicPartition, float] = {}
         self._fetch_lanes: dict[tuple[int, bool], _FetchLane] = {}
         self._produce_lanes: dict[tuple[int, int], _ProduceLane] = {}
         self._queued: set[TopicPartition] = set()  # target partitions that stand in a lane's ready queue
@@ -159,6 +161,7 @@ class CopyLoop:
 
     def _step(self) -> None:
         self._check_lease()
+        self._drop_silent_lanes()
         self._reopen_due()
         self._send_fetches()
         for p in self.partitions:
@@ -215,12 +218,16 @@ class CopyLoop:
         p.generation += 1
         p.busy = True  # nothing is sent for it until it is open again
         p.failures += 1
-        if p.failures > _MAX_FAILURES:
-            self._stop_partition(p, TryAgain(f"{p.range.source}: no progress after {_MAX_FAILURES} attempts: {cause}"))
+        now = time.monotonic()
+        if p.failures == 1:
+            self._failing_since[p.range.target] = now
+        failing_s = now - self._failing_since[p.range.target]
+        if failing_s > _PATIENCE_S:
+            self._stop_partition(p, TryAgain(f"{p.range.source}: no progress for {failing_s:.0f} s: {cause}"))
             return
         level = logging.INFO if p.failures < 3 else logging.WARNING
         log.log(level, "%s: reading the target's end again (attempt %d): %s", p.range.source, p.failures, cause)
-        self._reopen_at[p.range.target] = time.monotonic() + _BACKOFF_S[min(p.failures, len(_BACKOFF_S)) - 1]
+        self._reopen_at[p.range.target] = now + _BACKOFF_S[min(p.failures, len(_BACKOFF_S)) - 1]
 
     def _reopen_due(self) -> None:
         if not self._reopen_at:
@@ -237,7 +244,7 @@ class CopyLoop:
         for cluster, topics in ((self._source, source_topics), (self._target, target_topics)):
             try:
                 cluster.refresh(topics)
-            except TryAgain as e:
+            except MirrorError as e:  # a deleted topic too: opening its partition names it, and stops that one only
                 log.warning("metadata not refreshed: %s", e)
 
     # --- source side -------------------------------------------------------------------------------------------------
@@ -279,6 +286,9 @@ class CopyLoop:
             lane.asked[p.range.source] = p, p.generation
 
     def _receive_fetch(self, lane: _FetchLane) -> None:
+        if not lane.asked:
+            self._drop_fetch_lane(lane)  # readable without a request: the broker closed an idle connection
+            return
         asked, lane.asked = lane.asked, {}
         for p, generation in asked.values():
             if p.generation == generation:
@@ -377,6 +387,9 @@ class CopyLoop:
         return wire_records.encode(step.records, step.codec, producer_id, p.epoch, p.sequence)
 
     def _receive_produce(self, lane: _ProduceLane) -> None:
+        if not lane.sent:
+            self._lose_produce_lane(lane, "closed by the broker while idle")
+            return
         try:
             assert lane.connection is not None
             _throttle, answers = produce.decode(lane.connection.receive(lane.correlation))
@@ -412,7 +425,7 @@ class CopyLoop:
             ),
         )  # fmt: skip
 
-    def _lose_produce_lane(self, lane: _ProduceLane, cause: Exception) -> None:
+    def _lose_produce_lane(self, lane: _ProduceLane, cause: Exception | str) -> None:
         """Give a connection up. What it carried may or may not be in the log: those partitions re-read the end."""
         if lane.connection is not None:
             self._selector.unregister(lane.connection)
@@ -456,6 +469,17 @@ class CopyLoop:
             p.padded(pad, future.result())
         except MirrorError as e:
             self._failed(p, e)
+
+    def _drop_silent_lanes(self) -> None:
+        """Give up connections whose broker is frozen or cut off: a socket that stays silent never wakes the selector."""
+        for fetch_lane in list(self._fetch_lanes.values()):
+            if fetch_lane.connection is not None and fetch_lane.connection.waiting_s > _SILENCE_S:
+                asked, fetch_lane.asked = fetch_lane.asked, {}
+                self._drop_fetch_lane(fetch_lane)
+                self._retry_all(asked.values(), f"no answer for {_SILENCE_S:.0f} s")
+        for lane in self._produce_lanes.values():
+            if lane.connection is not None and lane.connection.waiting_s > _SILENCE_S:
+                self._lose_produce_lane(lane, f"no answer for {_SILENCE_S:.0f} s")
 
     def _close(self) -> None:
         for executor, padder in self._padders:

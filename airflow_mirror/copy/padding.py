@@ -70,7 +70,8 @@ class Padder:
             if not start <= at <= end:
                 raise TargetMoved(
                     tp.topic, tp.partition, start, end, f"the target's log end is {at} while this hole is padded",
-                    "Another writer appended to it. Stop that writer, then delete and copy this partition again.",
+                    "Another writer appended to it, or its transaction coordinator died and repeated a marker. Stop such "
+                    "a writer, then delete and copy this partition again.",
                 )  # fmt: skip
             if at == end:
                 return written

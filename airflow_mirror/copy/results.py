@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from airflow_mirror.copy.partition import PartitionCopy
-from airflow_mirror.errors import NeedsHuman
+from airflow_mirror.errors import LeaseLost, MirrorError, TryAgain
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,8 @@ class PartitionResult:
 
     :param position: target log end when the task stopped; with identical offsets also the next source offset.
     :param done: the end of the range was reached.
-    :param error: message, None when there was none; ``final`` says that a retry would find the same.
+    :param error: message, None when there was none.
+    :param final: a retry would find the same, or must not be made: damaged data, missing rights, a lost lease.
     """
 
     topic: str
@@ -45,8 +46,12 @@ class PartitionResult:
         return cls(
             p.range.source_topic, p.range.target_topic, p.range.partition, p.target_end, p.done and p.error is None,
             c.records, c.bytes, c.batches, c.reencoded, c.dropped, c.padded, c.primed,
-            str(p.error) if p.error else None, isinstance(p.error, NeedsHuman),
+            str(p.error) if p.error else None, p.error is not None and _is_final(p.error),
         )  # fmt: skip
+
+
+def _is_final(error: MirrorError) -> bool:
+    return isinstance(error, LeaseLost) or not isinstance(error, TryAgain)
 
 
 _SUMS = ("records", "bytes", "batches", "reencoded", "dropped", "padded", "primed")

@@ -83,9 +83,11 @@ class Tail:
             self.totals[(result.topic, result.partition)] = add(self.totals, result)
             if result.error:
                 errors.append(result)
-        if errors:
-            kind = NeedsHuman if any(r.final for r in errors) else TryAgain
-            self.failed = kind("\n".join(str(r.error) for r in errors))
+        for error in errors:
+            # Not final: the next lease opens the partition again, wherever its target's log ends by then.
+            log.log(logging.ERROR if error.final else logging.WARNING, "%s", error.error)
+        if any(r.final for r in errors):
+            self.failed = NeedsHuman("\n".join(str(r.error) for r in errors if r.final))
             raise self.failed
 
 

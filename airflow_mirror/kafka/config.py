@@ -30,8 +30,10 @@ SECRET_KEYS = frozenset(
     }
 )
 # Settings of one kind of client; an AdminClient logs a warning for each of them.
-_CLIENT_ONLY_PREFIXES = ("group.", "auto.offset.", "enable.auto.", "enable.partition.eof", "isolation.level", "max.poll.",
-                         "session.timeout.", "fetch.", "acks", "linger.", "batch.", "transactional.", "enable.idempotence")  # fmt: skip
+_CLIENT_ONLY_PREFIXES = (
+    "group.", "auto.offset.", "enable.auto.", "enable.partition.eof", "isolation.level", "max.poll.", "session.timeout.",
+    "fetch.", "acks", "linger.", "batch.", "transactional.", "enable.idempotence",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

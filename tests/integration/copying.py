@@ -178,9 +178,9 @@ def assert_equal(source: Cluster, target: Cluster, topic: str, partitions: int =
     assert ends(source, topic, partitions) == ends(target, topic, partitions)
 
 
-def wait_until(question: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+def wait_until(question: Callable[[], bool], what: str, timeout_s: float = 30.0, poll_s: float = 0.02) -> None:
     """Poll ``question`` until it is true."""
     deadline = time.monotonic() + timeout_s
     while not question():
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        time.sleep(0.02)
+        time.sleep(poll_s)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import time
+from functools import partial
 
 import pytest
 
@@ -40,6 +42,10 @@ def hostile(source_cluster: Cluster, target_cluster: Cluster, topic_name: str) -
     return topic_name
 
 
+def moved_or_ended(cluster: Cluster, topic: str, at: int, process: subprocess.Popen[str]) -> bool:
+    return copied(cluster, topic) > at or process.poll() is not None
+
+
 def copied(cluster: Cluster, topic: str) -> int:
     return sum(end for _, _, end in ends(cluster, topic, PARTITIONS).values())
 
@@ -54,7 +60,7 @@ def test_copier_killed_again_and_again_leaves_an_equal_target(
     while kills < 12 and (at := copied(target_cluster, hostile)) < total:
         # The kill proves the end of the killed copier, so the next one need not wait for its lease.
         process = copier_process(source_cluster, target_cluster, ranges, mirror=hostile, wait=False)
-        wait_until(lambda at=at: copied(target_cluster, hostile) > at or process.poll() is not None, "the copier moves")  # type: ignore[misc]
+        wait_until(partial(moved_or_ended, target_cluster, hostile, at, process), "the copier moves")
         time.sleep(rng.random() * 0.15)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()

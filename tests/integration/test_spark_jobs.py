@@ -1,0 +1,164 @@
+"""The Spark jobs as people run them without Airflow: by spark-submit, with properties files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.jobs.command import spark_home
+from airflow_mirror.jobs.java import java_home_for_spark
+from sandbox import Cluster
+from tests.integration.copying import assert_equal, create, ends, wait_until, write, write_transactions
+
+ROOT = Path(__file__).parents[2]
+PARTITIONS = 3
+
+
+@pytest.fixture
+def properties(source_cluster: Cluster, target_cluster: Cluster, tmp_path: Path) -> list[str]:
+    arguments = []
+    for cluster in (source_cluster, target_cluster):
+        file = tmp_path / f"{cluster.name}.properties"
+        file.write_text(f"# {cluster.name}\nbootstrap.servers={cluster.bootstrap}\n")
+        arguments += [f"--{cluster.name}", str(file)]
+    return arguments
+
+
+@pytest.fixture
+def hostile(source_cluster: Cluster, topic_name: str) -> str:
+    """Codecs, old timestamps, and enough transactions that the copy takes a while: holes are padded one by one."""
+    create(source_cluster, topic_name, PARTITIONS)
+    for seed, codec in enumerate(("lz4", "none", "zstd")):
+        write(source_cluster, topic_name, 2000, seed, codec, partition=seed)
+        write_transactions(source_cluster, topic_name, seed=seed, transactions=60, partitions=PARTITIONS)
+    return topic_name
+
+
+def submit(job: str, *arguments: str, log: Path) -> subprocess.Popen[bytes]:
+    env = os.environ | {
+        "JAVA_HOME": str(java_home_for_spark()),
+        "SPARK_HOME": str(spark_home()),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [str(spark_home() / "bin" / "spark-submit"), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
+    with log.open("wb") as out:
+        return subprocess.Popen(
+            [*command, str(ROOT / "spark_jobs" / job), *arguments],
+            env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
+        )  # fmt: skip
+
+
+def summary_of(log: Path) -> dict[str, object]:
+    return dict(json.loads(log.read_text().strip().splitlines()[-1]))
+
+
+def test_bulk_copy_killed_in_the_middle_and_run_again_is_equal_and_nothing_is_twice(
+    source_cluster: Cluster, target_cluster: Cluster, properties: list[str], hostile: str, tmp_path: Path
+) -> None:
+    arguments = [*properties, "--include", hostile, "--name", hostile]
+    total = sum(end for _, _, end in ends(source_cluster, hostile, PARTITIONS).values())
+    killed = submit("bulk_copy.py", *arguments, log=tmp_path / "killed.log")
+    try:
+        wait_until(lambda: copied(target_cluster, hostile) > 0, "the job copies", 120, 0.2)
+    finally:
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait()
+    assert 0 < copied(target_cluster, hostile) < total, "killed too late to prove anything"
+    again = submit("bulk_copy.py", *arguments, log=tmp_path / "again.log")
+    assert again.wait(180) == 0, (tmp_path / "again.log").read_text()[-3000:]
+    summary = summary_of(tmp_path / "again.log")
+    assert summary["partitions"] == PARTITIONS and summary["errors"] == []
+    assert_equal(source_cluster, target_cluster, hostile, PARTITIONS)
+    verified = submit("verify.py", *arguments, "--end", "latest", "--level", "records", log=tmp_path / "verify.log")
+    assert verified.wait(120) == 0, (tmp_path / "verify.log").read_text()[-3000:]
+    assert summary_of(tmp_path / "verify.log")["differences"] == []
+
+
+def copied(cluster: Cluster, topic: str) -> int:
+    try:
+        return sum(end for _, _, end in ends(cluster, topic, PARTITIONS).values())
+    except Exception:  # the job creates the topic
+        return 0
+
+
+def test_tail_follows_over_many_leases_and_stops_cleanly(
+    source_cluster: Cluster, target_cluster: Cluster, properties: list[str], topic_name: str, tmp_path: Path
+) -> None:
+    create(source_cluster, topic_name, PARTITIONS)
+    write(source_cluster, topic_name, 500, 1, "zstd")
+    log, job_dir = tmp_path / "tail.log", tmp_path / "job"
+    arguments = ["--include", topic_name, "--name", topic_name, "--lease-s", "4", "--job-dir", str(job_dir)]
+    tail = submit("streaming_tail.py", *properties, *arguments, log=log)
+    try:
+        wait_until(lambda: copied(target_cluster, topic_name) == 500, "the tail copies what was there", 120, 0.5)
+        for seed in range(6):
+            write(source_cluster, topic_name, 100, seed, "lz4", partition=seed % PARTITIONS)
+            write_transactions(source_cluster, topic_name, seed=seed, transactions=2, partitions=PARTITIONS)
+            time.sleep(1.5)
+        total = sum(end for _, _, end in ends(source_cluster, topic_name, PARTITIONS).values())
+        wait_until(lambda: copied(target_cluster, topic_name) == total, "the tail has caught up", 60, 0.5)
+        os.kill(driver_of(tail.pid), signal.SIGTERM)
+        assert tail.wait(60) == 0, log.read_text()[-3000:]
+    finally:
+        if tail.poll() is None:
+            os.killpg(tail.pid, signal.SIGKILL)
+            tail.wait()
+    assert json.loads((job_dir / "status.json").read_text())["state"] == "SUCCEEDED"
+    assert int(str(summary_of(log)["records"])) > 600
+    assert_equal(source_cluster, target_cluster, topic_name, PARTITIONS)
+
+
+def driver_of(jvm: int) -> int:
+    """Return the Python driver below spark-submit's JVM: the process that stops cleanly on SIGTERM."""
+    children = Path(f"/proc/{jvm}/task/{jvm}/children").read_text().split()
+    named = [int(c) for c in children if b"streaming_tail.py" in Path(f"/proc/{c}/cmdline").read_bytes()]
+    if named:
+        return named[0]
+    # Java starts children from any of its threads.
+    for task in Path(f"/proc/{jvm}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            if b"streaming_tail.py" in Path(f"/proc/{child}/cmdline").read_bytes():
+                return int(child)
+    raise AssertionError("no driver")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--include", "no-such-topic"], 2, "match no topic on the source"),
+        (["--include", "orders("], 2, "not a valid regular expression"),
+        (["--start", "yesterday"], 2, "not a point in time"),
+    ],
+    ids=["nothing-matches", "bad-regex", "bad-start"],
+)
+def test_bad_arguments_end_with_status_2_and_name_the_field(
+    properties: list[str], arguments: list[str], code: int, said: str
+) -> None:
+    # Spark is not started for arguments that can't be right, so plain Python shows the same.
+    command = [sys.executable, str(ROOT / "spark_jobs" / "bulk_copy.py"), *properties, *arguments]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+
+
+def test_pyspark_and_its_client_agree() -> None:
+    """Both wheels install the same files; at unequal versions every Python task fails while all else works."""
+    program = (
+        "import pyspark, sys\n"
+        "from pyspark.sql import SparkSession\n"
+        "spark = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false').getOrCreate()\n"
+        "print(pyspark.__version__, spark.version, spark.range(3).mapInArrow(lambda b: b, 'id long').count())\n"
+    )
+    env = os.environ | {"JAVA_HOME": str(java_home_for_spark()), "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=120)
+    expected = version("pyspark")
+    assert version("pyspark-client") == expected
+    assert done.stdout.split() == [expected, expected, "3"], done.stderr[-2000:]
