@@ -33,7 +33,7 @@ def print_verdict(verdict: Verdict, console: Console) -> int:
         return 0
     console.print(f"[bold red]NOT equal:[/] {len(problems)} problem(s).")
     for problem in problems[:SHOWN]:
-        console.print(f"  {problem}", markup=False, highlight=False)
+        console.print(f"  {problem}", markup=False, highlight=False, soft_wrap=True)
     if len(problems) > SHOWN:
         console.print(f"  ... and {len(problems) - SHOWN} more")
     return 1
@@ -66,7 +66,8 @@ def _groups(groups: list[GroupResult]) -> Table:
         for topic in sorted({p.topic for p in (*g.before, *g.after)}):
             partitions = [p for p in sorted({*g.before, *g.after}) if p.topic == topic]
             wrong = [p for p in partitions if g.before.get(p) != g.after.get(p)]
-            shown, more = (wrong or partitions)[:4], len(partitions) - len((wrong or partitions)[:4])
+            shown = (wrong or partitions)[:3]
+            more = len(partitions) - len(shown)
             before, after = (_offsets(shown, at, more) for at in (g.before, g.after))
             table.add_row(name, topic, before, after, _mark(not wrong))
             name = ""
