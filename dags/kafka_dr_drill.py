@@ -8,9 +8,9 @@ whatever happens. No topic but the drill's is touched.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import timedelta
 
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG, CronTriggerTimetable, Param
 
 from airflow_mirror.operators.drill import (
     CleanUpDrillOperator,
@@ -47,15 +47,15 @@ with DAG(
     "kafka_dr_drill",
     description="Measure RPO and RTO on a topic of the drill's own",
     doc_md=__doc__,
-    schedule="@weekly",
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    # Without a start date, turning the DAG on waits for the next Sunday instead of drilling at once.
+    schedule=CronTriggerTimetable("0 3 * * 0", timezone="UTC"),
     catchup=False,
     max_active_runs=1,
     is_paused_upon_creation=True,
     params=PARAMS,
     tags=["kafka-mirror"],
     # A second try would measure something else.
-    default_args={"retries": 0},
+    default_args={"retries": 0, "execution_timeout": timedelta(minutes=10)},
 ) as dag:
     open_drill = OpenDrillOperator(task_id="open_drill", mirror=MIRROR, partitions="{{ params.partitions }}")
     plan = PlanMirrorOperator(task_id="plan", mirror=MIRROR)

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import BrokerError, ClusterUnreachable
+from airflow_mirror.errors import BrokerError, ClusterUnreachable, DrillMissed, TryAgain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,6 +103,33 @@ class DrillReport:
         head = "<!doctype html><meta charset=utf-8><title>Drill</title><h1>Disaster-recovery drill</h1>"
         (directory / "drill.html").write_text(f"{head}<table>{rows}</table>", encoding="utf-8")
         return path
+
+
+def warm_up(source: ClientConfig, target: ClientConfig, topic: str, timeout_s: float = 120.0) -> float:
+    """Write one record to each partition and wait until the target has all of them; return the seconds that took.
+
+    A mirror that has only just been started is not what a disaster would meet.
+
+    :raises DrillMissed: when the mirror does not copy them within ``timeout_s``.
+    """
+    from confluent_kafka import Producer
+
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.partition import TopicPartition
+
+    admin = ClusterAdmin(target)
+    partitions = [TopicPartition(topic, p) for p in range(admin.topics([topic])[topic].partitions)]
+    began = time.monotonic()
+    producer = Producer({**source.common(), "acks": "all", "linger.ms": 0})
+    for tp in partitions:
+        producer.produce(topic, key=f"warm-up-{tp.partition}".encode(), value=b"", partition=tp.partition)
+    if producer.flush(timeout_s):
+        raise ClusterUnreachable(source.role, source.bootstrap, "the first canary was not acknowledged")
+    while any(end == 0 for end in admin.offsets(partitions, "latest").values()):
+        if time.monotonic() - began > timeout_s:
+            raise DrillMissed([f"the mirror did not copy the first canaries within {timeout_s:.0f} s"], "the tail's log")
+        time.sleep(_POLL_S)
+    return time.monotonic() - began
 
 
 def write_canaries(
@@ -200,9 +227,8 @@ def fail_over(target: ClientConfig, canaries: Canaries, timeout_s: float = 60.0)
     partitions = [TopicPartition(canaries.topic, p) for p in range(count)]
     ends = {tp.partition: end for tp, end in admin.offsets(partitions, "latest").items()}
     positions = {p: min(canaries.positions.get(p, 0), ends[p]) for p in ends}
-    admin.commit_group_offsets(
-        canaries.group, {TopicPartition(canaries.topic, p): GroupPosition(o) for p, o in positions.items()}
-    )
+    wanted = {TopicPartition(canaries.topic, p): GroupPosition(o) for p, o in positions.items()}
+    _patiently(lambda: admin.commit_group_offsets(canaries.group, wanted), timeout_s)
     waiting = {p for p in ends if positions[p] < ends[p]}
     moments: dict[str, float] = {}
 
@@ -219,6 +245,19 @@ def fail_over(target: ClientConfig, canaries: Canaries, timeout_s: float = 60.0)
     moments["write"] = time.time()
     held = _everything(target, canaries.topic, ends, timeout_s)
     return _report(canaries, held, positions, got, moments)
+
+
+def _patiently(call: Callable[[], object], timeout_s: float) -> None:
+    """Call until it succeeds: the first group of a cluster waits for its coordinator to be elected."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            call()
+            return
+        except TryAgain:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_S)
 
 
 def _write_one(cluster: ClientConfig, topic: str, timeout_s: float) -> None:
@@ -242,7 +281,8 @@ def _everything(cluster: ClientConfig, topic: str, ends: dict[int, int], timeout
     try:
         while todo and time.monotonic() < deadline:
             message = consumer.poll(_POLL_S)
-            if message is not None and message.error() is None:
+            # What was written after the failover lies behind `ends` and is no canary.
+            if message is not None and message.error() is None and message.offset() < ends[message.partition()]:
                 held.add((message.partition(), message.offset(), message.key().decode()))
             reached = consumer.position(list(consumer.assignment()))
             todo -= {tp.partition for tp in reached if tp.offset >= ends[tp.partition]}
@@ -298,9 +338,10 @@ def _delete_group(config: ClientConfig, group: str) -> None:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    for future in AdminClient(config.common()).delete_consumer_groups([group], request_timeout=15).values():
+    client = AdminClient(config.common())  # kept: collected too early, it would take its answers with it
+    for future in client.delete_consumer_groups([group], request_timeout=15).values():
         try:
-            future.result()
+            future.result(timeout=30)
         except KafkaException as e:
             if e.args[0].name() not in ("GROUP_ID_NOT_FOUND", "COORDINATOR_NOT_AVAILABLE"):
                 raise BrokerError(f"delete group {group!r}", e.args[0].code(), e.args[0].name()) from e

@@ -80,8 +80,8 @@ class LoseSourceOperator(MirrorOperator):
 
         :raises JobNotRunning: when there is no tail to kill: the drill would prove nothing.
         """
-        from airflow_mirror.cutover.drill import write_canaries
-        from airflow_mirror.hooks.kafka import MirrorKafkaHook
+        from airflow_mirror.cutover.drill import warm_up, write_canaries
+        from airflow_mirror.hooks.kafka import configs_of
 
         runner = runner_for(mirror)
         tail = runner.find(TAIL)
@@ -89,9 +89,12 @@ class LoseSourceOperator(MirrorOperator):
         if tail is None or not state.is_active(status):
             raise JobNotRunning(TAIL, status, "Clear the whole drill.")
         job_dir = Path(tail["dir"])
-        topic = drill_topic(mirror)
+        topic, configs = drill_topic(mirror), configs_of(mirror)
+        self.log.info(
+            "the mirror copied the first canaries in %.1f s", warm_up(configs["source"], configs["target"], topic)
+        )
         canaries = write_canaries(
-            MirrorKafkaHook(mirror.source, "source").config(),
+            configs["source"],
             topic,
             group=topic,
             seconds=float(self.seconds),

@@ -22,7 +22,8 @@ def world() -> Iterator[tuple[Cluster, Cluster]]:
 def airflow(world: tuple[Cluster, Cluster], tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowStandalone]:
     """Airflow with the repository's DAGs and a connection to each cluster."""
     source, target = world
-    connections = {"kafka_source": source.admin_properties(), "kafka_target": target.admin_properties()}
+    # Not the ids that the DAGs have as defaults: a run that the scheduler starts when a DAG is turned on finds nothing.
+    connections = {"e2e_source": source.admin_properties(), "e2e_target": target.admin_properties()}
     home = tmp_path_factory.mktemp("airflow")
     env = {"AIRFLOW__MIRROR__POLL_INTERVAL": "1", "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_SEC": "2"}
     with AirflowStandalone(Path(home), connections=connections, env=env) as running:

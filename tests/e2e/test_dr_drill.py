@@ -12,6 +12,7 @@ from airflow_mirror.jobs.local import LocalRunner
 from tests.e2e.test_migration import explain
 
 DAG = "kafka_dr_drill"
+ENDS = {"source": "e2e_source", "target": "e2e_target"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -27,8 +28,8 @@ def leftovers(cluster):
 
 
 def test_a_drill_measures_rpo_and_rto_and_cleans_up(airflow, world):
-    run = airflow.trigger(DAG, {"seconds": 8})
-    assert airflow.wait(DAG, run, timeout_s=300) == "success", explain(airflow, run, DAG)
+    run = airflow.trigger(DAG, {**ENDS, "seconds": 8})
+    assert airflow.wait(DAG, run, timeout_s=420) == "success", explain(airflow, run, DAG)
     result = airflow.xcom(DAG, run, "fail_over")
     report = json.loads(Path(result["report"]).read_text())
     assert report["acknowledged"] > 100
@@ -42,8 +43,8 @@ def test_a_drill_measures_rpo_and_rto_and_cleans_up(airflow, world):
 
 
 def test_a_drill_above_its_limits_fails_and_cleans_up_all_the_same(airflow, world):
-    run = airflow.trigger(DAG, {"seconds": 4, "max_rto_s": 0})
-    assert airflow.wait(DAG, run, timeout_s=300) == "failed"
+    run = airflow.trigger(DAG, {**ENDS, "seconds": 4, "max_rto_s": 0})
+    assert airflow.wait(DAG, run, timeout_s=420) == "failed"
     assert "DrillMissed: drill: RTO" in airflow.log(DAG, run, "fail_over")
     assert airflow.task_states(DAG, run)["clean_up"] == "success"
     assert leftovers(world[0]) + leftovers(world[1]) == []

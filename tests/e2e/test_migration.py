@@ -19,7 +19,8 @@ DONE = {"success", "skipped"}
 
 
 def conf(name, topics, groups, **more):
-    return {"name": name, "topics": topics, "groups": groups, "offsets": "identical", "wait_groups_s": 20, **more}
+    ends = {"source": "e2e_source", "target": "e2e_target"}
+    return {"name": name, "topics": topics, "groups": groups, "offsets": "identical", "wait_groups_s": 20, **ends, **more}
 
 
 def wait_for(condition, timeout_s=120.0):
@@ -48,7 +49,7 @@ def migrated(airflow, world):
     commit(alice, "billing", {("shop.orders", 0): 17, ("shop.orders", 2): 0})
     with Writer(alice, "shop.orders") as writer:
         run = airflow.trigger(DAG, conf("whole", ["shop\\..*"], ["billing"], restore_configs=False))
-        state = airflow.wait(DAG, run, timeout_s=420)
+        state = airflow.wait(DAG, run, timeout_s=900)
     assert state == "success", explain(airflow, run)
     return run, writer
 
@@ -93,7 +94,7 @@ def test_clearing_a_task_of_a_finished_run_is_safe(migrated, airflow, world, tas
     run, _ = migrated
     before = read_all(world[1].admin_properties(), "shop.orders")
     airflow.clear(DAG, run, task)
-    assert airflow.wait(DAG, run, timeout_s=180) == "success", explain(airflow, run)
+    assert airflow.wait(DAG, run, timeout_s=420) == "success", explain(airflow, run)
     assert read_all(world[1].admin_properties(), "shop.orders") == before
 
 
@@ -107,14 +108,14 @@ def test_kill_9_of_the_task_process_and_the_retry_finds_the_running_job(airflow,
     job = json.loads(found[0].read_text())
     task_process = int(Path(f"/proc/{job['pid']}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(task_process, signal.SIGKILL)
-    airflow.wait_for_task(DAG, run, "approve_cutover", ("awaiting_input",), timeout_s=300)
+    airflow.wait_for_task(DAG, run, "approve_cutover", ("awaiting_input",), timeout_s=600)
     task = airflow.api("GET", f"dags/{DAG}/dagRuns/{run}/taskInstances/bulk_copy")
     assert (task["state"], task["try_number"]) == ("success", 2)
     assert len(list(jobs.glob("bulk_copy--*/*/job.json"))) == 1, "one Spark application in all"
     assert airflow.xcom(DAG, run, "bulk_copy")["records"] == 20_000
     # Rejected, the cutover does not happen, the tail goes on, and the run ends well.
     airflow.approve(DAG, run, "approve_cutover", "Reject")
-    assert airflow.wait(DAG, run, timeout_s=60) == "success"
+    assert airflow.wait(DAG, run, timeout_s=180) == "success"
     states = airflow.task_states(DAG, run)
     assert (states["cutover"], states["stop_tail"]) == ("skipped", "skipped")
     runner = LocalRunner(airflow.mirror_home / "killed-task")
@@ -133,13 +134,13 @@ def test_marking_a_running_copy_failed_stops_its_job(airflow, world):
     found = wait_for(lambda: list(jobs.glob("bulk_copy--*/1/job.json")))
     airflow.mark(DAG, run, "bulk_copy", "failed")
     wait_for(lambda: not process.members(found[0].parent), timeout_s=30)
-    assert airflow.wait(DAG, run, timeout_s=60) == "failed"
+    assert airflow.wait(DAG, run, timeout_s=180) == "failed"
     assert not (jobs / "tail").exists()
 
 
 def test_an_unknown_topic_fails_the_plan_at_once_with_what_there_is(airflow, world):
     run = airflow.trigger(DAG, conf("unknown", ["no.such.topic"], ["none"]))
-    assert airflow.wait(DAG, run, timeout_s=60) == "failed"
+    assert airflow.wait(DAG, run, timeout_s=180) == "failed"
     task = airflow.api("GET", f"dags/{DAG}/dagRuns/{run}/taskInstances/plan")
     assert task["try_number"] == 1, "wrong input is not retried"
     assert "NothingMatches: topics=['no.such.topic']" in airflow.log(DAG, run, "plan")

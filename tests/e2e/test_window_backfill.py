@@ -10,7 +10,7 @@ from tests.e2e.test_migration import explain
 DAG = "kafka_window_backfill"
 HOUR_MS = 3_600_000
 DAY_MS = 1_772_323_200_000  # 2026-03-01T00:00:00Z
-CONF = {"name": "windows", "topics": ["metered"]}
+CONF = {"name": "windows", "topics": ["metered"], "source": "e2e_source", "target": "e2e_target"}
 
 
 def window(hour):
@@ -31,7 +31,7 @@ def metered(airflow, world):
 
 def run(airflow, hour, run_id=None):
     run_id = airflow.trigger(DAG, CONF, run_id, **window(hour))
-    return run_id, airflow.wait(DAG, run_id, timeout_s=240)
+    return run_id, airflow.wait(DAG, run_id, timeout_s=420)
 
 
 def test_two_windows_are_copied_and_no_more_and_a_second_run_writes_nothing(airflow, world, metered):
@@ -43,7 +43,7 @@ def test_two_windows_are_copied_and_no_more_and_a_second_run_writes_nothing(airf
         assert read_all(target, "metered") == copied
     # Again, by clearing the first window's run: compared, nothing written.
     airflow.clear(DAG, run_id, "copy_window", downstream=True)
-    assert airflow.wait(DAG, run_id, timeout_s=240) == "success"
+    assert airflow.wait(DAG, run_id, timeout_s=420) == "success"
     assert airflow.xcom(DAG, run_id, "copy_window")["records"] == 0
     assert airflow.xcom(DAG, run_id, "verify_window")["differences"] == []
     assert read_all(target, "metered") == copied
