@@ -11,6 +11,7 @@ finds that record, in any process, can take back exactly that, and nothing that 
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
 
 SECURITY_DISABLED = 54
+READ_BACK_S = 10.0
 _OPEN_BY_DEFAULT = "allow.everyone.if.no.acl.found"
 
 # What raising changes and lifting takes back: JSON, because it must survive the process.
@@ -96,8 +98,14 @@ class AclFence:
         self._source.delete_acls(_acls(intent, "deny"))
         self._source.delete_acls(_acls(intent, "allow"))
         ours = {*_acls(intent, "deny"), *_acls(intent, "allow")}
-        if left := ours.intersection(self._source.describe_acls(resource_type="TOPIC")):
-            raise FenceNotLifted(self._source.role, [str(acl) for acl in sorted(left)], "they are still listed")
+        # The controller has deleted them; the broker that is asked hears of it a moment later. Until then they hold, and
+        # a next fence would take them for somebody else's.
+        deadline = time.monotonic() + READ_BACK_S
+        while left := ours.intersection(self._source.describe_acls(resource_type="TOPIC")):
+            if time.monotonic() > deadline:
+                lines = [_line(acl, "") for acl in sorted(left)]
+                raise FenceNotLifted(self._source.role, lines, f"they are still listed after {READ_BACK_S:.0f} s")
+            time.sleep(0.05)
 
     def is_up(self, intent: Intent) -> bool:
         """Say whether every denying ACL is listed by the cluster."""

@@ -10,7 +10,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as WireTopicPartition
 
-from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
+from airflow_mirror.errors import BrokerError
+from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition, NewTopicSpec
 from airflow_mirror.kafka.config import ClientConfig
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
@@ -55,12 +56,16 @@ class World:
         """Commit positions for a group without members."""
         name = f"{self.topic}-{suffix}"
         admin = self.source if cluster == "source" else self.target
-        from airflow_mirror.kafka.admin import GroupPosition
-
-        admin.commit_group_offsets(
-            name, {TopicPartition(self.topic, p): GroupPosition(o, "note") for p, o in offsets.items()}
-        )
-        return name
+        positions = {TopicPartition(self.topic, p): GroupPosition(o, "note") for p, o in offsets.items()}
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                admin.commit_group_offsets(name, positions)
+                return name
+            except BrokerError:  # a young cluster's coordinator is not where it will be
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
 
     def positions(self, group: str, cluster: str = "target") -> dict[int, int]:
         admin = self.source if cluster == "source" else self.target

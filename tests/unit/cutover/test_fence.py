@@ -84,7 +84,24 @@ def test_no_authorizer_is_found_though_describing_says_nothing():
         AclFence(Acls(authorizer=False)).intent(["orders"])  # type: ignore[arg-type]
 
 
-def test_lift_that_the_cluster_did_not_follow_is_an_error():
+def test_lift_waits_until_the_broker_that_is_asked_has_heard_of_it():
+    class Late(Acls):
+        late = 3
+
+        def describe_acls(self, resource_type: str) -> list[Acl]:
+            if "-DENY WRITE orders" in self.done and self.late:
+                self.late -= 1
+                return [acl("orders", "WRITE", "DENY")]
+            return super().describe_acls(resource_type)
+
+    cluster = Late()
+    up_and_down(cluster, "orders")
+    assert cluster.late == 0
+
+
+def test_lift_that_the_cluster_did_not_follow_is_an_error(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("airflow_mirror.cutover.fence.READ_BACK_S", 0.2)
+
     class Deaf(Acls):
         def delete_acls(self, acls: list[Acl]) -> list[Acl]:
             return []
