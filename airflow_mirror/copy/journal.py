@@ -21,7 +21,8 @@ from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
 from airflow_mirror.wire.single import read_batches
 
-_WALK_BACK = (1, 64, 4096, 131_072)  # offsets before the end in which the last data batch is looked for
+LOOK_BACK = 131_072  # offsets before the end in which the last data batch is looked for: at most 10 MB of markers
+_WALK_BACK = (1, 64, 4096, LOOK_BACK)
 
 
 @dataclass(frozen=True)

@@ -203,7 +203,8 @@ class CopyLoop:
         """Decide what an error means: the whole task stops, the partition stops, or it tries again."""
         if isinstance(error, LeaseLost):
             raise error
-        if isinstance(error, TryAgain):
+        if isinstance(error, TryAgain | TargetMoved):
+            # A moved end: opening tells whether another copier of ours was here (go on) or a foreign writer (stop).
             self._retry_later(p, error)
         else:
             self._stop_partition(p, error)
@@ -411,8 +412,7 @@ class CopyLoop:
             try:
                 p.acknowledged(step, answer.base_offset)
             except TargetMoved as e:
-                # Opening finds out whether another copier of ours was here (go on) or a foreign writer (stop).
-                self._retry_later(p, e)
+                self._failed(p, e)
 
     def _refuse(self, p: PartitionCopy, step: Send, cause: str) -> None:
         self._stop_partition(

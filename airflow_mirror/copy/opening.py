@@ -66,6 +66,7 @@ def open_partition(
         )  # fmt: skip
     else:
         _check_fingerprint(source, one, found, isolation)
+        _check_padding(source, one, found, isolation)
     return Opening(found.end, found.epoch, found.sequence, primed)
 
 
@@ -116,6 +117,29 @@ def _check_fingerprint(source: WireCluster, one: CopyRange, found: Journal, isol
                 "Somebody else wrote to the target, or this is another topic. Nothing was written. Delete the target "
                 "topic, or choose another name for it.",
             )  # fmt: skip
+
+
+def _check_padding(source: WireCluster, one: CopyRange, found: Journal, isolation: int) -> None:
+    """Check that the markers at the target's end stand where the source has no records.
+
+    A marker too many (a dying coordinator may repeat one) would otherwise be taken for copied records: lost, silently.
+    """
+    last = found.last
+    start = max(found.log_start, found.end - journal.LOOK_BACK)
+    if last is not None and last.header is not None:
+        start = last.header.next_offset
+    start = max(start, source.log_starts([one.source])[one.source]) if start < found.end else found.end
+    if start >= found.end:
+        return
+    missing = _committed_records(source, one, start, found.end, isolation)
+    if missing:
+        raise ForeignData(
+            one.target_topic, one.partition, start, found.end,
+            f"the target's log ends with markers where the source has {len(missing)} record(s), the first at offset "
+            f"{min(missing)}",
+            "Another writer appended to it, or its transaction coordinator died and repeated a marker. Nothing was "
+            "written. Delete the target topic and copy it again.",
+        )  # fmt: skip
 
 
 def _committed_records(source: WireCluster, one: CopyRange, start: int, end: int, isolation: int) -> dict[int, Record]:

@@ -9,9 +9,12 @@ import pytest
 from confluent_kafka import Producer
 
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.transactions import write_txn_markers
 from sandbox import Cluster
 from tests.integration.copying import (
     assert_equal,
+    config,
     copy,
     create,
     ends,
@@ -144,6 +147,20 @@ def test_a_target_with_somebody_elses_records_is_refused_before_a_byte_is_writte
     assert f"{topic}-0 offsets [" in str(result.error)
     assert "Nothing was written" in str(result.error)
     assert ends(target_cluster, topic) == before
+
+
+def test_a_marker_too_many_at_the_targets_end_is_not_taken_for_a_copied_record(
+    source_cluster: Cluster, target_cluster: Cluster, topic: str
+) -> None:
+    write_transactions(source_cluster, topic, seed=16, transactions=2)
+    copy(source_cluster, target_cluster, ranges_of(source_cluster, topic))
+    with WireCluster(config(target_cluster)) as wire:
+        wire.refresh([topic])
+        write_txn_markers(wire, TopicPartition(topic, 0), 2**61, 0, 1)
+    write(source_cluster, topic, 40, 17)
+    (result,) = copy(source_cluster, target_cluster, ranges_of(source_cluster, topic))
+    assert result.final
+    assert "ends with markers where the source has 1 record(s)" in str(result.error)
 
 
 def test_a_source_topic_that_was_created_again_stops_the_copy(
