@@ -1,0 +1,15 @@
+"""Copy the topics orders.* to another cluster, at the same offsets, and prove that both sides are equal."""
+
+from airflow.sdk import DAG
+
+from airflow_mirror.operators.mirror import StartMirrorOperator
+from airflow_mirror.operators.plan import PlanMirrorOperator
+from airflow_mirror.operators.topics import CreateTargetTopicsOperator
+from airflow_mirror.operators.verify import VerifyMirrorOperator
+
+ORDERS = {"name": "orders-to-dc2", "source": "kafka_dc1", "target": "kafka_dc2", "topics": ["orders.*"]}
+
+with DAG("first_mirror", schedule=None, default_args={"mirror": ORDERS}):
+    plan, create = PlanMirrorOperator(task_id="plan"), CreateTargetTopicsOperator(task_id="create_topics")
+    copy, verify = StartMirrorOperator(task_id="copy", mode="bulk"), VerifyMirrorOperator(task_id="verify")
+    plan >> create >> copy >> verify
