@@ -1,0 +1,81 @@
+"""Each operator, sensor and DAG is documented, with its parameters; the example in the README is a DAG."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import BaseOperator
+
+import airflow_mirror.operators
+import airflow_mirror.sensors
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
+BASES = {"MirrorOperator", "SparkJobOperator"}
+# BaseOperator has a method `dry_run`, so the template field has another name than the parameter.
+RENAMED = {"only_report": "dry_run"}
+
+
+def section(heading):
+    """The text below a heading, up to the next one of its level or above."""
+    found = re.search(rf"^(#+) {re.escape(heading)}\n(.*?)(?=^#{{1,3}} |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    return found[2] if found else ""
+
+
+def operators():
+    found = {}
+    for package in (airflow_mirror.operators, airflow_mirror.sensors):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            for name, cls in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
+                if issubclass(cls, BaseOperator) and cls.__module__ == module.name:
+                    found[name] = cls
+    return found
+
+
+def own_parameters(cls):
+    """Parameters that our classes declare, but for `mirror`, which stands at the top of the page."""
+    ours = [c for c in cls.__mro__ if c.__module__.startswith("airflow_mirror.") and "__init__" in vars(c)]
+    named = {
+        p.name
+        for c in ours
+        for p in inspect.signature(vars(c)["__init__"]).parameters.values()
+        if p.kind is p.KEYWORD_ONLY
+    }
+    return named - {"mirror"}
+
+
+@pytest.mark.parametrize("name", sorted(operators().keys() - BASES))
+def test_every_operator_and_sensor_is_documented_with_its_parameters(name):
+    documented = section(name)
+    assert documented, f"docs/operators.md has no section {name}"
+    cls = operators()[name]
+    assert {p for p in own_parameters(cls) if f"`{p}`" not in documented} == set()
+    templated = {RENAMED.get(f, f) for f in cls.template_fields} - {"mirror"}
+    assert set(re.findall(r"`(\w+)` †", documented)) == templated
+
+
+def test_base_classes_are_mentioned():
+    assert operators().keys() >= BASES
+    assert all(f"`{name}`" in section("Base classes") for name in BASES)
+
+
+def test_every_dag_is_documented_with_every_field_of_its_form():
+    dags = DagBag(str(ROOT / "dags")).dags
+    assert dags
+    for dag_id, dag in dags.items():
+        documented = section(f"DAG {dag_id}")
+        assert {name for name in dag.params if f"`{name}`" not in documented} == set(), dag_id
+
+
+def test_the_example_of_the_readme_is_a_dag():
+    bag = DagBag(str(ROOT / "docs" / "examples"))
+    assert bag.import_errors == {}
+    tasks = bag.dags["first_mirror"].topological_sort()
+    assert [task.task_id for task in tasks] == ["plan", "create_topics", "copy", "verify"]
+    assert all(task.mirror["topics"] == ["orders.*"] for task in tasks)

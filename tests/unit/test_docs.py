@@ -1,0 +1,176 @@
+"""The docs say what the code is: examples are files, names exist, nothing is left out. No Airflow in here."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.copy.results import summarise
+from airflow_mirror.cutover.steps import STEPS
+from airflow_mirror.errors import InputError, NeedsHuman, TryAgain
+from airflow_mirror.get_provider_info import get_provider_info
+from airflow_mirror.mirror import Mirror
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+EXAMPLE = DOCS / "examples" / "first_mirror.py"
+
+
+def text(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def blocks(page, language=""):
+    """The fenced blocks of one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+
+
+def prose(page):
+    """A page without its fenced blocks: what stands in those are no links and no headings."""
+    return re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page):
+    """The anchors that GitHub makes of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+def first_cells(page):
+    """The first cell of each row of each table."""
+    return re.findall(r"^\| ([^|]+?) \|", page, re.MULTILINE)
+
+
+# --- links and pictures ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings_that_exist(page):
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page.read_text(encoding="utf-8"))):
+        if link.startswith("https://"):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text(encoding="utf-8"))):
+            broken.append(link)
+    assert broken == []
+
+
+def test_every_page_is_reached_from_the_readme():
+    linked = {(ROOT / link.partition("#")[0]).resolve() for link in re.findall(r"\]\(([^)\s]+)\)", text("README.md"))}
+    assert [p.name for p in PAGES[1:] if p not in linked and p.parent not in linked] == []
+
+
+def test_pictures_need_nothing_from_elsewhere():
+    for picture in (DOCS / "images").glob("*.svg"):
+        elements = list(ElementTree.parse(picture).iter())
+        assert not [e.tag for e in elements if e.tag.rpartition("}")[2] in ("script", "image", "foreignObject", "style")]
+        assert not [key for e in elements for key in e.attrib if key.rpartition("}")[2] == "href"]
+
+
+# --- README ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_readmes_dag_is_the_example_file_and_short():
+    (shown,) = blocks(text("README.md"), "python")
+    assert shown == EXAMPLE.read_text(encoding="utf-8")
+    assert len(shown.splitlines()) <= 15
+
+
+def test_the_two_commands_come_first_and_the_output_is_not_too_wide():
+    commands, output = blocks(text("README.md"))
+    assert [line.split("#")[0].strip() for line in commands.splitlines()] == ["make demo", "make test"]
+    assert text("README.md").index(commands) < text("README.md").index("\n## ")
+    assert max(map(len, output.splitlines())) <= 100
+
+
+# --- reference -------------------------------------------------------------------------------------------------------
+
+
+def test_every_field_of_a_mirror_is_documented_and_no_other():
+    table = text("docs/mirror.md").partition("| field |")[2].partition("\n\n")[0]
+    assert first_cells(table)[1:] == [f"`{f.name}`" for f in fields(Mirror)]
+
+
+def test_every_option_of_airflows_configuration_is_documented():
+    page = text("docs/mirror.md")
+    for option in get_provider_info()["config"]["mirror"]["options"]:
+        assert f"`[mirror] {option}`" in page, option
+
+
+def test_the_steps_of_a_cutover_are_documented_in_their_order():
+    table = text("docs/concepts.md").partition("| step |")[2].partition("\n\n")[0]
+    assert first_cells(table)[1:] == [f"`{step.name}`" for step in STEPS]
+    drawn = re.findall(r"^    (\w+) --> (\w+): (\w+)$", text("docs/design.md"), re.MULTILINE)
+    assert drawn == [(step.leads_from, step.to, step.name) for step in STEPS]
+
+
+def test_the_branches_of_errors_are_documented():
+    for branch in (InputError, TryAgain, NeedsHuman):
+        assert f"| `{branch.__name__}` |" in text("docs/concepts.md")
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="argparse lays its help out differently in other versions")
+@pytest.mark.parametrize("job", ["bulk_copy", "streaming_tail", "verify"])
+def test_the_shown_help_is_what_the_job_prints(job):
+    command = [sys.executable, str(ROOT / "spark_jobs" / f"{job}.py"), "--help"]
+    env = {"COLUMNS": "98", "PYTHONPATH": str(ROOT), "PATH": ""}
+    printed = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+    shown = blocks(text("docs/spark-jobs.md").partition(f"## {job}.py\n")[2])[0]
+    assert shown.strip() == printed.strip()
+
+
+def test_every_key_of_a_copys_summary_is_documented():
+    page = text("docs/spark-jobs.md")
+    for key in summarise([], 0):
+        assert f"`{key}`" in page, key
+
+
+def test_every_dependency_is_explained_and_no_other():
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    lists = [config["options"]["install_requires"], *config["options.extras_require"].values()]
+    wanted = {name for part in lists for name in re.findall(r"^([A-Za-z][\w-]*)", part.strip(), re.MULTILINE)}
+    cells = [cell for cell in first_cells(text("docs/dependencies.md")) if cell not in ("package", "---")]
+    assert {name for cell in cells for name in cell.split(", ")} == wanted
+
+
+# --- for maintainers -------------------------------------------------------------------------------------------------
+
+
+def test_every_test_that_holds_an_invariant_exists():
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text("docs/design.md"))
+    assert len(named) > 20
+    missing = [f"{file}::{name}" for file, name in named if f"def {name}(" not in text(file)]
+    assert missing == []
+
+
+def test_every_invariant_names_its_test():
+    section = text("docs/design.md").partition("## Invariants")[2].partition("\n## ")[0]
+    assert [item[:60] for item in re.split(r"\n- ", section)[1:] if "`tests/" not in item] == []
+
+
+def test_the_map_has_every_module_and_no_other():
+    rows = re.findall(r"^\| (?:`(\w+)/`)? ?\|[^|]*\| ([^|]+) \|$", text("docs/design.md"), re.MULTILINE)
+    mapped = {f"{package}/{name}".lstrip("/") for package, names in rows for name in re.findall(r"`(\w+)`", names)}
+    package = ROOT / "airflow_mirror"
+    there = {str(p.relative_to(package).with_suffix("")) for p in package.rglob("*.py") if p.name != "__init__.py"}
+    assert mapped == there
+
+
+def test_decisions_are_numbered_without_gaps_and_each_has_its_parts():
+    records = sorted((DOCS / "adr").glob("*.md"))
+    assert [int(p.name[:4]) for p in records] == list(range(1, len(records) + 1))
+    for number, record in enumerate(records, 1):
+        content = record.read_text(encoding="utf-8")
+        assert content.startswith(f"# {number}. "), record.name
+        assert re.findall(r"^## (.+)$", content, re.MULTILINE) == ["Context", "Decision", "Consequences", "Turned down"]
