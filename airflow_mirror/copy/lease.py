@@ -56,8 +56,22 @@ def take(target: WireCluster, mirror: str) -> LeaseToken:
     return LeaseToken(identity.lease_id(mirror), producer_id, epoch, 0.0 if clean else HANDOVER_S)
 
 
+def withdraw(target: WireCluster, token: LeaseToken) -> LeaseToken:
+    """Take the own lease anew: every task that holds ``token`` stops by itself, wherever it runs.
+
+    The lease stays held: a new job must not start before those tasks have ended.
+
+    :raises Fenced: another job holds it already; the tasks stop for that reason.
+    """
+    producer_id, epoch = TransactionClient(target, token.transactional_id).init(_HELD_MS, token.producer_id, token.epoch)
+    return LeaseToken(token.transactional_id, producer_id, epoch, 0.0)
+
+
 def release(target: WireCluster, token: LeaseToken) -> None:
-    """Give the lease back; tasks that still run stop at their next confirmation. Nothing happens if it was taken over."""
+    """Give the lease back, once every task has ended: the next job starts without waiting for them.
+
+    Nothing happens if it was taken over.
+    """
     try:
         TransactionClient(target, token.transactional_id).init(_RELEASED_MS, token.producer_id, token.epoch)
     except Fenced:

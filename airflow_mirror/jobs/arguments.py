@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -64,9 +62,3 @@ def mirror_of(arguments: argparse.Namespace) -> Mirror:
     }
     values.update({k: v for k, v in given.items() if v is not None})
     return Mirror.from_dict(values)
-
-
-def log_to_stderr() -> None:
-    """Set up logging for a job. spark-submit merges stderr into stdout, whose last line belongs to the summary."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it says goodbye after the summary

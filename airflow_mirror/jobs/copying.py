@@ -13,7 +13,6 @@ from datetime import datetime
 from pathlib import Path
 
 from airflow_mirror.copy import lease
-from airflow_mirror.copy.lease import LeaseToken
 from airflow_mirror.copy.loop import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.jobs.status import StatusFile
@@ -104,13 +103,35 @@ def wait_until(safe_at: float, status: StatusFile, stopping: threading.Event | N
         (stopping or threading.Event()).wait(pause_s)
 
 
+class HeldLease:
+    """The writer lease as a job's driver holds it.
+
+    :ivar token: for the tasks.
+    :ivar safe_at: monotonic time from which writing is safe.
+    """
+
+    def __init__(self, target: WireCluster, mirror: str) -> None:
+        self._target = target
+        self.token = lease.take(target, mirror)
+        self.safe_at = time.monotonic() + self.token.wait_s
+
+    def withdraw(self) -> None:
+        """Make every task stop by itself."""
+        self.token = lease.withdraw(self._target, self.token)
+
+    def release(self) -> None:
+        """Say that no task is left."""
+        lease.release(self._target, self.token)
+
+
 @contextmanager
-def writer_lease(reference: str, mirror: str) -> Iterator[tuple[LeaseToken, float]]:
-    """Take the writer lease and release it at the end; yields it with the monotonic time from which writing is safe."""
+def writer_lease(reference: str, mirror: str) -> Iterator[HeldLease]:
+    """Take the writer lease, and release it when the block ends well.
+
+    After an exception it stays held: tasks of a Spark job that failed may still be writing, and the next job waits for
+    them.
+    """
     with WireCluster(load(reference, "target")) as target:
-        token = lease.take(target, mirror)
-        safe_at = time.monotonic() + token.wait_s
-        try:
-            yield token, safe_at
-        finally:
-            lease.release(target, token)
+        held = HeldLease(target, mirror)
+        yield held
+        held.release()

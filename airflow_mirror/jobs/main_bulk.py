@@ -7,28 +7,24 @@ The last line on stdout is one JSON object.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
-import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from airflow_mirror.copy.ranges import CopyRange, deal, total_offsets
 from airflow_mirror.copy.results import PartitionResult, summarise
 from airflow_mirror.copy.spark_bulk import run_bulk
 from airflow_mirror.copy.task import CopyWork
-from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
+from airflow_mirror.errors import MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs import arguments as cli
+from airflow_mirror.jobs import rim
 from airflow_mirror.jobs.copying import prepare, resolve_ranges, wait_until, writer_lease
 from airflow_mirror.jobs.progress import Progress
+from airflow_mirror.jobs.rim import Outcome
 from airflow_mirror.jobs.session import spark_session
 from airflow_mirror.jobs.status import StatusFile
 from airflow_mirror.kafka.config import load
 from airflow_mirror.wire.cluster import WireCluster
-
-if TYPE_CHECKING:
-    from typing import Any
 
 log = logging.getLogger(__name__)
 
@@ -43,56 +39,46 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--end", metavar="latest|ISO", default="latest", help="where to stop (default: latest, as of now)"
     )
-    arguments = parser.parse_args(argv)
-    cli.log_to_stderr()
-    status = StatusFile(arguments.job_dir)
-    try:
-        summary = _run(arguments, status)
-    except MirrorError as e:
-        print(f"error: {e}", file=sys.stderr)
-        status.fail(e)
-        return 2 if isinstance(e, InputError) else 1
-    for error in summary["errors"]:
-        print(f"error: {error}", file=sys.stderr)
-    if summary["errors"]:
-        kind = NeedsHuman if summary.pop("final") else TryAgain
-        status.fail(kind("\n".join(summary["errors"])), summary)
-    else:
-        status.succeed(summary)
-    print(json.dumps(summary), flush=True)
-    return 1 if summary["errors"] else 0
+    return rim.run(parser, argv, _work)
 
 
-def _run(arguments: argparse.Namespace, status: StatusFile) -> dict[str, Any]:
+def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     begun = time.monotonic()
     mirror = cli.mirror_of(arguments)
     job = prepare(arguments, mirror)
     with WireCluster(load(arguments.source, "source")) as source:
         ranges = resolve_ranges(job, source, mirror.start, arguments.end)
     log.info("%d partitions, %s offsets up to their ends", len(ranges), f"{total_offsets(ranges):,}")
-    with writer_lease(arguments.target, mirror.name) as (token, safe_at):
+    with writer_lease(arguments.target, mirror.name) as held:
         status.update("starting Spark")
         with spark_session(f"airflow-mirror bulk {mirror.name}") as spark:
             dealt = _deal(ranges, arguments.tasks or spark.sparkContext.defaultParallelism)
-            wait_until(safe_at, status)
+            wait_until(held.safe_at, status)
             status.update("copying")
             progress = Progress(arguments.source, arguments.target, ranges, job.options.committed_only, status)
             progress.start()
             copying = time.monotonic()
             try:
-                results = run_bulk(spark, dealt, CopyWork(arguments.source, arguments.target, job.options, token))
+                results = run_bulk(spark, dealt, CopyWork(arguments.source, arguments.target, job.options, held.token))
             finally:
                 progress.stop()
             copied_s = time.monotonic() - copying
-    return {**summarise(results, time.monotonic() - begun), "copy_seconds": round(copied_s, 3)} | _unfinished(results)
+    summary = {**summarise(results, time.monotonic() - begun), "copy_seconds": round(copied_s, 3)}
+    summary["errors"] += _unfinished(results)
+    return summary, _failure(results, summary["errors"])
 
 
 def _deal(ranges: list[CopyRange], tasks: int) -> list[list[CopyRange]]:
     return deal(ranges, tasks, {r.source: (r.end_offset or 0) - r.start_offset for r in ranges})
 
 
-def _unfinished(results: list[PartitionResult]) -> dict[str, Any]:
+def _unfinished(results: list[PartitionResult]) -> list[str]:
     """Report a partition that neither failed nor reached its end: that must never look like success."""
-    errors = [r.error for r in results if r.error]
-    errors += [f"{r.topic}-{r.partition}: stopped at {r.position}" for r in results if not r.done and not r.error]
-    return {"errors": errors} | ({"final": any(r.final for r in results)} if errors else {})
+    return [f"{r.topic}-{r.partition}: stopped at {r.position}" for r in results if not r.done and not r.error]
+
+
+def _failure(results: list[PartitionResult], errors: list[str]) -> MirrorError | None:
+    if not errors:
+        return None
+    kind = NeedsHuman if any(r.final for r in results) else TryAgain
+    return kind("\n".join(errors))

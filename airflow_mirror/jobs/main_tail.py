@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -23,15 +22,16 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.copy import lease
-from airflow_mirror.copy.lease import LeaseToken
 from airflow_mirror.copy.ranges import CopyRange, deal
 from airflow_mirror.copy.results import PartitionResult, add, summarise
 from airflow_mirror.copy.task import CopyWork
-from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
+from airflow_mirror.errors import MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs import arguments as cli
-from airflow_mirror.jobs.copying import CopyJob, prepare, resolve_ranges, wait_until, writer_lease
+from airflow_mirror.jobs import rim
+from airflow_mirror.jobs.copying import CopyJob, HeldLease, prepare, resolve_ranges, wait_until, writer_lease
 from airflow_mirror.jobs.directory import write_json
 from airflow_mirror.jobs.progress import Progress
+from airflow_mirror.jobs.rim import Outcome
 from airflow_mirror.jobs.session import spark_session
 from airflow_mirror.jobs.status import StatusFile
 from airflow_mirror.kafka.config import load
@@ -58,6 +58,7 @@ class Tail:
         self.totals: dict[tuple[str, int], PartitionResult] = {}
         self.failed: MirrorError | None = None
         self.stopping = threading.Event()
+        self.reported = threading.Event()  # all tasks of a lease have ended
 
     def discover(self) -> bool:
         """Resolve which partitions there are now; return whether that changed."""
@@ -76,7 +77,9 @@ class Tail:
     def take_results(self, frame: Any, _batch_id: int) -> None:
         """Add up what one lease reported (``foreachBatch``; runs in the driver)."""
         errors = []
-        for row in frame.collect():
+        rows = frame.collect()
+        self.reported.set()
+        for row in rows:
             result = PartitionResult(**json.loads(row.result))
             if self.stopping.is_set():
                 result = replace(result, error=None)  # the lease was released on purpose: that is how tasks are told
@@ -97,27 +100,16 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--lease-s", type=float, default=_LEASE_S, metavar="S", help="seconds of copying a micro-batch (default: 60)"
     )
-    arguments = parser.parse_args(argv)
-    cli.log_to_stderr()
-    status = StatusFile(arguments.job_dir)
-    try:
-        summary = _run(arguments, status)
-    except MirrorError as e:
-        print(f"error: {e}", file=sys.stderr)
-        status.fail(e)
-        return 2 if isinstance(e, InputError) else 1
-    status.succeed(summary)
-    print(json.dumps(summary), flush=True)
-    return 0
+    return rim.run(parser, argv, _work)
 
 
-def _run(arguments: argparse.Namespace, status: StatusFile) -> dict[str, Any]:
+def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     begun = time.monotonic()
     mirror = cli.mirror_of(arguments)
     job = prepare(arguments, mirror)
     with (
         tempfile.TemporaryDirectory(prefix="airflow-mirror-tail-") as scratch,
-        writer_lease(arguments.target, mirror.name) as (token, safe_at),
+        writer_lease(arguments.target, mirror.name) as held,
     ):
         tail = Tail(job, arguments.tasks or os.cpu_count() or 2, Path(scratch, "ranges.json"))
         tail.discover()
@@ -125,18 +117,18 @@ def _run(arguments: argparse.Namespace, status: StatusFile) -> dict[str, Any]:
             signal.signal(number, lambda *_: tail.stopping.set())
         status.update("starting Spark")
         with spark_session(f"airflow-mirror tail {mirror.name}") as spark:
-            wait_until(safe_at, status, tail.stopping)
-            _follow(spark, tail, token, arguments, status, Path(scratch))
-    return summarise(tail.totals.values(), time.monotonic() - begun)
+            wait_until(held.safe_at, status, tail.stopping)
+            _follow(spark, tail, held, arguments, status, Path(scratch))
+    return summarise(tail.totals.values(), time.monotonic() - begun), None
 
 
 def _follow(
-    spark: Any, tail: Tail, token: LeaseToken, arguments: argparse.Namespace, status: StatusFile, scratch: Path
+    spark: Any, tail: Tail, held: HeldLease, arguments: argparse.Namespace, status: StatusFile, scratch: Path
 ) -> None:
     from airflow_mirror.copy.spark_tail import SOURCE_NAME, TailSource, work_to_json
 
     job = tail._job
-    work = CopyWork(arguments.source, arguments.target, job.options, token)
+    work = CopyWork(arguments.source, arguments.target, job.options, held.token)
     spark.dataSource.register(TailSource)
     stream = spark.readStream.format(SOURCE_NAME).option("work", work_to_json(work))
     stream = stream.option("ranges_file", str(scratch / "ranges.json")).option("lease_s", str(arguments.lease_s)).load()
@@ -153,20 +145,20 @@ def _follow(
         _supervise(query, tail, progress)
     finally:
         progress.stop()
-        _end_leases(arguments.target, token)
+        _end_tasks(held, tail)
         query.stop()
     if tail.failed is not None:
         raise tail.failed
 
 
-def _end_leases(target: str, token: LeaseToken) -> None:
-    """Release the lease before the query is stopped: tasks anywhere in the cluster then stop by themselves, cleanly."""
+def _end_tasks(held: HeldLease, tail: Tail) -> None:
+    """Let the tasks, anywhere in the cluster, stop by themselves: each finishes what it has in flight and reports."""
+    tail.reported.clear()
     try:
-        with WireCluster(load(target, "target"), timeout_s=5.0) as cluster:
-            lease.release(cluster, token)
-        time.sleep(lease.CONFIRM_EVERY_S + 0.5)
+        held.withdraw()
     except TryAgain as e:
-        log.warning("lease not released, tasks stop when they can't confirm it: %s", e)
+        log.warning("lease not withdrawn, tasks stop when they can't confirm it: %s", e)
+    tail.reported.wait(lease.HANDOVER_S)
 
 
 def _supervise(query: Any, tail: Tail, progress: Progress) -> None:

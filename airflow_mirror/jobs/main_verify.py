@@ -7,16 +7,16 @@ The last line on stdout is one JSON object.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_mirror.copy.ranges import CopyRange, deal
-from airflow_mirror.errors import InputError, MirrorError, VerificationFailed
+from airflow_mirror.errors import VerificationFailed
 from airflow_mirror.jobs import arguments as cli
+from airflow_mirror.jobs import rim
 from airflow_mirror.jobs.copying import prepare, resolve_ranges
+from airflow_mirror.jobs.rim import Outcome
 from airflow_mirror.jobs.session import spark_session
 from airflow_mirror.jobs.status import StatusFile
 from airflow_mirror.kafka.config import load
@@ -35,26 +35,10 @@ def main(argv: Sequence[str]) -> int:
     parser = cli.parser("verify.py", DESCRIPTION)
     parser.add_argument("--level", choices=LEVELS, default="batches", help="how closely to compare (default: batches)")
     parser.add_argument("--end", metavar="latest|ISO", help="compare up to here and demand that the target reached it")
-    arguments = parser.parse_args(argv)
-    cli.log_to_stderr()
-    status = StatusFile(arguments.job_dir)
-    try:
-        summary = _run(arguments, status)
-    except MirrorError as e:
-        print(f"error: {e}", file=sys.stderr)
-        status.fail(e)
-        return 2 if isinstance(e, InputError) else 1
-    if summary["differences"]:
-        failed = VerificationFailed(summary["differences"])
-        print(f"error: {failed}", file=sys.stderr)
-        status.fail(failed, summary)
-    else:
-        status.succeed(summary)
-    print(json.dumps(summary), flush=True)
-    return 1 if summary["differences"] else 0
+    return rim.run(parser, argv, _work)
 
 
-def _run(arguments: argparse.Namespace, status: StatusFile) -> dict[str, Any]:
+def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     begun = time.monotonic()
     mirror = cli.mirror_of(arguments)
     job = prepare(arguments, mirror)
@@ -72,7 +56,8 @@ def _run(arguments: argparse.Namespace, status: StatusFile) -> dict[str, Any]:
         ]
         status.update("comparing")
         verdicts = run_verify(spark, pairs, arguments.source, arguments.target, arguments.level)
-    return _summary(verdicts, arguments.level, time.monotonic() - begun)
+    summary = _summary(verdicts, arguments.level, time.monotonic() - begun)
+    return summary, VerificationFailed(summary["differences"]) if summary["differences"] else None
 
 
 def _reached(target: str, ranges: Sequence[CopyRange]) -> Mapping[TopicPartition, int]:
