@@ -50,6 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the demo; return the exit status."""
     args = _arguments(argv)
     signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGINT, _terminated)  # a shell starts background jobs with SIGINT ignored
     console = Console()
     try:
         with ExitStack() as stack:
