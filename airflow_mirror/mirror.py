@@ -41,12 +41,12 @@ class Mirror:
     :param exclude_groups: the same; exclusion wins.
     :param policy: ``identity`` keeps topic names, ``prefix`` puts ``source_alias`` and a dot before them.
     :param source_alias: what ``prefix`` puts before the name; default: the source's connection id.
-    :param offsets: ``identical`` keeps every offset, ``mapped`` keeps an exact map, ``auto`` decides per topic.
+    :param offsets: ``identical`` keeps every offset; ``auto`` chooses it. ``mapped`` is declared, and refused by the plan
+        for now.
     :param partitioning: ``preserve``; ``by_key`` is declared for parity and refused by the plan for now.
     :param start: ``earliest``, ``latest`` or an ISO 8601 time: where a partition not yet on the target begins.
     :param isolation: ``read_committed`` leaves aborted records out (as holes); ``read_uncommitted`` copies them.
     :param replication_factor: of topics created on the target; None takes the source's, capped by its broker count.
-    :param max_holes_share: ``auto`` and ``identical`` pad while holes are at most this share of the offsets.
     :raises InvalidField: names the field, its value and the remedy.
     """
 
@@ -64,7 +64,6 @@ class Mirror:
     start: str = "earliest"
     isolation: str = "read_committed"
     replication_factor: int | None = None
-    max_holes_share: float = 0.5
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
@@ -83,9 +82,6 @@ class Mirror:
         rf = self.replication_factor
         if rf is not None and (isinstance(rf, bool) or not isinstance(rf, int) or not 1 <= rf <= 32767):
             raise InvalidField("replication_factor", rf, "not a replica count", "Use a whole number of brokers, or None.")
-        share = self.max_holes_share
-        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
-            raise InvalidField("max_holes_share", share, "not a share", "Use a number from 0 to 1.")
         _ = self.naming  # an unknown policy is refused here, with its field
 
     def _check_ends(self) -> None:

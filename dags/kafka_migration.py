@@ -38,8 +38,8 @@ PARAMS = {
     "groups": patterns([".*"], WHAT, "Consumer groups whose positions move."),
     "exclude_groups": patterns(["console-consumer-.*", "connect-.*", "__.*"], WHAT, "Groups to leave out."),
     "offsets": Param(
-        "auto", enum=["auto", "identical", "mapped"], section=HOW,
-        values_display={"auto": "Decide per topic", "identical": "Same offsets", "mapped": "New offsets, exact map"},
+        "auto", enum=["auto", "identical"], section=HOW,
+        values_display={"auto": "Decide per topic", "identical": "Same offsets"},
         description_md="`identical` keeps every record at its offset. The plan says what `auto` chose, and why.",
     ),
     "policy": Param(

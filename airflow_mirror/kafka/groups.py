@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError
@@ -9,7 +10,7 @@ from confluent_kafka import TopicPartition as WireTopicPartition
 
 from airflow_mirror.errors import BrokerError, GroupActive
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
-from airflow_mirror.kafka.session import AdminSession, chunks
+from airflow_mirror.kafka.session import SOON, AdminSession, chunks
 from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -89,17 +90,23 @@ def commit_group_offsets(session: AdminSession, group: str, positions: Mapping[T
     request = ConsumerGroupTopicPartitions(
         group, [WireTopicPartition(tp.topic, tp.partition, p.offset, p.metadata) for tp, p in sorted(positions.items())]
     )
-    try:
-        result = session.call(
-            f"set offsets of consumer group {group!r}",
-            lambda c, t: c.alter_consumer_group_offsets([request], request_timeout=t)[group],
-        )
-    except BrokerError as e:
-        raise _active(session, group, e) from None
-    for p in result.topic_partitions or []:
-        if p.error:
-            error = session.typed(p.error, f"set offset of consumer group {group!r} at {p.topic}-{p.partition}")
-            raise _active(session, group, error) if isinstance(error, BrokerError) else error
+    give_up = time.monotonic() + session.timeout_s
+    while True:
+        try:
+            result = session.call(
+                f"set offsets of consumer group {group!r}",
+                lambda c, t: c.alter_consumer_group_offsets([request], request_timeout=t)[group],
+            )
+        except BrokerError as e:
+            raise _active(session, group, e) from None
+        failed = [p for p in result.topic_partitions or [] if p.error]
+        # A coordinator on its way answers per partition; setting the same positions again does no harm.
+        if not failed or time.monotonic() > give_up or any(p.error.code() not in SOON for p in failed):
+            break
+        time.sleep(0.2)
+    for p in failed:
+        error = session.typed(p.error, f"set offset of consumer group {group!r} at {p.topic}-{p.partition}")
+        raise _active(session, group, error) if isinstance(error, BrokerError) else error
 
 
 def _describe(session: AdminSession, ids: list[str]) -> dict[str, Any]:

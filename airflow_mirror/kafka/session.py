@@ -59,7 +59,7 @@ _REFUSED = {
     KafkaError.OFFSET_OUT_OF_RANGE,
 }
 # A coordinator or leader on its way: every call made through here is safe to send again.
-_SOON = {
+SOON = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
@@ -163,7 +163,7 @@ class AdminSession:
             errors = {key: e for key, e in errors.items() if e.code() != absent}
             if not errors:
                 return results
-            retry = all(e.code() in _SOON for e in errors.values()) and time.monotonic() < give_up
+            retry = all(e.code() in SOON for e in errors.values()) and time.monotonic() < give_up
             if not retry:
                 key, error = next(iter(errors.items()))
                 raise self.typed(error, what(key))

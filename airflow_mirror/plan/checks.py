@@ -56,6 +56,17 @@ def _partitioning(s: Situation) -> Iterator[Finding]:
         )
 
 
+def _offsets(s: Situation) -> Iterator[Finding]:
+    if s.mirror.offsets == "mapped":
+        yield Finding(
+            "block",
+            "offsets",
+            f"mirror {s.mirror.name!r}",
+            "offsets='mapped' is not available yet",
+            "Use offsets='identical': every record keeps its offset, and there is nothing to translate.",
+        )
+
+
 def _auto_create(s: Situation) -> Iterator[Finding]:
     if s.target.broker_configs is None:
         yield Finding(
@@ -119,6 +130,7 @@ Check = tuple[str, str, "Callable[[Situation], Iterable[Finding]]"]
 CHECKS: tuple[Check, ...] = (
     ("same_cluster", "source and target are two clusters", _same_cluster),
     ("partitioning", "records keep their partition", _partitioning),
+    ("offsets", "every record keeps its offset", _offsets),
     ("target_data", "no foreign data on the target", topic_checks.target_data),
     ("partitions", "partition counts are equal, or the topic is created", topic_checks.partitions),
     ("message_size", "the target takes the largest batch", topic_checks.message_size),

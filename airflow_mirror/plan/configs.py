@@ -18,7 +18,7 @@ LONG_MAX = "9223372036854775807"
 
 # In force on every target topic while a mirror writes to it.
 HELD_OPEN: Mapping[str, str] = {
-    "cleanup.policy": "delete",  # compaction refuses the null keys of priming, and would race with the copy
+    "cleanup.policy": "delete",  # compaction would race with the copy, and DeleteRecords after priming needs it
     "compression.type": "producer",  # any other codec makes the broker rebuild each batch
     "message.timestamp.after.max.ms": LONG_MAX,  # one hour by default: a record from a wrong clock would be refused
     "message.timestamp.before.max.ms": LONG_MAX,

@@ -9,12 +9,12 @@ from airflow_mirror.plan import configs
 from airflow_mirror.plan.model import TopicPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan.inventory import Inventory, TopicState
 
-# Beyond it, filling a partition up to its first offset takes longer (5 min here) than an exact map is worth avoiding.
+# Beyond it, filling a partition up to its first offset takes too long: 5 minutes here.
 PRIME_BUDGET = 2_000_000_000
 
 
@@ -46,7 +46,7 @@ def plan_topic(mirror: Mirror, pair: Pair, target_brokers: int) -> TopicPlan:
     """Decide everything about one topic."""
     info, source = pair.source.info, pair.source
     prime = _prime(pair)
-    mode, reason = offset_mode(mirror.offsets, prime)
+    mode, reason = offset_mode(mirror.offsets)
     return TopicPlan(
         source_topic=info.name,
         target_topic=pair.target_topic,
@@ -66,16 +66,10 @@ def plan_topic(mirror: Mirror, pair: Pair, target_brokers: int) -> TopicPlan:
     )
 
 
-def offset_mode(asked: str, prime: Mapping[int, int]) -> tuple[str, str]:
-    """Return mode and reason.
-
-    The share of holes is not known before the log has been read, so ``auto`` can't weigh it here: it takes the
-    identical log unless priming alone is too much.
-    """
+def offset_mode(asked: str) -> tuple[str, str]:
+    """Return mode and reason. What can't be copied in that mode is blocked by a check, with the reason."""
     if asked != "auto":
         return asked, f"asked for: offsets={asked!r}"
-    if any(count > PRIME_BUDGET for count in prime.values()):
-        return "mapped", f"a partition starts more than {PRIME_BUDGET:,} offsets into its log: too many to fill"
     return "identical", "auto: same offsets, nothing to translate; holes are counted while copying"
 
 

@@ -169,7 +169,7 @@ def priming(s: Situation) -> Iterator[Finding]:
                 "priming",
                 f"topic {topic.source_topic!r}",
                 some(f"partition {p} starts at offset {n:,}" for p, n in too_many.items()),
-                f"More than {PRIME_BUDGET:,} offsets to fill. Use offsets='mapped' or 'auto' for this topic.",
+                f"More than {PRIME_BUDGET:,} offsets to fill. Leave the topic out (exclude_topics).",
             )
         elif topic.prime:
             fill = sum(topic.prime.values())

@@ -62,6 +62,7 @@ def read_batches(
     :raises BrokerError: when the broker refuses (for example offset out of range).
     """
     position = start
+    deadline = time.monotonic() + timeout_s
     while position < end:
         answer = fetch_one(cluster, tp, position, isolation=isolation, max_bytes=max_bytes, timeout_s=timeout_s)
         if answer.error:
@@ -73,7 +74,15 @@ def read_batches(
                 return
             yield raw, answer.aborted
         if position == before:
-            return
+            available = answer.last_stable if isolation == fetch.READ_COMMITTED else answer.high_watermark
+            if position >= available:
+                return
+            # An empty answer below the end is no end: brokers send one to a client that is over its quota.
+            if time.monotonic() > deadline:
+                raise BrokerError(f"fetch {tp} at offset {position}", -1, f"nothing, but the log ends at {available}")
+            time.sleep(_BACKOFF_S)
+        else:
+            deadline = time.monotonic() + timeout_s
 
 
 def next_offset(raw: RawBatch) -> int:

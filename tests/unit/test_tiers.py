@@ -119,11 +119,8 @@ def marker(producer_id: int, offset: int, kind: int) -> RawBatch:
 
 
 def data(producer_id: int, offset: int, count: int = 5) -> RawBatch:
-    attributes = wire_batch.TRANSACTIONAL
-    return RawBatch(
-        memoryview(bytearray(61)), 2,
-        header(base_offset=offset, last_offset_delta=count - 1, record_count=count, producer_id=producer_id, attributes=attributes),
-    )  # fmt: skip
+    fields = {"base_offset": offset, "last_offset_delta": count - 1, "record_count": count, "producer_id": producer_id}
+    return RawBatch(memoryview(bytearray(61)), 2, header(attributes=wire_batch.TRANSACTIONAL, **fields))
 
 
 def test_only_the_aborted_stretch_of_a_producer_is_aborted() -> None:
