@@ -95,6 +95,8 @@ def test_clearing_a_task_of_a_finished_run_is_safe(migrated, airflow, world, tas
     before = read_all(world[1].admin_properties(), "shop.orders")
     airflow.clear(DAG, run, task)
     assert airflow.wait(DAG, run, timeout_s=420) == "success", explain(airflow, run)
+    again = airflow.api("GET", f"dags/{DAG}/dagRuns/{run}/taskInstances/{task}")
+    assert (again["try_number"], again["state"]) == (2, "success")
     assert read_all(world[1].admin_properties(), "shop.orders") == before
 
 
