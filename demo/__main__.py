@@ -193,10 +193,11 @@ def _figures(migration: Migration) -> dict[str, str]:
     figures: dict[str, str] = {}
     if isinstance(fence := cutover.get("fence_seconds"), float):
         figures["length of the fence (nobody could write anywhere)"] = f"{fence:.1f} s"
-    if (records := bulk.get("records")) and (seconds := bulk.get("seconds")):
+    if (records := bulk.get("records")) and (seconds := bulk.get("transfer_seconds")):
         copied_mb = bulk.get("bytes", 0) / 1e6
         figures["bulk copy"] = f"{records:,} records in {seconds:.1f} s: {records / seconds:,.0f}/s"
         figures["... in batches as they are stored"] = f"{copied_mb:,.0f} MB: {copied_mb / seconds:,.0f} MB/s"
+        figures["... with the start of Spark"] = f"{bulk.get('seconds', 0):.1f} s"
     return figures
 
 

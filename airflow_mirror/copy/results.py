@@ -16,6 +16,7 @@ class PartitionResult:
 
     :param position: target log end when the task stopped; with identical offsets also the next source offset.
     :param done: the end of the range was reached.
+    :param seconds: how long the task copied, all its partitions together.
     :param error: message, None when there was none.
     :param final: a retry would find the same, or must not be made: damaged data, missing rights, a lost lease.
     """
@@ -32,6 +33,7 @@ class PartitionResult:
     dropped: int = 0
     padded: int = 0
     primed: int = 0
+    seconds: float = 0.0
     error: str | None = None
     final: bool = False
 
@@ -40,12 +42,12 @@ class PartitionResult:
         return asdict(self)
 
     @classmethod
-    def of(cls, p: PartitionCopy) -> PartitionResult:
-        """Summarise a partition's copy."""
+    def of(cls, p: PartitionCopy, seconds: float) -> PartitionResult:
+        """Summarise a partition's copy by a task that took ``seconds``."""
         c = p.counters
         return cls(
             p.range.source_topic, p.range.target_topic, p.range.partition, p.target_end, p.done and p.error is None,
-            c.records, c.bytes, c.batches, c.reencoded, c.dropped, c.padded, c.primed,
+            c.records, c.bytes, c.batches, c.reencoded, c.dropped, c.padded, c.primed, round(seconds, 3),
             str(p.error) if p.error else None, p.error is not None and _is_final(p.error),
         )  # fmt: skip
 
@@ -63,6 +65,8 @@ def summarise(results: Iterable[PartitionResult], seconds: float) -> dict[str, A
     summary: dict[str, Any] = {"partitions": len(rows)}
     summary.update({name: sum(getattr(row, name) for row in rows) for name in _SUMS})
     summary["seconds"] = round(seconds, 3)
+    # Without the start of Spark and its workers: what a comparison of engines would measure.
+    summary["transfer_seconds"] = max((row.seconds for row in rows), default=0.0)
     summary["end_offsets"] = {f"{r.target_topic}-{r.partition}": r.position for r in rows}
     summary["errors"] = [r.error for r in rows if r.error]
     return summary
@@ -74,4 +78,4 @@ def add(total: Mapping[tuple[str, int], PartitionResult], row: PartitionResult) 
     if before is None:
         return row
     sums = {name: getattr(before, name) + getattr(row, name) for name in _SUMS}
-    return PartitionResult(**{**row.to_dict(), **sums})
+    return PartitionResult(**{**row.to_dict(), **sums, "seconds": round(before.seconds + row.seconds, 3)})

@@ -35,6 +35,7 @@ def copy_ranges(
 
     A lost lease is reported in each unfinished partition's ``error``; the process has stopped writing by then.
     """
+    started = time.monotonic()
     deadline = None if duration_s is None else time.monotonic() + duration_s
     target = load(work.target, "target")
     watch = LeaseWatch(target, work.lease)
@@ -46,4 +47,4 @@ def copy_ranges(
             p.error = p.error or (None if p.done else e)
     finally:
         watch.close()
-    return [PartitionResult.of(p) for p in loop.partitions]
+    return [PartitionResult.of(p, time.monotonic() - started) for p in loop.partitions]

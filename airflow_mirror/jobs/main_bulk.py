@@ -57,13 +57,11 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
             status.update("copying")
             progress = Progress(arguments.source, arguments.target, ranges, job.options.committed_only, status)
             progress.start()
-            copying = time.monotonic()
             try:
                 results = run_bulk(spark, dealt, CopyWork(arguments.source, arguments.target, job.options, held.token))
             finally:
                 progress.stop()
-            copied_s = time.monotonic() - copying
-    summary = {**summarise(results, time.monotonic() - begun), "copy_seconds": round(copied_s, 3)}
+    summary = summarise(results, time.monotonic() - begun)
     summary["errors"] += _unfinished(results)
     return summary, _failure(results, summary["errors"])
 
