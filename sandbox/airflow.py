@@ -1,7 +1,7 @@
 """A real Airflow for the demo, the drills and the end-to-end tests: ``airflow standalone`` as a child process.
 
 SQLite, an ``AIRFLOW_HOME`` of its own, a free port. The child gets its own process session, because a signal to the
-parent alone leaves the scheduler and the API server behind; :meth:`AirflowStandalone.stop` signals the whole group.
+parent alone leaves the scheduler and the API server behind; :meth:`AirflowStandalone.stop` ends the whole session.
 Spark jobs that tasks started live in sessions of their own and are stopped separately, before Airflow is.
 """
 
@@ -133,17 +133,20 @@ class AirflowStandalone:
         return self
 
     def stop(self, timeout_s: float = 30.0) -> None:
-        """Stop the Spark jobs of this Airflow, then its whole process group. Safe to call twice."""
+        """Stop the Spark jobs of this Airflow, then all of its processes. Safe to call twice."""
         atexit.unregister(self.stop)
         process, self._process = self._process, None
         if process is None:
             return
         self._stop_jobs()
-        for sent in (signal.SIGTERM, signal.SIGKILL):
-            _signal_group(process.pid, sent)
-            deadline = time.monotonic() + timeout_s
-            while _group_lives(process) and time.monotonic() < deadline:
-                time.sleep(0.2)
+        # Once asked politely as a group: scheduler and API server stop their own children in order. A task that hangs
+        # sits in a process group of its own and hears nothing of it; it is still in the session.
+        _signal_group(process.pid, signal.SIGTERM)
+        deadline = time.monotonic() + timeout_s
+        while _group_lives(process) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        for pid in _session(process.pid):
+            _end(pid)
         process.wait(timeout=5)
 
     def _stop_jobs(self) -> None:
@@ -351,6 +354,25 @@ def _signal_group(group: int, number: int) -> None:
         os.killpg(group, number)
     except ProcessLookupError:
         pass  # all of them have ended
+
+
+def _session(leader: int) -> list[int]:
+    """Return the pids of the session that ``leader`` began. Its id is not given away while one of them lives."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and os.getsid(int(entry.name)) == leader:
+                found.append(int(entry.name))
+        except (ProcessLookupError, PermissionError):
+            pass  # it has just ended, or is not ours
+    return found
+
+
+def _end(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # it ended by itself
 
 
 def _group_lives(leader: subprocess.Popen[bytes]) -> bool:
