@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -24,6 +25,7 @@ from sandbox.errors import DiskFull
 from sandbox.home import Home
 from sandbox.node import Node
 from sandbox.ports import ReservedPort, reserve
+from sandbox.process import stands_still
 from sandbox.settings import SUPER_USER, USERS, NodeAddresses, node_settings
 
 T = TypeVar("T")
@@ -165,8 +167,15 @@ class Cluster:
         self.wait_ready([node_id])
 
     def pause(self, node_id: int) -> None:
-        """Freeze a node (SIGSTOP): connections stay open and nothing answers, as with a hanging disk."""
-        self._node(node_id).send(signal.SIGSTOP)
+        """Freeze a node (SIGSTOP): connections stay open and nothing answers, as with a hanging disk.
+
+        Returns when all its threads stand still; some answer for a moment after the signal was sent.
+        """
+        node = self._node(node_id)
+        node.send(signal.SIGSTOP)
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
+        while not stands_still(node.pid()) and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     def resume(self, node_id: int) -> None:
         """Let a frozen node go on."""

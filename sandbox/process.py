@@ -115,3 +115,12 @@ class Child:
         self.send(signal.SIGCONT)
         if self.alive() and self.wait(timeout_s) is None:
             self.kill()
+
+
+def stands_still(pid: int | None) -> bool:
+    """Say whether every thread of a process is stopped; True where the system does not tell (no /proc), or it is gone."""
+    tasks = Path(f"/proc/{pid}/task")
+    try:
+        return all((task / "stat").read_text().rpartition(")")[2].split()[0] in "Tt" for task in tasks.iterdir())
+    except OSError:
+        return True

@@ -80,6 +80,8 @@ def write_transactions(cluster: Cluster, topic: str, seed: int, transactions: in
             producer.flush()
         for producer in producers:
             producer.abort_transaction() if rng.random() < 0.34 else producer.commit_transaction()
+    # A commit returns before its markers are in the log: whoever looks for the end now would miss the last ones.
+    wait_until(lambda: all(s == e for _, s, e in ends(cluster, topic, partitions).values()), "transactions end")
 
 
 def read(cluster: Cluster, topic: str, partition: int = 0, timeout_s: float = 15.0) -> list[Seen]:

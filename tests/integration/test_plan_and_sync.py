@@ -60,13 +60,14 @@ def wait_for(condition, within_s=10.0):
 
 def produce(cluster, topic, count, partition=0):
     producer, errors = Producer({"bootstrap.servers": cluster.bootstrap}), []
+    now_ms = round(time.time() * 1000)  # older records would fall to the source's own retention during the test
     for i in range(count):
         producer.produce(
             topic,
             b"v%d" % i,
             b"k%d" % (i % 7),
             partition,
-            timestamp=1_000_000_000_000 - i,
+            timestamp=now_ms - i,
             on_delivery=lambda error, _: errors.append(error),
         )
     assert producer.flush(30) == 0 and set(errors) <= {None}
@@ -117,8 +118,9 @@ def test_plan_create_hold_copy_and_let_go(make, source, target, source_cluster, 
 
 def test_an_unknown_pattern_names_the_topics_that_exist(make, source, target):
     topic = make(source)
-    with pytest.raises(NothingMatches, match=f"(?s)no-such-.*{topic[:20]}"):
+    with pytest.raises(NothingMatches, match=r"(?s)no-such-.*Topics there \(the first of") as refused:
         build(mirror_of("no-such-.*"), source, target)
+    assert topic in refused.value.available
 
 
 def test_records_on_the_target_that_are_not_ours_block_and_nothing_is_written(make, source, target, target_cluster):

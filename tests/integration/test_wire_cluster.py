@@ -67,7 +67,8 @@ def test_topology_is_what_the_admin_client_says(
     topic = tps[0].topic
     admin = AdminClient(target_cluster.properties())
     described = admin.describe_topics(TopicCollection([topic]))[topic].result()
-    assert cluster.topic_id(topic) == str(described.topic_id)
+    # librdkafka writes ids in the other Base64 alphabet.
+    assert cluster.topic_id(topic) == str(described.topic_id).replace("+", "-").replace("/", "_")
     assert cluster.partitions(topic) == 3
     assert cluster.leader(tps[2]).node_id == described.partitions[2].leader.id
     assert cluster.broker_ids() == [1]
