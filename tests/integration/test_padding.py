@@ -1,0 +1,60 @@
+"""Padding under rivalry: markers have no compare-and-set; the order of the steps keeps a hole from overflowing."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Producer
+
+from airflow_mirror.copy.padding import Padder
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.errors import Fenced
+from airflow_mirror.wire.transactions import write_txn_markers
+from sandbox import Cluster
+from tests.integration.copying import config, create, ends
+
+START, END = 10, 60
+
+
+@pytest.fixture
+def tp(target_cluster: Cluster, topic_name: str) -> TopicPartition:
+    """A partition with ten records, behind which offsets up to 60 are to be padded."""
+    create(target_cluster, topic_name)
+    producer = Producer({"bootstrap.servers": target_cluster.bootstrap})
+    for i in range(START):
+        producer.produce(topic_name, b"v%d" % i, partition=0)
+    producer.flush()
+    return TopicPartition(topic_name, 0)
+
+
+@pytest.mark.parametrize("hole", [1, 2, 3, 50])
+def test_a_hole_of_any_size_is_filled_exactly(target_cluster: Cluster, tp: TopicPartition, hole: int) -> None:
+    with WireCluster(config(target_cluster)) as wire:
+        assert Padder(wire, tp.topic, lambda: None).fill(tp, START, START + hole) == hole
+    assert ends(target_cluster, tp.topic)[0] == (0, START + hole, START + hole)
+
+
+def test_frozen_padder_whose_markers_land_between_the_new_ones_look_and_step_does_not_overrun_the_hole(
+    target_cluster: Cluster, tp: TopicPartition
+) -> None:
+    with WireCluster(config(target_cluster)) as old_wire, WireCluster(config(target_cluster)) as new_wire:
+        old = Padder(old_wire, tp.topic, lambda: None)
+        client, producer_id, epoch = old._take_over(tp)
+        client.write_marker(tp, producer_id, epoch)
+        interior = END - (START + 1) - 1  # what the old one is about to send when it freezes
+
+        checks = []
+
+        def thaw() -> None:
+            checks.append(None)
+            if len(checks) == 2:  # after the new one has read the log end, before its first step
+                write_txn_markers(old_wire, tp, producer_id, epoch, interior)
+
+        Padder(new_wire, tp.topic, thaw).fill(tp, START, END)
+        assert len(checks) >= 2
+        assert ends(target_cluster, tp.topic)[0] == (0, END, END)
+        with pytest.raises(Fenced):
+            write_txn_markers(old_wire, tp, producer_id, epoch, 1)
+        with pytest.raises(Fenced):
+            client.write_marker(tp, producer_id, epoch)
+    assert ends(target_cluster, tp.topic)[0] == (0, END, END)
