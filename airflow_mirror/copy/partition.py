@@ -23,6 +23,7 @@ from airflow_mirror.wire.fetch import FetchedPartition
 from airflow_mirror.wire.single import next_offset
 
 FOREVER = 2**63 - 1
+_TRICKLE_BYTES = 1 << 16
 
 
 class Pad(NamedTuple):
@@ -96,7 +97,10 @@ class PartitionCopy:
     def wants_fetch(self) -> bool:
         """True when another fetch response could be used."""
         waiting = self.error is not None or self.fetching or self.fetch_offset >= self.end
-        return not waiting and len(self._responses) < 2
+        # Two are enough for a backlog: one is written, one is ready. A trickle needs more of them, or the partition would
+        # miss the next long poll while its last record is on its way, and then wait half a second for that poll's end.
+        queued = len(self._responses)
+        return not waiting and (queued < 2 or (queued < 8 and self.queued_bytes < _TRICKLE_BYTES))
 
     def reopen(self, opening: Opening) -> None:
         """Forget everything in flight and go on where the target's log says."""
