@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from airflow_mirror.errors import InvalidField
 
-HEARTBEATS = "heartbeats"
-
 
 @dataclass(frozen=True)
 class Policy:

@@ -60,7 +60,6 @@ class PartitionCopy:
     fetch_offset: int = 0
     epoch: int = 0
     sequence: int = 0
-    high_watermark: int = 0
     available_end: int = -1  # last stable offset or high watermark: what a fetch may return; -1 not yet known
     counters: Counters = field(default_factory=Counters)
     error: MirrorError | None = None
@@ -82,11 +81,6 @@ class PartitionCopy:
     def done(self) -> bool:
         """True when the target's log end reached the end of the range."""
         return self.target_end >= self.end
-
-    @property
-    def lag(self) -> int:
-        """Offsets between the target's end and what the source last said is available; 0 when unknown."""
-        return max(0, min(self.available_end, self.end) - self.target_end)
 
     @property
     def is_behind(self) -> bool:
@@ -117,7 +111,6 @@ class PartitionCopy:
 
     def feed(self, fetched: FetchedPartition) -> None:
         """Take a fetch response for :attr:`fetch_offset`; its batches are worked through lazily, in order."""
-        self.high_watermark = fetched.high_watermark
         self.available_end = fetched.last_stable if self.committed_only else fetched.high_watermark
         start = self.fetch_offset
         for raw in iter_batches(fetched.records):
