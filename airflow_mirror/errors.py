@@ -183,14 +183,36 @@ class JobRefused(InputError):
 
 
 class WindowUnreachable(InputError):
-    """A time window begins before what the target holds of a partition."""
+    """A time window begins before what was copied of a partition."""
 
     def __init__(self, start: str, refused: Sequence[tuple[str, int, int]]) -> None:
         self.start, self.refused = start, list(refused)
         shown = ", ".join(f"{name}: {wanted:,} wanted, begins at {begins:,}" for name, wanted, begins in self.refused[:5])
         super().__init__(
-            f"window from {start}: {len(self.refused)} partition(s) of the target begin later ({shown}). With identical "
-            "offsets records can't be put in front of a log. Copy windows oldest first, or delete the target topic."
+            f"window from {start}: the copy of {len(self.refused)} partition(s) began later ({shown}). Records can't be "
+            "put in front of what was copied. Copy windows oldest first, or delete the target topic and, with mapped "
+            "offsets, its map."
+        )
+
+
+class NoOffsetMap(InputError):
+    """A partition with mapped offsets has no offset map yet, or its beginning was lost."""
+
+    def __init__(self, what: object) -> None:
+        super().__init__(
+            f"{what} has no offset map: its copy never began, or the map directory is another one. Start the copy once "
+            "(bulk or tail) with the same map directory: it finds out again what was lost."
+        )
+
+
+class NoMapDirectory(InputError):
+    """Topics with mapped offsets, and nobody said where their offset maps are."""
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        self.topics = list(topics)
+        super().__init__(
+            f"{len(self.topics)} topic(s) with mapped offsets ({', '.join(self.topics[:5])}), and no directory for their "
+            "offset maps. Pass --map-dir (a directory, or a URL that every task can reach)."
         )
 
 
@@ -202,6 +224,14 @@ class SparkMissing(InputError):
             "pyspark is not installed here, or only pyspark-client is: a local Spark job needs the whole of it. Install "
             "airflow-mirror[spark] on every worker."
         )
+
+
+class ExecutorUnfit(InputError):
+    """An executor of the Spark cluster lacks what a task needs; found before anything was copied."""
+
+    def __init__(self, found: Sequence[str], remedy: str) -> None:
+        self.found = list(found)
+        super().__init__(f"executors can't copy: {'; '.join(self.found)}. {remedy}")
 
 
 # --- try again -------------------------------------------------------------------------------------------------------
@@ -254,6 +284,17 @@ class JobElsewhere(TryAgain):
         super().__init__(
             f"job {name!r} runs on host {host!r} (directory {job_dir}). It can be stopped only there. Run the mirror's "
             "tasks on that host's queue, or wait: without a sign of life for five minutes the job counts as lost."
+        )
+
+
+class NoExecutors(TryAgain):
+    """The Spark cluster gave the job no executor."""
+
+    def __init__(self, master: str, waited_s: float) -> None:
+        super().__init__(
+            f"{master} gave this job no executor within {waited_s:.0f} s. Its cores may be taken (an application without "
+            "spark.cores.max takes all of a standalone cluster), or no worker has as much memory as "
+            "spark.executor.memory asks for."
         )
 
 
@@ -359,6 +400,10 @@ class ForeignData(PartitionStopped):
 
 class SourceTruncated(PartitionStopped):
     """The source's log ends before the target's: records that were copied are gone, or the topic was re-created."""
+
+
+class TargetTruncated(PartitionStopped):
+    """The target's log ends before records that were written to it: they are gone, or the topic was re-created."""
 
 
 class RetentionLost(PartitionStopped):
@@ -489,3 +534,11 @@ class OffsetOutOfRange(NeedsHuman):
             f"group {group!r} at {topic}-{partition} offset {offset}: the target holds [{start}, {end}]. Committing it "
             "would make the consumer jump by its auto.offset.reset. Let the mirror catch up first, or correct the group."
         )
+
+
+class OffsetNotMirrored(OffsetOutOfRange):
+    """A group's position lies where the offset map knows no record: not yet copied, or before the copy began."""
+
+    def __init__(self, group: str, topic: str, partition: int, offset: int, cause: str, remedy: str) -> None:
+        self.group, self.topic, self.partition, self.offset = group, topic, partition, offset
+        NeedsHuman.__init__(self, f"group {group!r} at {topic}-{partition} offset {offset}: {cause}. {remedy}")

@@ -17,13 +17,15 @@ from typing import Any
 from airflow_mirror.errors import InputError, InvalidField, InvalidPattern
 from airflow_mirror.policy import Policy, is_internal
 
-# Defaults of MirrorMaker 2's DefaultGroupFilter: groups of tools, not of applications.
-DEFAULT_EXCLUDED_GROUPS = ("console-consumer-.*", "connect-.*", "__.*")
+# Defaults of MirrorMaker 2's DefaultGroupFilter: groups of tools, not of applications. And the progress of our own.
+DEFAULT_EXCLUDED_GROUPS = ("console-consumer-.*", "connect-.*", "__.*", "airflow-mirror\\..*")
 
 _CHOICES = {
     "offsets": ("auto", "identical", "mapped"),
     "partitioning": ("preserve", "by_key"),
     "isolation": ("read_committed", "read_uncommitted"),
+    "delivery": ("idempotent", "transactional"),
+    "compacted_filler": ("markers", "tombstones"),
 }
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -41,12 +43,22 @@ class Mirror:
     :param exclude_groups: the same; exclusion wins.
     :param policy: ``identity`` keeps topic names, ``prefix`` puts ``source_alias`` and a dot before them.
     :param source_alias: what ``prefix`` puts before the name; default: the source's connection id.
-    :param offsets: ``identical`` keeps every offset; ``auto`` chooses it. ``mapped`` is declared, and refused by the plan
-        for now.
-    :param partitioning: ``preserve``; ``by_key`` is declared for parity and refused by the plan for now.
+    :param offsets: ``identical`` keeps every offset; ``mapped`` keeps an exact offset map instead; ``auto`` keeps the
+        offsets of each topic as long as the budgets and the rights allow it, and says why when not.
+    :param partitioning: ``preserve``, or ``by_key``: records go to the partition that Kafka's Java producer would choose
+        on a target topic of any partition count. Offsets are not translated then: groups don't move, nothing is compared.
+    :param delivery: ``idempotent``, or ``transactional``: in transactions that hold the progress too, for readers in
+        read_committed that must never see half of what was one transaction of the mirror. Needs mapped offsets.
+    :param max_bytes_per_second: what a job may write to the target on average, all its tasks together; None: no limit.
+    :param merge_below: bytes; batches of a backlog that are smaller than this on average are merged; 0 never.
     :param start: ``earliest``, ``latest`` or an ISO 8601 time: where a partition not yet on the target begins.
     :param isolation: ``read_committed`` leaves aborted records out (as holes); ``read_uncommitted`` copies them.
     :param replication_factor: of topics created on the target; None takes the source's, capped by its broker count.
+    :param prime_budget: most offsets that may be filled below the first record of a partition.
+    :param hole_budget: largest share of a topic's offsets that may be filled with markers, 0 to 1; 0 allows no hole.
+    :param hole_budget_bytes: most bytes of markers (78 each) that a topic may cost on the target, for each replica.
+    :param compacted_filler: what fills holes of compacted topics: ``markers``, which no consumer sees, or ``tombstones``
+        of a reserved key, which consumers see until the target's cleaner has removed them.
     :raises InvalidField: names the field, its value and the remedy.
     """
 
@@ -64,6 +76,13 @@ class Mirror:
     start: str = "earliest"
     isolation: str = "read_committed"
     replication_factor: int | None = None
+    prime_budget: int = 2_000_000_000  # 5.5 minutes (measured: 6 M offsets/s)
+    hole_budget: float = 0.5
+    hole_budget_bytes: int = 8_000_000_000  # 100 million markers: half an hour in bulk on one partition (54 k/s)
+    compacted_filler: str = "markers"
+    delivery: str = "idempotent"
+    max_bytes_per_second: int | None = None
+    merge_below: int = 1024
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
@@ -82,6 +101,8 @@ class Mirror:
         rf = self.replication_factor
         if rf is not None and (isinstance(rf, bool) or not isinstance(rf, int) or not 1 <= rf <= 32767):
             raise InvalidField("replication_factor", rf, "not a replica count", "Use a whole number of brokers, or None.")
+        self._check_budgets()
+        self._check_mapping()
         _ = self.naming  # an unknown policy is refused here, with its field
 
     def _check_ends(self) -> None:
@@ -92,6 +113,25 @@ class Mirror:
             raise InvalidField(
                 "target", self.target, "source and target are the same connection", "Name two different clusters."
             )
+
+    def _check_mapping(self) -> None:
+        for name, value in (("delivery", "transactional"), ("partitioning", "by_key")):
+            if getattr(self, name) == value and self.offsets == "identical":
+                raise InvalidField(name, value, "it can't keep offsets identical", "Use offsets='auto' or 'mapped'.")
+        if self.delivery == "transactional" and self.partitioning == "by_key":
+            raise InvalidField("delivery", self.delivery, "not together with by_key", "Use partitioning='preserve'.")
+
+    def _check_budgets(self) -> None:
+        rate = self.max_bytes_per_second
+        if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int) or rate < 1):
+            raise InvalidField("max_bytes_per_second", rate, "not a rate", "Give bytes per second, or None for no limit.")
+        for name in ("prime_budget", "hole_budget_bytes", "merge_below"):
+            number = getattr(self, name)
+            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+                raise InvalidField(name, number, "not a whole number from 0", "Give a number such as 2000000000.")
+        share = self.hole_budget
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise InvalidField("hole_budget", share, "not a share", "Give a number from 0 (no hole) to 1 (any).")
 
     @property
     def naming(self) -> Policy:

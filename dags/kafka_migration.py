@@ -38,9 +38,10 @@ PARAMS = {
     "groups": patterns([".*"], WHAT, "Consumer groups whose positions move."),
     "exclude_groups": patterns(["console-consumer-.*", "connect-.*", "__.*"], WHAT, "Groups to leave out."),
     "offsets": Param(
-        "auto", enum=["auto", "identical"], section=HOW,
-        values_display={"auto": "Decide per topic", "identical": "Same offsets"},
-        description_md="`identical` keeps every record at its offset. The plan says what `auto` chose, and why.",
+        "auto", enum=["auto", "identical", "mapped"], section=HOW,
+        values_display={"auto": "Decide per topic", "identical": "Same offsets", "mapped": "Other offsets, exact map"},
+        description_md="`identical` keeps every record at its offset; `mapped` translates offsets exactly. The plan says "
+        "what `auto` chose, and why.",
     ),
     "policy": Param(
         "identity", enum=["identity", "prefix"], section=HOW,

@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -55,15 +56,21 @@ def main(argv: list[str] | None = None) -> int:
     try:
         with ExitStack() as stack:
             return _demo(args, console, stack)
-    except KeyboardInterrupt:
-        console.say("stopped")
-        return 130
-    except (MigrationFailed, AirflowError) as e:
+    except (Exception, KeyboardInterrupt) as e:
+        if _asked_to_stop.is_set():  # C code that was interrupted may report an error of its own instead
+            console.say("stopped" if isinstance(e, KeyboardInterrupt) else f"stopped ({e!r})")
+            return 130
+        if not isinstance(e, MigrationFailed | AirflowError):
+            raise
         console.say(f"✗ {e}")
         return 3
 
 
+_asked_to_stop = threading.Event()
+
+
 def _terminated(*_: object) -> NoReturn:
+    _asked_to_stop.set()
     raise KeyboardInterrupt
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import xxhash
 
+from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.partition import TopicPartition
 
 # Ids that brokers hand out count up from 0; ours live in the upper half of the positive range.
@@ -17,6 +18,13 @@ _OURS = 1 << 62
 def data_producer_id(mirror: str, tp: TopicPartition) -> int:
     """Return the producer id under which a Mirror writes records to a target partition."""
     return _OURS | (xxhash.xxh3_64_intdigest(f"data\0{mirror}\0{tp.topic}\0{tp.partition}".encode()) >> 2)
+
+
+def writer_of(mirror: str, one: CopyRange) -> int:
+    """Return the producer id for the records of ``one``; partitioned by key, several ranges write to a partition."""
+    if one.key_partitions is None:
+        return data_producer_id(mirror, one.target)
+    return _OURS | (xxhash.xxh3_64_intdigest(f"by key\0{mirror}\0{one.map_key}".encode()) >> 2)
 
 
 def filler_producer_id(mirror: str, tp: TopicPartition) -> int:
@@ -38,6 +46,11 @@ def lease_id(mirror: str) -> str:
     return f"airflow-mirror.{mirror}"
 
 
+def progress_group(mirror: str) -> str:
+    """Return the consumer group at the target in which transactional delivery keeps its progress."""
+    return f"airflow-mirror.{mirror}"
+
+
 def marker_id(mirror: str, tp: TopicPartition) -> str:
-    """Return the transactional id that guards the padding of one target partition."""
+    """Return the transactional id of one target partition: it guards padding, and delivers where that is asked for."""
     return f"airflow-mirror.{mirror}.{tp.topic}.{tp.partition}"

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from airflow_mirror.copy import identity
@@ -54,7 +55,7 @@ def read(target: WireCluster, mirror: str, tp: TopicPartition, timeout_s: float 
         # Records above the high watermark can't be fetched; they will be replicated or truncated, so wait.
         if target.high_watermarks([tp])[tp] == end:
             log_start = target.log_starts([tp])[tp]
-            last = _last_data_batch(target, tp, log_start, end)
+            last = last_data_batch(target, tp, log_start, end)
             epoch, sequence = _next_sequence(target, mirror, tp, end, last)
             if target.log_ends([tp])[tp] == end:
                 return Journal(log_start, end, last, epoch, sequence)
@@ -66,13 +67,24 @@ def read(target: WireCluster, mirror: str, tp: TopicPartition, timeout_s: float 
         time.sleep(0.05)
 
 
-def _last_data_batch(target: WireCluster, tp: TopicPartition, log_start: int, end: int) -> RawBatch | None:
-    """Look for the last batch with records, further and further back: markers of a padded hole may stand after it."""
+def last_data_batch(
+    target: WireCluster,
+    tp: TopicPartition,
+    log_start: int,
+    end: int,
+    passed_over: Callable[[RawBatch], bool] = lambda _: False,
+) -> RawBatch | None:
+    """Look for the last batch with records, further and further back: markers of a padded hole may stand after it.
+
+    :param passed_over: says of a batch with records that it is not the one.
+    :return: None if there is none in the last :data:`LOOK_BACK` offsets.
+    """
     for back in _WALK_BACK:
         start = max(log_start, end - back)
         found = None
         for raw, _aborted in read_batches(target, tp, start, end, isolation=READ_UNCOMMITTED):
-            if raw.header is None or (not raw.header.is_control and raw.header.record_count > 0):
+            is_data = raw.header is None or (not raw.header.is_control and raw.header.record_count > 0)
+            if is_data and not passed_over(raw):
                 found = raw
         if found is not None or start == log_start:
             return found
@@ -85,7 +97,8 @@ def _next_sequence(
     ours = identity.data_producer_id(mirror, tp)
     if last is not None and last.header is not None and last.header.producer_id == ours:
         header = last.header
-        return header.producer_epoch, wire_batch.next_sequence(header.base_sequence, header.record_count)
+        # By its offsets, not by its records: the target's cleaner may have taken some of them.
+        return header.producer_epoch, wire_batch.next_sequence(header.base_sequence, header.last_offset_delta + 1)
     for state in target.describe_producers([tp])[tp]:
         if state.producer_id == ours and state.last_sequence >= 0:
             return state.epoch, wire_batch.next_sequence(state.last_sequence, 1)

@@ -25,6 +25,8 @@ from airflow_mirror.wire.transactions import TransactionClient
 CONFIRM_EVERY_S = 2.0
 VALID_S = 6.0  # a task writes for at most this long after the send of its last confirmed question
 HANDOVER_S = VALID_S + 1.0  # what a new job waits when the old one may still be writing
+PATIENCE_S = 120.0  # how long a task waits for a coordinator that can't be asked, without writing
+_UNCONFIRMED_S = 0.2
 _HELD_MS = 60_000
 _RELEASED_MS = 61_000
 
@@ -91,28 +93,48 @@ class LeaseWatch:
         self._lost: str | None = None
         self._confirmed = float("-inf")
         self._stop = threading.Event()
-        self._confirm()
-        self.check()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
-        self._thread.start()
+        try:
+            self._confirm()
+            self._thread.start()
+            self.check()
+        except BaseException:
+            self.close()
+            raise
 
     def check(self) -> None:
-        """Raise LeaseLost unless the lease was ours at most :data:`VALID_S` ago."""
-        if self._lost is not None:
-            raise LeaseLost(self._token.transactional_id, self._token.epoch, self._lost)
-        age = time.monotonic() - self._confirmed
-        if age > VALID_S:
-            raise LeaseLost(self._token.transactional_id, self._token.epoch, f"nothing for {age:.1f} s")
+        """Return if the lease was ours at most :data:`VALID_S` ago. Waits while the coordinator can't be asked.
+
+        A broker that dies is replaced, or back, within seconds; until then nothing is written, and that is all that the
+        lease demands. Whether somebody else took it meanwhile is the first thing that the coordinator tells.
+
+        :raises LeaseLost: somebody took it, or the coordinator said nothing for :data:`PATIENCE_S`.
+        """
+        begun = time.monotonic()
+        while True:
+            if self._lost is not None:
+                raise LeaseLost(self._token.transactional_id, self._token.epoch, self._lost)
+            now = time.monotonic()
+            if now - self._confirmed <= VALID_S:
+                return
+            if now - begun > PATIENCE_S:
+                raise LeaseLost(self._token.transactional_id, self._token.epoch, f"nothing for {now - begun:.0f} s")
+            time.sleep(_UNCONFIRMED_S)
 
     def close(self) -> None:
         """Stop confirming."""
         self._stop.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
         self._cluster.close()
 
     def _run(self) -> None:
-        while self._lost is None and not self._stop.wait(CONFIRM_EVERY_S):
+        while self._lost is None and not self._stop.wait(self._pause_s()):
             self._confirm()
+
+    def _pause_s(self) -> float:
+        late = time.monotonic() - self._confirmed > CONFIRM_EVERY_S * 2
+        return _UNCONFIRMED_S if late else CONFIRM_EVERY_S
 
     def _confirm(self) -> None:
         asked = time.monotonic()  # before the question: the answer may have been true only then

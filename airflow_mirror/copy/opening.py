@@ -7,41 +7,50 @@ foreign writer, a wrong target or a re-created topic is found before anything is
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import xxhash
-
-from airflow_mirror.copy import identity, journal, priming
+from airflow_mirror.copy import identity, journal, priming, tombstones
+from airflow_mirror.copy.fingerprint import committed_records, decoded, digest
 from airflow_mirror.copy.journal import Journal
+from airflow_mirror.copy.offset_map import OffsetMap
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.copy.tiers import AbortedFilter
 from airflow_mirror.errors import ForeignData, RetentionLost, SourceTruncated
-from airflow_mirror.wire import records as wire_records
+from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.fetch import READ_UNCOMMITTED
-from airflow_mirror.wire.records import Record
-from airflow_mirror.wire.single import read_batches
+from airflow_mirror.wire.errors import UnknownTopic
 
 
 @dataclass(frozen=True)
 class Opening:
-    """Where to go on: ``position`` is both the next source offset and the target's log end (identical offsets)."""
+    """Where to go on, and as whom.
+
+    :param position: next source offset; with identical offsets it is the target's log end too.
+    :param producer_id: with ``epoch`` and ``sequence``: the identity of the next batch.
+    :param primed: offsets that were filled before the first record.
+    :param log_start: the target's.
+    :param map: an empty map that continues the stored one; None with identical offsets.
+    :param timestamp: time of the last record on the target, in ms; 0 when none was found.
+    """
 
     position: int
+    producer_id: int
     epoch: int
     sequence: int
-    primed: int
+    primed: int = 0
+    log_start: int = 0
+    map: OffsetMap | None = None
+    timestamp: int = 0
 
 
 def open_partition(
     source: WireCluster, target: WireCluster, one: CopyRange, mirror: str, isolation: int, check: Callable[[], None]
 ) -> Opening:
-    """Return where the copy of ``one`` goes on; primes an empty partition first.
+    """Return where a copy with identical offsets goes on; primes an empty partition first.
 
     :param isolation: of the fetches that follow (0 read_uncommitted, 1 read_committed).
     :raises SourceTruncated, RetentionLost, ForeignData: with topic, partition, offset range and remedy.
     """
-    _check_same_topic(source, one)
+    check_same_topic(source, one)
     log_start = source.log_starts([one.source])[one.source]
     high_watermark = source.high_watermarks([one.source])[one.source]
     found = journal.read(target, mirror, one.target)
@@ -52,29 +61,57 @@ def open_partition(
             primed = priming.prime(target, mirror, one.target, found.end, start, check)
             found = journal.read(target, mirror, one.target)
     elif found.end > high_watermark:
-        raise SourceTruncated(
-            one.source_topic, one.partition, high_watermark, found.end,
-            f"the source's log ends at {high_watermark}, the target's already at {found.end}",
-            "The source lost records or was re-created, or the target has another writer. Compare both ends; to start "
-            "over, delete the target topic.",
-        )  # fmt: skip
+        raise truncated(one, high_watermark, found.end)
     elif log_start > found.end:
-        raise RetentionLost(
-            one.source_topic, one.partition, found.end, log_start,
-            f"the source deleted these offsets before they were copied (its log now starts at {log_start})",
-            "Raise the source's retention. To go on without them, delete the target topic and copy again.",
-        )  # fmt: skip
+        raise retention_lost(one, found.end, log_start)
     else:
-        _check_fingerprint(source, one, found, isolation)
+        if found.log_start < one.start_offset:
+            restored = priming.restore_start(target, mirror, one.target, found.log_start, found.end, check)
+            found = replace(found, log_start=restored)
+        last = found.last
+        if last is not None and tombstones.is_filler(last):
+            _check_fillers(source, one, last, isolation)
+            last = journal.last_data_batch(target, one.target, found.log_start, found.end, tombstones.is_filler)
+        _check_fingerprint(source, one, last, isolation)
         _check_padding(source, one, found, isolation)
-    return Opening(found.end, found.epoch, found.sequence, primed)
+    producer_id = identity.data_producer_id(mirror, one.target)
+    newest = found.last.header.max_timestamp if found.last is not None and found.last.header is not None else 0
+    return Opening(found.end, producer_id, found.epoch, found.sequence, primed, found.log_start, timestamp=newest)
 
 
-def _check_same_topic(source: WireCluster, one: CopyRange) -> None:
-    if one.source_topic_id is None:
-        return
-    now = source.topic_id(one.source_topic)
-    if now != one.source_topic_id:
+def truncated(one: CopyRange, end: int, position: int) -> SourceTruncated:
+    """Return the error for a source whose log ends below what was copied."""
+    return SourceTruncated(
+        one.source_topic, one.partition, end, position,
+        f"the source's log ends at {end}, and was copied up to {position} already",
+        "The source lost records or was re-created, or the target has another writer. Compare both ends; to start over, "
+        "delete the target topic.",
+    )  # fmt: skip
+
+
+def retention_lost(one: CopyRange, position: int, log_start: int) -> RetentionLost:
+    """Return the error for a source that deleted records before they were copied."""
+    return RetentionLost(
+        one.source_topic, one.partition, position, log_start,
+        f"the source deleted these offsets before they were copied (its log now starts at {log_start})",
+        "Raise the source's retention. To go on without them, delete the target topic and copy again.",
+    )  # fmt: skip
+
+
+def check_same_topic(source: WireCluster, one: CopyRange) -> None:
+    """Compare the source topic's id with the one that was planned.
+
+    :raises SourceTruncated: it was deleted and created again.
+    """
+    try:
+        now = source.topic_id(one.source_topic)
+    except UnknownTopic as e:
+        raise SourceTruncated(
+            one.source_topic, one.partition, one.start_offset, one.end_offset or one.start_offset,
+            f"the source topic is gone, or hidden from this principal ({e})",
+            "What was copied of it stays on the target. Plan again without it, or give the right to describe it back.",
+        ) from e  # fmt: skip
+    if one.source_topic_id is not None and now != one.source_topic_id:
         raise SourceTruncated(
             one.source_topic, one.partition, one.start_offset, one.start_offset,
             f"the source topic was deleted and created again (id {one.source_topic_id} when planned, {now} now)",
@@ -91,32 +128,49 @@ def _is_fresh(found: Journal, one: CopyRange, mirror: str) -> bool:
     return only_fillers and found.end <= one.start_offset
 
 
-def _check_fingerprint(source: WireCluster, one: CopyRange, found: Journal, isolation: int) -> None:
+def _check_fingerprint(source: WireCluster, one: CopyRange, last: RawBatch | None, isolation: int) -> None:
     """Compare the target's last batch of records with the source's at the same offsets.
 
     Offsets that the source no longer has (compaction, retention) prove nothing and are passed over.
     """
-    last = found.last
     if last is None:
         return
-    ours = {r.offset: r for r in wire_records.decode(last)}
+    ours = {r.offset: r for r in decoded(last, one.target, "target")}
     low, high = min(ours), max(ours) + 1
     log_start = source.log_starts([one.source])[one.source]
     if high <= log_start:
         return
-    theirs = _committed_records(source, one, max(low, log_start), high, isolation)
+    theirs = committed_records(source, one.source, max(low, log_start), high, isolation)
     for offset, record in ours.items():
         if offset < log_start:
             continue
         other = theirs.get(offset)
-        if other is not None and _digest(other) != _digest(record):
+        if other is not None and digest(other) != digest(record):
             raise ForeignData(
                 one.target_topic, one.partition, low, high,
                 f"the target's last batch differs from the source at offset {offset} "
-                f"(source {_digest(other)}, target {_digest(record)})",
+                f"(source {digest(other)}, target {digest(record)})",
                 "Somebody else wrote to the target, or this is another topic. Nothing was written. Delete the target "
                 "topic, or choose another name for it.",
             )  # fmt: skip
+
+
+def _check_fillers(source: WireCluster, one: CopyRange, last: RawBatch, isolation: int) -> None:
+    """Check that the fillers at the target's end stand where the source has no records."""
+    assert last.header is not None
+    start, end = last.header.base_offset, last.header.next_offset
+    start = min(end, max(start, source.log_starts([one.source])[one.source]))
+    theirs = committed_records(source, one.source, start, end, isolation)
+    # A source that was filled by a mirror has fillers of its own, which are copied like records.
+    missing = [offset for offset, record in theirs.items() if not tombstones.is_filler_record(record)]
+    if missing:
+        raise ForeignData(
+            one.target_topic, one.partition, start, end,
+            f"the target's log ends with fillers where the source has {len(missing)} record(s), the first at offset "
+            f"{min(missing)}",
+            "This is another topic than the one that was copied. Nothing was written. Delete the target topic and copy "
+            "it again.",
+        )  # fmt: skip
 
 
 def _check_padding(source: WireCluster, one: CopyRange, found: Journal, isolation: int) -> None:
@@ -131,7 +185,7 @@ def _check_padding(source: WireCluster, one: CopyRange, found: Journal, isolatio
     start = max(start, source.log_starts([one.source])[one.source]) if start < found.end else found.end
     if start >= found.end:
         return
-    missing = _committed_records(source, one, start, found.end, isolation)
+    missing = committed_records(source, one.source, start, found.end, isolation)
     if missing:
         raise ForeignData(
             one.target_topic, one.partition, start, found.end,
@@ -140,22 +194,3 @@ def _check_padding(source: WireCluster, one: CopyRange, found: Journal, isolatio
             "Another writer appended to it, or its transaction coordinator died and repeated a marker. Nothing was "
             "written. Delete the target topic and copy it again.",
         )  # fmt: skip
-
-
-def _committed_records(source: WireCluster, one: CopyRange, start: int, end: int, isolation: int) -> dict[int, Record]:
-    found: dict[int, Record] = {}
-    seen_aborted: list[tuple[int, int]] | None = None
-    aborted_filter = AbortedFilter([])
-    for raw, aborted in read_batches(source, one.source, start, end, isolation=isolation):
-        if aborted is not seen_aborted:
-            seen_aborted, aborted_filter = aborted, AbortedFilter(aborted)
-        aborted_now = isolation != READ_UNCOMMITTED and aborted_filter.is_aborted(raw)
-        if aborted_now or (raw.header is not None and raw.header.is_control):
-            continue
-        found.update((r.offset, r) for r in wire_records.decode(raw) if start <= r.offset < end)
-    return found
-
-
-def _digest(record: Record) -> str:
-    """A short digest of all that a reader sees; payload itself never goes into an error."""
-    return xxhash.xxh3_64_hexdigest(repr((record.timestamp, record.key, record.value, record.headers)).encode())

@@ -20,7 +20,9 @@ from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import codec
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import error_name
-from airflow_mirror.wire.single import produce_one
+from airflow_mirror.wire.fetch import READ_UNCOMMITTED
+from airflow_mirror.wire.single import produce_one, read_batches
+from airflow_mirror.wire.varint import zigzag
 
 FILLERS_PER_BATCH = 1_000_000  # 9 MB raw, 0.76 MB compressed: below the default message.max.bytes of 1,048,588
 _OUT_OF_ORDER = 45
@@ -54,6 +56,26 @@ def prime(target: WireCluster, mirror: str, tp: TopicPartition, end: int, up_to:
     return up_to - end
 
 
+def restore_start(
+    target: WireCluster, mirror: str, tp: TopicPartition, log_start: int, end: int, check: Callable[[], None]
+) -> int:
+    """Delete the fillers again with which a log begins that was primed before; return its first offset.
+
+    A broker writes down once a minute what DeleteRecords did (log.flush.start.offset.checkpoint.interval.ms). One that
+    dies before that, with no replica that knows better, comes back with the fillers in front, for every reader to see.
+    """
+    ours, start = identity.filler_producer_id(mirror, tp), log_start
+    # One batch at a time: nearly always the first one is no filler, and nothing else of it is needed.
+    for raw, _ in read_batches(target, tp, log_start, end, isolation=READ_UNCOMMITTED, max_bytes=1):
+        if raw.header is None or raw.header.producer_id != ours:
+            break
+        start = raw.header.next_offset
+    if start > log_start:
+        check()
+        target.delete_records({tp: start})
+    return start
+
+
 def _settled_end(target: WireCluster, tp: TopicPartition, expected: int) -> int:
     """Return the log end once it reached ``expected``, or what it is after a second: another copier may lead."""
     deadline = time.monotonic() + 1.0
@@ -70,16 +92,5 @@ def _payload(count: int) -> bytes:
 
 def _record(delta: int) -> bytes:
     """One record: length, attributes, timestamp delta 0, offset delta, empty key, null value, no headers."""
-    body = b"\0\0" + _varint(delta) + b"\x00\x01\x00"
-    return _varint(len(body)) + body
-
-
-def _varint(value: int) -> bytes:
-    """Zig-zag varint of a non-negative int32."""
-    value <<= 1
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    body = b"\0\0" + zigzag(delta) + b"\x00\x01\x00"
+    return zigzag(len(body)) + body

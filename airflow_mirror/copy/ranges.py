@@ -5,18 +5,25 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from airflow_mirror.partition import TopicPartition
 
+IDENTICAL, MAPPED = "identical", "mapped"
+
 
 @dataclass(frozen=True)
 class CopyRange:
-    """Offsets [start_offset, end_offset) of one source partition, bound for the same partition of ``target_topic``.
+    """Offsets [start_offset, end_offset) of one source partition, bound for one partition of ``target_topic``.
 
     :param start_offset: first offset the target shall hold when it is empty; the target's log end decides when not.
     :param end_offset: where to stop; None follows the source for ever.
     :param source_topic_id: id the source topic had when this was planned; a re-created topic has another. None: unknown.
+    :param mode: ``identical`` (every record keeps its offset) or ``mapped`` (an offset map tells where it is).
+    :param target_partition: None means the same partition; another one only with ``key_partitions``.
+    :param key_partitions: partition count of the target topic when records are partitioned anew by their keys: only the
+        records that belong to ``target_partition`` are copied. One source partition then has a range for each of them.
     """
 
     source_topic: str
@@ -25,16 +32,33 @@ class CopyRange:
     start_offset: int
     end_offset: int | None = None
     source_topic_id: str | None = None
+    mode: str = IDENTICAL
+    target_partition: int | None = None
+    key_partitions: int | None = None
 
-    @property
+    # The loop asks for these two once a turn for each of its partitions.
+    @cached_property
     def source(self) -> TopicPartition:
         """The partition that is read."""
         return TopicPartition(self.source_topic, self.partition)
 
-    @property
+    @cached_property
     def target(self) -> TopicPartition:
         """The partition that is written."""
-        return TopicPartition(self.target_topic, self.partition)
+        there = self.partition if self.target_partition is None else self.target_partition
+        return TopicPartition(self.target_topic, there)
+
+    @property
+    def is_mapped(self) -> bool:
+        """True when offsets change on the way."""
+        return self.mode == MAPPED
+
+    @property
+    def map_key(self) -> str:
+        """Name of the offset map of this flow of records, unique within a Mirror."""
+        if self.key_partitions is None:
+            return f"{self.target_topic}/{self.partition}"
+        return f"{self.target_topic}/{self.partition}-to-{self.target.partition}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict; ``CopyRange(**d)`` is its inverse."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from airflow_mirror.copy.partition import PartitionCopy
+from airflow_mirror.copy.partition import Counters, PartitionCopy
 from airflow_mirror.errors import LeaseLost, MirrorError, TryAgain
 
 
@@ -14,7 +14,8 @@ from airflow_mirror.errors import LeaseLost, MirrorError, TryAgain
 class PartitionResult:
     """The outcome of one partition's copy in one task.
 
-    :param position: target log end when the task stopped; with identical offsets also the next source offset.
+    :param position: next source offset when the task stopped; with identical offsets also the target's log end.
+    :param target_partition: another one than ``partition`` only when records are partitioned anew by their keys.
     :param done: the end of the range was reached.
     :param seconds: how long the task copied, all its partitions together.
     :param error: message, None when there was none.
@@ -29,13 +30,21 @@ class PartitionResult:
     records: int = 0
     bytes: int = 0
     batches: int = 0
+    passed: int = 0
     reencoded: int = 0
+    merged: int = 0
     dropped: int = 0
     padded: int = 0
     primed: int = 0
     seconds: float = 0.0
     error: str | None = None
     final: bool = False
+    target_partition: int = -1
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """What the result is about: source topic, source partition, target partition."""
+        return self.topic, self.partition, self.target_partition
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict."""
@@ -44,11 +53,10 @@ class PartitionResult:
     @classmethod
     def of(cls, p: PartitionCopy, seconds: float) -> PartitionResult:
         """Summarise a partition's copy by a task that took ``seconds``."""
-        c = p.counters
         return cls(
-            p.range.source_topic, p.range.target_topic, p.range.partition, p.target_end, p.done and p.error is None,
-            c.records, c.bytes, c.batches, c.reencoded, c.dropped, c.padded, c.primed, round(seconds, 3),
-            str(p.error) if p.error else None, p.error is not None and _is_final(p.error),
+            p.range.source_topic, p.range.target_topic, p.range.partition, p.settled_position, p.done and p.error is None,
+            **asdict(p.counters), seconds=round(seconds, 3), error=str(p.error) if p.error else None,
+            final=p.error is not None and _is_final(p.error), target_partition=p.range.target.partition,
         )  # fmt: skip
 
 
@@ -56,7 +64,7 @@ def _is_final(error: MirrorError) -> bool:
     return isinstance(error, LeaseLost) or not isinstance(error, TryAgain)
 
 
-_SUMS = ("records", "bytes", "batches", "reencoded", "dropped", "padded", "primed")
+_SUMS = tuple(f.name for f in fields(Counters))
 
 
 def summarise(results: Iterable[PartitionResult], seconds: float) -> dict[str, Any]:
@@ -67,14 +75,18 @@ def summarise(results: Iterable[PartitionResult], seconds: float) -> dict[str, A
     summary["seconds"] = round(seconds, 3)
     # Without the start of Spark and its workers: what a comparison of engines would measure.
     summary["transfer_seconds"] = max((row.seconds for row in rows), default=0.0)
-    summary["end_offsets"] = {f"{r.target_topic}-{r.partition}": r.position for r in rows}
+    ends: dict[str, int] = {}
+    for row in rows:  # partitioned by key, several rows speak of one source partition: the slowest counts
+        name = f"{row.target_topic}-{row.partition}"
+        ends[name] = min(row.position, ends.get(name, row.position))
+    summary["end_offsets"] = ends
     summary["errors"] = [r.error for r in rows if r.error]
     return summary
 
 
-def add(total: Mapping[tuple[str, int], PartitionResult], row: PartitionResult) -> PartitionResult:
+def add(total: Mapping[tuple[str, int, int], PartitionResult], row: PartitionResult) -> PartitionResult:
     """Add a later result of the same partition to what is known of it (a tail reports once for each lease)."""
-    before = total.get((row.topic, row.partition))
+    before = total.get(row.key)
     if before is None:
         return row
     sums = {name: getattr(before, name) + getattr(row, name) for name in _SUMS}

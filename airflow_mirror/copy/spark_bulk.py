@@ -7,12 +7,14 @@ JVM. One task owns whole partitions: a partition is never split, because its ord
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.task import CopyWork, copy_ranges
+from airflow_mirror.kafka.config import Handover
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,19 +23,27 @@ if TYPE_CHECKING:
 RESULT_SCHEMA = "result string"
 
 
-def run_bulk(spark: SparkSession, dealt: Sequence[Sequence[CopyRange]], work: CopyWork) -> list[PartitionResult]:
-    """Run one Spark task for each list of ranges and return every partition's result.
+def run_bulk(
+    spark: SparkSession, dealt: Sequence[Sequence[CopyRange]], work: CopyWork, handover: Handover | None = None
+) -> list[PartitionResult]:
+    """Run one Spark task for each list of ranges, in their order, and return every partition's result.
 
     Errors of single partitions are in the results; an exception means that Spark itself gave up on a task.
+
+    :param handover: the clusters' settings for executors that can't read ``work``'s references themselves.
     """
-    lists = [[r.to_dict() for r in ranges] for ranges in dealt]
+    handed = handover or Handover()
+    # Small: Spark writes a function's pickle to a file once it is over 1 MB, and settings must not be in a file.
+    lists = [zlib.compress(json.dumps([r.to_dict() for r in ranges]).encode()) for ranges in dealt]
 
     def copy(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
 
+        handed.accept()
         for batch in batches:
             for task in batch.column(0).to_pylist():
-                results = copy_ranges(work, [CopyRange(**values) for values in lists[task]])
+                ranges = [CopyRange(**values) for values in json.loads(zlib.decompress(lists[task]))]
+                results = copy_ranges(work, ranges)
                 yield pyarrow.RecordBatch.from_pydict({"result": [json.dumps(r.to_dict()) for r in results]})
 
     # One id a Spark partition: each list becomes a task of its own.

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from airflow_mirror.copy.lease import LeaseToken, LeaseWatch
-from airflow_mirror.copy.loop import CopyLoop, CopyOptions
+from airflow_mirror.copy.loop import CopyLoop
+from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.report import Reporter
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.errors import LeaseLost
 from airflow_mirror.kafka.config import load
@@ -19,32 +22,41 @@ from airflow_mirror.kafka.config import load
 
 @dataclass(frozen=True)
 class CopyWork:
-    """What every task of a job is given. Settings travel as references (`kafka.config.load`), never as values."""
+    """What every task of a job is given. Settings travel as references (`kafka.config.load`), never as values.
+
+    :param report_to: where the driver listens for progress (`report.ReportAddress`); None: nobody does.
+    """
 
     source: str
     target: str
     options: CopyOptions
     lease: LeaseToken
+    report_to: str | None = None
 
 
 def copy_ranges(
     work: CopyWork, ranges: Sequence[CopyRange], duration_s: float | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> list[PartitionResult]:  # fmt: skip
-    """Copy ``ranges`` until their ends, for ``duration_s``, or until the lease ends.
+    """Copy ``ranges`` until their ends, for ``duration_s`` or until the driver asks for the end, or until the lease ends.
 
     A lost lease is reported in each unfinished partition's ``error``; the process has stopped writing by then.
     """
     started = time.monotonic()
     deadline = None if duration_s is None else time.monotonic() + duration_s
     target = load(work.target, "target")
-    watch = LeaseWatch(target, work.lease)
-    loop = CopyLoop(ranges, load(work.source, "source"), target, work.options, watch.check)
-    try:
-        loop.run(lambda: should_stop() or (deadline is not None and time.monotonic() >= deadline))
-    except LeaseLost as e:
-        for p in loop.partitions:
-            p.error = p.error or (None if p.done else e)
-    finally:
-        watch.close()
+    with ExitStack() as stack:
+        loop = CopyLoop(ranges, load(work.source, "source"), target, work.options, lambda: watch.check())
+        reporter = stack.enter_context(Reporter(work.report_to, work.lease.epoch, loop.partitions))
+
+        def ends() -> bool:
+            over = deadline is not None and (reporter.asked_to_end or time.monotonic() >= deadline)
+            return should_stop() or over
+
+        try:
+            watch = stack.enter_context(closing(LeaseWatch(target, work.lease)))
+            loop.run(ends)
+        except LeaseLost as e:  # it may be gone before this task began
+            for p in loop.partitions:
+                p.error = p.error or (None if p.done else e)
     return [PartitionResult.of(p, time.monotonic() - started) for p in loop.partitions]

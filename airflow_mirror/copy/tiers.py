@@ -8,14 +8,15 @@ Pure: no socket, no clock. The same functions are used by the copier and by the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
 from airflow_mirror.wire import batch as wire_batch
+from airflow_mirror.wire import codec as wire_codec
+from airflow_mirror.wire import legacy
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.batch import BatchHeader, RawBatch
-from airflow_mirror.wire.codec import ZSTD
 from airflow_mirror.wire.records import Record
 
 ABORT_MARKER = 0
@@ -30,10 +31,11 @@ class Tier(Enum):
 
 
 class Send(NamedTuple):
-    """Produce one batch: its first record must land at ``base_offset``.
+    """Produce one batch: with identical offsets its first record must land at ``base_offset``.
 
-    ``raw`` is signed and sent as it is; without it, ``records`` (consecutive offsets) are encoded with ``codec``.
-    ``next_source`` is where the source position stands once it is acknowledged.
+    ``raw`` is signed and sent as it is; without it, ``records`` are encoded with ``codec``. Their offsets are consecutive
+    unless offsets are mapped. ``size`` is exact for ``raw``, an upper bound before compression otherwise. ``merged`` is
+    the number of source batches in it when several were made one, else 0. ``filler``: it fills a hole (`tombstones`).
     """
 
     base_offset: int
@@ -43,6 +45,28 @@ class Send(NamedTuple):
     records: list[Record]
     codec: int
     next_source: int
+    merged: int = 0
+    filler: bool = False
+
+    @property
+    def newest_timestamp(self) -> int:
+        """The highest time of its records, in ms."""
+        if self.raw is not None and self.raw.header is not None:
+            return self.raw.header.max_timestamp
+        return max(record.timestamp for record in self.records)
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Yield (first source offset, count) of each stretch of consecutive source offsets."""
+        if self.next_source - self.base_offset == self.record_count:
+            yield self.base_offset, self.record_count
+            return
+        first = last = self.base_offset
+        for record in self.records[1:]:
+            if record.offset != last + 1:
+                yield first, last - first + 1
+                first = record.offset
+            last = record.offset
+        yield first, last - first + 1
 
 
 class Corrupt(NamedTuple):
@@ -101,51 +125,97 @@ def marker_type(raw: RawBatch) -> int | None:
     return None
 
 
-def actions(raw: RawBatch, tier: Tier, start: int, end: int, max_bytes: int) -> Iterator[Send | Corrupt]:
-    """Yield what must be sent for one batch, restricted to offsets [start, end). Nothing for a dropped one.
+def damage(raw: RawBatch, start: int) -> Corrupt | None:
+    """Check a batch's checksum, of any magic.
 
-    The source's checksum is verified first: a re-signed batch would hide bit rot for ever.
+    To be called before anything is concluded from the batch: a broken header may say that it is a marker, or lies behind
+    us, and would be dropped; and a broken batch that is re-signed would hide bit rot for ever.
+
+    :param start: everything before it was seen; a legacy wrapper does not say where it begins.
+    """
+    cause = wire_records.damage(raw)
+    if cause is None:
+        return None
+    first = raw.first_offset if raw.header else min(start, raw.first_offset)
+    return Corrupt(first, max(raw.next_offset, first + 1), cause)  # the end is what the broken header claims
+
+
+def actions(
+    raw: RawBatch, tier: Tier, start: int, end: int, max_bytes: int, *, dense: bool = True,
+    wanted: Callable[[Record], bool] | None = None,
+) -> Iterator[Send | Corrupt]:  # fmt: skip
+    """Yield what must be sent for one sound batch (see :func:`damage`), restricted to offsets [start, end).
+
+    Nothing for a dropped one.
+
+    :param dense: cut at holes, so that every record can keep its offset; without it the records close up.
+    :param wanted: take only these records (partitioning by key); needs the re-encode tier.
     """
     header = raw.header
-    if header is not None and not wire_batch.crc_is_valid(raw.view, header):
-        yield Corrupt(header.base_offset, header.next_offset, "its CRC-32C does not fit its bytes")
-        return
     if tier is Tier.DROP:
         return
-    if tier is Tier.PASS and header is not None:
+    if tier is Tier.PASS and header is not None and not has_linked_blocks(raw, header):
         yield Send(header.base_offset, header.record_count, header.size, raw, [], 0, header.next_offset)
         return
+    at = max(start, header.base_offset) if header else min(start, raw.first_offset)
+    number = header.codec if header else legacy.codec_of(raw.view)
     try:
-        records = [r for r in wire_records.decode(raw) if start <= r.offset < end]
+        if header is not None and wanted is None and (plain := wire_records.uncompressed(raw, max_bytes)) is not None:
+            # As a whole it fits, and so does every part of it: no record needs to be measured.
+            records = [r for r in wire_records.decode_plain(plain) if start <= r.offset < end]
+            yield from _fitting(records, len(plain), number, dense=dense)
+            return
+        # Lazily: a small compressed batch may hold a million records.
+        few = (r for r in wire_records.decode(raw) if start <= r.offset < end and (wanted is None or wanted(r)))
+        for send in cut(few, number, max_bytes, dense=dense):
+            yield send
+            at = send.next_source
     except ValueError as e:
-        first = header.base_offset if header else start
-        yield Corrupt(first, header.next_offset if header else first + 1, str(e))
+        yield Corrupt(at, max(raw.next_offset, at + 1), str(e))
+
+
+def _fitting(records: list[Record], size: int, codec: int, *, dense: bool) -> Iterator[Send]:
+    """Yield records that fit into one batch together: with ``dense`` as one for each stretch without a hole."""
+    if not records:
         return
-    codec = header.codec if header else ZSTD
-    for run in wire_records.dense_runs(records):
-        yield from _split(run, codec, max_bytes)
+    if not dense or records[-1].offset - records[0].offset + 1 == len(records):
+        yield _send(records, size, codec, 0)
+        return
+    begin = 0
+    for i in range(1, len(records) + 1):
+        if i == len(records) or records[i].offset != records[i - 1].offset + 1:
+            part = records[begin:i]
+            yield _send(part, wire_batch.HEADER_SIZE + size * len(part) // len(records), codec, 0)
+            begin = i
 
 
-def _split(run: list[Record], codec: int, max_bytes: int) -> Iterator[Send]:
-    """Yield a run as one batch, or as several when its records are too large for the target together."""
+def has_linked_blocks(raw: RawBatch, header: BatchHeader) -> bool:
+    """True for LZ4 that no Kafka broker can read (UNKNOWN_SERVER_ERROR), although other brokers store and serve it."""
+    at = wire_batch.HEADER_SIZE + 4  # behind the frame's magic number
+    return header.codec == wire_codec.LZ4 and len(raw.view) > at and not raw.view[at] & 0x20
+
+
+def cut(records: Iterable[Record], codec: int, max_bytes: int, *, dense: bool, merged: int = 0) -> Iterator[Send]:
+    """Yield records as batches that the target takes: cut where they grow too large, and with ``dense`` at each hole."""
     part: list[Record] = []
     size = wire_batch.HEADER_SIZE
-    for record in run:
-        record_size = _encoded_size(record)
-        if part and size + record_size > max_bytes:
-            yield _send(part, size, codec)
+    for record in records:
+        record_size = encoded_size(record)
+        hole = dense and part and record.offset != part[-1].offset + 1
+        if part and (hole or size + record_size > max_bytes):
+            yield _send(part, size, codec, merged)
             part, size = [], wire_batch.HEADER_SIZE
         part.append(record)
         size += record_size
     if part:
-        yield _send(part, size, codec)
+        yield _send(part, size, codec, merged)
 
 
-def _send(records: list[Record], size: int, codec: int) -> Send:
-    return Send(records[0].offset, len(records), size, None, records, codec, records[-1].offset + 1)
+def _send(records: list[Record], size: int, codec: int, merged: int) -> Send:
+    return Send(records[0].offset, len(records), size, None, records, codec, records[-1].offset + 1, merged)
 
 
-def _encoded_size(record: Record) -> int:
+def encoded_size(record: Record) -> int:
     """Upper bound of a record's uncompressed size: 5 varints of at most 5 bytes, one varlong of 10, attributes."""
     headers = sum(10 + 4 * len(name) + len(value or b"") for name, value in record.headers)
     return 36 + len(record.key or b"") + len(record.value or b"") + headers

@@ -23,6 +23,12 @@ def precheck(run: Run) -> None:
     :raises GroupActive: when a group consumes on the target already.
     :raises InputError: when a mapped topic comes without the functions that it needs.
     """
+    if run.plan.mirror.partitioning == "by_key":
+        raise InputError(
+            f"mirror {run.plan.mirror.name!r}: partitioning='by_key' deals the records of a partition out to several, so "
+            "that neither groups nor proofs can cross. Switch producers and consumers by hand, consumers at earliest or "
+            "by time."
+        )
     mapped = [t.source_topic for t in run.plan.topics if t.mode != "identical"]
     if mapped and (run.tail_positions is None or run.translate_offset is None):
         raise InputError(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan.model import Plan
+    from airflow_mirror.sync.groups import Translate
     from airflow_mirror.verify.result import PartitionComparison
     from airflow_mirror.wire.cluster import WireCluster
 
@@ -68,7 +69,7 @@ class Run:
     :param verify: compares up to the given source ends; called behind the fence.
     :param mirror: selects the consumer groups that move.
     :param tail_positions: source offsets up to which the target holds everything, for topics with mapped offsets.
-    :param translate_offset: source partition and offset to target offset, for topics with mapped offsets.
+    :param translate_offset: translates an offset of a source partition, for topics with mapped offsets.
     :param allow_rewind: also commit a position that is behind the one the group has on the target.
     :param open_target: lets applications write to the target, where something held them back.
     :param stop: set from outside to make the cutover back out.
@@ -88,7 +89,7 @@ class Run:
     run_dir: Path
     log: Log = field(default_factory=lambda: logging.getLogger("airflow_mirror.cutover"))
     tail_positions: Callable[[], Offsets] | None = None
-    translate_offset: Callable[[TopicPartition, int], int] | None = None
+    translate_offset: Translate | None = None
     allow_rewind: bool = False
     open_target: Callable[[], object] | None = None
     stop: threading.Event = field(default_factory=threading.Event)

@@ -56,7 +56,8 @@ def positions(run: Run) -> Offsets:
     identical = {t.source_topic for t in run.plan.topics if t.mode == "identical"}
     stable = run.target_log.last_stable([target for source, target in routes.items() if source.topic in identical])
     found: dict[TopicPartition, int] = {}
-    mapped = run.tail_positions() if run.tail_positions is not None else {}
+    all_identical = len(identical) == len(run.plan.topics)
+    mapped = {} if all_identical or run.tail_positions is None else run.tail_positions()
     for source, target in routes.items():
         if source.topic not in identical:
             found[source] = mapped.get(source, 0)

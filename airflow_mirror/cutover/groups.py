@@ -209,6 +209,7 @@ def _row(move: sync.GroupMove, ends: Offsets) -> dict[str, Any]:
         "target_topic": move.target.topic,
         "target_offset": move.target_offset,
         "lag": max(0, ends[move.source] - move.source_offset),
+        "found": move.found,
         "note": move.note,
     }
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.sync.maps import map_source
 from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import PartitionPair
 
@@ -22,24 +24,25 @@ def verify_rest(
     target: ClientConfig,
     since: Mapping[TopicPartition, int] | None = None,
     level: str = "batches",
+    map_dir: str | None = None,
 ) -> Callable[[Mapping[TopicPartition, int]], list[PartitionComparison]]:
     """Return the ``verify`` of a cutover: compares each partition from ``since`` up to the fenced end.
 
-    Topics with mapped offsets are left out: their offsets differ, which this comparison would report.
-
     :param since: source offsets up to which an earlier comparison found both sides equal; partitions that it does not
         name are compared from their beginning, while producers wait.
+    :param map_dir: where the offset maps are; only needed when a topic is mapped.
+    :raises NoMapDirectory: when a topic is mapped and no directory was given.
     """
     done = dict(since or {})
+    maps = map_source(plan, map_dir)
 
     def verify(ends: Mapping[TopicPartition, int]) -> list[PartitionComparison]:
         pairs = [
-            PartitionPair(t.source_topic, t.target_topic, p, done.get(tp), ends[tp])
+            PartitionPair(t.source_topic, t.target_topic, p, done.get(tp), ends[tp], t.mode == MAPPED)
             for t in plan.topics
-            if t.mode == "identical"
             for p in range(t.partitions)
             for tp in [TopicPartition(t.source_topic, p)]
         ]
-        return compare_partitions(pairs, source, target, level)
+        return compare_partitions(pairs, source, target, level, maps=maps)
 
     return verify

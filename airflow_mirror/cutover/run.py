@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from airflow_mirror.cutover.fence import Fence
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
-    from airflow_mirror.partition import TopicPartition
     from airflow_mirror.plan.model import Plan
+    from airflow_mirror.sync.groups import Translate
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
 
@@ -50,7 +50,7 @@ def run_cutover(
     log: Log = _LOG,
     stop: threading.Event | None = None,
     tail_positions: Callable[[], Offsets] | None = None,
-    translate_offset: Callable[[TopicPartition, int], int] | None = None,
+    translate_offset: Translate | None = None,
     allow_rewind: bool = False,
     open_target: Callable[[], object] | None = None,
 ) -> CutoverReport:

@@ -36,6 +36,16 @@ def plan_path(mirror: Mirror) -> Path:
     return mirror_home(mirror) / "plan.json"
 
 
+def map_dir(mirror: Mirror | str) -> str:
+    """Return where the mirror's offset maps are: a directory, or a URL below ``[mirror] map_home``.
+
+    On a Spark cluster every task writes there: then it must be a directory that all machines share, or an object store.
+    """
+    configured = conf.get("mirror", "map_home", fallback="") or ""
+    name = mirror if isinstance(mirror, str) else mirror.name
+    return f"{configured.rstrip('/')}/{name}" if configured else str(mirror_home(name) / "map")
+
+
 def report_dir(mirror: Mirror, run_id: str) -> Path:
     """Return where the reports of one DAG run go."""
     from airflow_mirror.jobs.directory import job_name

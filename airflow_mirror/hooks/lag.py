@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import JobNotRunning
-from airflow_mirror.hooks.home import plan_path
+from airflow_mirror.hooks.home import map_dir, plan_path
 from airflow_mirror.hooks.spark import runner_for
 from airflow_mirror.jobs import lag, state
 from airflow_mirror.jobs.local import TAIL
@@ -21,12 +21,20 @@ class LagProbe:
     """
 
     def __init__(self, mirror: Mirror, require_tail: bool = True) -> None:
-        from airflow_mirror.hooks.kafka import admins_of
+        from airflow_mirror.hooks.kafka import configs_of
+        from airflow_mirror.kafka.admin import ClusterAdmin
         from airflow_mirror.plan import Plan
+        from airflow_mirror.sync.maps import OffsetMaps
 
         self._mirror, self._require_tail = mirror, require_tail
         self._plan = Plan.load(plan_path(mirror))
-        self._source, self._target = admins_of(mirror)
+        configs = configs_of(mirror)
+        self._source, self._target = ClusterAdmin(configs["source"]), ClusterAdmin(configs["target"])
+        self._maps = OffsetMaps(self._plan, configs["source"], configs["target"], map_dir(mirror))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._maps.close()
 
     def look(self, judge: lag.CatchUp, now_s: float) -> tuple[bool, dict[str, Any]]:
         """Return whether the mirror has caught up, and the lag in figures.
@@ -37,7 +45,7 @@ class LagProbe:
         """
         if self._require_tail:
             self._check_tail()
-        lags = lag.measure(self._plan, self._source, self._target)
+        lags = lag.measure(self._plan, self._source, self._target, self._maps.positions if self._maps else None)
         return judge.look(lags, now_s), lag.summary(lags)
 
     def _check_tail(self) -> None:

@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_mirror.errors import InvalidField, SparkMissing
 from airflow_mirror.hooks.home import mirror_home
-from airflow_mirror.jobs.command import SCRIPT, spark_conf
+from airflow_mirror.jobs.command import SCRIPT, py_files, spark_conf
 from airflow_mirror.jobs.local import LocalRunner
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def provider_submit(spark_conn_id: str) -> Submit:
         hook = SparkSubmitHook(
             conn_id=spark_conn_id,
             conf=spark_conf(spec, directory),
+            py_files=py_files(spec, directory),
             name=f"airflow-mirror {spec.kind}",
             application_args=arguments,
         )

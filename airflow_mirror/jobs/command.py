@@ -1,7 +1,8 @@
 """The command line and the environment of a Spark job that runs as a child process.
 
-Settings with secrets travel in two environment variables and nowhere else: every user of the host can read a command
-line, and Spark shows its configuration in the UI and in event logs.
+Settings with secrets travel in two environment variables of the driver: every user of the host can read a command line,
+and Spark shows its configuration in the UI and in event logs. To the executors of a cluster the driver hands them over in
+memory (:class:`airflow_mirror.kafka.config.Handover`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import SparkMissing
+from airflow_mirror.jobs import package
+from airflow_mirror.jobs.executors import is_local
 from airflow_mirror.jobs.java import java_home_for_spark
 from airflow_mirror.jobs.process import JOB_DIR_VARIABLE
 from airflow_mirror.jobs.spec import JobSpec
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
 SOURCE_VARIABLE, TARGET_VARIABLE = "AIRFLOW_MIRROR_SOURCE", "AIRFLOW_MIRROR_TARGET"
 SCRIPT = Path(__file__).with_name("run_job.py")
+# No record enters the JVM, so code that a costly compiler made faster never pays: a third of the start's CPU went there.
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _PACKAGE_PARENT = Path(__file__).resolve().parents[2]
 # (script, its arguments) come last on every command line; what is before them depends on where Spark runs.
@@ -42,12 +47,13 @@ def spark_conf(spec: JobSpec, directory: Path) -> dict[str, str]:
     conf = {
         # A speculative copy of a task would be a second writer of its partitions.
         "spark.speculation": "false",
-        "spark.task.maxFailures": "2",
+        # Lost executors count. A repeated task goes on where the target's log ends, so it costs nothing to try again.
+        "spark.task.maxFailures": "2" if is_local(spec.master) else "8",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": (directory / "warehouse").as_uri(),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
+        "spark.driver.extraJavaOptions": f"{JVM_OPTIONS} -Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
     }
-    if spec.master.startswith("local"):
+    if is_local(spec.master):
         conf |= {
             "spark.ui.enabled": "false",
             # The host's own name may resolve to an address that it can't reach (laptops, containers without network).
@@ -56,6 +62,17 @@ def spark_conf(spec: JobSpec, directory: Path) -> dict[str, str]:
             "spark.local.dir": str(directory / "spark"),
         }
     return conf | dict(spec.spark_conf)
+
+
+def py_files(spec: JobSpec, directory: Path) -> str | None:
+    """Return what executors import the package from: a zip in the job's directory; None on a local master.
+
+    Files that ``spec.spark_conf`` names in ``spark.submit.pyFiles`` come with it.
+    """
+    if is_local(spec.master):
+        return None
+    more = spec.spark_conf.get("spark.submit.pyFiles")
+    return ",".join(filter(None, [str(package.build(directory / f"{package.NAME}.zip")), more]))
 
 
 def local_submit(spec: JobSpec, directory: Path, arguments: list[str]) -> list[str]:
@@ -72,6 +89,8 @@ def local_submit(spec: JobSpec, directory: Path, arguments: list[str]) -> list[s
     ]
     for key, value in sorted(spark_conf(spec, directory).items()):
         command += ["--conf", f"{key}={value}"]
+    if (shipped := py_files(spec, directory)) is not None:
+        command += ["--py-files", shipped]
     return [*command, str(SCRIPT), *arguments]
 
 

@@ -60,8 +60,13 @@ def open_generation(job: Path, spec: JobSpec) -> Path:
 
 def write_json(path: Path, value: Any) -> None:
     """Replace ``path`` by ``value`` as JSON, in one step."""
+    write_text(path, json.dumps(value, indent=1, default=str))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace ``path`` by ``text``, in one step."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(value, indent=1, default=str), encoding="utf-8")
+    temporary.write_text(text, encoding="utf-8")
     os.replace(temporary, path)
 
 

@@ -9,6 +9,8 @@ from airflow_mirror.errors import InputError, PartitionStuck
 from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.plan import Plan
 
@@ -31,17 +33,24 @@ class PartitionLag:
         return max(0, self.end - self.position)
 
 
-def measure(plan: Plan, source: ClusterAdmin, target: ClusterAdmin) -> list[PartitionLag]:
+def measure(
+    plan: Plan,
+    source: ClusterAdmin,
+    target: ClusterAdmin,
+    mapped: Callable[[], Mapping[TopicPartition, int]] | None = None,
+) -> list[PartitionLag]:
     """Return the lag of each partition that the plan's topics have now.
 
     The target is asked first: asked second, it could seem to be ahead of what the source had. A partition that the target
     does not have yet stands at its start.
 
-    :raises InputError: for topics with mapped offsets, whose target end says nothing about the source.
+    :param mapped: returns the positions of partitions with mapped offsets, whose target end says nothing about the
+        source: :meth:`airflow_mirror.sync.maps.OffsetMaps.positions`.
+    :raises InputError: when a topic is mapped and nobody said how to find its positions.
     """
-    mapped = [t.source_topic for t in plan.topics if t.mode != "identical"]
-    if mapped:
-        raise InputError(f"lag of topics with mapped offsets can't be measured yet: {', '.join(mapped[:5])}.")
+    by_map = {t.source_topic for t in plan.topics if t.mode != "identical"}
+    if by_map and mapped is None:
+        raise InputError(f"lag of topics with mapped offsets needs their offset maps: {', '.join(sorted(by_map)[:5])}.")
     here = source.topics([t.source_topic for t in plan.topics])
     there = target.topics([t.target_topic for t in plan.topics])
     pairs = {
@@ -50,8 +59,11 @@ def measure(plan: Plan, source: ClusterAdmin, target: ClusterAdmin) -> list[Part
         if t.source_topic in here
         for p in range(here[t.source_topic].partitions)
     }
+    there_by_map = {t.target_topic for t in plan.topics if t.source_topic in by_map}
     exist = [tp for tp, _ in pairs.values() if tp.topic in there and tp.partition < there[tp.topic].partitions]
-    positions = target.offsets(exist, "latest")
+    positions = target.offsets([tp for tp in exist if tp.topic not in there_by_map], "latest")
+    if mapped is not None:
+        positions |= {pairs[tp][0]: position for tp, position in mapped().items() if tp in pairs}
     committed = plan.mirror.isolation == "read_committed"
     ends = source.offsets(pairs, "latest_committed" if committed else "latest")
     return [

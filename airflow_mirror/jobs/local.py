@@ -210,7 +210,10 @@ class LocalRunner:
         clean = False
         if process.is_alive(int(driver.get("pid", 0)), driver.get("started")):
             process.end([int(driver["pid"])], signal.SIGTERM)
-            clean = process.wait_until_gone(job_dir, grace_s)
+            # Finishing is the driver's business: what outlives it is not waited for any longer than Spark takes to end.
+            clean = process.wait_until_dead(int(driver["pid"]), driver["started"], grace_s) and process.wait_until_gone(
+                job_dir, min(grace_s, _SHUTDOWN_S)
+            )
         ended = process.end_job(job_dir, grace_s=0.0 if driver else min(grace_s, 5.0))
         return clean or ended
 

@@ -11,18 +11,24 @@ import logging
 import time
 from collections.abc import Sequence
 
-from airflow_mirror.copy.ranges import CopyRange, deal, total_offsets
+from airflow_mirror.copy.dealing import deal_bulk
+from airflow_mirror.copy.ranges import deal, total_offsets
 from airflow_mirror.copy.results import PartitionResult, summarise
 from airflow_mirror.copy.spark_bulk import run_bulk
 from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.errors import MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs import arguments as cli
 from airflow_mirror.jobs import rim
-from airflow_mirror.jobs.copying import prepare, resolve_ranges, wait_until, writer_lease
+from airflow_mirror.jobs.copying import prepare, resolve_window, shared, wait_until, writer_lease
+from airflow_mirror.jobs.executors import handover_for, slots
+from airflow_mirror.jobs.listener import hosts_of
 from airflow_mirror.jobs.progress import Progress
+from airflow_mirror.jobs.resolving import WindowBook
 from airflow_mirror.jobs.rim import Outcome
 from airflow_mirror.jobs.session import spark_session
 from airflow_mirror.jobs.status import StatusFile
+from airflow_mirror.jobs.weights import WEIGH_S, bytes_to_copy
+from airflow_mirror.jobs.window import check_reachable
 from airflow_mirror.kafka.config import load
 from airflow_mirror.wire.cluster import WireCluster
 
@@ -39,6 +45,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--end", metavar="latest|ISO", default="latest", help="where to stop (default: latest, as of now)"
     )
+    cli.add_late(parser)
     return rim.run(parser, argv, _work)
 
 
@@ -46,28 +53,38 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     begun = time.monotonic()
     mirror = cli.mirror_of(arguments)
     job = prepare(arguments, mirror)
-    with WireCluster(load(arguments.source, "source")) as source:
-        ranges = resolve_ranges(job, source, mirror.start, arguments.end)
+    with (
+        WireCluster(load(arguments.source, "source")) as source,
+        WireCluster(load(arguments.target, "target"), timeout_s=WEIGH_S) as target,
+    ):
+        book = WindowBook.beside(arguments.plan)
+        ranges, window = resolve_window(job, source, mirror.start, arguments.end, arguments.late_s, book)
+        if arguments.start is not None or arguments.end != "latest":
+            check_reachable(ranges, target, job.options.map_dir, mirror.start)
+        weights = bytes_to_copy(source, target, ranges)
     log.info("%d partitions, %s offsets up to their ends", len(ranges), f"{total_offsets(ranges):,}")
     with writer_lease(arguments.target, mirror.name) as held:
         status.update("starting Spark")
         with spark_session(f"airflow-mirror bulk {mirror.name}") as spark:
-            dealt = _deal(ranges, arguments.tasks or spark.sparkContext.defaultParallelism)
+            dealt = (
+                deal(ranges, arguments.tasks, weights) if arguments.tasks else deal_bulk(ranges, slots(spark), weights)
+            )
             wait_until(held.safe_at, status)
             status.update("copying")
-            progress = Progress(arguments.source, arguments.target, ranges, job.options.committed_only, status)
+            clusters, committed = (arguments.source, arguments.target), job.options.committed_only
+            progress = Progress(*clusters, ranges, committed, status, held.token.epoch, hosts_of(spark))
+            results: list[PartitionResult] = []
             progress.start()
             try:
-                results = run_bulk(spark, dealt, CopyWork(arguments.source, arguments.target, job.options, held.token))
+                options = shared(job.options, min(len(dealt), slots(spark)))
+                work = CopyWork(*clusters, options, held.token, progress.report_to)
+                handed = handover_for(spark, arguments.settings_from, arguments.source, arguments.target)
+                results = run_bulk(spark, dealt, work, handed)
             finally:
-                progress.stop()
-    summary = summarise(results, time.monotonic() - begun)
+                progress.stop(results)
+    summary = summarise(results, time.monotonic() - begun) | window
     summary["errors"] += _unfinished(results)
     return summary, _failure(results, summary["errors"])
-
-
-def _deal(ranges: list[CopyRange], tasks: int) -> list[list[CopyRange]]:
-    return deal(ranges, tasks, {r.source: (r.end_offset or 0) - r.start_offset for r in ranges})
 
 
 def _unfinished(results: list[PartitionResult]) -> list[str]:

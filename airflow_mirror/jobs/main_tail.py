@@ -2,8 +2,9 @@
 
 Exit status 0: stopped by SIGTERM or SIGINT. 1: failed; partition and cause on stderr. 2: bad arguments.
 
-A partition that stops for good (`errors.NeedsHuman`) ends the job after the lease in which it was found: the others have
-come to a clean stop by then.
+Between two leases nothing is copied for about a second, so leases are long. One is ended early when there is news: new
+partitions, or one that stopped. A partition that stops for good (`errors.NeedsHuman`) ends the job after that lease: the
+others have come to a clean stop by then.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +30,16 @@ from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.errors import MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs import arguments as cli
 from airflow_mirror.jobs import rim
-from airflow_mirror.jobs.copying import CopyJob, HeldLease, prepare, resolve_ranges, wait_until, writer_lease
+from airflow_mirror.jobs.copying import CopyJob, HeldLease, prepare, resolve_ranges, shared, wait_until, writer_lease
 from airflow_mirror.jobs.directory import write_json
+from airflow_mirror.jobs.executors import is_local, slots
+from airflow_mirror.jobs.listener import hosts_of
 from airflow_mirror.jobs.progress import Progress
 from airflow_mirror.jobs.rim import Outcome
 from airflow_mirror.jobs.session import spark_session
 from airflow_mirror.jobs.status import StatusFile
 from airflow_mirror.kafka.config import load
+from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 
 log = logging.getLogger(__name__)
@@ -42,20 +47,32 @@ log = logging.getLogger(__name__)
 DESCRIPTION = """Follow Kafka topics on another cluster: same records, same bytes, same offsets, milliseconds later.
 
 Runs until SIGTERM. Safe to kill and start again: each partition goes on where its target's log ends."""
-_LEASE_S = 60.0
+_LEASE_S = 600.0
+_LEASE_UNTOLD_S = 60.0  # at most, where tasks can't be told to end early
+_MERCY_S = 5.0  # from the first partition that stops to the end of the lease: what stops one often stops others
 _DISCOVER_EVERY_S = 10.0
+_IDLE_BYTES = 64 << 10  # what a partition without news weighs in a lease: requests and the opening
 
 
 class Tail:
     """The state of a running tail: which ranges it follows and what its leases reported.
 
+    Ranges are dealt out anew for each lease, by the bytes that they brought in the leases before, to as many tasks as run
+    at once then: a list that had to wait for another one's lease would stand still for as long.
+
+    :param tasks: how many, when not as many as :attr:`slots` says.
     :param ranges_file: read by the data source at the start of each lease.
+    :ivar slots: tells how many tasks run at once.
     """
 
-    def __init__(self, job: CopyJob, tasks: int, ranges_file: Path) -> None:
+    def __init__(self, job: CopyJob, tasks: int | None, ranges_file: Path) -> None:
         self._job, self._tasks, self._ranges_file = job, tasks, ranges_file
+        self.slots: Callable[[], int] = lambda: os.cpu_count() or 2
+        self._weights: dict[TopicPartition, int] = {}
+        self._dealt: list[list[CopyRange]] = []
+        self._dealing = threading.Lock()  # both the stream's thread and the one that looks for new partitions deal
         self.ranges: list[CopyRange] = []
-        self.totals: dict[tuple[str, int], PartitionResult] = {}
+        self.totals: dict[tuple[str, int, int], PartitionResult] = {}
         self.failed: MirrorError | None = None
         self.stopping = threading.Event()
         self.reported = threading.Event()  # all tasks of a lease have ended
@@ -64,15 +81,23 @@ class Tail:
         """Resolve which partitions there are now; return whether that changed."""
         with WireCluster(load(self._job.source, "source")) as source:
             found = resolve_ranges(self._job, source, self._job.mirror.start, None)
-        known = {r.source: r for r in self.ranges}
+        known = {(r.source, r.target): r for r in self.ranges}
         # A partition keeps the range with which it joined: its start must not move with the source's log start.
-        found = [known.get(r.source, r) for r in found]
+        found = [known.get((r.source, r.target), r) for r in found]
         if found == self.ranges:
             return False
         self.ranges = found
-        dealt = deal(found, self._tasks, {})
-        write_json(self._ranges_file, [[r.to_dict() for r in part] for part in dealt])
+        self.deal()
         return True
+
+    def deal(self) -> None:
+        """Deal the ranges out for the next lease."""
+        with self._dealing:
+            weight = {r.source: _IDLE_BYTES + self._weights.get(r.source, 0) for r in self.ranges}
+            dealt = deal(self.ranges, self._tasks or self.slots(), weight)
+            if dealt != self._dealt:
+                write_json(self._ranges_file, [[r.to_dict() for r in part] for part in dealt])
+                self._dealt = dealt
 
     def take_results(self, frame: Any, _batch_id: int) -> None:
         """Add up what one lease reported (``foreachBatch``; runs in the driver)."""
@@ -83,7 +108,9 @@ class Tail:
             result = PartitionResult(**json.loads(row.result))
             if self.stopping.is_set():
                 result = replace(result, error=None)  # the lease was released on purpose: that is how tasks are told
-            self.totals[(result.topic, result.partition)] = add(self.totals, result)
+            self.totals[result.key] = add(self.totals, result)
+            tp = TopicPartition(result.topic, result.partition)
+            self._weights[tp] = (self._weights.get(tp, result.bytes) + result.bytes) // 2
             if result.error:
                 errors.append(result)
         for error in errors:
@@ -92,13 +119,14 @@ class Tail:
         if any(r.final for r in errors):
             self.failed = NeedsHuman("\n".join(str(r.error) for r in errors if r.final))
             raise self.failed
+        self.deal()
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the tail; see the module's text for exit status."""
     parser = cli.parser("streaming_tail.py", DESCRIPTION)
     parser.add_argument(
-        "--lease-s", type=float, default=_LEASE_S, metavar="S", help="seconds of copying a micro-batch (default: 60)"
+        "--lease-s", type=float, default=_LEASE_S, metavar="S", help="seconds of copying a micro-batch (default: 600)"
     )
     return rim.run(parser, argv, _work)
 
@@ -111,12 +139,14 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
         tempfile.TemporaryDirectory(prefix="airflow-mirror-tail-") as scratch,
         writer_lease(arguments.target, mirror.name) as held,
     ):
-        tail = Tail(job, arguments.tasks or os.cpu_count() or 2, Path(scratch, "ranges.json"))
+        tail = Tail(job, arguments.tasks, Path(scratch, "ranges.json"))
         tail.discover()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: tail.stopping.set())
         status.update("starting Spark")
-        with spark_session(f"airflow-mirror tail {mirror.name}") as spark:
+        with spark_session(f"airflow-mirror tail {mirror.name}", tail.stopping) as spark:
+            tail.slots = partial(slots, spark)
+            tail.deal()
             wait_until(held.safe_at, status, tail.stopping)
             _follow(spark, tail, held, arguments, status, Path(scratch))
     return summarise(tail.totals.values(), time.monotonic() - begun), None
@@ -128,17 +158,22 @@ def _follow(
     from airflow_mirror.copy.spark_tail import SOURCE_NAME, TailSource, work_to_json
 
     job = tail._job
-    work = CopyWork(arguments.source, arguments.target, job.options, held.token)
+    clusters, committed = (arguments.source, arguments.target), job.options.committed_only
+    progress = Progress(*clusters, tail.ranges, committed, status, held.token.epoch, hosts_of(spark))
+    options = shared(job.options, arguments.tasks or tail.slots())
+    work = CopyWork(*clusters, options, held.token, progress.report_to)
     spark.dataSource.register(TailSource)
     stream = spark.readStream.format(SOURCE_NAME).option("work", work_to_json(work))
-    stream = stream.option("ranges_file", str(scratch / "ranges.json")).option("lease_s", str(arguments.lease_s)).load()
+    lease_s = arguments.lease_s if progress.report_to else min(arguments.lease_s, _LEASE_UNTOLD_S)
+    stream = stream.option("ranges_file", str(scratch / "ranges.json")).option("lease_s", str(lease_s))
+    cluster = not is_local(spark.sparkContext.master)
+    stream = stream.option("hand_over", str(cluster and arguments.settings_from == "driver").lower()).load()
     query = (
         stream.writeStream.foreachBatch(tail.take_results)
         .option("checkpointLocation", str(scratch / "checkpoint"))
         .queryName(f"mirror_{job.mirror.name}".replace("-", "_"))
         .start()
     )
-    progress = Progress(arguments.source, arguments.target, tail.ranges, job.options.committed_only, status)
     status.update("copying")
     progress.start()
     try:
@@ -164,16 +199,22 @@ def _end_tasks(held: HeldLease, tail: Tail) -> None:
 def _supervise(query: Any, tail: Tail, progress: Progress) -> None:
     """Wait until told to stop or the query ended; look for new topics and partitions meanwhile."""
     looked = time.monotonic()
+    well = looked  # when no partition had stopped, as far as is known
     while not tail.stopping.wait(0.5):
         if not query.isActive:
             error = query.exception()
             if tail.failed is None:
                 raise TryAgain(f"the streaming query ended: {error}")
             return
+        if not progress.has_stopped:
+            well = time.monotonic()
+        elif time.monotonic() - well > _MERCY_S:
+            progress.end_lease()
         if time.monotonic() - looked > _DISCOVER_EVERY_S:
             looked = time.monotonic()
             try:
                 if tail.discover():
                     progress.follow(tail.ranges)
+                    progress.end_lease()
             except TryAgain as e:
                 log.warning("new partitions not looked for: %s", e)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 JOB_DIR_VARIABLE = "AIRFLOW_MIRROR_JOB_DIR"
@@ -63,10 +64,19 @@ def end_job(job_dir: Path, grace_s: float) -> bool:
     return False
 
 
+def wait_until_dead(pid: int, started: int, timeout_s: float) -> bool:
+    """Wait until one process has ended; say whether it did within ``timeout_s``."""
+    return _wait_until(lambda: not is_alive(pid, started), timeout_s)
+
+
 def wait_until_gone(job_dir: Path, timeout_s: float) -> bool:
     """Wait until no process of the job is left; say whether that happened within ``timeout_s``."""
+    return _wait_until(lambda: not members(job_dir), timeout_s)
+
+
+def _wait_until(question: Callable[[], bool], timeout_s: float) -> bool:
     deadline = time.monotonic() + timeout_s
-    while members(job_dir):
+    while not question():
         if time.monotonic() >= deadline:
             return False
         time.sleep(0.1)

@@ -1,41 +1,34 @@
-"""Can a time window still be copied? With identical offsets a log grows at its end only."""
+"""Can a time window still be copied? A copy goes forward only: nothing can be put in front of what it wrote."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from airflow_mirror.copy.map_store import MapStore
+from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import WindowUnreachable
-from airflow_mirror.partition import TopicPartition
-
-if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.plan import Plan
+from airflow_mirror.wire.cluster import WireCluster
 
 
-def check_reachable(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, start: str) -> None:
-    """Refuse a window that begins before what the target holds: those offsets can't be put in front of a log.
+def check_reachable(ranges: Sequence[CopyRange], target: WireCluster, map_dir: str | None, start: str) -> None:
+    """Refuse a window that begins before what the target holds of a partition: it would be left out silently.
 
     :param start: ISO 8601 with a time zone; ``earliest`` and ``latest`` are always reachable.
     :raises WindowUnreachable: naming every such partition.
     """
     if start in ("earliest", "latest"):
         return
-    start_ms = round(datetime.fromisoformat(start).timestamp() * 1000)
-    there = target.topics([t.target_topic for t in plan.topics])
-    pairs = {
-        TopicPartition(t.source_topic, p): TopicPartition(t.target_topic, p)
-        for t in plan.topics
-        if t.mode == "identical" and t.target_topic in there
-        for p in range(min(t.partitions, there[t.target_topic].partitions))
-    }
-    wanted = source.offsets(pairs, start_ms)
-    begins, ends = target.offsets(pairs.values(), "earliest"), target.offsets(pairs.values(), "latest")
-    refused = [
-        (str(tp), wanted[tp], begins[there_tp])
-        for tp, there_tp in sorted(pairs.items())
-        # -1: no record is that young. A target log of length 0 can begin anywhere.
-        if 0 <= wanted[tp] < begins[there_tp] and ends[there_tp] > begins[there_tp]
-    ]
-    if refused:
-        raise WindowUnreachable(start, refused)
+    store = MapStore(map_dir) if map_dir else None
+    kept = [r.target for r in ranges if not r.is_mapped]
+    begins, ends = target.log_starts(kept), target.high_watermarks(kept)
+
+    def begin(one: CopyRange) -> int | None:
+        """Return the source offset at which the copy of a partition began."""
+        if one.is_mapped:
+            return store.source_start(one.map_key) if store is not None else None
+        # A target log of length 0 can begin anywhere.
+        return begins[one.target] if ends[one.target] > begins[one.target] else None
+
+    begun = [(one, at) for one in ranges if (at := begin(one)) is not None and one.start_offset < at]
+    if begun:
+        raise WindowUnreachable(start, sorted((str(one.source), one.start_offset, at) for one, at in begun))

@@ -1,7 +1,8 @@
 """Client settings of one cluster, as librdkafka names them, with the secrets kept out of sight.
 
-A :class:`ClientConfig` never shows a secret in ``repr`` or in an error. It travels between processes only as a
-*reference* (:func:`load`): ``env:NAME`` or a path; never by value, so that no Spark plan, argv or log holds it.
+A :class:`ClientConfig` never shows a secret in ``repr`` or in an error. It is named by a *reference* (:func:`load`),
+``env:NAME`` or a path, wherever something is written down: argv, Spark's settings and plans, checkpoints, logs. To
+executors, which may have neither the variable nor the file, its values go in memory alone (:class:`Handover`).
 """
 
 from __future__ import annotations
@@ -80,12 +81,38 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+@dataclass(frozen=True)
+class Handover:
+    """Settings on their way from a job's driver to its tasks: pickled with a task's code and never written down.
+
+    :param settings: reference -> librdkafka settings, secrets included; empty: tasks read their references themselves.
+    """
+
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, *references: str) -> Handover:
+        """Read the references here, where they mean something."""
+        return cls({reference: dict(load(reference).properties) for reference in references})
+
+    def accept(self) -> None:
+        """Make :func:`load` in this process answer these references from memory."""
+        _handed.update(self.settings)
+
+
+_handed: dict[str, Mapping[str, str]] = {}
+
+
 def load(reference: str, role: str = "cluster") -> ClientConfig:
     """Read settings from ``env:NAME`` (JSON) or from a properties file (``key=value`` a line, ``#`` comments).
+
+    What a driver handed over to this process comes first.
 
     :raises InputError: when the variable or file is missing or malformed; values are never quoted in the error.
     :raises MissingSetting: without ``bootstrap.servers``.
     """
+    if reference in _handed:
+        return ClientConfig(_handed[reference], role)
     if reference.startswith("env:"):
         name = reference.removeprefix("env:")
         try:

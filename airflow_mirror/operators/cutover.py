@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.hooks.home import mirror_home, report_dir
+from airflow_mirror.hooks.home import map_dir, mirror_home, report_dir
 from airflow_mirror.jobs.verified import read_verified
 from airflow_mirror.operators.base import MirrorOperator
 from airflow_mirror.operators.summaries import compact
@@ -77,27 +77,32 @@ class CutoverOperator(MirrorOperator):
         from airflow_mirror.cutover.run import run_cutover
         from airflow_mirror.hooks.kafka import configs_of
         from airflow_mirror.kafka.admin import ClusterAdmin
+        from airflow_mirror.sync.maps import OffsetMaps
 
         plan, configs = self.stored_plan(mirror), configs_of(mirror)
         source, target = ClusterAdmin(configs["source"]), ClusterAdmin(configs["target"])
         verified = read_verified(mirror_home(mirror), plan)
         self.log.info("%d of %d partitions were compared before", len(verified), sum(t.partitions for t in plan.topics))
         run_dir = report_dir(mirror, context["ti"].run_id)
-        report = run_cutover(
-            mirror,
-            plan,
-            source,
-            target,
-            fence=fence_of(self.fence, source),
-            keep_fence=bool(self.keep_fence),
-            run_dir=run_dir,
-            verify=verify_rest(plan, configs["source"], configs["target"], verified, self.level),
-            drain_timeout_s=self.drain_timeout_s,
-            quiet_s=float(self.quiet_s),
-            wait_groups_s=float(self.wait_groups_s),
-            stop=self._stop,
-            allow_rewind=bool(self.allow_rewind),
-        )
+        where = map_dir(mirror)
+        with OffsetMaps(plan, configs["source"], configs["target"], where) as maps:
+            report = run_cutover(
+                mirror,
+                plan,
+                source,
+                target,
+                fence=fence_of(self.fence, source),
+                keep_fence=bool(self.keep_fence),
+                run_dir=run_dir,
+                verify=verify_rest(plan, configs["source"], configs["target"], verified, self.level, where),
+                drain_timeout_s=self.drain_timeout_s,
+                quiet_s=float(self.quiet_s),
+                wait_groups_s=float(self.wait_groups_s),
+                stop=self._stop,
+                tail_positions=maps.positions,
+                translate_offset=maps.to_target,
+                allow_rewind=bool(self.allow_rewind),
+            )
         return compact({**report.summary(), "report": str(run_dir / "report.json")}, full=str(run_dir / "report.json"))
 
     def on_kill(self) -> None:

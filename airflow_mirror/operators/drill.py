@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import DrillMissed, InvalidField, JobNotRunning
+from airflow_mirror.errors import DrillMissed, InputError, InvalidField, JobNotRunning
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.hooks.spark import runner_for
 from airflow_mirror.jobs import process, state
@@ -48,11 +48,16 @@ class OpenDrillOperator(MirrorOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Create the topic.
 
-        :raises InvalidField: when it exists: a drill deletes its topic, and this one is not the drill's.
+        :raises InvalidField: when it exists: a drill deletes its topic, and this one is not the drill's; and for mapped
+            offsets, which a drill can't do.
         """
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
         from airflow_mirror.kafka.model import NewTopicSpec
 
+        if mirror.offsets == "mapped":
+            raise InvalidField(
+                "offsets", mirror.offsets, "a drill reads the same positions on both sides", "Use offsets='identical'."
+            )
         topic = drill_topic(mirror)
         source = MirrorKafkaHook(mirror.source, "source").admin()
         for admin in (source, MirrorKafkaHook(mirror.target, "target").admin()):
@@ -79,10 +84,17 @@ class LoseSourceOperator(MirrorOperator):
         """Write, kill, remember.
 
         :raises JobNotRunning: when there is no tail to kill: the drill would prove nothing.
+        :raises InputError: when the plan maps offsets.
         """
         from airflow_mirror.cutover.drill import warm_up, write_canaries
         from airflow_mirror.hooks.kafka import configs_of
 
+        mapped = [t.source_topic for t in self.stored_plan(mirror).topics if t.mode != "identical"]
+        if mapped:
+            raise InputError(
+                f"the plan maps the offsets of {', '.join(mapped)}: a drill reads the same positions on both sides. Use "
+                "offsets='identical' and plan again."
+            )
         runner = runner_for(mirror)
         tail = runner.find(TAIL)
         status = "never started" if tail is None else runner.status(tail)

@@ -12,7 +12,7 @@ from airflow_mirror.jobs import state
 from airflow_mirror.jobs.local import TAIL
 from airflow_mirror.jobs.spec import WRITERS
 from airflow_mirror.operators.base import MirrorOperator
-from airflow_mirror.operators.spark_job import SparkJobOperator, bounds, iso
+from airflow_mirror.operators.spark_job import SparkJobOperator, bounds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +33,7 @@ class StartMirrorOperator(SparkJobOperator):
     :param mode: ``bulk`` or ``tail``.
     :param start: overrides the Mirror's ``start`` for this copy: ISO 8601, ``earliest`` or ``latest`` (templated).
     :param end: bulk only: where to stop, an ISO 8601 time (exclusive) or ``latest`` (templated).
+    :param late_s: with an ``end`` that is a time: how late the window's last records may come, in seconds (default: 300).
     :param start_timeout_s: tail only: how long the tail may take until it copies.
     """
 
@@ -44,34 +45,28 @@ class StartMirrorOperator(SparkJobOperator):
         mode: str = "bulk",
         start: str | None = None,
         end: str | None = None,
+        late_s: float | None = None,
         start_timeout_s: float = 300.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         if mode not in KIND_OF_MODE:
             raise InvalidField("mode", mode, "no such mode", "Use 'bulk' or 'tail'.")
-        if mode == "tail" and end is not None:
-            raise InvalidField("end", end, "a tail has no end", "Leave it out, or use mode='bulk'.")
-        self.mode, self.start, self.end, self.start_timeout_s = mode, start, end, start_timeout_s
+        for name, value in (("end", end), ("late_s", late_s)):
+            if mode == "tail" and value is not None:
+                raise InvalidField(name, value, "a tail has no end", "Leave it out, or use mode='bulk'.")
+        self.mode, self.start, self.end, self.late_s, self.start_timeout_s = mode, start, end, late_s, start_timeout_s
         self.kind = KIND_OF_MODE[mode]
 
     def job_args(self, mirror: Mirror) -> tuple[str, ...]:
         """Return the plan, the offset map's directory and the bounds."""
-        return (*super().job_args(mirror), *bounds(self.start, self.end))
+        return (*super().job_args(mirror), *bounds(self.start, self.end, self.late_s))
 
     def run(self, mirror: Mirror, context: Context) -> Any:
         """Copy, or make sure that the tail does."""
         if self.mode == "tail":
             return self._run_tail(mirror)
-        if self.start:
-            self._check_window(mirror)
         return super().run(mirror, context)
-
-    def _check_window(self, mirror: Mirror) -> None:
-        from airflow_mirror.hooks.kafka import admins_of
-        from airflow_mirror.jobs.window import check_reachable
-
-        check_reachable(self.stored_plan(mirror), *admins_of(mirror), iso(self.start))
 
     def _run_tail(self, mirror: Mirror) -> dict[str, Any]:
         self._prepare(mirror)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.hooks.home import report_dir
+from airflow_mirror.hooks.home import map_dir, report_dir
 from airflow_mirror.jobs.directory import write_json
 from airflow_mirror.operators.base import MirrorOperator
 from airflow_mirror.operators.summaries import compact
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
 
 
@@ -23,49 +24,59 @@ class TranslateConsumerOffsetsOperator(MirrorOperator):
     """Translates the positions of the mirror's groups; commits them on the target, or only says what it would commit.
 
     Committing the same positions twice changes nothing. A group with members on the target is refused; a group that has
-    gone further there is left where it is. All rows go to ``groups.json`` in the run's directory.
+    gone further there is left where it is. Offsets that are identical stay what they are; mapped ones go through the
+    offset map, which is completed first. All rows, with how each offset was found, go to ``groups.json`` in the run's
+    directory.
 
     :param dry_run: True only reports (templated).
     :param allow_rewind: commit also where the group is further on the target already (templated).
+    :param back: the other way, for a group that returns: reads its positions on the target and commits them on the
+        source. A position behind the last mirrored record has no counterpart there and is refused (templated).
     """
 
-    template_fields: Sequence[str] = ("mirror", "only_report", "allow_rewind")
+    template_fields: Sequence[str] = ("mirror", "only_report", "allow_rewind", "back")
 
-    def __init__(self, *, dry_run: bool | str = True, allow_rewind: bool | str = False, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        dry_run: bool | str = True,
+        allow_rewind: bool | str = False,
+        back: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         # BaseOperator has a method `dry_run`; an attribute of that name would hide it.
-        self.only_report, self.allow_rewind = dry_run, allow_rewind
+        self.only_report, self.allow_rewind, self.back = dry_run, allow_rewind, back
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Read, translate, commit, read back.
 
-        :raises GroupActive: when a group has members on the target; none was touched.
-        :raises OffsetOutOfRange: when the target does not hold a position yet.
+        :raises GroupActive: when a group has members where its positions are to be set; none was touched.
+        :raises OffsetOutOfRange: when the other side does not hold a position (yet).
         """
-        from airflow_mirror.hooks.kafka import admins_of
-        from airflow_mirror.sync.groups import commit_groups, read_positions, translate
+        from airflow_mirror.hooks.kafka import configs_of
+        from airflow_mirror.kafka.admin import ClusterAdmin
+        from airflow_mirror.sync.groups import commit_groups, read_positions, reverse, translate
+        from airflow_mirror.sync.maps import OffsetMaps
 
-        plan = self.stored_plan(mirror)
-        source, target = admins_of(mirror)
-        positions = read_positions(source, mirror, [t.source_topic for t in plan.topics])
-        here = [
-            TopicPartition(i.name, p)
-            for i in source.topics([t.source_topic for t in plan.topics]).values()
-            for p in range(i.partitions)
-        ]
-        there = [
-            TopicPartition(i.name, p)
-            for i in target.topics([t.target_topic for t in plan.topics]).values()
-            for p in range(i.partitions)
-        ]
-        translated = translate(
-            positions,
-            plan.topics,
-            source.offsets(here, "earliest"),
-            target.offsets(there, "earliest"),
-            target.offsets(there, "latest"),
-            strict=not self.only_report,
-        )
+        plan, configs = self.stored_plan(mirror), configs_of(mirror)
+        topics = reverse(plan.topics) if self.back else plan.topics
+        admins = ClusterAdmin(configs["source"]), ClusterAdmin(configs["target"])
+        source, target = reversed(admins) if self.back else admins
+        here = _partitions(source, [t.source_topic for t in topics])
+        there = _partitions(target, [t.target_topic for t in topics])
+        # Positions first: a map that is completed after them reaches them, unless the copy does not.
+        positions = read_positions(source, mirror, [t.source_topic for t in topics])
+        with OffsetMaps(plan, configs["source"], configs["target"], map_dir(mirror)) as maps:
+            translated = translate(
+                positions,
+                topics,
+                source.offsets(here, "earliest"),
+                target.offsets(there, "earliest"),
+                target.offsets(there, "latest"),
+                maps.to_source if self.back else maps.to_target,
+                strict=not self.only_report,
+            )
         report = commit_groups(target, translated, allow_rewind=bool(self.allow_rewind), dry_run=bool(self.only_report))
         directory = report_dir(mirror, context["ti"].run_id)
         directory.mkdir(parents=True, exist_ok=True)
@@ -75,6 +86,12 @@ class TranslateConsumerOffsetsOperator(MirrorOperator):
             self.log.warning("%s", problem)
         return compact({
             "groups": len({m.group for m in report.moves}), "positions": dict(Counter(m.action for m in report.moves)),
+            "found": dict(Counter(m.found for m in report.moves)),
             "committed": report.committed, "problems": list(report.problems), "active": list(report.active),
             "without_positions": list(report.without_positions), "path": str(path),
         }, full=str(path))  # fmt: skip
+
+
+def _partitions(cluster: ClusterAdmin, topics: Sequence[str]) -> list[TopicPartition]:
+    found = cluster.topics(list(topics)).values()
+    return [TopicPartition(info.name, p) for info in found for p in range(info.partitions)]

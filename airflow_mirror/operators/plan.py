@@ -9,6 +9,8 @@ from airflow_mirror.hooks.home import plan_path
 from airflow_mirror.operators.base import MirrorOperator
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow.sdk import Context
 
     from airflow_mirror.kafka.admin import ClusterAdmin
@@ -16,11 +18,17 @@ if TYPE_CHECKING:
 
 
 class PlanMirrorOperator(MirrorOperator):
-    """Inventory, preflight checks, mode per topic, estimate. Writes nothing to either cluster.
+    """Inventory, preflight checks, mode per topic, estimate. Writes nothing but a scratch topic on the target.
+
+    :param probe_target: find out on that topic what the principal may do; it is deleted again. False writes nothing.
 
     The plan is stored as ``plan.json`` and ``plan.md`` in the mirror's directory. A check that blocks fails the task,
     with every block in the message. Returns counts, the plan's hash and its path.
     """
+
+    def __init__(self, *, probe_target: bool = True, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.probe_target = probe_target
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Make and store the plan.
@@ -32,7 +40,8 @@ class PlanMirrorOperator(MirrorOperator):
 
         source, target = admins_of(mirror)
         path = plan_path(mirror)
-        plan = build(mirror, source, target, known_topics=self._known_topics(mirror, source, target))
+        known = self._known_topics(mirror, source, target)
+        plan = build(mirror, source, target, known, probe_target=self.probe_target)
         plan.save(path)
         for finding in plan.findings:
             self.log.log({"block": 40, "warn": 30}.get(finding.level, 20), "%s %s", finding.level, finding)
@@ -40,14 +49,14 @@ class PlanMirrorOperator(MirrorOperator):
         plan.raise_if_blocked()
         return {**plan.summary(), "path": str(path)}
 
-    def _known_topics(self, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> tuple[str, ...]:
+    def _known_topics(self, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> Mapping[str, str]:
         """Return the target topics that this mirror may fill because it did so before."""
         try:
             last = self.stored_plan(mirror)
         except InputError as e:
             self.log.info("no plan to go on from: %s", e)
-            return ()
+            return {}
         if (last.source_cluster_id, last.target_cluster_id) != (source.cluster_id(), target.cluster_id()):
             self.log.warning("the stored plan is for other clusters; it says nothing about these")
-            return ()
+            return {}
         return last.known_topics

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import ResumableJobMixin
 
-from airflow_mirror.hooks.home import mirror_home, plan_path, poll_interval_s
+from airflow_mirror.hooks.home import map_dir, plan_path, poll_interval_s
 from airflow_mirror.hooks.spark import master_of, runner_for
 from airflow_mirror.jobs import state
 from airflow_mirror.jobs.directory import job_name
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan import Plan
 
-_SAY_EVERY_S = 15.0
+_SAY_EVERY_S = 5.0
 
 
 class SparkJobOperator(ResumableJobMixin, MirrorOperator):
@@ -55,7 +55,7 @@ class SparkJobOperator(ResumableJobMixin, MirrorOperator):
 
     def job_args(self, mirror: Mirror) -> tuple[str, ...]:
         """Return the arguments of the job besides mirror, clusters and job directory."""
-        return ("--plan", str(plan_path(mirror)), "--map-dir", str(mirror_home(mirror) / "map"))
+        return ("--plan", str(plan_path(mirror)), "--map-dir", map_dir(mirror))
 
     def run(self, mirror: Mirror, context: Context) -> Any:
         """Run the job to its end and return its summary."""
@@ -151,10 +151,10 @@ def digest(plan: Plan) -> str:
     return hashlib.sha256(json.dumps(topics).encode()).hexdigest()[:16]
 
 
-def bounds(start: object, end: object) -> tuple[str, ...]:
-    """Return ``--start`` and ``--end`` for those that are given; times may have been rendered to datetimes."""
-    given = [("--start", start), ("--end", end)]
-    return tuple(part for name, at in given if at for part in (name, iso(at)))
+def bounds(start: object, end: object, late_s: float | None = None) -> tuple[str, ...]:
+    """Return the arguments for those that are given; times may have been rendered to datetimes."""
+    given = {"--start": iso(start) if start else None, "--end": iso(end) if end else None, "--late-s": late_s}
+    return tuple(str(part) for name, value in given.items() if value is not None for part in (name, value))
 
 
 def iso(at: object) -> str:

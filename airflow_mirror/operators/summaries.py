@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.jobs.words import describe
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -28,7 +30,6 @@ def _size(value: Any) -> int:
 
 
 def progress_line(report: Mapping[str, Any]) -> str:
-    """Return one line about what a running job last reported."""
-    summary = report.get("summary") or {}
-    numbers = [f"{key}={value:,}" for key, value in summary.items() if isinstance(value, (int, float))]
-    return ", ".join([f"{report.get('phase', 'starting')}: {len(report.get('partitions') or [])} partitions", *numbers])
+    """Return one line about what a running job last reported: its phase, and what a copy did and has to do."""
+    phase, summary = str(report.get("phase", "starting")), report.get("summary") or {}
+    return f"{phase}: {describe(summary)}" if "lag" in summary else phase

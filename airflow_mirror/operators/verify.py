@@ -27,16 +27,18 @@ class VerifyMirrorOperator(SparkJobOperator):
         ``records`` (templated).
     :param start: compare from this time on; default: from where both logs hold something (templated).
     :param end: compare up to this time (exclusive); default: up to where the target stood at the start (templated).
+    :param late_s: with an ``end`` that is a time: as it was given to StartMirrorOperator.
     """
 
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "level", "start", "end")
     kind = "verify"
 
     def __init__(
-        self, *, level: str = "batches", start: str | None = None, end: str | None = None, **kwargs: Any
-    ) -> None:
+        self, *, level: str = "batches", start: str | None = None, end: str | None = None, late_s: float | None = None,
+        **kwargs: Any,
+    ) -> None:  # fmt: skip
         super().__init__(**kwargs)
-        self.level, self.start, self.end = level, start, end
+        self.level, self.start, self.end, self.late_s = level, start, end, late_s
 
     def job_args(self, mirror: Mirror) -> tuple[str, ...]:
         """Return the plan and the level.
@@ -45,7 +47,7 @@ class VerifyMirrorOperator(SparkJobOperator):
         """
         if self.level not in LEVELS:
             raise InvalidField("level", self.level, "unknown", f"Use one of {', '.join(LEVELS)}.")
-        return (*super().job_args(mirror), "--level", self.level, *bounds(self.start, self.end))
+        return (*super().job_args(mirror), "--level", self.level, *bounds(self.start, self.end, self.late_s))
 
     def get_job_result(self, external_id: Any, context: Context) -> Any:
         """Keep what was found equal, so that the cutover compares only the rest; return the summary."""

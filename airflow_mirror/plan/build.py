@@ -1,17 +1,22 @@
-"""Make a plan: read both clusters, then decide. Nothing is written to either."""
+"""Make a plan: read both clusters, then decide. Nothing is written but a scratch topic, which is deleted again."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from airflow_mirror.plan import holes
 from airflow_mirror.plan.checks import run_checks
 from airflow_mirror.plan.decide import pairs, plan_topic
+from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.inventory import Inventory, read_source, read_target, select_topics
-from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.model import Capabilities, Plan
+from airflow_mirror.plan.probe import probe
+from airflow_mirror.plan.situation import Situation
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
@@ -23,10 +28,14 @@ def build(
     target: ClusterAdmin,
     known_topics: Collection[str] = (),
     now: datetime | None = None,
+    *,
+    probe_target: bool = True,
 ) -> Plan:
     """Read both clusters and plan the mirror.
 
     :param known_topics: ``known_topics`` of this mirror's last plan: target topics whose data are its own.
+    :param probe_target: find out on a scratch topic of the target what the principal may do there. It is deleted again;
+        it is all that planning writes.
     :raises ClusterUnreachable: for either side, within 8 s.
     :raises NothingMatches: when no topic is selected. Everything else that is wrong is a finding of the plan.
     """
@@ -34,19 +43,38 @@ def build(
     # The target first: read second, it would seem ahead of the source while a tail is copying.
     there = read_target(target, [mirror.naming.target_topic(name) for name in names])
     here = read_source(mirror, source, names)
-    return decide(mirror, here, there, known_topics, now or datetime.now(UTC))
+    samples = holes.sample(source.config, here.topics, committed=mirror.isolation == "read_committed")
+    capabilities = probe(target, mirror.name) if probe_target else Capabilities()
+    return decide(mirror, here, there, known_topics, now or datetime.now(UTC), samples, capabilities)
 
 
-def decide(mirror: Mirror, source: Inventory, target: Inventory, known_topics: Collection[str], now: datetime) -> Plan:
-    """Plan from what was read; no cluster is asked."""
+def decide(
+    mirror: Mirror,
+    source: Inventory,
+    target: Inventory,
+    known_topics: Collection[str],
+    now: datetime,
+    samples: HoleSamples | None = None,
+    capabilities: Capabilities | None = None,
+) -> Plan:
+    """Plan from what was read; no cluster is asked.
+
+    :param samples: what the source's logs were found to hold; None: nothing was sampled.
+    :param capabilities: what the principal may do on the target; None: nothing was tried.
+    """
+    samples, capabilities = samples or HoleSamples(), capabilities or Capabilities()
     paired = pairs(mirror, source, target, known_topics)
-    topics = [plan_topic(mirror, pair, target.brokers) for pair in paired]
-    findings = run_checks(mirror, source, target, known_topics, topics)
-    known = set(known_topics)
+    topics = [
+        plan_topic(mirror, pair, target.brokers, samples.holes.get(pair.source.info.name), capabilities)
+        for pair in paired
+    ]
+    situation = Situation(mirror, source, target, paired, topics, capabilities, samples.unreadable)
+    findings = run_checks(situation)
+    known = dict(known_topics) if isinstance(known_topics, Mapping) else dict.fromkeys(known_topics, "")
     if not any(f.level == "block" for f in findings):
         # From here on this mirror may create and fill them. A blocked plan must not adopt anything: what it was
         # blocked for would pass the next time.
-        known |= {t.target_topic for t in topics}
+        known |= {t.target_topic: t.mode for t in topics}
     return Plan(
         mirror=mirror,
         created_at=now.isoformat(timespec="seconds"),
@@ -55,7 +83,8 @@ def decide(mirror: Mirror, source: Inventory, target: Inventory, known_topics: C
         topics=tuple(topics),
         positions=_positions(source),
         findings=tuple(findings),
-        known_topics=tuple(sorted(known)),
+        known_topics=dict(sorted(known.items())),
+        capabilities=capabilities,
     )
 
 

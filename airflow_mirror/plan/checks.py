@@ -8,29 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_mirror.plan import topic_checks
-from airflow_mirror.plan.decide import pairs
-from airflow_mirror.plan.model import Finding, TopicPlan
+from airflow_mirror.plan import hole_checks, topic_checks
+from airflow_mirror.plan.model import Finding
 from airflow_mirror.plan.situation import Situation, count, some
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-
-    from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.inventory import Inventory
+    from collections.abc import Callable, Iterable, Iterator
 
 
-def run_checks(
-    mirror: Mirror, source: Inventory, target: Inventory, known_topics: Collection[str], topics: list[TopicPlan]
-) -> list[Finding]:
+def run_checks(situation: Situation) -> list[Finding]:
     """Run every check; blocks come first, passes last."""
-    situation = Situation(mirror, source, target, pairs(mirror, source, target, known_topics), topics)
     findings: list[Finding] = list(_same_cluster(situation))
     if findings:
         return findings  # every other check would compare the cluster with itself
     for name, passed, check in CHECKS:
         found = list(check(situation))
-        findings += found or [Finding("pass", name, count(len(topics), "topic"), passed)]
+        findings += found or [Finding("pass", name, count(len(situation.topics), "topic"), passed)]
     return sorted(findings, key=lambda f: ("block", "warn", "pass").index(f.level))
 
 
@@ -48,23 +41,34 @@ def _same_cluster(s: Situation) -> Iterator[Finding]:
 def _partitioning(s: Situation) -> Iterator[Finding]:
     if s.mirror.partitioning == "by_key":
         yield Finding(
-            "block",
+            "warn",
             "partitioning",
             f"mirror {s.mirror.name!r}",
-            "partitioning='by_key' is not available yet",
-            "Use partitioning='preserve' and a target with the source's partition counts.",
+            "partitioning='by_key': an offset of the source has no counterpart on the target",
+            "Consumer groups don't move, nothing is compared, and there is no cutover: start consumers of the target at "
+            "the earliest offset or by time. Order holds for each key of a source partition.",
         )
 
 
 def _offsets(s: Situation) -> Iterator[Finding]:
-    if s.mirror.offsets == "mapped":
-        yield Finding(
-            "block",
-            "offsets",
-            f"mirror {s.mirror.name!r}",
-            "offsets='mapped' is not available yet",
-            "Use offsets='identical': every record keeps its offset, and there is nothing to translate.",
-        )
+    for pair, topic in zip(s.pairs, s.topics, strict=True):
+        if pair.begun and pair.begun != topic.mode:
+            yield Finding(
+                "block",
+                "offsets",
+                f"target topic {pair.target_topic!r}",
+                f"it was begun with {pair.begun} offsets; offsets={s.mirror.offsets!r} asks for {topic.mode} ones",
+                f"Ask for offsets={pair.begun!r}, or delete the target topic and begin again.",
+            )
+        elif topic.mode == "mapped" and s.mirror.partitioning == "preserve":
+            yield Finding(
+                "warn",
+                "offsets",
+                f"topic {topic.source_topic!r}",
+                f"its offsets are mapped ({topic.reason})",
+                "Groups are translated exactly, by the offset map. Offsets that are kept elsewhere (databases, "
+                "checkpoints) have to be translated by those who keep them: python -m airflow_mirror.jobs.translate.",
+            )
 
 
 def _auto_create(s: Situation) -> Iterator[Finding]:
@@ -130,7 +134,7 @@ Check = tuple[str, str, "Callable[[Situation], Iterable[Finding]]"]
 CHECKS: tuple[Check, ...] = (
     ("same_cluster", "source and target are two clusters", _same_cluster),
     ("partitioning", "records keep their partition", _partitioning),
-    ("offsets", "every record keeps its offset", _offsets),
+    ("offsets", "topics go on in the mode in which they were begun", _offsets),
     ("target_data", "no foreign data on the target", topic_checks.target_data),
     ("partitions", "partition counts are equal, or the topic is created", topic_checks.partitions),
     ("message_size", "the target takes the largest batch", topic_checks.message_size),
@@ -138,7 +142,9 @@ CHECKS: tuple[Check, ...] = (
     ("compression", "batches are kept as they are", topic_checks.compression),
     ("retention", "nothing that arrives would be deleted", topic_checks.retention),
     ("compacted", "no compacted topic", topic_checks.compacted),
-    ("priming", "every log starts at 0, or is there already", topic_checks.priming),
+    ("priming", "every log starts at 0, or is there already", hole_checks.priming),
+    ("holes", "no hole was found", hole_checks.holes),
+    ("capabilities", "the target lets us create, write, pad in bulk, prime and read", hole_checks.capabilities),
     ("replication", "the target has brokers for every replica", topic_checks.replication),
     ("auto_create", "the target creates no topics by itself", _auto_create),
     ("open_transactions", "no open transaction holds records back", _open_transactions),

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_mirror.plan import configs
-from airflow_mirror.plan.model import TopicPlan
+from airflow_mirror.plan import budget, configs
+from airflow_mirror.plan.model import Capabilities, HoleEstimate, TopicPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan.budget import Excess
     from airflow_mirror.plan.inventory import Inventory, TopicState
-
-# Beyond it, filling a partition up to its first offset takes too long: 5 minutes here.
-PRIME_BUDGET = 2_000_000_000
 
 
 @dataclass(frozen=True)
@@ -23,12 +22,14 @@ class Pair:
     """A source topic, its name on the target, and the topic there, if it exists.
 
     :param ours: an earlier plan of this mirror made or filled the target topic.
+    :param begun: the mode in which that was done; "" when nothing was written yet, or when nobody noted it.
     """
 
     source: TopicState
     target_topic: str
     target: TopicState | None
     ours: bool
+    begun: str = ""
 
     @property
     def written(self) -> dict[int, int]:
@@ -38,15 +39,35 @@ class Pair:
 
 def pairs(mirror: Mirror, source: Inventory, target: Inventory, known_topics: Collection[str]) -> list[Pair]:
     """Pair up the topics of both sides, by source topic."""
-    named = ((state, mirror.naming.target_topic(name)) for name, state in sorted(source.topics.items()))
-    return [Pair(state, name, target.topics.get(name), name in known_topics) for state, name in named]
+    modes: Mapping[str, str] = known_topics if isinstance(known_topics, Mapping) else {}
+    found = []
+    for name, state in sorted(source.topics.items()):
+        there = mirror.naming.target_topic(name)
+        pair = Pair(state, there, target.topics.get(there), there in known_topics)
+        if pair.ours and pair.written:
+            pair = Pair(state, there, pair.target, True, modes.get(there, ""))
+        found.append(pair)
+    return found
 
 
-def plan_topic(mirror: Mirror, pair: Pair, target_brokers: int) -> TopicPlan:
-    """Decide everything about one topic."""
+def plan_topic(
+    mirror: Mirror,
+    pair: Pair,
+    target_brokers: int,
+    holes: HoleEstimate | None = None,
+    capabilities: Capabilities | None = None,
+) -> TopicPlan:
+    """Decide everything about one topic.
+
+    :param holes: what the source was estimated to have; None: not sampled.
+    :param capabilities: what the principal may do on the target; None: not tried.
+    """
     info, source = pair.source.info, pair.source
     prime = _prime(pair)
-    mode, reason = offset_mode(mirror.offsets)
+    compacted = "compact" in (source.config("cleanup.policy") or "")
+    filler = mirror.compacted_filler if compacted else "markers"
+    excess = budget.excess(mirror, prime, holes, filler, info.partitions, capabilities or Capabilities())
+    mode, reason = offset_mode(mirror, pair.begun, excess)
     return TopicPlan(
         source_topic=info.name,
         target_topic=pair.target_topic,
@@ -57,20 +78,34 @@ def plan_topic(mirror: Mirror, pair: Pair, target_brokers: int) -> TopicPlan:
         configs=configs.overrides(source.configs, hold=False),
         held_configs=configs.overrides(source.configs, hold=True),
         left_out=configs.left_out(source.configs),
-        compacted="compact" in (source.config("cleanup.policy") or ""),
+        compacted=compacted,
         mode=mode,
         reason=reason,
         starts=source.begins,
         ends=source.stable_ends if mirror.isolation == "read_committed" else source.ends,
         prime=prime if mode == "identical" else {},
+        holes=holes,
+        filler=filler,
     )
 
 
-def offset_mode(asked: str) -> tuple[str, str]:
-    """Return mode and reason. What can't be copied in that mode is blocked by a check, with the reason."""
-    if asked != "auto":
-        return asked, f"asked for: offsets={asked!r}"
-    return "identical", "auto: same offsets, nothing to translate; holes are counted while copying"
+def offset_mode(mirror: Mirror, begun: str = "", excess: Sequence[Excess] = ()) -> tuple[str, str]:
+    """Return mode and reason. What can't be copied in that mode is blocked by a check, with the reason.
+
+    :param begun: the mode in which the target topic was begun; it wins over ``auto``, because the two can't be mixed.
+    :param excess: what speaks against identical offsets.
+    """
+    if mirror.delivery == "transactional":
+        return "mapped", "delivery='transactional': the marker of each transaction takes an offset"
+    if mirror.partitioning == "by_key":
+        return "mapped", "partitioning='by_key': records change their partition; offsets are not translated"
+    if mirror.offsets != "auto":
+        return mirror.offsets, f"asked for: offsets={mirror.offsets!r}"
+    if begun:
+        return begun, "auto: as it was begun"
+    if excess:
+        return "mapped", f"auto: {'; '.join(e.evidence for e in excess)}"
+    return "identical", "auto: same offsets, nothing to translate"
 
 
 def _prime(pair: Pair) -> dict[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_mirror.plan.model import PRIME_OFFSETS_PER_S
-from airflow_mirror.plan.situation import count
+from airflow_mirror.plan.situation import count, duration, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,6 +17,9 @@ _VERDICT = {
     "warn": "**Ready, with warnings.** Read them; each says what happens.",
     "pass": "**Ready.**",
 }
+_TOPIC_HEAD = (
+    "topic", "on the target", "partitions", "replicas", "offsets to copy", "to fill first", "holes", "offsets", "why",
+)  # fmt: skip
 _LEVELS = ("block", "warn", "pass")
 
 
@@ -31,9 +34,10 @@ def render(plan: Plan) -> str:
         _table(("", "check", "about", "found", "what to do"), (_finding(f) for f in plan.findings)),
         "## Topics",
         _table(
-            ("topic", "on the target", "partitions", "replicas", "offsets to copy", "to fill first", "offsets", "why"),
+            _TOPIC_HEAD,
             (_topic(t) for t in plan.topics),
         ),
+        *_holes(plan),
         "## Settings",
         "During the copy `cleanup.policy=delete`, no retention, `compression.type=producer` and the records' own times "
         "are in force on every topic. These stay afterwards:",
@@ -46,7 +50,8 @@ def render(plan: Plan) -> str:
 
 def _facts(plan: Plan) -> list[tuple[str, str]]:
     mirror = plan.mirror
-    fill = f"; {plan.prime_offsets:,} to fill first (about {_seconds(plan.prime_offsets)})" if plan.prime_offsets else ""
+    time = duration(plan.prime_offsets / PRIME_OFFSETS_PER_S)
+    fill = f"; {plan.prime_offsets:,} to fill first (about {time})" if plan.prime_offsets else ""
     return [
         ("source", f"connection `{mirror.source}`, cluster `{plan.source_cluster_id}`"),
         ("target", f"connection `{mirror.target}`, cluster `{plan.target_cluster_id}`"),
@@ -55,11 +60,8 @@ def _facts(plan: Plan) -> list[tuple[str, str]]:
         ("topics", f"{len(plan.topics)}, with {count(sum(t.partitions for t in plan.topics), 'partition')}"),
         ("work", f"at most {plan.offsets:,} records{fill}; more arrive while the mirror runs"),
         ("groups", str(len(plan.positions))),
+        ("padding", f"{plan.capabilities.markers}{'' if plan.capabilities.markers == 'unknown' else ', tried out'}"),
     ]
-
-
-def _seconds(offsets: int) -> str:
-    return f"{max(1, round(offsets / PRIME_OFFSETS_PER_S))} s"
 
 
 def _finding(f: Finding) -> tuple[str, ...]:
@@ -70,7 +72,35 @@ def _topic(t: TopicPlan) -> tuple[str, ...]:
     there = f"{t.target_topic}, exists" if t.target_exists else f"{t.target_topic}, new"
     prime = f"{sum(t.prime.values()):,}" if t.prime else ""
     name = f"{t.source_topic} (compacted)" if t.compacted else t.source_topic
-    return name, there, str(t.partitions), str(t.replication_factor), f"{t.offsets:,}", prime, t.mode, t.reason
+    holes = "not sampled" if t.holes is None else f"about {t.holes.count:,}" if t.holes.count else "none seen"
+    size_of = str(t.partitions), str(t.replication_factor), f"{t.offsets:,}"
+    return name, there, *size_of, prime, holes if t.offsets else "", t.mode, t.reason
+
+
+def _holes(plan: Plan) -> list[str]:
+    """Return the section on what padding costs and changes; nothing when nothing is padded."""
+    padded = [t for t in plan.topics if t.mode == "identical" and t.holes and t.holes.count]
+    if not padded:
+        return []
+    head = ("topic", "offsets without a record", "share", "stretches", "filled with", "bytes on each replica", "time")
+    return ["## Holes", _EFFECTS, _table(head, (_padding(t, plan.capabilities.markers) for t in padded))]
+
+
+_EFFECTS = (
+    "Estimated from samples. Each of these offsets is filled, so that the records behind it keep theirs. No consumer "
+    "sees a marker, but it carries the time of the copy. So on these topics a **search by timestamp** lands earlier than "
+    "on the source (never later), and **time retention** counts from the copy. Tombstones carry the time of the record "
+    "before them and change neither; consumers see them until the target's cleaner has removed them."
+)
+
+
+def _padding(t: TopicPlan, markers: str) -> tuple[str, ...]:
+    assert t.holes is not None
+    if t.filler == "tombstones":
+        cost = "removed by the cleaner", duration(t.holes.count / PRIME_OFFSETS_PER_S)
+    else:
+        cost = size(t.holes.bytes), duration(t.holes.padding_s(markers, t.partitions))
+    return t.source_topic, f"{t.holes.count:,}", f"{t.holes.share:.0%}", f"{t.holes.runs:,}", t.filler, *cost
 
 
 def _settings(t: TopicPlan) -> tuple[str, ...]:

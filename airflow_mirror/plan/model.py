@@ -18,10 +18,14 @@ from airflow_mirror.mirror import Mirror
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-VERSION = 1
+VERSION = 2
 
-# Measured on two shared cores, one partition, zstd fillers; a floor for real machines.
+# Measured on two shared cores, one partition, one replica; floors for real machines.
 PRIME_OFFSETS_PER_S = 6_000_000
+MARKER_BYTES = 78
+COORDINATOR_MARKERS_PER_S = 200
+DIRECT_MARKERS_PER_S = 54_000
+PADDED_AT_ONCE = 4  # partitions that one task pads at the same time
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,56 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Capabilities:
+    """What the mirror's principal may do on the target, as tried out on a scratch topic.
+
+    :param markers: how holes can be padded: ``direct`` (in bulk), ``coordinator`` (one by one), ``none``, or ``unknown``
+        when it was not tried.
+    :param prime: False when a log can't be made to start above 0 (no DELETE on topics).
+    :param lacks: the rights that are missing, as an operator would grant them.
+    :param note: anything else that was found: why nothing could be tried, what was left behind.
+    """
+
+    markers: str = "unknown"
+    prime: bool = True
+    lacks: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class HoleEstimate:
+    """About how many of a topic's offsets hold no record for its readers: markers, aborted or compacted-away records.
+
+    :param count: offsets without a record, of those to copy.
+    :param runs: how many stretches they make.
+    :param share: ``count`` as a share of the offsets to copy, 0 to 1.
+    :param sampled: offsets that were looked at; the estimate is exact when that is all of them.
+    """
+
+    count: int
+    runs: int
+    share: float
+    sampled: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the markers that would fill them, on each replica."""
+        return self.count * MARKER_BYTES
+
+    def padding_s(self, markers: str, partitions: int) -> float:
+        """Return about how many seconds one task takes to pad them.
+
+        With every right, each stretch still costs a question to the coordinator or a marker through it, so that many
+        short stretches take about as long as without.
+
+        :param markers: as in :class:`Capabilities`; only ``direct`` is fast.
+        """
+        lanes = max(1, min(partitions, PADDED_AT_ONCE))
+        guards = min(self.count, self.runs) if markers == "direct" else self.count
+        return (guards / COORDINATOR_MARKERS_PER_S + (self.count - guards) / DIRECT_MARKERS_PER_S) / lanes
+
+
+@dataclass(frozen=True)
 class TopicPlan:
     """What happens to one topic.
 
@@ -61,6 +115,8 @@ class TopicPlan:
     :param starts: first offset to copy, by partition.
     :param ends: end offset on the source when the plan was made (of stable data for ``read_committed``), by partition.
     :param prime: offsets to fill before the first record, by partition; only partitions that need it.
+    :param holes: estimate of the holes; None when the source was not sampled.
+    :param filler: what fills them: ``markers`` or ``tombstones``.
     """
 
     source_topic: str
@@ -78,6 +134,8 @@ class TopicPlan:
     starts: Mapping[int, int]
     ends: Mapping[int, int]
     prime: Mapping[int, int] = field(default_factory=dict)
+    holes: HoleEstimate | None = None
+    filler: str = "markers"
 
     @property
     def offsets(self) -> int:
@@ -88,7 +146,8 @@ class TopicPlan:
     def from_dict(cls, values: Mapping[str, Any]) -> TopicPlan:
         """Build from JSON, whose object keys are strings."""
         by_partition = {k: {int(p): o for p, o in values[k].items()} for k in ("starts", "ends", "prime")}
-        return cls(**{**values, **by_partition})
+        holes = HoleEstimate(**values["holes"]) if values["holes"] else None
+        return cls(**{**values, **by_partition, "holes": holes})
 
 
 @dataclass(frozen=True)
@@ -98,7 +157,9 @@ class Plan:
     :param created_at: ISO 8601; not part of the hash.
     :param topics: sorted by source topic.
     :param positions: committed offsets of the selected groups: group, source topic, partition.
-    :param known_topics: target topics that this mirror made or filled, or is now allowed to; for the next plan.
+    :param known_topics: target topics that this mirror made or filled, or is now allowed to, with the offset mode of
+        each; for the next plan. What was begun in one mode is never gone on with in the other.
+    :param capabilities: what the principal may do on the target.
     """
 
     mirror: Mirror
@@ -108,7 +169,8 @@ class Plan:
     topics: tuple[TopicPlan, ...]
     positions: Mapping[str, Mapping[str, Mapping[int, int]]]
     findings: tuple[Finding, ...]
-    known_topics: tuple[str, ...] = ()
+    known_topics: Mapping[str, str] = field(default_factory=dict)
+    capabilities: Capabilities = field(default_factory=Capabilities)
     version: int = VERSION
 
     @property
@@ -137,6 +199,11 @@ class Plan:
         """Offsets to fill in all before the first record of each partition."""
         return sum(sum(t.prime.values()) for t in self.topics)
 
+    @property
+    def holes(self) -> int:
+        """About how many offsets without a record will be filled in all."""
+        return sum(t.holes.count for t in self.topics if t.holes and t.mode == "identical")
+
     def topic(self, source_topic: str) -> TopicPlan:
         """Return the plan of one source topic; KeyError when it has none."""
         return {t.source_topic: t for t in self.topics}[source_topic]
@@ -160,6 +227,8 @@ class Plan:
             "groups": len(self.positions),
             "offsets": self.offsets,
             "prime_offsets": self.prime_offsets,
+            "holes": self.holes,
+            "markers": self.capabilities.markers,
             **{level: levels.count(level) for level in ("block", "warn", "pass")},
         }
 
@@ -190,7 +259,9 @@ class Plan:
                     "mirror": Mirror.from_dict(values["mirror"]),
                     "topics": tuple(TopicPlan.from_dict(t) for t in values["topics"]),
                     "findings": tuple(Finding(**f) for f in values["findings"]),
-                    "known_topics": tuple(values["known_topics"]),
+                    "capabilities": Capabilities(
+                        **{**values["capabilities"], "lacks": tuple(values["capabilities"]["lacks"])}
+                    ),
                     "positions": _positions(values["positions"]),
                 }
             )

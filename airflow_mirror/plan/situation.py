@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from airflow_mirror.plan.model import Capabilities
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan.decide import Pair
@@ -16,13 +18,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Situation:
-    """Both sides as they are, and what would be done. ``pairs`` and ``topics`` are in the same order."""
+    """Both sides as they are, and what would be done. ``pairs`` and ``topics`` are in the same order.
+
+    :param unreadable: source topics that could not be sampled, and why.
+    """
 
     mirror: Mirror
     source: Inventory
     target: Inventory
     pairs: list[Pair]
     topics: list[TopicPlan]
+    capabilities: Capabilities = Capabilities()
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
 
 def some(items: Iterable[str], most: int = 5) -> str:
@@ -35,3 +42,19 @@ def some(items: Iterable[str], most: int = 5) -> str:
 def count(number: int, noun: str) -> str:
     """Return a number with its noun: ``1 partition``, ``2,000 partitions``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def size(bytes_: int) -> str:
+    """Return a number of bytes for people: ``780 B``, ``1.2 MB``."""
+    for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if bytes_ >= factor:
+            return f"{bytes_ / factor:,.1f} {unit}"
+    return f"{bytes_} B"
+
+
+def duration(seconds: float) -> str:
+    """Return a time for people: ``1 s``, ``3 min``, ``7.4 d``."""
+    for unit, factor in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * factor:
+            return f"{seconds / factor:,.0f} {unit}"
+    return f"{max(1, round(seconds))} s"

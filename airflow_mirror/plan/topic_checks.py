@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_mirror.plan.configs import HELD_OPEN
-from airflow_mirror.plan.decide import PRIME_BUDGET
-from airflow_mirror.plan.model import PRIME_OFFSETS_PER_S, Finding
+from airflow_mirror.plan.model import Finding
 from airflow_mirror.plan.situation import Situation, count, some
 
 if TYPE_CHECKING:
@@ -18,10 +17,19 @@ _RETENTION = {"retention.ms": "the target's default", "retention.bytes": "-1"}
 
 def target_data(s: Situation) -> Iterator[Finding]:
     """The target topic holds data that are not ours, or more than the source has."""
-    for pair in s.pairs:
+    for pair, topic in zip(s.pairs, s.topics, strict=True):
         if pair.target is None or not pair.written:
             continue
         shown = some(f"partition {p} ends at {end:,}" for p, end in pair.written.items())
+        if not pair.ours and topic.mode == "mapped":
+            yield Finding(
+                "warn",
+                "target_data",
+                f"target topic {pair.target_topic!r}",
+                f"it holds data that this mirror did not write ({shown})",
+                "It stays: records are appended behind it, and the offset map knows which are the mirror's.",
+            )
+            continue
         if not pair.ours:
             yield Finding(
                 "block",
@@ -33,7 +41,7 @@ def target_data(s: Situation) -> Iterator[Finding]:
             )
             continue
         ahead = {p: end for p, end in pair.written.items() if end > pair.source.ends.get(p, end)}
-        if ahead and s.mirror.offsets != "mapped":
+        if ahead and topic.mode != "mapped":
             shown = some(f"partition {p}: {end:,} there, {pair.source.ends[p]:,} here" for p, end in ahead.items())
             yield Finding(
                 "block",
@@ -47,6 +55,8 @@ def target_data(s: Situation) -> Iterator[Finding]:
 
 def partitions(s: Situation) -> Iterator[Finding]:
     """Partition counts differ."""
+    if s.mirror.partitioning == "by_key":
+        return  # any count will do
     for pair in s.pairs:
         here, there = pair.source.info.partitions, pair.target.info.partitions if pair.target else None
         if there is None or there == here:
@@ -146,41 +156,16 @@ def retention(s: Situation) -> Iterator[Finding]:
 
 
 def compacted(s: Situation) -> Iterator[Finding]:
-    """Compaction has left holes."""
+    """Compaction goes on behind the copy, and has left holes."""
     compacted = [t.source_topic for t in s.topics if t.compacted]
     if compacted:
         yield Finding(
             "warn",
             "compacted",
             f"{len(compacted)} of {count(len(s.topics), 'topic')}",
-            f"compaction has left holes in {some(compacted)}; how many is known once the log has been read",
-            "Each hole is filled by a marker of 78 bytes. cleanup.policy is 'delete' during the copy and the source's "
-            "afterwards.",
+            f"compaction leaves holes in {some(compacted)}",
+            "cleanup.policy is 'delete' during the copy and the source's afterwards; until then all records take disk.",
         )
-
-
-def priming(s: Situation) -> Iterator[Finding]:
-    """Logs that don't start at 0."""
-    for topic in s.topics:
-        too_many = {p: n for p, n in topic.prime.items() if n > PRIME_BUDGET}
-        if too_many:
-            yield Finding(
-                "block",
-                "priming",
-                f"topic {topic.source_topic!r}",
-                some(f"partition {p} starts at offset {n:,}" for p, n in too_many.items()),
-                f"More than {PRIME_BUDGET:,} offsets to fill. Leave the topic out (exclude_topics).",
-            )
-        elif topic.prime:
-            fill = sum(topic.prime.values())
-            yield Finding(
-                "warn",
-                "priming",
-                f"topic {topic.source_topic!r}",
-                f"{count(len(topic.prime), 'partition')} with a log start above 0; {fill:,} offsets are filled and "
-                "deleted again first",
-                f"About {max(1, round(fill / PRIME_OFFSETS_PER_S))} s. Start consumers on the target after that.",
-            )
 
 
 def replication(s: Situation) -> Iterator[Finding]:

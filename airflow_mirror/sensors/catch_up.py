@@ -58,12 +58,17 @@ class WaitForCatchUpSensor(BaseSensorOperator):
         self.max_lag_records, self.samples, self.stuck_after_s = max_lag_records, samples, stuck_after_s
         self.require_tail, self.deferrable = require_tail, deferrable
         self._judge: CatchUp | None = None
+        self._probe: LagProbe | None = None
 
     def execute(self, context: Context) -> Any:
         """Wait here, or look once and wait in the triggerer."""
-        if not self.deferrable:
-            return super().execute(context)
-        result = self.poke(context)
+        try:
+            if not self.deferrable:
+                return super().execute(context)
+            result = self.poke(context)
+        finally:
+            if self._probe is not None:
+                self._probe.close()
         if result.is_done:
             return result.xcom_value
         trigger = CatchUpTrigger(
@@ -79,7 +84,7 @@ class WaitForCatchUpSensor(BaseSensorOperator):
     def poke(self, context: Context) -> PokeReturnValue:
         """Look once."""
         with task_outcome():
-            if self._judge is None:
+            if self._judge is None or self._probe is None:
                 self._judge = CatchUp(int(self.max_lag_records), self.samples, self.stuck_after_s)
                 self._probe = LagProbe(mirror_from(self.mirror), self.require_tail)
             done, found = self._probe.look(self._judge, time.monotonic())

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import GroupActive, InputError, NotKept, OffsetOutOfRange
+from airflow_mirror.copy.offset_map import Translated, Where
+from airflow_mirror.errors import GroupActive, InputError, NotKept, OffsetNotMirrored, OffsetOutOfRange
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.partition import TopicPartition
 
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from airflow_mirror.plan.model import TopicPlan
 
 Positions = Mapping[str, Mapping[TopicPartition, GroupPosition]]
+# Partition and offset on the side that is left -> where that is on the other side.
+Translate = Callable[[TopicPartition, int], Translated]
+
+IDENTICAL, EXPIRED = "identical", "expired"
+_FOUND = {Where.RECORD: "exact", Where.HOLE: "hole", Where.END: "end"}
 
 # Group states in which Kafka lets an outsider set offsets.
 _SETTABLE = ("Empty", "Dead")
@@ -36,6 +42,9 @@ class GroupMove:
     :param action: ``commit``, ``same``, ``kept`` (the target's position is further: not rewound) or ``rewind``;
         empty while only translated.
     :param note: anything that a person should know about it.
+    :param found: how the offset was found: ``identical`` (it is the same), ``exact`` (by the offset map: the record
+        itself), ``hole`` (the next record: there is none at this offset), ``end`` (behind the last record), or
+        ``expired`` (deleted on both sides: the first record there is).
     """
 
     group: str
@@ -47,6 +56,7 @@ class GroupMove:
     before: int | None = None
     action: str = ""
     note: str = ""
+    found: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,26 +103,33 @@ def read_positions(
     }
 
 
+def reverse(topics: Iterable[TopicPlan]) -> list[TopicPlan]:
+    """Return the topics of the way back, for groups that return: from the target's names to the source's."""
+    return [replace(t, source_topic=t.target_topic, target_topic=t.source_topic) for t in topics]
+
+
 def translate(
     positions: Positions,
     topics: Iterable[TopicPlan],
     source_starts: Mapping[TopicPartition, int],
     target_starts: Mapping[TopicPartition, int],
     target_ends: Mapping[TopicPartition, int],
-    translate_offset: Callable[[TopicPartition, int], int] | None = None,
+    translate_offset: Translate | None = None,
     strict: bool = True,
 ) -> Translation:
     """Return where each group goes on at the target.
 
-    A topic with identical offsets keeps the number. Nothing is clamped, with one exception that changes nothing for the
-    consumer: a position below the log start of *both* sides has expired, and goes on at the target's start.
+    A topic with identical offsets keeps the number, one with mapped offsets goes through its offset map. Nothing is
+    clamped, with one exception that changes nothing for the consumer: a position below the log start of *both* sides has
+    expired, and goes on at the target's start.
 
     :param source_starts: log starts now, by source partition.
     :param target_starts: log starts now, by target partition.
     :param target_ends: log ends now, by target partition; a position there means "caught up".
-    :param translate_offset: source partition and offset to target offset, for topics in mapped mode.
+    :param translate_offset: translates a source partition's offset, for topics in mapped mode.
     :param strict: raise for the first problem (the others in its notes) instead of returning them.
     :raises OffsetOutOfRange: when the target does not hold the position: the mirror has to catch up first.
+    :raises OffsetNotMirrored: when the offset map does not reach it.
     """
     plans = {t.source_topic: t for t in topics}
     moves, problems = [], []
@@ -120,17 +137,17 @@ def translate(
         plan = plans[tp.topic]
         there = TopicPartition(plan.target_topic, tp.partition)
         try:
-            offset, note = _target_offset(plan.mode, tp, position.offset, translate_offset)
+            place = _way(plan.mode, group, tp, source_starts[tp], translate_offset)
+            offset, how, note = place(position.offset)
             start, end = target_starts.get(there, 0), target_ends.get(there, 0)
-            if offset < start and source_starts[tp] >= start:
-                note = f"expired: below the log start on both sides; goes on at {start}"
-                offset = start
+            if offset < start and place(source_starts[tp])[0] >= start:
+                offset, how, note = start, EXPIRED, f"expired: below the log start on both sides; goes on at {start}"
             if not start <= offset <= end:
                 raise OffsetOutOfRange(group, there.topic, there.partition, offset, start, end)
         except OffsetOutOfRange as e:
             problems.append(e)
         else:
-            moves.append(GroupMove(group, tp, there, position.offset, offset, position.metadata, note=note))
+            moves.append(GroupMove(group, tp, there, position.offset, offset, position.metadata, note=note, found=how))
     if problems and strict:
         first = problems[0]
         for other in problems[1:]:
@@ -149,14 +166,41 @@ def _flat(positions: Positions, plans: Mapping[str, TopicPlan]) -> Iterable[tupl
                 yield group, tp, position
 
 
-def _target_offset(
-    mode: str, tp: TopicPartition, offset: int, translate_offset: Callable[[TopicPartition, int], int] | None
-) -> tuple[int, str]:
+Place = tuple[int, str, str]  # offset on the other side, how it was found, a note
+
+
+def _way(
+    mode: str, group: str, tp: TopicPartition, log_start: int, translate_offset: Translate | None
+) -> Callable[[int], Place]:
+    """Return what places an offset of ``tp`` on the other side.
+
+    :param log_start: first offset that the partition still has.
+    """
     if mode == "identical":
-        return offset, ""
+        return lambda offset: (offset, IDENTICAL, "")
     if translate_offset is None:
         raise InputError(f"{tp}: its offsets are mapped, so its groups need the offset map. Pass translate_offset.")
-    return translate_offset(tp, offset), "by the offset map"
+    through = translate_offset
+    return lambda offset: _by_map(group, tp, offset, log_start, through)
+
+
+def _by_map(group: str, tp: TopicPartition, offset: int, log_start: int, through: Translate) -> Place:
+    found = through(tp, offset)
+    if found.where is Where.BEYOND:
+        raise OffsetNotMirrored(
+            group, tp.topic, tp.partition, offset, "the offset map does not reach it: it has no counterpart yet",
+            "Let the mirror catch up first, or correct the group.",
+        )  # fmt: skip
+    if found.where is not Where.BEFORE:
+        return found.offset, _FOUND[found.where], ""
+    if through(tp, max(offset, log_start)).where is Where.BEFORE:
+        # Going on at the first mirrored record would skip records that the group has not read and that are still there.
+        raise OffsetNotMirrored(
+            group, tp.topic, tp.partition, offset,
+            f"the mirror copied only records behind it (the log starts at {log_start})",
+            "Let the group read up to where the mirror began, or start a mirror with start='earliest'.",
+        )  # fmt: skip
+    return found.offset, EXPIRED, f"expired: below the first mirrored record; goes on at {found.offset}"
 
 
 def commit_groups(

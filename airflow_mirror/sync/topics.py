@@ -52,7 +52,10 @@ def create_target_topics(plan: Plan, target: ClusterAdmin) -> TopicsReport:
     """
     wanted = {t.target_topic: t for t in plan.topics}
     before = target.topics(wanted)
-    short = [t for name, t in wanted.items() if name in before and before[name].partitions < t.partitions]
+    keeps_counts = plan.mirror.partitioning != "by_key"
+    short = [
+        t for name, t in wanted.items() if name in before and before[name].partitions < t.partitions and keeps_counts
+    ]
     foreign = [t for t in short if t.target_topic not in plan.known_topics]
     if foreign:
         raise TargetTopicsDiffer(

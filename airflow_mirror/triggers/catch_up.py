@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -57,21 +58,21 @@ class CatchUpTrigger(BaseTrigger):
     async def _wait(self) -> dict[str, Any]:
         judge = CatchUp(self.max_lag_records, self.samples, self.stuck_after_s)
         # Every look blocks on sockets; the triggerer's loop must not.
-        probe = await _in_thread(LagProbe, Mirror.from_dict(self.mirror), self.require_tail)
         failures = 0
-        while True:
-            try:
-                done, found = await _in_thread(probe.look, judge, time.monotonic())
-                failures = 0
-            except TryAgain:
-                failures += 1
-                if failures >= _TRIES:
-                    raise
-                done, found = False, {}
-            self.log.info("%s", found)
-            if done:
-                return dict(found)
-            await asyncio.sleep(self.interval_s)
+        with closing(await _in_thread(LagProbe, Mirror.from_dict(self.mirror), self.require_tail)) as probe:
+            while True:
+                try:
+                    done, found = await _in_thread(probe.look, judge, time.monotonic())
+                    failures = 0
+                except TryAgain:
+                    failures += 1
+                    if failures >= _TRIES:
+                        raise
+                    done, found = False, {}
+                self.log.info("%s", found)
+                if done:
+                    return dict(found)
+                await asyncio.sleep(self.interval_s)
 
 
 async def _in_thread(call: Any, *args: Any) -> Any:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from airflow_mirror.verify.result import Difference, LogBounds, PartitionPair
+
+if TYPE_CHECKING:
+    from airflow_mirror.copy.offset_map import OffsetMap
 
 
 def window(pair: PartitionPair, source_log: LogBounds, target_log: LogBounds) -> tuple[int, int]:
@@ -31,3 +36,13 @@ def bounds_difference(pair: PartitionPair, source_log: LogBounds, target_log: Lo
     if first < end <= target_log.start:
         return Difference(first, "missing", *shown)
     return None
+
+
+def through_map(one: OffsetMap, target_log: LogBounds) -> LogBounds:
+    """Return the bounds of a target log with mapped offsets as source offsets: what of the source it holds.
+
+    An open transaction on the target hides what lies behind it; the log's end is where the map ends.
+    """
+    stable = one.source_end if target_log.stable >= one.target_end else one.to_source(target_log.stable).offset
+    start = one.source_start if target_log.start <= one.target_start else one.to_source(target_log.start).offset
+    return LogBounds(start, max(start, stable), max(start, one.source_end))

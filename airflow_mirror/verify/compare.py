@@ -7,15 +7,21 @@ Both sides are walked once, in step, and only the batch at hand is held decoded:
   until both sides stand at a batch border again.
 
 The first difference ends the walk. What is behind it is often one shift of everything, and would only bury the cause.
+
+Where offsets are mapped, each source record is looked for where the offset map says that its copy is. The map is no
+evidence: a record that is not there, or one that the map knows nothing of, is a difference.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import xxhash
 
+from airflow_mirror.copy import tombstones
+from airflow_mirror.copy.offset_map import Where
 from airflow_mirror.verify.result import Difference, Evidence, evidence
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import records as wire_records
@@ -23,6 +29,7 @@ from airflow_mirror.wire import records as wire_records
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from airflow_mirror.copy.offset_map import OffsetMap
     from airflow_mirror.wire.batch import RawBatch
     from airflow_mirror.wire.records import Record
 
@@ -31,11 +38,15 @@ _VISIBLE = wire_batch.CODEC_MASK | wire_batch.LOG_APPEND_TIME
 
 
 class Tally(NamedTuple):
-    """How far two logs were found equal: ``records`` of the source, in ``bytes`` of its batches."""
+    """How far two logs were found equal: ``records`` of the source, in ``bytes`` of its batches.
+
+    ``fillers``: tombstones of the reserved key that the target holds in the holes of a compacted topic.
+    """
 
     records: int
     bytes: int
     difference: Difference | None
+    fillers: int = 0
 
 
 class UnreadableBatch(ValueError):
@@ -47,21 +58,24 @@ class UnreadableBatch(ValueError):
 
 
 class Cursor:
-    """Reads one side: whole batches while they fit, records where they don't.
+    """Reads one side: whole batches while they fit, records where they don't. Fillers are passed over, and counted.
 
     :param side: ``source`` or ``target``, for errors.
     :param batches: data batches in log order (no control batches, no aborted ones).
     :param start: records below it are skipped.
     :param end: records at or above it are not seen.
+    :param through: where the records' copies are; their offsets are then shown as those of the copies.
     """
 
-    def __init__(self, side: str, batches: Iterable[RawBatch], start: int, end: int) -> None:
-        self._side = side
+    def __init__(
+        self, side: str, batches: Iterable[RawBatch], start: int, end: int, through: OffsetMap | None = None
+    ) -> None:
+        self._side, self._through = side, through
         self._batches: Iterator[RawBatch] = iter(batches)
         self._start, self._end = start, end
         self._raw: RawBatch | None = None
         self._records: deque[Record] = deque()
-        self.bytes = 0
+        self.bytes = self.fillers = 0
 
     def whole(self) -> RawBatch | None:
         """Return the next batch if no record of it was taken and all of it lies in the window."""
@@ -75,6 +89,15 @@ class Cursor:
         """Go past the batch that ``whole`` returned."""
         self._raw = None
 
+    def place(self, header: wire_batch.BatchHeader) -> int:
+        """Return the base offset that the batch's copy must have; -1 when its records don't stay together."""
+        if self._through is None:
+            return header.base_offset
+        first, last = (self._through.to_target(at) for at in (header.base_offset, header.next_offset - 1))
+        together = first.where is last.where is Where.RECORD
+        together = together and last.offset - first.offset == header.next_offset - 1 - header.base_offset
+        return first.offset if together else -1
+
     def peek(self, ahead: int = 0) -> Record | None:
         """Return the next record, or the one ``ahead`` behind it; None at the end.
 
@@ -82,46 +105,64 @@ class Cursor:
         """
         while len(self._records) <= ahead and self._load():
             self._records.extend(self._decoded())
-        return self._records[ahead] if len(self._records) > ahead else None
+        if len(self._records) <= ahead:
+            return None
+        record = self._records[ahead]
+        return record if self._through is None else record._replace(offset=self._through.to_target(record.offset).offset)
+
+    def own_offset(self) -> int:
+        """Return the offset of the next record in this log itself."""
+        return self._records[0].offset
 
     def take(self) -> None:
         """Go past the record that ``peek`` returned."""
         self._records.popleft()
 
     def _load(self) -> bool:
-        if self._raw is None:
-            self._raw = next(self._batches, None)
-            if self._raw is not None:
-                self.bytes += len(self._raw.view)
-                header = self._raw.header
-                if header is not None and not wire_batch.crc_is_valid(self._raw.view, header):
-                    raise UnreadableBatch(self._side, header.base_offset, "its CRC-32C does not fit its bytes")
-        return self._raw is not None
+        while self._raw is None:
+            raw = next(self._batches, None)
+            if raw is None:
+                return False
+            self.bytes += len(raw.view)
+            if cause := wire_records.damage(raw):
+                raise UnreadableBatch(self._side, raw.first_offset, cause)
+            if tombstones.is_filler(raw):
+                self.fillers += max(0, min(raw.next_offset, self._end) - max(raw.first_offset, self._start))
+            else:
+                self._raw = raw
+        return True
 
     def _decoded(self) -> list[Record]:
         raw, self._raw = self._raw, None
         assert raw is not None
         try:
-            return [r for r in wire_records.decode(raw) if self._start <= r.offset < self._end]
+            records = [r for r in wire_records.decode(raw) if self._start <= r.offset < self._end]
         except ValueError as e:
-            # Magic 2 has its base offset in front, magic 0 and 1 that of the wrapper's last record.
-            raise UnreadableBatch(self._side, int.from_bytes(raw.view[:8], "big", signed=True), str(e)) from e
+            raise UnreadableBatch(self._side, raw.first_offset, str(e)) from e
+        # One that the target's cleaner has left, or that a mirror of a mirror put into a batch with others.
+        kept = [r for r in records if not tombstones.is_filler_record(r)]
+        self.fillers += len(records) - len(kept)
+        return kept
 
 
 def compare(
-    source: Iterable[RawBatch], target: Iterable[RawBatch], start: int, end: int, *, by_batch: bool = False
-) -> Tally:
+    source: Iterable[RawBatch], target: Iterable[RawBatch], start: int, end: int, *, by_batch: bool = False,
+    through: OffsetMap | None = None, target_window: tuple[int, int] | None = None,
+) -> Tally:  # fmt: skip
     """Compare the records of two logs whose offsets lie in [start, end).
 
     :param source: data batches of the source in log order; the first may begin before ``start``.
     :param target: the same of the target.
     :param by_batch: take batches with equal frame and payload digest as equal without decoding them.
+    :param through: where offsets are mapped: the offset map. Then a difference names both offsets.
+    :param target_window: what of the target belongs to [start, end) of the source; with ``through``.
     """
-    left, right = Cursor("source", source, start, end), Cursor("target", target, start, end)
+    left = Cursor("source", source, start, end, through)
+    right = Cursor("target", target, *(target_window or (start, end)))
     equal, difference = 0, None
     try:
         while True:
-            if by_batch and (count := _same_batch(left.whole(), right.whole())):
+            if by_batch and (count := _same_batch(left, right)):
                 left.take_whole()
                 right.take_whole()
                 equal += count
@@ -129,6 +170,8 @@ def compare(
             a, b = left.peek(), right.peek()
             if a != b:
                 difference = _difference(a, b, left, right)
+                if through is not None:
+                    difference = _on_both_sides(difference, left.own_offset() if a is not None else None, through)
             if difference is not None or a is None:
                 break
             left.take()
@@ -138,14 +181,28 @@ def compare(
         broken: Evidence = {"batch": e.cause}
         on_source = e.side == "source"
         difference = Difference(e.offset, "corrupt", broken if on_source else None, None if on_source else broken)
-    return Tally(equal, left.bytes, difference)
+        if through is not None:
+            there = through.to_target(e.offset).offset if on_source else e.offset
+            difference = _on_both_sides(replace(difference, offset=there), e.offset if on_source else None, through)
+    return Tally(equal, left.bytes, difference, right.fillers)
 
 
-def _same_batch(a: RawBatch | None, b: RawBatch | None) -> int:
+def _on_both_sides(found: Difference, source_offset: int | None, through: OffsetMap) -> Difference:
+    """Return a difference, so far named by target offsets alone, by the offsets of both sides.
+
+    :param source_offset: of the source's record there; None when only the target has one.
+    """
+    here = through.to_source(found.offset).offset if source_offset is None else source_offset
+    shown = found.source and {**found.source, **({"offset": here} if "offset" in found.source else {})}
+    return replace(found, offset=here, source=shown, target_offset=found.offset)
+
+
+def _same_batch(left: Cursor, right: Cursor) -> int:
     """Return the record count of two batches that show a reader the same, 0 if that can't be told from outside."""
+    a, b = left.whole(), right.whole()
     if a is None or b is None or a.header is None or b.header is None:
         return 0
-    if _frame(a.header) != _frame(b.header):
+    if left.place(a.header) != b.header.base_offset or _frame(a.header) != _frame(b.header):
         return 0
     # Digests and not ==, because comparing memoryviews goes element by element and is some 100 times slower.
     size = wire_batch.HEADER_SIZE
@@ -157,7 +214,6 @@ def _frame(h: wire_batch.BatchHeader) -> tuple[int, ...]:
     # With LogAppendTime the batch's maxTimestamp is every record's time; otherwise brokers derive it from the records.
     shown_time = h.max_timestamp if h.attributes & wire_batch.LOG_APPEND_TIME else 0
     return (
-        h.base_offset,
         h.last_offset_delta,
         h.record_count,
         h.attributes & _VISIBLE,

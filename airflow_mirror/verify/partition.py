@@ -9,11 +9,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from airflow_mirror.copy.offset_map import OffsetMap
 from airflow_mirror.copy.tiers import AbortedFilter
-from airflow_mirror.errors import BrokerError
-from airflow_mirror.verify.bounds import bounds_difference, window
+from airflow_mirror.errors import BrokerError, ForeignData, InvalidField, NoOffsetMap
+from airflow_mirror.sync.maps import MapSource, mapped_range
+from airflow_mirror.verify.bounds import bounds_difference, through_map, window
 from airflow_mirror.verify.compare import Tally, compare
 from airflow_mirror.verify.result import (
+    Difference,
     LogBounds,
     PartitionComparison,
     PartitionPair,
@@ -43,6 +46,7 @@ def compare_partitions(
     target_config: ClientConfig,
     level: str = "records",
     progress: Callable[[PartitionComparison, int, int], None] | None = None,
+    maps: MapSource | None = None,
 ) -> list[PartitionComparison]:
     """Compare partitions one after the other and return a verdict for each, in the order of ``pairs``.
 
@@ -51,7 +55,8 @@ def compare_partitions(
     :param level: ``offsets`` compares the bounds of the logs, ``batches`` also the records, taking batches whose frame
         and payload digest agree as a whole, ``records`` decodes every record.
     :param progress: called after each partition with its verdict, how many are done, and how many there are.
-    :raises InvalidField: for an unknown level.
+    :param maps: where the offset maps of mapped pairs are.
+    :raises InvalidField: for an unknown level, and for a mapped pair without ``maps``.
     :raises TryAgain: when a broker does not answer.
     """
     check_level(level)
@@ -61,7 +66,7 @@ def compare_partitions(
         target_logs = log_bounds(target, {pair.target for pair in pairs})
         for pair in pairs:
             bounds = source_logs[pair.source], target_logs[pair.target]
-            verdicts.append(compare_partition(pair, source, target, *bounds, level=level))
+            verdicts.append(compare_partition(pair, source, target, *bounds, level=level, maps=maps))
             if progress is not None:
                 progress(verdicts[-1], len(verdicts), len(pairs))
     return verdicts
@@ -83,23 +88,49 @@ def compare_partition(
     target_log: LogBounds,
     *,
     level: str,
+    maps: MapSource | None = None,
 ) -> PartitionComparison:
     """Compare one partition, of which the bounds are known."""
-    start, end = window(pair, source_log, target_log)
-    tally = Tally(0, 0, None)
-    if level != "offsets":
+    through: OffsetMap | None = None
+    held, difference = target_log, None  # what the target holds, in source offsets
+    if pair.mapped:
+        through, difference = _map_of(pair, source, target, source_log, target_log, maps)
+        held = through_map(through, target_log)
+    start, end = window(pair, source_log, held)
+    there = (start, end) if through is None else (through.to_target(start).offset, through.to_target(end).offset)
+    tally = Tally(0, 0, difference)
+    if level != "offsets" and difference is None:
         tally = compare(
             committed_batches(source, pair.source, start, end),
-            committed_batches(target, pair.target, start, end),
+            committed_batches(target, pair.target, *there),
             start,
             end,
             by_batch=level == "batches",
+            through=through,
+            target_window=there,
         )
-    difference = tally.difference or bounds_difference(pair, source_log, target_log)
+    difference = tally.difference or bounds_difference(pair, source_log, held)
     return PartitionComparison(
         pair.source_topic, pair.target_topic, pair.partition, start, end, tally.records, tally.bytes,
-        difference is None, difference, source_log == target_log, source_log, target_log,
+        difference is None, difference, source_log == target_log, source_log, target_log, tally.fillers,
     )  # fmt: skip
+
+
+def _map_of(
+    pair: PartitionPair, source: WireCluster, target: WireCluster, source_log: LogBounds, target_log: LogBounds,
+    maps: MapSource | None,
+) -> tuple[OffsetMap, Difference | None]:  # fmt: skip
+    """Return the pair's offset map, or an empty one and why there is no right one."""
+    if maps is None:
+        raise InvalidField("maps", None, f"the offsets of {pair.source} are mapped", "Say where its offset map is.")
+    nothing = OffsetMap(source_log.start, target_log.end)
+    try:
+        return maps.complete(mapped_range(pair.source_topic, pair.target_topic, pair.partition), source, target), None
+    except NoOffsetMap:
+        return nothing, None  # never begun: the target holds nothing of it
+    except ForeignData as e:
+        found = Difference(source_log.start, "map", None, {"map": e.cause}, target_offset=e.start_offset)
+        return nothing, found
 
 
 def committed_batches(cluster: WireCluster, tp: TopicPartition, start: int, end: int) -> Iterator[RawBatch]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow_mirror.wire.records import Record
 
 LEVELS = ("offsets", "batches", "records")
-KINDS = ("missing", "extra", "key", "value", "headers", "timestamp", "offset", "end", "corrupt")
+KINDS = ("missing", "extra", "key", "value", "headers", "timestamp", "offset", "end", "corrupt", "map")
 
 Evidence = dict[str, int | str | None]
 
@@ -45,6 +45,7 @@ class PartitionPair:
 
     :param start_offset: first offset of interest; None starts where both logs hold something.
     :param end_offset: offset to stop at, exclusive; None goes to the end and demands that both ends are equal.
+    :param mapped: its offsets are mapped; both bounds are the source's.
     """
 
     source_topic: str
@@ -52,6 +53,7 @@ class PartitionPair:
     partition: int
     start_offset: int | None = None
     end_offset: int | None = None
+    mapped: bool = False
 
     @property
     def source(self) -> TopicPartition:
@@ -70,25 +72,31 @@ class Difference:
 
     :param offset: where: on the source, or on the target for an ``extra`` record.
     :param kind: one of :data:`KINDS`. ``offset``: the same record stands elsewhere; ``end``: one log is longer;
-        ``corrupt``: a batch can't be read (its checksum or compression is broken).
+        ``corrupt``: a batch can't be read (its checksum or compression is broken); ``map``: the logs contradict the
+        stored offset map.
     :param source: digests and lengths of what the source holds there; None if nothing.
     :param target: the same of the target.
+    :param target_offset: where offsets are mapped: where on the target; ``offset`` is then always the source's.
     """
 
     offset: int
     kind: str
     source: Evidence | None = None
     target: Evidence | None = None
+    target_offset: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.kind} at offset {self.offset} (source {_text(self.source)}, target {_text(self.target)})"
+        where = f"offset {self.offset}"
+        if self.target_offset is not None:
+            where = f"source offset {self.offset}, target offset {self.target_offset}"
+        return f"{self.kind} at {where} (source {_text(self.source)}, target {_text(self.target)})"
 
 
 @dataclass(frozen=True)
 class PartitionComparison:
     """Verdict on one partition.
 
-    :param start_offset: first offset compared.
+    :param start_offset: first offset compared; the source's, where offsets are mapped.
     :param end_offset: end of what was compared, exclusive.
     :param records: records found equal before the first difference, or all of them; 0 at level ``offsets``.
     :param bytes: stored bytes of the source's batches that were read.
@@ -98,6 +106,7 @@ class PartitionComparison:
         because retention moves log starts on each side by itself.
     :param source_log: bounds of the source's log when it was compared.
     :param target_log: the same of the target.
+    :param fillers: records of the target that fill holes (tombstones of the reserved key); no differences.
     """
 
     source_topic: str
@@ -112,12 +121,15 @@ class PartitionComparison:
     offsets_equal: bool
     source_log: LogBounds
     target_log: LogBounds
+    fillers: int = 0
 
     def __str__(self) -> str:
         name = f"{self.source_topic}-{self.partition}"
         if self.target_topic != self.source_topic:
             name += f" -> {self.target_topic}-{self.partition}"
         verdict = f"{self.records} records equal" if self.equal else str(self.first_difference)
+        if self.fillers:
+            verdict += f"; {self.fillers} fillers on the target passed over"
         return f"{name} [{self.start_offset}, {self.end_offset}): {verdict}"
 
     def to_dict(self) -> dict[str, Any]:

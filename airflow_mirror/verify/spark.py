@@ -1,7 +1,7 @@
 """Verification on Spark: a row is a list of partition pairs on the way in and verdicts as JSON on the way out.
 
-Records are read and compared inside the tasks; neither they nor the clusters' settings pass through Spark. A task reads
-its settings by reference, where it runs.
+Records are read and compared inside the tasks and never pass through Spark. A task reads the clusters' settings by
+reference, where it runs, unless the driver hands them over.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.kafka.config import load
+from airflow_mirror.kafka.config import Handover, load
+from airflow_mirror.sync.maps import MapSource
 from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import PartitionComparison, PartitionPair, check_level
 
@@ -29,6 +30,8 @@ def run_verify(
     source: str,
     target: str,
     level: str = "batches",
+    handover: Handover | None = None,
+    maps: MapSource | None = None,
 ) -> list[PartitionComparison]:
     """Run one Spark task for each list of pairs; return every partition's verdict, by topic and partition.
 
@@ -36,20 +39,24 @@ def run_verify(
 
     :param source: reference to the source's settings, as :func:`airflow_mirror.kafka.config.load` takes it.
     :param target: the same of the target.
+    :param handover: the clusters' settings for executors that can't read these references themselves.
+    :param maps: where the offset maps of mapped pairs are; every task must reach it.
     :raises InvalidField: for an unknown level, before a task is started.
     """
     check_level(level)
     lists = [[asdict(pair) for pair in pairs] for pairs in dealt if pairs]
     if not lists:
         return []
+    handed = handover or Handover()
 
     def compare(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
 
+        handed.accept()
         for batch in batches:
             for task in batch.column(0).to_pylist():
                 pairs = [PartitionPair(**values) for values in lists[task]]
-                verdicts = compare_partitions(pairs, load(source, "source"), load(target, "target"), level)
+                verdicts = compare_partitions(pairs, load(source, "source"), load(target, "target"), level, maps=maps)
                 yield pyarrow.RecordBatch.from_pydict({"verdict": [json.dumps(v.to_dict()) for v in verdicts]})
 
     # One id a Spark partition: each list becomes a task of its own.

@@ -25,6 +25,7 @@ _PREFIX = struct.Struct(">qiib")  # base offset, length, (leader epoch | crc), m
 _SIGNED = struct.Struct(">hiqqqhi")  # attributes .. base sequence, at byte 21
 _CRC_AT, _SIGNED_AT, _MAGIC_AT = 17, 21, 16
 LOG_OVERHEAD = 12  # base offset and length stand before what the length counts
+_SHORTEST = {0: 26, 1: 34, 2: HEADER_SIZE}  # bytes of the smallest batch of each magic
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
@@ -89,18 +90,69 @@ class RawBatch(NamedTuple):
     magic: int
     header: BatchHeader | None
 
+    @property
+    def first_offset(self) -> int:
+        """The base offset; of magic 0 and 1 the only one that stands in front: a wrapper's *last*."""
+        return int.from_bytes(self.view[:8], "big", signed=True)
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the batch."""
+        return self.header.next_offset if self.header is not None else self.first_offset + 1
+
+
+class BrokenFrame(ValueError):
+    """What stands where a batch should begin is none: its length or its magic can't be.
+
+    :ivar offset: the base offset that it claims.
+    """
+
+    def __init__(self, offset: int, size: int, magic: int) -> None:
+        self.offset = offset
+        super().__init__(f"no batch begins where one should (it would have magic {magic} and {size} bytes)")
+
 
 def iter_batches(records: memoryview) -> Iterator[RawBatch]:
-    """Yield the complete batches of a fetched ``records`` field; a cut-off last one is left out (KIP-74)."""
-    at, end = 0, len(records)
-    while end - at > LOG_OVERHEAD + 5:
-        _, length, _, magic = _PREFIX.unpack_from(records, at)
-        stop = at + LOG_OVERHEAD + length
-        if stop > end:
-            return
+    """Yield the complete batches of a fetched ``records`` field; a cut-off last one is left out (KIP-74).
+
+    :raises BrokenFrame: where the bytes can't be a batch; the good ones before it were yielded.
+    """
+    for at, stop, magic in _frames(records):
         header = BatchHeader._make(HEADER.unpack_from(records, at)) if magic == 2 else None
         yield RawBatch(records[at:stop], magic, header)
+
+
+def scan(records: memoryview) -> tuple[int, int]:
+    """Return how many complete batches there are and the offset behind them (0 without any), from their frames.
+
+    :raises BrokenFrame: as :func:`iter_batches`.
+    """
+    count, last = 0, 0
+    for last, _, _ in _frames(records):  # noqa: B007 - the last one is wanted
+        count += 1
+    return (count, next(iter_batches(records[last:])).next_offset) if count else (0, 0)
+
+
+def _frames(records: memoryview) -> Iterator[tuple[int, int, int]]:
+    """Yield where each complete batch begins and ends, in bytes, and its magic."""
+    at, end = 0, len(records)
+    while end - at > LOG_OVERHEAD + 5:
+        offset, length, _, magic = _PREFIX.unpack_from(records, at)
+        stop = at + LOG_OVERHEAD + length
+        if stop - at < _SHORTEST.get(magic, 1 << 40):
+            raise BrokenFrame(offset, stop - at, magic)
+        if stop > end:
+            return
+        yield at, stop, magic
         at = stop
+
+
+def follows(records: memoryview, at: int) -> int | None:
+    """Return the base offset of the batch that begins at byte ``at``, None when there is none or it can't be one."""
+    if len(records) - at <= LOG_OVERHEAD + 5:
+        return None
+    offset, length, _, magic = _PREFIX.unpack_from(records, at)
+    return int(offset) if LOG_OVERHEAD + length >= _SHORTEST.get(magic, 1 << 40) else None
 
 
 def crc_is_valid(view: memoryview, header: BatchHeader) -> bool:
@@ -108,11 +160,14 @@ def crc_is_valid(view: memoryview, header: BatchHeader) -> bool:
     return crc32c.crc32c(view[_SIGNED_AT:]) == header.crc
 
 
-def resign(view: memoryview, header: BatchHeader, producer_id: int, epoch: int, sequence: int) -> None:
+def resign(
+    view: memoryview, header: BatchHeader, producer_id: int, epoch: int, sequence: int, transactional: bool = False
+) -> None:
     """Make a dense batch ours, in place: base offset 0, our producer identity, a new CRC; the payload stays as it is.
 
     :param view: writable view of exactly this batch.
     :param sequence: of the first record, in [0, 2^31).
+    :param transactional: it is sent inside a transaction of ours.
     :raises ValueError: for a batch that must not pass (holes, control, LogAppendTime).
     """
     if not header.is_dense or header.attributes & (CONTROL | LOG_APPEND_TIME) or header.magic != 2:
@@ -122,7 +177,7 @@ def resign(view: memoryview, header: BatchHeader, producer_id: int, epoch: int, 
     _SIGNED.pack_into(
         view,
         _SIGNED_AT,
-        header.attributes & CODEC_MASK,
+        header.attributes & CODEC_MASK | (TRANSACTIONAL if transactional else 0),
         header.last_offset_delta,
         header.base_timestamp,
         header.max_timestamp,
@@ -135,7 +190,7 @@ def resign(view: memoryview, header: BatchHeader, producer_id: int, epoch: int, 
 
 def build(
     payload: bytes,
-    codec: int,
+    attributes: int,
     count: int,
     base_timestamp: int,
     max_timestamp: int,
@@ -143,11 +198,14 @@ def build(
     epoch: int,
     sequence: int,
 ) -> memoryview:
-    """Put a header before an encoded, dense payload of ``count`` records and sign it; base offset 0."""
+    """Put a header before an encoded, dense payload of ``count`` records and sign it; base offset 0.
+
+    :param attributes: the codec, and TRANSACTIONAL inside a transaction.
+    """
     size = HEADER_SIZE + len(payload)
     view = memoryview(bytearray(size))
     HEADER.pack_into(
-        view, 0, 0, size - LOG_OVERHEAD, -1, 2, 0, codec, count - 1, base_timestamp, max_timestamp,
+        view, 0, 0, size - LOG_OVERHEAD, -1, 2, 0, attributes, count - 1, base_timestamp, max_timestamp,
         producer_id, epoch, sequence, count,
     )  # fmt: skip
     view[HEADER_SIZE:] = payload

@@ -94,6 +94,8 @@ class WireCluster:
         :raises BrokerError: no leader within ``timeout_s``.
         """
         leader = self._known_leader(tp)
+        if leader.node_id >= 0:  # nearly always, and a loop asks for each of its partitions in each turn
+            return leader
         backoff = Backoff(self.timeout_s)
         while leader.node_id < 0:
             if backoff.expired:
@@ -173,6 +175,13 @@ class WireCluster:
         send batches again that are in the log already. OffsetForLeaderEpoch with the current epoch gives the end.
         """
         return self._ask_leaders("OffsetForLeaderEpoch", tps, requests.epoch_ends, "Describe")
+
+    def log_sizes(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the bytes that each partition's log takes at its leader.
+
+        :raises AclMissing: without DESCRIBE on the cluster.
+        """
+        return self._ask_leaders("DescribeLogDirs", tps, requests.log_sizes, "Describe")
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Move log starts up to ``offsets`` (-1: the high watermark); return the starts afterwards.

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Led = Sequence[tuple[TopicPartition, Leader]]
 EARLIEST, LATEST = -2, -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+CLUSTER_AUTHORIZATION_FAILED = 31
 
 
 def metadata(connection: Connection, topics: Iterable[str]) -> Any:
@@ -105,6 +106,28 @@ def delete_records(
             yield TopicPartition(answered.name, p.partition_index), p.error_code, p.low_watermark
 
 
+def log_sizes(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition, int, int]]:
+    """DescribeLogDirs: bytes of each partition's log on this broker, which leads it. Needs DESCRIBE on the cluster."""
+    from kafka.protocol.admin import DescribeLogDirsRequest as Request
+
+    version = connection.newest(Request.API_KEY, 1, 4)
+    topics = [
+        Request.DescribableLogDirTopic(topic=topic, partitions=partitions, version=version)
+        for topic, partitions in by_topic([tp for tp, _ in led]).items()
+    ]
+    response = connection.request(Request(topics=topics, version=version), version)
+    # Before v3 a principal without the right gets an empty answer.
+    refused = getattr(response, "error_code", 0) or (0 if response.results else CLUSTER_AUTHORIZATION_FAILED)
+    sizes: dict[TopicPartition, int] = {}
+    for directory in response.results:
+        for topic in directory.topics:
+            for p in topic.partitions:
+                if not p.is_future_key:
+                    sizes[TopicPartition(topic.name, p.partition_index)] = p.partition_size
+    for tp, _ in led:
+        yield tp, refused, sizes.get(tp, 0)
+
+
 def describe_producers(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition, int, list[ProducerState]]]:
     """DescribeProducers v0: the producers that the leader remembers, in no order."""
     from kafka.protocol.admin import DescribeProducersRequest as Request
@@ -118,8 +141,13 @@ def describe_producers(connection: Connection, led: Led) -> Iterator[tuple[Topic
         for p in answered.partitions:
             states = [
                 ProducerState(
-                    s.producer_id, s.producer_epoch, s.last_sequence, s.last_timestamp, s.current_txn_start_offset
-                )
+                    s.producer_id,
+                    s.producer_epoch,
+                    s.last_sequence,
+                    s.last_timestamp,
+                    s.current_txn_start_offset,
+                    s.coordinator_epoch,
+                )  # fmt: skip
                 for s in p.active_producers
             ]
             yield TopicPartition(answered.name, p.partition_index), p.error_code, states

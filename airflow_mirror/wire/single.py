@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from airflow_mirror.errors import BrokerError, TryAgain
+from airflow_mirror.errors import BrokerError, CorruptBatch, TryAgain
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import fetch, produce
-from airflow_mirror.wire.batch import RawBatch, iter_batches
+from airflow_mirror.wire.batch import BrokenFrame, RawBatch, iter_batches
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import error_name
 from airflow_mirror.wire.fetch import FetchedPartition, FetchSpec
@@ -60,6 +60,7 @@ def read_batches(
     The first batch may begin before ``start``. Ends at ``end`` or where the log ends for this isolation.
 
     :raises BrokerError: when the broker refuses (for example offset out of range).
+    :raises CorruptBatch: where no batch begins although one should.
     """
     position = start
     deadline = time.monotonic() + timeout_s
@@ -68,11 +69,17 @@ def read_batches(
         if answer.error:
             raise BrokerError(f"fetch {tp} at offset {position}", answer.error, error_name(answer.error))
         before = position
-        for raw in iter_batches(answer.records):
-            position = max(position, next_offset(raw))
-            if raw.header is not None and raw.header.base_offset >= end:
-                return
-            yield raw, answer.aborted
+        try:
+            for raw in iter_batches(answer.records):
+                position = max(position, next_offset(raw))
+                if raw.header is not None and raw.header.base_offset >= end:
+                    return
+                yield raw, answer.aborted
+        except BrokenFrame as e:
+            raise CorruptBatch(
+                tp.topic, tp.partition, position, position + 1, f"the {cluster.role} cluster's log is broken: {e}",
+                "Restore this partition from another replica.",
+            ) from e  # fmt: skip
         if position == before:
             available = answer.last_stable if isolation == fetch.READ_COMMITTED else answer.high_watermark
             if position >= available:
@@ -86,10 +93,8 @@ def read_batches(
 
 
 def next_offset(raw: RawBatch) -> int:
-    """Return the offset after a batch of any magic; a magic 0/1 wrapper carries its *last* offset in front."""
-    if raw.header is not None:
-        return raw.header.next_offset
-    return int.from_bytes(raw.view[:8], "big", signed=True) + 1
+    """Return the offset after a batch of any magic."""
+    return raw.next_offset
 
 
 def produce_one(

@@ -42,7 +42,8 @@ class ProducerState(NamedTuple):
     """What a partition's leader remembers of a producer.
 
     ``last_sequence`` -1: no data, or only markers. ``last_timestamp`` is the newest *record* time in ms, or the time of
-    the write for markers. ``current_txn_start`` -1: no open transaction.
+    the write for markers. ``current_txn_start`` -1: no open transaction. ``coordinator_epoch``: the term in which its
+    coordinator wrote the last marker; a marker of an earlier term is refused.
     """
 
     producer_id: int
@@ -50,6 +51,7 @@ class ProducerState(NamedTuple):
     last_sequence: int
     last_timestamp: int
     current_txn_start: int
+    coordinator_epoch: int = -1
 
 
 def parse_bootstrap(servers: str) -> list[Address]:

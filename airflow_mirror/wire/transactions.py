@@ -39,8 +39,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _UNDECIDED = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
-_TRANSACTION = 1  # FindCoordinator's key type
-_TOPIC_AUTHORIZATION_FAILED = 29
+_GROUP, _TRANSACTION = 0, 1  # FindCoordinator's key types
+_UNSTABLE_OFFSET_COMMIT = 88
+_TOPIC_AUTHORIZATION_FAILED, _GROUP_AUTHORIZATION_FAILED = 29, 30
 _WRITE_TXN_MARKERS = 27
 
 
@@ -62,7 +63,7 @@ class TransactionClient:
 
     def __init__(self, cluster: WireCluster, transactional_id: str) -> None:
         self._cluster, self.transactional_id = cluster, transactional_id
-        self._coordinator: int | None = None
+        self._coordinators: dict[tuple[str, int], int] = {}
         self._unsettled = False  # a marker of ours may still be on its way
 
     def init(self, timeout_ms: int, producer_id: int = -1, epoch: int = -1) -> tuple[int, int]:
@@ -118,40 +119,113 @@ class TransactionClient:
         :raises Fenced: another writer took over this transactional id.
         :raises AclMissing: no WRITE on the topic or on the transactional id.
         """
-        from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest
-
-        def add(connection: Connection) -> tuple[int, None]:
-            request = AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=self.transactional_id,
-                v3_and_below_producer_id=producer_id,
-                v3_and_below_producer_epoch=epoch,
-                v3_and_below_topics=[
-                    AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=tp.topic, partitions=[tp.partition])
-                ],
-            )
-            answer = connection.request(request, 2)
-            return answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code, None
-
-        def end(connection: Connection) -> tuple[int, None]:
-            request = EndTxnRequest(
-                transactional_id=self.transactional_id, producer_id=producer_id, producer_epoch=epoch, committed=commit
-            )
-            return connection.request(request, 2).error_code, None
-
         unsettled, self._unsettled = self._unsettled, True
         if unsettled:
             described = self.describe()
             if described is not None and described.state == "Ongoing":
-                self._ask("EndTxn", end, producer_id, epoch)
+                self._end(producer_id, epoch, commit=commit)
         else:
-            self._ask(f"AddPartitionsToTxn of {tp}", add, producer_id, epoch, topic=tp.topic)
-            self._ask("EndTxn", end, producer_id, epoch)
+            self._add_partition(tp, producer_id, epoch)
+            self._end(producer_id, epoch, commit=commit)
         self._await_completion(tp, producer_id, epoch)
         self._unsettled = False
         if unsettled:
             raise MarkerUnsettled(self.transactional_id)
 
+    # --- transactions with data ---------------------------------------------------------------------------------------
+
+    def begin(self, tp: TopicPartition, group: str, producer_id: int, epoch: int) -> None:
+        """Open a transaction that will write to ``tp`` and commit offsets of ``group``.
+
+        :raises Fenced: another writer took over this transactional id.
+        :raises AclMissing: no WRITE on topic or transactional id, no READ on the group.
+        """
+        from kafka.protocol.producer import AddOffsetsToTxnRequest as Request
+
+        def add_offsets(connection: Connection) -> tuple[int, None]:
+            request = Request(
+                transactional_id=self.transactional_id, producer_id=producer_id, producer_epoch=epoch, group_id=group
+            )
+            return connection.request(request, 1).error_code, None
+
+        self._add_partition(tp, producer_id, epoch)
+        self._ask(f"AddOffsetsToTxn of group {group!r}", add_offsets, producer_id, epoch, topic=group)
+
+    def commit(
+        self, tp: TopicPartition, group: str, offset: int, metadata: str, producer_id: int, epoch: int
+    ) -> None:  # fmt: skip
+        """End the open transaction; ``offset`` and ``metadata`` are committed for ``group`` and ``tp`` with it.
+
+        When it returns, records and offset are there together for every reader; before, neither is.
+        """
+        from kafka.protocol.producer import TxnOffsetCommitRequest as Request
+
+        topic = Request.TxnOffsetCommitRequestTopic
+        one = topic.TxnOffsetCommitRequestPartition(
+            partition_index=tp.partition, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=metadata
+        )
+
+        def commit_offset(connection: Connection) -> tuple[int, None]:
+            request = Request(
+                transactional_id=self.transactional_id, group_id=group, producer_id=producer_id, producer_epoch=epoch,
+                topics=[topic(name=tp.topic, partitions=[one])],
+            )  # fmt: skip
+            return connection.request(request, 2).topics[0].partitions[0].error_code, None
+
+        what = f"TxnOffsetCommit of group {group!r}"
+        self._ask(what, commit_offset, producer_id, epoch, topic=group, at=(group, _GROUP))
+        self._end(producer_id, epoch, commit=True)
+        self._await_completion(tp, producer_id, epoch)
+
+    def committed_offset(self, tp: TopicPartition, group: str) -> tuple[int, str] | None:
+        """Return offset and metadata that ``group`` has committed for ``tp``, None without any.
+
+        Waits while a transaction that would change it is open: an offset that is about to move is no answer (KIP-447).
+        """
+        from kafka.protocol.consumer.group import OffsetFetchRequest as Request
+
+        asked = Request.OffsetFetchRequestTopic(name=tp.topic, partition_indexes=[tp.partition], version=7)
+
+        def fetch(connection: Connection) -> tuple[int, tuple[int, str] | None]:
+            request = Request(group_id=group, topics=[asked], require_stable=True, version=7)
+            answer = connection.request(request, 7)
+            if answer.error_code:
+                return answer.error_code, None
+            for topic in answer.topics:
+                for p in topic.partitions:
+                    found = None if p.committed_offset < 0 else (p.committed_offset, p.metadata or "")
+                    return p.error_code, found
+            return 0, None
+
+        return self._ask(f"OffsetFetch of group {group!r}", fetch, operation="Read", topic=group, at=(group, _GROUP))
+
     # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _add_partition(self, tp: TopicPartition, producer_id: int, epoch: int) -> None:
+        from kafka.protocol.producer import AddPartitionsToTxnRequest as Request
+
+        def add(connection: Connection) -> tuple[int, None]:
+            request = Request(
+                v3_and_below_transactional_id=self.transactional_id,
+                v3_and_below_producer_id=producer_id,
+                v3_and_below_producer_epoch=epoch,
+                v3_and_below_topics=[Request.AddPartitionsToTxnTopic(name=tp.topic, partitions=[tp.partition])],
+            )
+            answer = connection.request(request, 2)
+            return answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code, None
+
+        self._ask(f"AddPartitionsToTxn of {tp}", add, producer_id, epoch, topic=tp.topic)
+
+    def _end(self, producer_id: int, epoch: int, *, commit: bool) -> None:
+        from kafka.protocol.producer import EndTxnRequest as Request
+
+        def end(connection: Connection) -> tuple[int, None]:
+            request = Request(
+                transactional_id=self.transactional_id, producer_id=producer_id, producer_epoch=epoch, committed=commit
+            )
+            return connection.request(request, 2).error_code, None
+
+        self._ask("EndTxn", end, producer_id, epoch)
 
     def _await_completion(self, tp: TopicPartition, producer_id: int, epoch: int) -> None:
         """Wait until the coordinator has noted that the marker is written; EndTxn answers when it is only decided."""
@@ -175,8 +249,14 @@ class TransactionClient:
         epoch: int = -1,
         operation: str = "Write",
         topic: str = "",
+        at: tuple[str, int] | None = None,
     ) -> T:
-        """Ask the coordinator until it gives an answer that counts."""
+        """Ask the coordinator until it gives an answer that counts.
+
+        :param topic: what an answer about missing rights is about, unless it is the transactional id: a topic, a group.
+        :param at: key and type of the coordinator; default: that of the transactional id.
+        """
+        at = at or (self.transactional_id, _TRANSACTION)
         asked = f"{self._cluster.role} cluster, {what} for transactional id {self.transactional_id!r}"
         backoff = Backoff(self._cluster.timeout_s)
         # While the last transaction's marker is on its way; that takes milliseconds, and holes come in thousands.
@@ -184,40 +264,42 @@ class TransactionClient:
         while True:
             failure: int | TryAgain
             try:
-                failure, value = ask(self._connect(asked))
+                failure, value = ask(self._connect(asked, at))
                 if failure == 0:
                     return value
             except TryAgain as e:  # also FindCoordinator's own
                 failure = e
-            if isinstance(failure, int) and failure not in RETRIABLE:
+            if isinstance(failure, int) and failure not in RETRIABLE and failure != _UNSTABLE_OFFSET_COMMIT:
                 raise self._refusal(asked, failure, producer_id, epoch, operation, topic)
             if backoff.expired:
                 raise failure if isinstance(failure, TryAgain) else BrokerError(asked, failure, error_name(failure))
-            if failure == CONCURRENT_TRANSACTIONS:
+            if failure in (CONCURRENT_TRANSACTIONS, _UNSTABLE_OFFSET_COMMIT):
                 busy.pause()
             else:
-                self._coordinator = None
+                self._coordinators.pop(at, None)
                 backoff.pause()
 
     def _refusal(self, asked: str, code: int, producer_id: int, epoch: int, operation: str, topic: str) -> MirrorError:
         if code in FENCED:
             return Fenced(asked, code, producer_id, epoch)
-        name = topic if code in (_TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION) else self.transactional_id
+        about_topic = code in (_TOPIC_AUTHORIZATION_FAILED, _GROUP_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION)
+        name = topic if about_topic else self.transactional_id
         return refusal(asked, code, operation, name, self._cluster.settings.principal)
 
-    def _connect(self, asked: str) -> Connection:
+    def _connect(self, asked: str, at: tuple[str, int]) -> Connection:
         """Return a connection to the coordinator. It must be looked up first: that also creates the internal topic."""
-        if self._coordinator is None:
+        if at not in self._coordinators:
             from kafka.protocol.metadata import FindCoordinatorRequest as Request
 
             connection = self._cluster.any_connection()
-            answer = connection.request(Request(key=self.transactional_id, key_type=_TRANSACTION), 2)
+            key, key_type = at
+            answer = connection.request(Request(key=key, key_type=key_type), 2)
             if answer.error_code in RETRIABLE:
                 raise BrokerError(asked, answer.error_code, error_name(answer.error_code), answer.error_message or "")
             if answer.error_code:
-                raise self._refusal(asked, answer.error_code, -1, -1, "Describe", "")
-            self._coordinator = answer.node_id
-        return self._cluster.connection(self._coordinator)
+                raise self._refusal(asked, answer.error_code, -1, -1, "Describe", key)
+            self._coordinators[at] = answer.node_id
+        return self._cluster.connection(self._coordinators[at])
 
 
 def write_txn_markers(
@@ -235,7 +317,8 @@ def write_txn_markers(
 
     :raises AclMissing: needs ALTER or CLUSTER_ACTION on the cluster.
     :raises Fenced: a marker or batch with a higher epoch of this producer was written before.
-    :raises CoordinatorFenced: a marker with a higher coordinator epoch was.
+    :raises CoordinatorFenced: a marker with a higher coordinator epoch was; nothing was written. See
+        :func:`coordinator_epoch_of`.
     :raises ConnectionLost: no answer; :raises BrokerError: not the leader any more, too few replicas.
     """
     if count < 1:
@@ -253,6 +336,16 @@ def write_txn_markers(
     if code == TRANSACTION_COORDINATOR_FENCED:
         raise CoordinatorFenced(asked, code, producer_id, epoch)
     raise refusal(asked, code, "Alter (or ClusterAction)", tp.topic, cluster.settings.principal)
+
+
+def coordinator_epoch_of(cluster: WireCluster, tp: TopicPartition, producer_id: int) -> int:
+    """Return the lowest coordinator epoch that a direct marker of ``producer_id`` may carry on ``tp``.
+
+    It grows with each restart and move of the coordinator: on a cluster with a past it is never 0. The leader knows it
+    from the coordinator's last marker there; it asks for nothing as long as there was none.
+    """
+    states = cluster.describe_producers([tp])[tp]
+    return max([0, *(s.coordinator_epoch for s in states if s.producer_id == producer_id)])
 
 
 def _markers_body(

@@ -8,7 +8,7 @@ import sys
 import time
 
 from airflow_mirror.copy import lease
-from airflow_mirror.copy.loop import CopyOptions
+from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.kafka.config import load
@@ -21,7 +21,7 @@ if __name__ == "__main__":
         token = lease.take(wire, spec["mirror"])
         if spec["wait"]:
             time.sleep(token.wait_s)
-        work = CopyWork("env:TEST_SOURCE", "env:TEST_TARGET", CopyOptions(spec["mirror"]), token)
+        work = CopyWork("env:TEST_SOURCE", "env:TEST_TARGET", CopyOptions(spec["mirror"], **spec["options"]), token)
         for result in copy_ranges(work, [CopyRange(**r) for r in spec["ranges"]]):
             print(json.dumps(result.to_dict()), flush=True)
         lease.release(wire, token)

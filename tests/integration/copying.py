@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as Assigned
 
 from airflow_mirror.copy import lease
-from airflow_mirror.copy.loop import CopyOptions
+from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.task import CopyWork, copy_ranges
@@ -29,7 +29,11 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 
+# While leaders move and brokers come back, the consumer reports what it then gets over by itself.
+_PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 HELD_OPEN = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
+# A linger.ms with which only flush() or a full batch ends a batch, and no pause of a busy machine does.
+TILL_FLUSH = 60_000
 Seen = tuple[int, tuple[int, int], bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
 
 
@@ -49,7 +53,9 @@ def write(
 ) -> None:
     """Append records as real topics hold them: null and empty parts, binary, repeated headers, old and falling times."""
     rng = random.Random(seed)
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "compression.type": codec, "linger.ms": "20", **conf})
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap, "compression.type": codec, "linger.ms": TILL_FLUSH, **conf}
+    )
     for i in range(count):
         producer.produce(
             topic,
@@ -84,8 +90,10 @@ def write_transactions(cluster: Cluster, topic: str, seed: int, transactions: in
     wait_until(lambda: all(s == e for _, s, e in ends(cluster, topic, partitions).values()), "transactions end")
 
 
-def read(cluster: Cluster, topic: str, partition: int = 0, timeout_s: float = 15.0) -> list[Seen]:
-    """Return what a read_committed consumer sees of a partition, from its start to its end."""
+def read(
+    cluster: Cluster, topic: str, partition: int = 0, timeout_s: float = 15.0, first: int | None = None
+) -> list[Seen]:
+    """Return what a read_committed consumer sees of a partition, from its start (or offset ``first``) to its end."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -97,6 +105,7 @@ def read(cluster: Cluster, topic: str, partition: int = 0, timeout_s: float = 15
         }
     )
     start, end = consumer.get_watermark_offsets(Assigned(topic, partition), timeout=timeout_s)
+    start = start if first is None else first
     consumer.assign([Assigned(topic, partition, start)])
     seen: list[Seen] = []
     deadline = time.monotonic() + timeout_s
@@ -104,7 +113,8 @@ def read(cluster: Cluster, topic: str, partition: int = 0, timeout_s: float = 15
         messages = consumer.consume(1000, 0.2)  # waits for as many, or as long as that
         assert messages or time.monotonic() < deadline, f"{topic}-{partition}: stalled after {len(seen)} records"
         deadline = time.monotonic() + timeout_s if messages else deadline
-        failed = [m for m in messages if m.error() and m.error().code() != -191]
+        messages = [m for m in messages if not m.error() or m.error().code() not in _PASSING]
+        failed = [m for m in messages if m.error() and m.error().code() != KafkaError._PARTITION_EOF]
         assert not failed, failed[0].error()
         seen += [(m.offset(), m.timestamp(), m.key(), m.value(), m.headers()) for m in messages if not m.error()]
         if any(m.error() for m in messages):
@@ -148,10 +158,10 @@ def copy(
 
 
 def copier_process(
-    source: Cluster, target: Cluster, ranges: Iterable[CopyRange], mirror: str = "m", wait: bool = True
+    source: Cluster, target: Cluster, ranges: Iterable[CopyRange], mirror: str = "m", wait: bool = True, **options: object
 ) -> subprocess.Popen[str]:
     """Start a copier as a process of its own session, to be killed or frozen; prints results as JSON lines."""
-    spec = {"mirror": mirror, "ranges": [r.to_dict() for r in ranges], "wait": wait}
+    spec = {"mirror": mirror, "ranges": [r.to_dict() for r in ranges], "wait": wait, "options": options}
     env = os.environ | {
         "TEST_SOURCE": config(source).dump(),
         "TEST_TARGET": config(target).dump(),

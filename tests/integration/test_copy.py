@@ -13,6 +13,7 @@ from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.transactions import write_txn_markers
 from sandbox import Cluster
 from tests.integration.copying import (
+    TILL_FLUSH,
     assert_equal,
     config,
     copy,
@@ -111,7 +112,8 @@ def test_a_topic_that_the_real_cleaner_compacted_keeps_every_offset(
     create(target_cluster, topic_name)
     rng = random.Random(6)
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
-        producer = Producer({"bootstrap.servers": source_cluster.bootstrap, "compression.type": codec, "linger.ms": 50})
+        conf = {"compression.type": codec, "linger.ms": TILL_FLUSH}
+        producer = Producer({"bootstrap.servers": source_cluster.bootstrap, **conf})
         for i in range(400):
             value = None if rng.random() < 0.1 else rng.randbytes(30)
             producer.produce(topic_name, value, b"key %d" % rng.randint(0, 300), timestamp=1_600_000_000_000 + i)

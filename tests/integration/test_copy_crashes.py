@@ -12,6 +12,8 @@ from functools import partial
 import pytest
 
 from airflow_mirror.copy import lease
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.integration.copying import (
@@ -127,4 +129,8 @@ def test_a_copier_without_the_lease_writes_nothing(
         lease.take(wire, hostile)
     with pytest.raises(LeaseLost, match="epoch 1"):
         lease.LeaseWatch(config(target_cluster), old)
+    ranges = ranges_of(source_cluster, hostile, PARTITIONS)
+    os.environ["TEST_SOURCE"], os.environ["TEST_TARGET"] = config(source_cluster).dump(), config(target_cluster).dump()
+    results = copy_ranges(CopyWork("env:TEST_SOURCE", "env:TEST_TARGET", CopyOptions(hostile), old), ranges)
+    assert all("writer lease" in str(r.error) and r.final and not r.done for r in results)
     assert copied(target_cluster, hostile) == 0

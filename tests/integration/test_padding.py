@@ -9,7 +9,7 @@ from airflow_mirror.copy.padding import Padder
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import Fenced
-from airflow_mirror.wire.transactions import write_txn_markers
+from airflow_mirror.wire.transactions import TransactionClient, write_txn_markers
 from sandbox import Cluster
 from tests.integration.copying import config, create, ends
 
@@ -34,12 +34,30 @@ def test_a_hole_of_any_size_is_filled_exactly(target_cluster: Cluster, tp: Topic
     assert ends(target_cluster, tp.topic)[0] == (0, START + hole, START + hole)
 
 
+@pytest.mark.parametrize("hole", [1, 2, 3, 50])
+def test_coordinator_that_writes_every_marker_twice_does_not_overrun_a_hole(
+    target_cluster: Cluster, tp: TopicPartition, hole: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that dies before it noted that it wrote a marker is followed by one that writes it again."""
+    once = TransactionClient.write_marker
+
+    def twice(client: TransactionClient, to: TopicPartition, producer_id: int, epoch: int) -> None:
+        once(client, to, producer_id, epoch)
+        write_txn_markers(client._cluster, to, producer_id, epoch, 1)
+
+    monkeypatch.setattr(TransactionClient, "write_marker", twice)
+    with WireCluster(config(target_cluster)) as wire:
+        Padder(wire, tp.topic, lambda: None).fill(tp, START, START + hole)
+    assert ends(target_cluster, tp.topic)[0] == (0, START + hole, START + hole)
+
+
 def test_frozen_padder_whose_markers_land_between_the_new_ones_look_and_step_does_not_overrun_the_hole(
     target_cluster: Cluster, tp: TopicPartition
 ) -> None:
     with WireCluster(config(target_cluster)) as old_wire, WireCluster(config(target_cluster)) as new_wire:
         old = Padder(old_wire, tp.topic, lambda: None)
-        client, producer_id, epoch = old._take_over(tp)
+        hold = old._take_over(tp)
+        client, producer_id, epoch = hold.client, hold.producer_id, hold.epoch
         client.write_marker(tp, producer_id, epoch)
         interior = END - (START + 1) - 1  # what the old one is about to send when it freezes
 

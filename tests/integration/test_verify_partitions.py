@@ -14,6 +14,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import PartitionComparison, PartitionPair
 from sandbox import Cluster
+from tests.integration.copying import TILL_FLUSH
 
 LEVELS = ("batches", "records")
 Row = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
@@ -38,7 +39,7 @@ def irregular(count: int, seed: int = 7) -> list[Row]:
 
 def fill(cluster: Cluster, topic: str, rows: list[Row], codec: str = "none", chunk: int = 7, partition: int = 0) -> None:
     """Append the rows in batches of ``chunk``."""
-    producer = Producer({**cluster.admin_properties(), "compression.type": codec, "linger.ms": 50})
+    producer = Producer({**cluster.admin_properties(), "compression.type": codec, "linger.ms": TILL_FLUSH})
     for start in range(0, len(rows), chunk):
         for timestamp, key, value, headers in rows[start : start + chunk]:
             producer.produce(topic, value, key, partition, timestamp=timestamp, headers=headers)

@@ -102,12 +102,11 @@ def test_when_a_marker_is_reported_no_other_follows_even_if_the_coordinator_dies
     """
     client = TransactionClient(cluster, topic_name)
     producer_id, epoch = client.init(60_000)
-    coordinator = client._coordinator
-    assert coordinator is not None
+    (coordinator,) = client._coordinators.values()
     tp = create(three_nodes, topic_name, [n for n in (1, 2, 3) if n != coordinator])
     killer = threading.Timer(random.uniform(0.01, 0.2), three_nodes.kill, [coordinator])
     end, calls, twice = 0, 0, 0
-    while client._coordinator == coordinator:
+    while set(client._coordinators.values()) == {coordinator}:
         if calls == 5:
             killer.start()
         assert cluster.log_ends([tp]) == {tp: end}, "a marker came after its call had returned"

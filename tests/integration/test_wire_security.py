@@ -28,8 +28,8 @@ from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import AclMissing, ConnectionLost, TlsRefused
 from airflow_mirror.wire.transactions import TransactionClient, write_txn_markers
 from sandbox import Cluster
+from sandbox.certificates import Authority
 from sandbox.cluster import start_all, stop_all
-from tests.integration.certificates import Authority
 
 TOPIC = "secured"
 TP = TopicPartition(TOPIC, 0)

@@ -45,7 +45,7 @@ def test_records_survive_every_codec_and_another_reader_agrees(number: int) -> N
     assert raw.header.codec == number
     assert raw.header.is_dense
     assert wire_batch.crc_is_valid(raw.view, raw.header)
-    assert records.decode(raw) == original
+    assert list(records.decode(raw)) == original
     theirs = DefaultRecordBatch(bytes(raw.view))
     assert theirs.validate_crc()
     assert [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in theirs] == [tuple(r) for r in original]

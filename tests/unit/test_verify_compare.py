@@ -9,7 +9,8 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_mirror.verify.bounds import bounds_difference, window
+from airflow_mirror.copy.offset_map import OffsetMap
+from airflow_mirror.verify.bounds import bounds_difference, through_map, window
 from airflow_mirror.verify.compare import compare
 from airflow_mirror.verify.result import Difference, LogBounds, PartitionComparison, PartitionPair
 from airflow_mirror.wire import batch as wire_batch
@@ -80,7 +81,7 @@ BOTH_LEVELS = pytest.mark.parametrize("by_batch", [False, True], ids=["records",
 @pytest.mark.parametrize("codec_number", range(5))
 def test_same_records_in_other_batches_and_codecs_are_equal(by_batch: bool, cuts: tuple[int, ...], codec_number: int):
     tally = compare(log(LOG, 2, 3), log(LOG, *cuts, codec_number=codec_number), 0, 100, by_batch=by_batch)
-    assert tally == (len(LOG), sum(len(b.view) for b in log(LOG, 2, 3)), None)
+    assert tally[:3] == (len(LOG), sum(len(b.view) for b in log(LOG, 2, 3)), None)
 
 
 def test_whole_batches_are_taken_undecoded_when_their_bytes_agree(monkeypatch: pytest.MonkeyPatch):
@@ -154,7 +155,11 @@ def test_records_at_other_offsets_differ_by_offset(by_batch: bool):
 @BOTH_LEVELS
 def test_window_cuts_batches_at_both_ends(by_batch: bool):
     other_outside = [r._replace(value=b"other") if r.offset in (3, 12) else r for r in LOG]
-    assert compare(log(LOG, 3), log(other_outside, 3), 4, 12, by_batch=by_batch) == (5, pytest.approx(6000, 0.5), None)
+    assert compare(log(LOG, 3), log(other_outside, 3), 4, 12, by_batch=by_batch)[:3] == (
+        5,
+        pytest.approx(6000, 0.5),
+        None,
+    )
 
 
 @BOTH_LEVELS
@@ -252,3 +257,88 @@ def test_verdict_survives_json():
     )
     assert PartitionComparison.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
     assert str(verdict) == "a-3 -> b-3 [0, 9): value at offset 7 (source offset 7, key null, target nothing)"
+
+
+# --- mapped offsets --------------------------------------------------------------------------------------------------
+
+# Source 3-5 and 9-12; the target began at 40 and has a marker at 43.
+MAP = OffsetMap(0, 40)
+MAP.add(3, 40, 3)
+MAP.add(9, 44, 4)
+MAP.advance(20, target_log_end=49)
+
+
+def copied(records: list[Record]) -> list[Record]:
+    return [r._replace(offset=MAP.to_target(r.offset).offset) for r in records]
+
+
+def found_through_map(source: list[RawBatch], target: list[RawBatch], by_batch: bool) -> Difference | None:
+    return compare(source, target, 0, 20, by_batch=by_batch, through=MAP, target_window=(40, 48)).difference
+
+
+@BOTH_LEVELS
+@pytest.mark.parametrize("cuts", [(), (1, 2), (3, 1, 1), (3, 4)])
+def test_records_that_stand_where_the_map_says_are_equal(by_batch: bool, cuts: tuple[int, ...]):
+    tally = compare(
+        log(LOG, 3, 4), log(copied(LOG), *cuts), 0, 20, by_batch=by_batch, through=MAP, target_window=(40, 48)
+    )
+    assert (tally.records, tally.difference) == (len(LOG), None)
+
+
+def test_whole_batches_are_taken_undecoded_where_the_map_keeps_them_together(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("airflow_mirror.wire.records.decode", lambda raw: pytest.fail("decoded"))
+    tally = compare(log(LOG, 3, 4), log(copied(LOG), 3, 4), 0, 20, by_batch=True, through=MAP, target_window=(40, 48))
+    assert tally.records == len(LOG)
+
+
+@BOTH_LEVELS
+def test_a_changed_mapped_record_is_named_by_both_offsets(by_batch: bool):
+    target = copied(changed(10, value=b"other"))
+    difference = found_through_map(log(LOG, 3), log(target, 3), by_batch)
+    assert difference is not None and difference.kind == "value"
+    assert (difference.offset, difference.target_offset) == (10, 45)
+    assert difference.source is not None and difference.target is not None
+    assert (difference.source["offset"], difference.target["offset"]) == (10, 45)
+    assert "value at source offset 10, target offset 45" in str(difference)
+
+
+@BOTH_LEVELS
+@pytest.mark.parametrize("lost", [r.offset for r in LOG])
+def test_a_mapped_record_that_the_target_lacks_is_missing(by_batch: bool, lost: int):
+    difference = found_through_map(log(LOG, 2), log(copied(without(lost)), 2), by_batch)
+    assert difference is not None
+    assert (difference.kind, difference.offset, difference.target_offset) == ("missing", lost, MAP.to_target(lost).offset)
+
+
+@BOTH_LEVELS
+def test_a_record_that_the_map_knows_nothing_of_is_extra_on_the_target_or_missing_there(by_batch: bool):
+    stranger = LOG[0]._replace(offset=43, value=b"somebody else's")
+    target = sorted([*copied(LOG), stranger])
+    difference = found_through_map(log(LOG, 3), log(target, 2), by_batch)
+    assert difference is not None and (difference.kind, difference.target_offset) == ("extra", 43)
+    source = sorted([*LOG, LOG[0]._replace(offset=7, value=b"never copied")])
+    difference = found_through_map(log(source, 3), log(copied(LOG), 2), by_batch)
+    assert difference is not None and (difference.kind, difference.offset) == ("missing", 7)
+
+
+@BOTH_LEVELS
+def test_records_swapped_behind_the_maps_back_are_found(by_batch: bool):
+    swapped = copied(LOG)
+    swapped[4], swapped[5] = swapped[5]._replace(offset=45), swapped[4]._replace(offset=46)
+    difference = found_through_map(log(LOG, 3), log(swapped, 3), by_batch)
+    assert difference is not None and (difference.offset, difference.target_offset) == (10, 45)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_broken_batch_is_named_by_both_offsets_where_they_are_mapped(side: str):
+    logs = {"source": log(LOG, 3), "target": log(copied(LOG), 3)}
+    logs[side][1].view[70] ^= 4
+    difference = found_through_map(logs["source"], logs["target"], False)
+    assert difference is not None and difference.kind == "corrupt"
+    assert (difference.offset, difference.target_offset) == (9, 44)
+
+
+def test_bounds_of_a_mapped_target_are_told_in_source_offsets():
+    assert through_map(MAP, LogBounds(0, 60, 60)) == LogBounds(0, 20, 20)
+    assert through_map(MAP, LogBounds(42, 60, 60)) == LogBounds(5, 20, 20)  # retention took two records there
+    assert through_map(MAP, LogBounds(0, 46, 60)) == LogBounds(0, 11, 20)  # an open transaction hides the rest

@@ -240,7 +240,7 @@ def test_producers_are_described_in_our_own_words(world: World) -> None:
         producer_epoch=2,
         last_sequence=-1,
         last_timestamp=5,
-        coordinator_epoch=0,
+        coordinator_epoch=4,
         current_txn_start_offset=-1,
     )
     answer = DescribeProducersResponse(
@@ -248,4 +248,4 @@ def test_producers_are_described_in_our_own_words(world: World) -> None:
     )
     world.brokers[1].answers[61] = lambda _: answer
     with world.cluster() as cluster:
-        assert cluster.describe_producers([T0]) == {T0: [(9, 2, -1, 5, -1)]}
+        assert cluster.describe_producers([T0]) == {T0: [(9, 2, -1, 5, -1, 4)]}

@@ -67,6 +67,15 @@ def test_a_slow_peer_that_keeps_sending_is_waited_for_beyond_the_timeout() -> No
         assert connection.roundtrip(FETCH, 11, b"") == bytes(range(250)) * 4
 
 
+@pytest.mark.parametrize("size", [256, 1 << 20], ids=["small", "large"])
+def test_an_answer_is_writable_and_its_bytes_have_no_sign(size: int) -> None:
+    content = bytes(range(256)) * (size // 256)
+    with connected(lambda talk: talk.answer(talk.read()[2], content)) as (connection, _peer):
+        body = connection.roundtrip(FETCH, 11, b"")
+    assert (body.format, body.readonly, body[255]) == ("B", False, 255)
+    assert body == content
+
+
 def test_a_response_to_another_request_is_not_taken_for_ours() -> None:
     def script(talk: Talk) -> None:
         _, _, correlation_id, _ = talk.read()

@@ -93,5 +93,21 @@ def test_uncommitted_records_count_when_they_are_copied():
 
 
 def test_mapped_offsets_are_refused_instead_of_guessed():
-    with pytest.raises(InputError, match="mapped offsets can't be measured yet: t"):
+    with pytest.raises(InputError, match="mapped offsets needs their offset maps: t"):
         measure(plan(mode="mapped"), Side({}, {}), Side({}, {}))
+
+
+def test_a_plan_with_both_kinds_of_topics_asks_each_side_in_its_own_way():
+    both = plan(mode="mapped")
+    both.topics.append(SimpleNamespace(source_topic="u", target_topic="u", mode="identical", starts={}))
+    source = Side({"t": 1, "u": 1}, {TP("t", 0): 109, TP("u", 0): 9})
+    target = Side({"a.t": 1, "u": 1}, {TP("u", 0): 7})
+    found = measure(both, source, target, lambda: {TP("t", 0): 105})
+    assert [(str(lag.source), lag.records) for lag in found] == [("t-0", 4), ("u-0", 2)]
+
+
+def test_mapped_partitions_stand_where_their_map_ends_however_long_the_targets_log_is():
+    source = Side({"t": 3}, {TP("t", 0): 109, TP("t", 1): 9, TP("t", 2): 4})
+    target = Side({"a.t": 3}, {})  # asked for no end at all
+    found = measure(plan(mode="mapped", starts={0: 100}), source, target, lambda: {TP("t", 0): 105, TP("t", 1): 9})
+    assert [(lag.position, lag.records) for lag in found] == [(105, 4), (9, 0), (0, 4)]

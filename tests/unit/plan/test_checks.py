@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from airflow_mirror.errors import PlanBlocked
+from airflow_mirror.errors import InvalidField, PlanBlocked
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.checks import CHECKS
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
@@ -72,17 +72,19 @@ def test_our_own_topic_that_is_longer_than_the_source_blocks():
 def test_a_blocked_plan_adopts_nothing_so_that_the_next_plan_blocks_again():
     target = [a_topic(spans=((0, 60), (0, 0), (0, 7)))]
     first = plan(a_topic(), target)
-    assert first.blocks and first.known_topics == ()
+    assert first.blocks and first.known_topics == {}
     assert plan(a_topic(), target, known=first.known_topics).blocks
 
 
 def test_a_blocked_plan_keeps_what_was_known_so_that_our_own_data_are_not_foreign_later():
-    blocked = plan(a_topic(), known=["orders", "old"], mirror=a_mirror(partitioning="by_key"))
-    assert blocked.known_topics == ("old", "orders")
+    too_far = a_mirror(offsets="identical", prime_budget=5)
+    blocked = plan(a_topic(spans=((6, 9),)), known=["orders", "old"], mirror=too_far)
+    assert blocked.blocks
+    assert blocked.known_topics == {"old": "", "orders": ""}
 
 
 def test_a_plan_that_may_start_owns_its_target_topics_under_their_name_there():
-    assert plan(a_topic(), mirror=a_mirror(policy="prefix")).known_topics == ("kafka_dc1.orders",)
+    assert plan(a_topic(), mirror=a_mirror(policy="prefix")).known_topics == {"kafka_dc1.orders": "identical"}
 
 
 @pytest.mark.parametrize(
@@ -141,8 +143,20 @@ def test_retention_that_would_delete_what_arrives_is_said_and_held_open(override
     assert made.topics[0].held_configs["retention.ms"] == "-1"
 
 
-def test_by_key_is_refused_for_now():
-    assert levels(plan(a_topic(), mirror=a_mirror(partitioning="by_key")), "partitioning") == ["block"]
+def test_by_key_takes_a_target_of_any_partition_count_and_says_what_it_can_not_do():
+    target = a_topic(spans=((0, 0), (0, 0), (0, 0)))
+    made = plan(a_topic(spans=((0, 9), (0, 4))), [target], mirror=a_mirror(partitioning="by_key"))
+    assert levels(made, "partitioning") == ["warn"] and not made.blocks
+    assert made.topics[0].mode == "mapped" and "offsets are not translated" in made.topics[0].reason
+
+
+def test_transactional_delivery_needs_mapped_offsets_and_auto_gives_them():
+    made = plan(a_topic(), mirror=a_mirror(delivery="transactional"))
+    assert made.topics[0].mode == "mapped" and "delivery='transactional'" in made.topics[0].reason
+    with pytest.raises(InvalidField, match="delivery"):
+        a_mirror(delivery="transactional", offsets="identical")
+    with pytest.raises(InvalidField, match="partitioning"):
+        a_mirror(partitioning="by_key", offsets="identical")
 
 
 def test_more_replicas_than_brokers_are_capped_and_said():
@@ -166,16 +180,17 @@ def test_a_partition_that_has_been_primed_is_not_primed_again():
     assert made.topics[0].prime == {2: 7}
 
 
-@pytest.mark.parametrize("offsets", ["auto", "identical"])
-def test_a_log_that_starts_beyond_the_priming_budget_blocks(offsets):
-    made = plan(a_topic(spans=((2_000_000_001, 2_000_000_009),)), mirror=a_mirror(offsets=offsets))
-    assert levels(made, "priming") == ["block"]
+def test_a_log_that_starts_beyond_the_priming_budget_blocks_or_is_mapped_under_auto():
+    far = a_topic(spans=((2_000_000_001, 2_000_000_009),))
+    assert levels(plan(far, mirror=a_mirror(offsets="identical")), "priming") == ["block"]
+    assert plan(far).topics[0].mode == "mapped"
 
 
-def test_mapped_offsets_are_refused_because_nothing_would_map_them():
-    made = plan(a_topic(), mirror=a_mirror(offsets="mapped"))
-    with pytest.raises(PlanBlocked, match="offsets='mapped' is not available yet"):
-        made.raise_if_blocked()
+def test_mapped_offsets_come_beside_data_that_were_on_the_target_and_identical_ones_do_not():
+    source, target = a_topic(spans=((0, 7),)), [a_topic(spans=((0, 5),))]
+    mapped = plan(source, target, mirror=a_mirror(offsets="mapped"))
+    assert levels(mapped, "target_data") == ["warn"] and not mapped.blocks
+    assert levels(plan(source, target), "target_data") == ["block"]
 
 
 def test_the_budget_itself_may_be_spent():

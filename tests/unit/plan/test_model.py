@@ -10,6 +10,8 @@ import pytest
 from airflow_mirror.errors import InputError
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.build import decide
+from airflow_mirror.plan.holes import HoleSamples
+from airflow_mirror.plan.model import Capabilities, HoleEstimate
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -31,7 +33,8 @@ def a_plan(now=NOW, end=60000):
     target = a_cluster(
         a_topic("dc1.audit|raw", spans=((0, 0), (0, 0)), compression_type="lz4"), cluster_id="c2", brokers=2
     )
-    return decide(mirror, source, target, ["dc1.clicks"], now)
+    samples = HoleSamples({"orders": HoleEstimate(0, 0, 0.0, 5684), "users": HoleEstimate(5192, 1701, 0.44, 4007)})
+    return decide(mirror, source, target, {"dc1.clicks": "mapped"}, now, samples, Capabilities("direct"))
 
 
 @pytest.mark.parametrize(("name", "write"), [("plan.json", Plan.to_json), ("plan.md", Plan.to_markdown)])
@@ -69,7 +72,7 @@ def test_an_edited_plan_is_refused(tmp_path):
         Plan.load(path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', '{"version": 1, "hash": "x", "mirror": {}}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2}', '{"version": 2, "hash": "x", "mirror": {}}'])
 def test_what_is_no_plan_is_refused_in_words(tmp_path, text):
     path = tmp_path / "plan.json"
     path.write_text(text)
@@ -79,8 +82,8 @@ def test_what_is_no_plan_is_refused_in_words(tmp_path, text):
 
 def test_a_plan_of_another_version_is_refused():
     values = json.loads(a_plan().to_json())
-    with pytest.raises(InputError, match="version 1"):
-        Plan.from_json(json.dumps({**values, "version": 2}))
+    with pytest.raises(InputError, match="version 2"):
+        Plan.from_json(json.dumps({**values, "version": 1}))
 
 
 def test_a_missing_plan_names_the_file_and_the_operator(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
@@ -99,6 +101,8 @@ def test_for_a_cluster_the_providers_hook_makes_the_command(monkeypatch, home, t
     monkeypatch.setenv("AIRFLOW_CONN_SP", "spark://master:7077")
     spec = JobSpec("bulk_copy", {"name": "m"}, master="spark://master:7077")
     command = spark.provider_submit("sp")(spec, tmp_path, ["bulk_copy", "--source", "env:AIRFLOW_MIRROR_SOURCE"])
+    shipped = command[command.index("--py-files") + 1]
+    assert shipped == str(tmp_path / "airflow_mirror.zip") and zipfile.is_zipfile(shipped)
     assert command[:3] == ["spark-submit", "--master", "spark://master:7077"]
     assert "spark.speculation=false" in command
     assert command[-3:] == ["bulk_copy", "--source", "env:AIRFLOW_MIRROR_SOURCE"]

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow_mirror.jobs import process
 from airflow_mirror.jobs.local import LocalRunner
 from airflow_mirror.operators.cutover import CutoverOperator
-from airflow_mirror.operators.drill import OpenDrillOperator
+from airflow_mirror.operators.drill import LoseSourceOperator, OpenDrillOperator
 from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
 from airflow_mirror.operators.offsets import TranslateConsumerOffsetsOperator
 from airflow_mirror.operators.plan import PlanMirrorOperator
@@ -148,12 +149,15 @@ def test_no_secret_reaches_the_command_line_the_handle_or_the_result(context, co
     assert "hunter2" not in json.dumps([fake_spark[0], result, task._job])
 
 
-def test_the_window_goes_to_the_job(context, connections, plan, mirror, fake_spark, monkeypatch):
-    monkeypatch.setattr("airflow_mirror.jobs.window.check_reachable", lambda *_: None)
+def test_the_window_goes_to_the_job(context, connections, plan, mirror, fake_spark):
     start, end = "2026-01-01T00:00:00+00:00", "2026-01-01T01:00:00+00:00"
-    StartMirrorOperator(task_id="t", mirror=mirror, start=start, end=end).execute(context)
-    arguments = fake_spark[0][0]
-    assert arguments[arguments.index("--start") + 1] == start and arguments[arguments.index("--end") + 1] == end
+    verifying = {**context, "ti": type("AnotherTI", (type(context["ti"]),), {"task_id": "verify"})()}
+    StartMirrorOperator(task_id="t", mirror=mirror, start=start, end=end, late_s=0).execute(context)
+    VerifyMirrorOperator(task_id="v", mirror=mirror, start=start, end=end, late_s=0).execute(verifying)
+    for arguments in fake_spark[0]:
+        given = {name: arguments[arguments.index(name) + 1] for name in ("--start", "--end", "--late-s")}
+        assert given == {"--start": start, "--end": end, "--late-s": "0"}
+    assert len(fake_spark[0]) == 2
 
 
 def test_a_tail_task_returns_when_the_tail_copies_and_the_tail_lives_on(
@@ -211,6 +215,14 @@ def test_wrong_modes_and_levels_are_refused(context, connections, plan, mirror, 
         VerifyMirrorOperator(task_id="t", mirror=mirror, level="all").execute(context)
     with pytest.raises(AirflowFailException, match="fence='nope': can't be imported"):
         CutoverOperator(task_id="t", mirror=mirror, fence="nope").execute(context)
+
+
+def test_a_drill_with_mapped_offsets_is_refused_before_anything_is_lost(context, connections, mirror, plan, home):
+    with pytest.raises(AirflowFailException, match="offsets='mapped': a drill reads the same positions on both sides"):
+        OpenDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1"], "offsets": "mapped"}).execute(context)
+    replace(plan, topics=(replace(plan.topics[0], mode="mapped"),)).save(home / "m" / "plan.json")
+    with pytest.raises(AirflowFailException, match="the plan maps the offsets of t"):
+        LoseSourceOperator(task_id="t", mirror=mirror).execute(context)
 
 
 def test_a_drill_deletes_only_a_topic_of_its_own(context, connections, mirror, home):

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from airflow_mirror.errors import GroupActive, InputError, NotKept, OffsetOutOfRange
+from airflow_mirror.copy.offset_map import OffsetMap
+from airflow_mirror.errors import GroupActive, InputError, NotKept, OffsetNotMirrored, OffsetOutOfRange
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.decide import Pair, plan_topic
@@ -58,6 +59,7 @@ class FakeTarget:
 def test_identical_offsets_stay_what_they_are_from_start_to_end(offset):
     (move,) = moved({"g": {"orders-0": offset}}).moves
     assert (move.target, move.source_offset, move.target_offset, move.note) == (P0, offset, offset, "")
+    assert move.found == "identical"
 
 
 def test_position_zero_is_a_position():
@@ -66,7 +68,7 @@ def test_position_zero_is_a_position():
 
 def test_an_expired_position_goes_on_at_the_start_and_says_so():
     (move,) = moved({"g": {"orders-0": 3}}).moves
-    assert move.target_offset == 10 and move.note.startswith("expired")
+    assert move.target_offset == 10 and move.note.startswith("expired") and move.found == "expired"
 
 
 def test_a_position_that_expired_on_the_source_only_is_still_good_on_the_target():
@@ -105,17 +107,56 @@ def test_a_group_that_never_read_these_topics_is_reported_not_invented():
     assert {m.group for m in made.moves} == {"g"} and made.without_positions == ("idle", "other")
 
 
-def test_mapped_offsets_go_through_the_map():
-    plan = topic_plan(offsets="mapped")
-    (move,) = moved({"g": {"orders-0": 60}}, plan, starts=(0, 0), translate_offset=lambda tp, o: o - 10).moves
-    assert move.target_offset == 50
+def mapped(by_name, **options):
+    """Source 20-49 at target 3-32 and 60-89 at 35-64, read up to 100; each log starts where the map does."""
+    one = OffsetMap(20, 3)
+    one.add(20, 3, 30)
+    one.add(60, 35, 30)
+    one.advance(100, target_log_end=66)
+    how = {
+        "starts": (3, 0),
+        "ends": (66, 0),
+        "source_starts": (20, 0),
+        "translate_offset": lambda tp, o: one.to_target(o),
+    }
+    return moved(by_name, topic_plan(offsets="mapped"), **(how | options))
+
+
+@pytest.mark.parametrize(
+    ("offset", "target", "found"),
+    [(20, 3, "exact"), (49, 32, "exact"), (50, 35, "hole"), (59, 35, "hole"), (60, 35, "exact"), (89, 64, "exact"),
+     (90, 65, "hole"), (99, 65, "hole"), (100, 65, "end")],
+)  # fmt: skip
+def test_mapped_offsets_go_through_the_map_and_say_how_they_were_found(offset, target, found):
+    (move,) = mapped({"g": {"orders-0": offset}}).moves
+    assert (move.target_offset, move.found, move.note) == (target, found, "")
+
+
+def test_a_position_that_expired_before_the_first_mirrored_record_goes_on_there_and_says_so():
+    (move,) = mapped({"g": {"orders-0": 7}}).moves
+    assert (move.target_offset, move.found) == (3, "expired") and "goes on at 3" in move.note
+
+
+def test_a_mapped_position_before_records_that_only_the_source_has_is_refused():
+    with pytest.raises(OffsetNotMirrored, match=r"'g' at orders-0 offset 7: the mirror copied only records behind it"):
+        mapped({"g": {"orders-0": 7}}, source_starts=(19, 0))
+
+
+def test_a_mapped_position_beyond_what_was_copied_is_refused_never_clamped():
+    with pytest.raises(OffsetNotMirrored, match="offset 101: the offset map does not reach it"):
+        mapped({"g": {"orders-0": 101}})
+
+
+def test_a_mapped_position_that_retention_took_on_both_sides_goes_on_at_the_targets_start():
+    (move,) = mapped({"g": {"orders-0": 22}}, starts=(35, 0), source_starts=(55, 0)).moves
+    assert (move.target_offset, move.found) == (35, "expired")
+    with pytest.raises(OffsetOutOfRange, match=r"offset 5: the target holds \[35, 66\]"):
+        mapped({"g": {"orders-0": 22}}, starts=(35, 0), source_starts=(45, 0))
+
+
+def test_mapped_offsets_without_a_map_are_refused_instead_of_guessed():
     with pytest.raises(InputError, match="translate_offset"):
-        moved({"g": {"orders-0": 60}}, plan)
-
-
-def test_a_mapped_offset_outside_the_target_is_refused_like_any_other():
-    with pytest.raises(OffsetOutOfRange):
-        moved({"g": {"orders-0": 60}}, topic_plan(offsets="mapped"), translate_offset=lambda tp, o: o + 41)
+        mapped({"g": {"orders-0": 60}}, translate_offset=None)
 
 
 def test_positions_of_selected_groups_in_the_wanted_topics_only():

@@ -1,4 +1,4 @@
-"""A certificate authority for one test session."""
+"""A certificate authority for one session of tests or benchmarks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Issued:
 
 
 class Authority:
-    """Issues certificates that are valid for an hour."""
+    """Issues certificates that are valid for a day, by elliptic keys."""
 
     def __init__(self, name: str) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -67,7 +67,7 @@ class Authority:
             .public_key(public_key)
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - datetime.timedelta(minutes=5))
-            .not_valid_after(now + datetime.timedelta(hours=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
         )
 
 

@@ -1,0 +1,104 @@
+"""What the copy of each partition costs, in bytes, so that work is dealt out by bytes and not by partitions or offsets.
+
+A partition's size is what its leader says (DescribeLogDirs), where the principal may ask (DESCRIBE on the cluster).
+Otherwise it is estimated from one batch in the middle of what is to be copied. Of a log that is copied in part, or that
+was copied in part before, the share of the offsets counts. All questions go to each broker in a few requests, whatever
+the number of partitions: a thousand cost well below a second.
+
+Weights only balance. Whatever goes wrong here costs balance, never the job.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.errors import MirrorError
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire import batch as wire_batch
+from airflow_mirror.wire import fetch
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.fetch import FetchSpec
+
+log = logging.getLogger(__name__)
+
+OPENING = 1 << 20  # what a partition costs beside its bytes: its opening takes about as long as copying a megabyte
+WEIGH_S = 3.0  # how long to try to learn the target's ends: topics just created have leaders only after a while
+_SAMPLE_BYTES = 32 << 10
+_PER_REQUEST = 256
+
+
+def bytes_to_copy(source: WireCluster, target: WireCluster, ranges: Sequence[CopyRange]) -> Mapping[TopicPartition, int]:
+    """Return for each source partition about how many bytes are to be copied, and :data:`OPENING` each.
+
+    :param ranges: with ends.
+    """
+    left = {r.source: max(0, (r.end_offset or 0) - r.start_offset) for r in ranges}
+    try:
+        left |= _not_copied_yet(target, ranges)
+    except MirrorError as e:
+        log.info("work is dealt out as if nothing were copied yet: %s", e)
+    try:
+        per_offset = _sizes(source, ranges)
+    except MirrorError as e:
+        log.info("sizes of partitions are estimated from samples: %s", e)
+        per_offset = _sampled(source, ranges)
+    return {tp: OPENING + round(offsets * per_offset[tp]) for tp, offsets in left.items()}
+
+
+def _not_copied_yet(target: WireCluster, ranges: Sequence[CopyRange]) -> dict[TopicPartition, int]:
+    """Offsets between the target's log end and the end of the range; where offsets are mapped nobody knows, so all."""
+    identical = [r for r in ranges if r.mode == "identical"]
+    ends = target.log_ends([r.target for r in identical]) if identical else {}
+    return {r.source: max(0, (r.end_offset or 0) - max(r.start_offset, ends[r.target])) for r in identical}
+
+
+def _sizes(source: WireCluster, ranges: Sequence[CopyRange]) -> Mapping[TopicPartition, float]:
+    """Bytes per offset from whole logs."""
+    partitions = list(dict.fromkeys(r.source for r in ranges))
+    sizes = source.log_sizes(partitions)
+    starts, ends = source.log_starts(partitions), source.high_watermarks(partitions)
+    return {tp: sizes[tp] / max(1, ends[tp] - starts[tp]) for tp in partitions}
+
+
+def _sampled(source: WireCluster, ranges: Sequence[CopyRange]) -> Mapping[TopicPartition, float]:
+    """Bytes per offset from one batch each; the mean of the others for those that show none."""
+    found: dict[TopicPartition, float] = {}
+    try:
+        for tp, per_offset in _samples(source, ranges):
+            found[tp] = per_offset
+    except MirrorError as e:
+        log.info("work is dealt out by offsets: %s", e)
+    mean = sum(found.values()) / len(found) if found else 1.0
+    return {r.source: found.get(r.source, mean) for r in ranges}
+
+
+def _samples(source: WireCluster, ranges: Sequence[CopyRange]) -> Iterator[tuple[TopicPartition, float]]:
+    by_node: dict[int, list[FetchSpec]] = {}
+    for r in {r.source: r for r in ranges if (r.end_offset or 0) > r.start_offset}.values():
+        leader = source.leader(r.source)
+        middle = (r.start_offset + (r.end_offset or 0)) // 2
+        by_node.setdefault(leader.node_id, []).append(FetchSpec(r.source, middle, _SAMPLE_BYTES, leader.epoch))
+    for node_id, specs in by_node.items():
+        for i in range(0, len(specs), _PER_REQUEST):
+            part = specs[i : i + _PER_REQUEST]
+            body = fetch.encode(part, 0, 0, len(part) * _SAMPLE_BYTES, fetch.READ_UNCOMMITTED)
+            connection = source.connection(node_id)
+            answer = connection.receive(connection.send(fetch.API_KEY, fetch.API_VERSION, [body]))
+            for partition in fetch.decode(answer)[2]:
+                per_offset = _bytes_per_offset(partition.records)
+                if per_offset is not None:
+                    yield partition.tp, per_offset
+
+
+def _bytes_per_offset(records: memoryview) -> float | None:
+    size = offsets = 0
+    try:
+        for raw in wire_batch.iter_batches(records):
+            if raw.header is not None and not raw.header.is_control:
+                size += len(raw.view)
+                offsets += raw.header.next_offset - raw.header.base_offset
+    except wire_batch.BrokenFrame:
+        pass  # the copy says so, with its offsets
+    return size / offsets if offsets else None

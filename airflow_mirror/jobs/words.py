@@ -1,0 +1,87 @@
+"""The figures of a running copy in plain words: for its log, for a task's log, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_BATCHES = {"passed": "passed", "reencoded": "re-encoded", "merged": "merged", "dropped": "dropped"}
+_OFFSETS = {"padded": "padded", "primed": "primed"}
+
+
+def describe(summary: Mapping[str, Any]) -> str:
+    """Return one line about a copy from the ``summary`` of its status."""
+    parts = [_how_far(summary), _how_fast(summary)]
+    slowest = summary.get("slowest")
+    if slowest and slowest[0].get("eta_s") != 0:  # a tail that keeps up always has a moment's records before it
+        parts.append(f"slowest {_slow(slowest[0])}")
+    parts += [tiers(summary.get("tiers") or {})]
+    if stopped := (summary.get("states") or {}).get("stopped"):
+        parts.append(f"{stopped:,} stopped ({(summary.get('stopped') or [''])[0]})")
+    return "; ".join(part for part in parts if part)
+
+
+def _how_far(summary: Mapping[str, Any]) -> str:
+    lag, offsets, partitions = summary.get("lag"), summary.get("offsets"), summary.get("partitions") or 0
+    if lag is None:
+        return f"how far {_partitions(partitions)} got is not known"
+    if unknown := summary.get("unknown"):
+        return f"{lag:,} offsets behind in {_partitions(partitions - unknown)}, not known for {unknown:,}"
+    if offsets:
+        return f"{percent(offsets - lag, offsets)} of {offsets:,} offsets in {_partitions(partitions)}"
+    if offsets is None:
+        return f"{lag:,} offsets behind in {_partitions(partitions)}"
+    return f"nothing to copy in {_partitions(partitions)}"
+
+
+def _partitions(count: int) -> str:
+    return f"{count:,} partition{'s' if count != 1 else ''}"
+
+
+def _how_fast(summary: Mapping[str, Any]) -> str:
+    text = f"{rate(summary.get('bytes_per_s'))}, {summary.get('records_per_s') or 0:,} records/s"
+    begun = (summary.get("states") or {}).get("copying")
+    return f"{text}, {to_go(summary.get('eta_s'))}" if begun and summary.get("lag") else text
+
+
+def _slow(one: Mapping[str, Any]) -> str:
+    if one.get("state") == "opening":
+        when = "waits"
+    else:
+        when = to_go(one.get("eta_s")) if one.get("advances") else "does not advance"
+    return f"{one['partition']}: {one['lag']:,} offsets, {when}"
+
+
+def tiers(counts: Mapping[str, int]) -> str:
+    """Say what became of batches, and how many offsets were filled; empty when nothing was done yet."""
+    batches = [f"{counts[name]:,} {word}" for name, word in _BATCHES.items() if counts.get(name)]
+    offsets = [f"{counts[name]:,} {word}" for name, word in _OFFSETS.items() if counts.get(name)]
+    said = [f"batches: {', '.join(batches)}"] if batches else []
+    said += [f"offsets: {', '.join(offsets)}"] if offsets else []
+    return "; ".join(said)
+
+
+def percent(done: int, total: int) -> str:
+    """Return a share in whole percent, 100 only when it is all."""
+    return f"{100 if done >= total else min(99, 100 * done // max(total, 1))} %"
+
+
+def rate(bytes_per_s: float | None) -> str:
+    """Return bytes per second in MB (10^6 bytes), or kB when they are few."""
+    if bytes_per_s is None:
+        return "? MB/s"
+    return f"{bytes_per_s / 1e6:,.1f} MB/s" if bytes_per_s >= 1e5 else f"{bytes_per_s / 1e3:,.1f} kB/s"
+
+
+def to_go(eta_s: int | None) -> str:
+    """Return the time that is left."""
+    return "end not in sight" if eta_s is None else f"about {duration(eta_s)} to go"
+
+
+def duration(seconds: int) -> str:
+    """Return seconds in the two largest units that fit."""
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"

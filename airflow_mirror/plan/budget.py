@@ -1,0 +1,111 @@
+"""What identical offsets may cost: priming, padding, and the rights for both. Pure functions from figures to excesses.
+
+A budget is a matter of the plan. The copy itself never stops in the middle because an estimate was too low.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from airflow_mirror.plan.situation import duration, size, some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan.model import Capabilities, HoleEstimate
+
+# However large their share: 8 MB, and about two minutes through the coordinator. Small topics are not worth a map.
+ALWAYS_PADDED = 100_000
+# Longer than that, a map serves better than waiting. Only ``auto`` minds; who asks for identical offsets may wait.
+PATIENCE_S = 6 * 3600
+
+
+class Excess(NamedTuple):
+    """Something that identical offsets would need beyond what is allowed.
+
+    :param check: the check that reports it: ``priming``, ``holes`` or ``capabilities``.
+    :param evidence: the figures.
+    :param remedy: what to change so that it fits.
+    :param only_auto: slow, but possible: ``auto`` turns to mapped offsets for it, nothing is blocked for it.
+    """
+
+    check: str
+    evidence: str
+    remedy: str
+    only_auto: bool = False
+
+
+def excess(
+    mirror: Mirror,
+    prime: Mapping[int, int],
+    holes: HoleEstimate | None,
+    filler: str,
+    partitions: int,
+    capabilities: Capabilities,
+) -> list[Excess]:
+    """Return all that speaks against identical offsets for one topic; nothing when it fits.
+
+    :param prime: offsets to fill below the first record, by partition.
+    :param filler: ``markers`` or ``tombstones``; tombstones are removed again and need no right of their own.
+    """
+    found = list(_priming(mirror, prime, capabilities))
+    if holes is not None and holes.count > 0:
+        found += _share(mirror, holes)
+        if filler == "markers":
+            found += _markers(mirror, holes, partitions, capabilities)
+    return found
+
+
+def _priming(mirror: Mirror, prime: Mapping[int, int], capabilities: Capabilities) -> Iterator[Excess]:
+    too_many = {p: n for p, n in prime.items() if n > mirror.prime_budget}
+    if too_many:
+        shown = some(f"partition {p} starts at offset {n:,}" for p, n in too_many.items())
+        yield Excess(
+            "priming",
+            f"{shown}; prime_budget is {mirror.prime_budget:,}",
+            "Raise prime_budget, or leave the topic out (exclude_topics).",
+        )
+    if prime and not capabilities.prime:
+        yield Excess(
+            "priming",
+            f"{some(f'partition {p} starts at offset {n:,}' for p, n in prime.items())}, and records can't be deleted",
+            "Allow DELETE on the target topic.",
+        )
+
+
+def _share(mirror: Mirror, holes: HoleEstimate) -> Iterator[Excess]:
+    offsets = round(holes.count / holes.share) if holes.share else holes.count
+    allowed = max(ALWAYS_PADDED, mirror.hole_budget * offsets) if mirror.hole_budget else 0
+    if holes.count > allowed:
+        yield Excess(
+            "holes",
+            f"about {holes.count:,} of {offsets:,} offsets ({holes.share:.0%}) hold no record; hole_budget is "
+            f"{mirror.hole_budget:.0%}",
+            "Raise hole_budget, or leave the topic out (exclude_topics).",
+        )
+
+
+def _markers(mirror: Mirror, holes: HoleEstimate, partitions: int, capabilities: Capabilities) -> Iterator[Excess]:
+    if holes.bytes > mirror.hole_budget_bytes:
+        yield Excess(
+            "holes",
+            f"about {holes.count:,} markers take {size(holes.bytes)} on each replica; hole_budget_bytes is "
+            f"{size(mirror.hole_budget_bytes)}",
+            "Raise hole_budget_bytes. A compacted topic can do without: compacted_filler='tombstones'.",
+        )
+    if capabilities.markers == "none":
+        yield Excess(
+            "capabilities",
+            f"about {holes.count:,} offsets hold no record, and no marker can be written: "
+            f"{'; '.join(capabilities.lacks) or capabilities.note}",
+            "Grant it. A compacted topic can do without: compacted_filler='tombstones'.",
+        )
+    seconds = holes.padding_s(capabilities.markers, partitions)
+    if seconds > PATIENCE_S:
+        yield Excess(
+            "holes",
+            f"about {holes.count:,} offsets hold no record; padding them takes about {duration(seconds)}",
+            "ALTER on the target cluster pads long holes in bulk. To wait for it, ask for offsets='identical'.",
+            only_auto=True,
+        )

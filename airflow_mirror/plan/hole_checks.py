@@ -1,0 +1,102 @@
+"""Preflight checks of what identical offsets cost: priming, holes, and the rights that both need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_mirror.plan import budget
+from airflow_mirror.plan.model import PRIME_OFFSETS_PER_S, Finding
+from airflow_mirror.plan.situation import Situation, count, duration, size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_mirror.plan.decide import Pair
+    from airflow_mirror.plan.model import TopicPlan
+
+
+def priming(s: Situation) -> Iterator[Finding]:
+    """Logs that don't start at 0."""
+    for pair, topic in zip(s.pairs, s.topics, strict=True):
+        blocked = list(_excess(s, pair, topic, "priming"))
+        yield from blocked
+        if topic.prime and not blocked:
+            fill = sum(topic.prime.values())
+            yield Finding(
+                "warn",
+                "priming",
+                f"topic {topic.source_topic!r}",
+                f"{count(len(topic.prime), 'partition')} with a log start above 0; {fill:,} offsets are filled and "
+                "deleted again first",
+                f"About {duration(fill / PRIME_OFFSETS_PER_S)}. Start consumers on the target after that.",
+            )
+
+
+def holes(s: Situation) -> Iterator[Finding]:
+    """Offsets without a record, which have to be filled."""
+    for name, cause in sorted(s.unreadable.items()):
+        yield Finding("block", "holes", f"topic {name!r}", f"it can't be read: {cause}", "Nothing could be copied.")
+    for pair, topic in zip(s.pairs, s.topics, strict=True):
+        blocked = list(_excess(s, pair, topic, "holes"))
+        yield from blocked
+        if topic.holes and topic.holes.count and topic.mode == "identical" and not blocked:
+            yield _filled(s, topic)
+
+
+def capabilities(s: Situation) -> Iterator[Finding]:
+    """What the target lets the mirror's principal do."""
+    tried = s.capabilities
+    for pair, topic in zip(s.pairs, s.topics, strict=True):
+        yield from _excess(s, pair, topic, "capabilities")
+    if tried.lacks:
+        yield Finding(
+            "warn",
+            "capabilities",
+            "target cluster",
+            f"missing: {'; '.join(tried.lacks)}",
+            f"Holes are padded {_PADDED[tried.markers]}.{' ' + tried.note if tried.note else ''}",
+        )
+    elif tried.note:
+        yield Finding(
+            "warn", "capabilities", "target cluster", tried.note, "What is missing shows when the copy needs it."
+        )
+    elif tried.markers == "unknown":
+        yield Finding("pass", "capabilities", "target cluster", "not tried out")
+
+
+_PADDED = {
+    "direct": "in bulk",
+    "coordinator": "one by one through the transaction coordinator, about 200 a second and partition",
+    "none": "not at all",
+    "unknown": "as far as rights turn out to go",
+}
+
+
+def _excess(s: Situation, pair: Pair, topic: TopicPlan, check: str) -> Iterator[Finding]:
+    """Block what is over its budget with identical offsets; a topic that was begun so goes on, come what may."""
+    if topic.mode != "identical" or pair.begun == "identical":
+        return
+    prime = topic.prime
+    found = budget.excess(s.mirror, prime, topic.holes, topic.filler, topic.partitions, s.capabilities)
+    for one in found:
+        if one.check == check and not one.only_auto:
+            yield Finding("block", check, f"topic {topic.source_topic!r}", one.evidence, one.remedy)
+
+
+def _filled(s: Situation, topic: TopicPlan) -> Finding:
+    assert topic.holes is not None
+    found = topic.holes
+    about = f"about {found.count:,} offsets ({found.share:.0%}) hold no record"
+    if topic.filler == "tombstones":
+        remedy = (
+            "They are filled with tombstones of a reserved key. Consumers see them until the target's cleaner has "
+            "removed them."
+        )
+    else:
+        seconds = found.padding_s(s.capabilities.markers, topic.partitions)
+        remedy = (
+            f"They are filled with markers: {size(found.bytes)} on each replica, about {duration(seconds)}. Markers "
+            "carry the time of the copy: a search by timestamp lands earlier than on the source, and time retention "
+            "counts from the copy."
+        )
+    return Finding("warn", "holes", f"topic {topic.source_topic!r}", about, remedy)

@@ -1,0 +1,171 @@
+"""Find out what the mirror's principal may do on the target, by doing it once on a scratch topic.
+
+Rights can't be read reliably: who may see them is a right of its own, and prefixes, wildcards, hosts and super users all
+count. So each step of a copy is done for real: create, write, read, a marker through the coordinator, markers in bulk,
+delete records. The topic is internal by its name, so that no mirror ever copies it, and it is deleted whatever happens;
+what a killed plan left behind is found by its name and deleted by the next one.
+
+What holds for the scratch topic need not hold for a topic with rules of its own: those show when the copy meets them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from airflow_mirror.errors import BrokerError, InputError, MirrorError, MissingRight, TryAgain
+from airflow_mirror.kafka.model import NewTopicSpec
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.model import Capabilities
+from airflow_mirror.wire import records as wire_records
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.errors import AclMissing, refusal
+from airflow_mirror.wire.fetch import READ_UNCOMMITTED
+from airflow_mirror.wire.records import Record
+from airflow_mirror.wire.single import fetch_one, produce_one
+from airflow_mirror.wire.transactions import TransactionClient, coordinator_epoch_of, write_txn_markers
+
+if TYPE_CHECKING:
+    from airflow_mirror.kafka.admin import ClusterAdmin
+
+log = logging.getLogger(__name__)
+
+_PREFIX = "__airflow-mirror.probe."
+_PRODUCER_ID = 1 << 62  # of our own choice, as the copy's; any topic WRITE allows it
+_TIMEOUT_MS = 10_000
+_TOPIC_ALREADY_EXISTS = 36
+_GONE_WITHIN_S = 10.0
+# A deleted topic must not keep the disk for long if it can't be deleted.
+_CONFIGS = {"retention.ms": "3600000", "segment.bytes": "1048576", "cleanup.policy": "delete"}
+
+
+def scratch_topic(mirror: str) -> str:
+    """Return the name of the scratch topic: internal, so that no mirror takes it."""
+    return f"{_PREFIX}{mirror}"
+
+
+def probe(target: ClusterAdmin, mirror: str) -> Capabilities:
+    """Try out on ``target`` all that a copy may need; never raises for what it finds missing.
+
+    :raises ClusterUnreachable: when there is no target.
+    """
+    topic = scratch_topic(mirror)
+    missing = _create(target, topic)
+    if missing is not None:
+        return Capabilities(note=f"nothing could be tried out, for want of a scratch topic: {missing}")
+    lacks: list[str] = []
+    markers, prime, note = "unknown", True, ""
+    try:
+        with WireCluster(target.config, client_id=f"airflow-mirror.{mirror}.probe", timeout_s=10.0) as wire:
+            markers, prime = _try_all(wire, mirror, TopicPartition(topic, 0), lacks)
+    except TryAgain as e:
+        note = f"not everything could be tried out on the target: {e}"
+    finally:
+        left = _delete(target, topic)
+    if left is not None:
+        note = f"{note}{' ' if note else ''}The scratch topic {topic!r} was left behind: {left}"
+    return Capabilities(markers, prime, tuple(lacks), note)
+
+
+def _try_all(wire: WireCluster, mirror: str, tp: TopicPartition, lacks: list[str]) -> tuple[str, bool]:
+    """Try each step; return how holes can be padded, and whether a log can be primed."""
+    if not _allowed(lacks, lambda: _write(wire, tp)):
+        # Rights on a few topics by name: what the scratch topic refuses says nothing about those.
+        return "unknown", True
+    _allowed(lacks, lambda: _read(wire, tp))
+    client = TransactionClient(wire, f"airflow-mirror.{mirror}.{tp.topic}.{tp.partition}")  # as copy/identity.py names it
+    markers = "none"
+    producer: list[tuple[int, int]] = []
+    if _allowed(lacks, lambda: producer.append(_coordinator_marker(client, tp))):
+        markers = "coordinator"
+        # With another id it would be the same right; with this one it is what padding does.
+        if _allowed(lacks, lambda: _direct_markers(wire, tp, *producer[0])):
+            markers = "direct"
+    prime = _allowed(lacks, lambda: _delete_records(wire, tp))
+    return markers, prime
+
+
+def _direct_markers(wire: WireCluster, tp: TopicPartition, producer_id: int, epoch: int) -> None:
+    """Write two markers past the coordinator, in its term."""
+    write_txn_markers(wire, tp, producer_id, epoch, 2, coordinator_epoch_of(wire, tp, producer_id))
+
+
+def _allowed(lacks: list[str], step: Callable[[], object]) -> bool:
+    """Run a step; take note of the right that it lacks. What passes by itself is raised: it proves nothing."""
+    try:
+        step()
+    except AclMissing as e:
+        if (needed := _needed(e)) not in lacks:  # markers in bulk need READ too: they ask for the coordinator's term
+            lacks.append(needed)
+        return False
+    return True
+
+
+def _needed(e: AclMissing) -> str:
+    """Name what to grant: a copy needs it for all its ids and topics, not for the scratch ones."""
+    if e.resource == "transactional id":
+        prefix = e.resource_name.partition("." + _PREFIX)[0]
+        return f"WRITE on transactional ids that begin with {prefix!r}"  # it includes DESCRIBE, which is asked for first
+    operation = e.operation.split()[0].upper()
+    return f"{operation} on the {e.resource}" if e.resource == "cluster" else f"{operation} on the target's topics"
+
+
+def _write(wire: WireCluster, tp: TopicPartition) -> None:
+    now_ms = int(time.time() * 1000)  # a record from long ago would be retention's before it is read
+    record = Record(0, now_ms, b"airflow-mirror", b"probe", [])
+    answer = produce_one(wire, tp, wire_records.encode([record], 0, _PRODUCER_ID, 0, 0))
+    if answer.error:
+        raise refusal(f"Produce to {tp}", answer.error, "Write", tp.topic, wire.settings.principal)
+
+
+def _read(wire: WireCluster, tp: TopicPartition) -> None:
+    answer = fetch_one(wire, tp, 0, isolation=READ_UNCOMMITTED)
+    if answer.error:
+        raise refusal(f"Fetch {tp}", answer.error, "Read", tp.topic, wire.settings.principal)
+
+
+def _coordinator_marker(client: TransactionClient, tp: TopicPartition) -> tuple[int, int]:
+    producer_id, epoch = client.init(_TIMEOUT_MS)
+    client.write_marker(tp, producer_id, epoch)
+    return producer_id, epoch
+
+
+def _delete_records(wire: WireCluster, tp: TopicPartition) -> None:
+    wire.delete_records({tp: -1})
+
+
+def _create(target: ClusterAdmin, topic: str) -> str | None:
+    """Create the scratch topic, after deleting one that a killed plan left; return why it can't be, if so."""
+    for _ in range(2):
+        try:
+            target.create_topics([NewTopicSpec(topic, 1, 1, _CONFIGS)])
+            return None
+        except BrokerError as e:
+            if e.code != _TOPIC_ALREADY_EXISTS:
+                return str(e)
+            log.warning("the scratch topic %r of an earlier plan is still there; it is deleted", topic)
+            if _delete(target, topic) is not None:
+                return None  # it can't be deleted, but it serves
+        except MissingRight:
+            return f"no CREATE on the cluster, nor on topics that begin with {_PREFIX!r}"
+        except InputError as e:
+            return str(e)
+    return f"somebody else keeps making {topic!r}"
+
+
+def _delete(target: ClusterAdmin, topic: str) -> str | None:
+    """Delete the scratch topic and wait until it is gone; return why it stays, if it does."""
+    try:
+        target.delete_topics([topic])
+        deadline = time.monotonic() + _GONE_WITHIN_S
+        while target.topics([topic]):
+            if time.monotonic() > deadline:
+                return f"it is still there {_GONE_WITHIN_S:.0f} s after its deletion"
+            time.sleep(0.05)
+    except MissingRight:
+        return "no DELETE on it. Grant it, or delete the topic by hand"
+    except MirrorError as e:
+        return str(e)
+    return None

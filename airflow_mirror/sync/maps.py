@@ -1,0 +1,187 @@
+"""The offset maps of a plan's mapped topics, complete as both logs stand when asked.
+
+Translation, lag, drain and comparison ask here. A map is read from its store and completed from the two logs; it is
+walked on only when one of the logs has moved since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from airflow_mirror.copy.derive import complete
+from airflow_mirror.copy.map_store import MapStore
+from airflow_mirror.copy.offset_map import OffsetMap, Translated, Where
+from airflow_mirror.copy.ranges import MAPPED, CopyRange
+from airflow_mirror.errors import InputError, NoMapDirectory, NoOffsetMap
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
+
+if TYPE_CHECKING:
+    from airflow_mirror.kafka.config import ClientConfig
+    from airflow_mirror.plan.model import Plan, TopicPlan
+
+
+class MapSource(NamedTuple):
+    """Where the maps of a mirror come from; travels to Spark tasks.
+
+    :param mirror: name of the Mirror: its producer ids derive from it.
+    :param committed_only: read_committed; aborted records were not copied.
+    :param map_dir: root of the store.
+    """
+
+    mirror: str
+    committed_only: bool
+    map_dir: str
+
+    def complete(self, one: CopyRange, source: WireCluster, target: WireCluster) -> OffsetMap:
+        """Return the map of a range as both logs stand now.
+
+        :raises NoOffsetMap: when its copy never began.
+        :raises ForeignData: when the logs contradict what is stored.
+        """
+        isolation = READ_COMMITTED if self.committed_only else READ_UNCOMMITTED
+        return complete(source, target, one, self.mirror, isolation, MapStore(self.map_dir))
+
+
+def map_source(plan: Plan, map_dir: str | None) -> MapSource | None:
+    """Return where the maps of a plan are; None when none of its topics is mapped.
+
+    :raises NoMapDirectory: when a topic is mapped and no directory was given.
+    """
+    mapped = mapped_topics(plan)
+    if not mapped:
+        return None
+    if not map_dir:
+        raise NoMapDirectory(sorted(mapped))
+    return MapSource(plan.mirror.name, plan.mirror.isolation == "read_committed", map_dir)
+
+
+def mapped_topics(plan: Plan) -> dict[str, TopicPlan]:
+    """Return the plan's topics with mapped offsets, by source topic."""
+    return {t.source_topic: t for t in plan.topics if t.mode == MAPPED}
+
+
+def mapped_range(source_topic: str, target_topic: str, partition: int) -> CopyRange:
+    """Return the range that stands for a whole partition with mapped offsets."""
+    return CopyRange(source_topic, target_topic, partition, 0, mode=MAPPED)
+
+
+class OffsetMaps:
+    """The maps of one plan. Nothing is connected while no topic is mapped.
+
+    :param map_dir: root of the store; only needed when a topic is mapped.
+    :raises NoMapDirectory: when a topic is mapped and no directory was given.
+    """
+
+    def __init__(self, plan: Plan, source: ClientConfig, target: ClientConfig, map_dir: str | None) -> None:
+        self._topics = mapped_topics(plan)
+        self._from = map_source(plan, map_dir)
+        self._by_key = plan.mirror.partitioning == "by_key"
+        self._source, self._target = WireCluster(source), WireCluster(target)
+        self._maps: dict[str, tuple[tuple[int, ...], OffsetMap]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._source.close()
+        self._target.close()
+
+    def __bool__(self) -> bool:
+        """True when any topic is mapped."""
+        return bool(self._topics)
+
+    def to_target(self, tp: TopicPartition, offset: int) -> Translated:
+        """Return where a reader of source partition ``tp`` at ``offset`` goes on at the target.
+
+        ``Where.BEYOND`` means that the record was not yet copied when both logs were looked at, just now.
+
+        :raises InputError: when records are partitioned anew by key: then offsets have no counterpart.
+        :raises NoOffsetMap: when the partition's copy never began.
+        """
+        return self._translate(self._topics[tp.topic], tp.partition, lambda one: one.to_target(offset))
+
+    def to_source(self, tp: TopicPartition, offset: int) -> Translated:
+        """Return where a reader of target partition ``tp`` at ``offset`` goes on at the source. Errors as above."""
+        topic = next(t for t in self._topics.values() if t.target_topic == tp.topic)
+        return self._translate(topic, tp.partition, lambda one: one.to_source(offset))
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Return up to which source offset readers of the target find everything, for each mapped partition there is.
+
+        A partition whose copy has not begun is left out.
+        """
+        self._source.refresh(self._topics)
+        self._target.refresh({t.target_topic for t in self._topics.values()})
+        ranges = {
+            TopicPartition(name, p): self._ranges(topic, p)
+            for name, topic in self._topics.items()
+            for p in range(min(self._source.partitions(name), self._target.partitions(topic.target_topic)))
+        }
+        found = self._complete([one for several in ranges.values() for one in several])
+        stable = self._target.last_stable({one.target for several in ranges.values() for one in several})
+        return {
+            tp: min(_readable(found[one.map_key], stable[one.target]) for one in several)
+            for tp, several in ranges.items()
+            if all(one.map_key in found for one in several)
+        }
+
+    def _translate(self, topic: TopicPlan, partition: int, through: Callable[[OffsetMap], Translated]) -> Translated:
+        if self._by_key:
+            raise InputError(
+                f"topic {topic.source_topic!r}: partitioning='by_key' deals the records of a partition out to several; "
+                "an offset has no counterpart then. Start its groups at the earliest offset, or by time."
+            )
+        one = mapped_range(topic.source_topic, topic.target_topic, partition)
+        known = self._maps.get(one.map_key)
+        if known is not None and (found := through(known[1])).where is not Where.BEYOND:
+            return found
+        maps = self._complete([one])
+        if not maps:
+            raise NoOffsetMap(one.source)
+        return through(maps[one.map_key])
+
+    def _ranges(self, topic: TopicPlan, partition: int) -> list[CopyRange]:
+        """Return the ranges in which a source partition is copied: one, or one for each target partition."""
+        whole = mapped_range(topic.source_topic, topic.target_topic, partition)
+        if not self._by_key:
+            return [whole]
+        count = self._target.partitions(topic.target_topic)
+        return [replace(whole, target_partition=p, key_partitions=count) for p in range(count)]
+
+    def _complete(self, ranges: Collection[CopyRange]) -> dict[str, OffsetMap]:
+        """Return the maps of ``ranges`` as both logs stand now, by their keys; ranges without one are left out."""
+        assert self._from is not None
+        looks = [
+            look(tps)
+            for cluster, tps in (
+                (self._source, {one.source for one in ranges}),
+                (self._target, {one.target for one in ranges}),
+            )
+            for look in (cluster.last_stable, cluster.high_watermarks)
+        ]
+        found: dict[str, OffsetMap] = {}
+        for one in ranges:
+            # The same figures as last time: a walk would find nothing new.
+            stamp = (*(look[one.source] for look in looks[:2]), *(look[one.target] for look in looks[2:]))
+            seen, known = self._maps.get(one.map_key, ((), None))
+            if known is None or seen != stamp:
+                try:
+                    known = self._from.complete(one, self._source, self._target)
+                except NoOffsetMap:
+                    continue
+                self._maps[one.map_key] = stamp, known
+            found[one.map_key] = known
+        return found
+
+
+def _readable(one: OffsetMap, stable: int) -> int:
+    """Return the source offset up to which consumers of the target get everything: an open transaction hides the rest."""
+    return one.source_end if stable >= one.target_end else one.to_source(stable).offset

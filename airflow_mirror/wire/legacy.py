@@ -1,0 +1,110 @@
+"""Message sets of magic 0 and 1: old segments that a broker of today still serves as they were written.
+
+Each message is a batch of its own; a compressed one wraps a message set. In a wrapper of magic 0 the inner messages carry
+their absolute offsets, in one of magic 1 offsets that count from the wrapper's first (KIP-31); in front of the wrapper
+stands the offset of its *last* message. The CRC-32 covers the bytes from the magic on.
+
+Why not a client library's reader: none at hand reads LZ4 of magic 0, whose frames have a wrong header checksum
+(KAFKA-3160), and none says in one kind of error that a message is broken.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from airflow_mirror.wire import codec
+
+_HEADERS = {0: struct.Struct(">qiIbb"), 1: struct.Struct(">qiIbbq")}  # offset, length, crc, magic, attributes[, time]
+_OVERHEAD, _MAGIC_AT, _CRC_AT = 12, 16, 12
+_CODEC_MASK, _LOG_APPEND_TIME = 0x07, 0x08
+NO_TIMESTAMP = -1  # what a consumer sees of a message without one (RecordBatch.NO_TIMESTAMP)
+
+
+class Message(NamedTuple):
+    """One message as a consumer sees it; ``timestamp`` in ms."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
+class _Entry(NamedTuple):
+    offset: int
+    magic: int
+    attributes: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
+def codec_of(view: memoryview) -> int:
+    """Return the codec number of a message: 0 for one that is no wrapper."""
+    return view[_MAGIC_AT + 1] & _CODEC_MASK
+
+
+def crc_is_valid(view: memoryview) -> bool:
+    """Compare the stored CRC-32 with that of the bytes."""
+    return int.from_bytes(view[_CRC_AT:_MAGIC_AT], "big") == zlib.crc32(view[_MAGIC_AT:])
+
+
+def decode(view: memoryview) -> list[Message]:
+    """Return the messages of one message or wrapper, in order, each with its absolute offset.
+
+    :raises ValueError: if it can't be decompressed or parsed.
+    """
+    try:
+        (outer,) = _entries(view)
+        if not outer.attributes & _CODEC_MASK:
+            return [Message(outer.offset, outer.timestamp, outer.key, outer.value)]
+        inner = list(_entries(memoryview(_unwrapped(outer))))
+    except (struct.error, IndexError, KeyError) as e:
+        raise ValueError(f"message set of {len(view)} bytes can't be parsed: {e}") from e
+    if not inner or any(e.attributes & _CODEC_MASK or e.magic != outer.magic for e in inner):
+        raise ValueError("compressed message set is empty, or holds wrappers or another magic")
+    base = outer.offset - inner[-1].offset if outer.magic == 1 else 0
+    appended = outer.magic == 1 and outer.attributes & _LOG_APPEND_TIME
+    return [Message(base + e.offset, outer.timestamp if appended else e.timestamp, e.key, e.value) for e in inner]
+
+
+def _entries(view: memoryview) -> Iterator[_Entry]:
+    at, end = 0, len(view)
+    while at < end:
+        magic = view[at + _MAGIC_AT]
+        header = _HEADERS[magic]
+        fields = header.unpack_from(view, at)
+        stop = at + _OVERHEAD + fields[1]
+        key, behind = _bytes(view, at + header.size, stop)
+        value, behind = _bytes(view, behind, stop)
+        if behind != stop or stop > end:
+            raise ValueError(f"a message of {fields[1]} bytes does not end where it says")
+        yield _Entry(fields[0], magic, fields[4], fields[5] if magic else NO_TIMESTAMP, key, value)
+        at = stop
+
+
+def _bytes(view: memoryview, at: int, stop: int) -> tuple[bytes | None, int]:
+    (size,) = struct.unpack_from(">i", view, at)
+    behind = at + 4 + max(size, 0)
+    if size < -1 or behind > stop:
+        raise ValueError(f"a field of {size} bytes goes beyond its message")
+    return None if size < 0 else bytes(view[at + 4 : behind]), behind
+
+
+def _unwrapped(outer: _Entry) -> bytes | memoryview:
+    if outer.value is None:
+        raise ValueError("compressed message without a value")
+    number = outer.attributes & _CODEC_MASK
+    payload = _with_right_checksum(outer.value) if number == codec.LZ4 and outer.magic == 0 else outer.value
+    return codec.decompress(number, payload)
+
+
+def _with_right_checksum(frame: bytes) -> bytes:
+    """Repair the header checksum of an LZ4 frame of magic 0, which was computed over the frame's magic number too."""
+    import xxhash
+
+    descriptor = frame[4 : 6 + (8 if frame[4] & 0x08 else 0)]  # flags, block size and, by flag, the content size
+    at = 4 + len(descriptor)
+    return frame[:at] + bytes([xxhash.xxh32_intdigest(descriptor) >> 8 & 0xFF]) + frame[at + 1 :]

@@ -1,0 +1,139 @@
+"""What a running job shows: its status file and its bar on a terminal, read while it copies."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+
+from airflow_mirror.jobs.command import spark_home
+from airflow_mirror.jobs.java import java_home_for_spark
+from sandbox import Cluster
+from tests.integration.copying import assert_equal, create, ends, wait_until, write
+from tests.integration.test_spark_jobs import end_job
+
+ROOT = Path(__file__).parents[2]
+TIERS = ("passed", "reencoded", "merged", "dropped", "padded", "primed")
+Status = dict[str, Any]
+# spark_jobs/bulk_copy.py, but its status is written more often: a fast machine copies all this in a few seconds.
+JOB = """
+import sys
+from airflow_mirror.jobs import main_bulk, progress
+progress._EVERY_S = progress._STATUS_EVERY_S = 0.3
+sys.exit(main_bulk.main(sys.argv[1:]))
+"""
+
+
+def test_a_running_bulk_copy_shows_where_it_is_and_what_it_did(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    holes, stamped = f"{topic_name}-holes", f"{topic_name}-stamped"
+    create(source_cluster, holes, 2)
+    create(source_cluster, stamped, message_timestamp_type="LogAppendTime")
+    write(source_cluster, holes, 3000, 1, "zstd", partition=1)
+    write(source_cluster, stamped, 1000, 2, "lz4")
+    _write_small_transactions(source_cluster, holes, 600)
+    end = ends(source_cluster, holes)[0][1]
+
+    seen, screen, exit_code = _run_on_a_terminal(source_cluster, target_cluster, topic_name, tmp_path)
+
+    assert exit_code == 0, screen[-3000:]
+    running = [s for s in seen if s["state"] == "RUNNING" and s["phase"] == "copying"]
+    way = [row["position"] for s in running for row in s["partitions"] if (row["topic"], row["partition"]) == (holes, 0)]
+    way = [position for position in way if position is not None]
+    assert way == sorted(way) and len(set(way)) >= 3 and any(0 < p < end for p in way), way
+    half_way = [s["summary"] for s in running if s["summary"].get("tiers", {}).get("padded", 0) > 0]
+    on_the_way = [s["summary"] for s in running if (s["summary"].get("lag") or 0) > 0]
+    assert any(s["eta_s"] and s["slowest"][0]["partition"] == f"{holes}-0" for s in on_the_way), on_the_way
+    assert any(s["bytes_per_s"] > 0 and s["records_per_s"] > 0 for s in half_way), half_way
+
+    final = seen[-1]
+    summary = final["summary"]
+    assert final["state"] == "SUCCEEDED" and {row["state"] for row in final["partitions"]} == {"done"}
+    assert {t: sum(row[t] for row in final["partitions"]) for t in (*TIERS, "records", "bytes")} == {
+        t: summary[t] for t in (*TIERS, "records", "bytes")
+    }
+    assert all(summary[t] > 0 for t in ("passed", "reencoded", "dropped", "padded")), summary
+    # The last running status had it all, too: what tasks said as they ended, not only what they returned.
+    assert {t: running[-1]["summary"]["tiers"][t] for t in TIERS} == {t: summary[t] for t in TIERS}
+    assert "3 partitions" in screen and "━" in screen and f"{stamped}-0"[:33] in screen and "re-encoded" in screen
+    assert " INFO SparkContext: Starting job" not in screen  # it would run through the bar
+    assert_equal(source_cluster, target_cluster, holes, 2)
+
+
+def _write_small_transactions(cluster: Cluster, topic: str, count: int) -> None:
+    """Fill partition 0 with transactions of a record or two: each marker is a hole; each takes some milliseconds."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": topic, "linger.ms": 0})
+    producer.init_transactions()
+    for number in range(count):
+        producer.begin_transaction()
+        for _ in range(1 + number % 2):
+            producer.produce(topic, b"%d" % number, partition=0)
+        producer.flush()
+        producer.abort_transaction() if number % 7 == 0 else producer.commit_transaction()
+    wait_until(lambda: (e := ends(cluster, topic)[0])[1] == e[2], "the last transaction ends")
+
+
+def _run_on_a_terminal(
+    source: Cluster, target: Cluster, include: str, tmp_path: Path
+) -> tuple[list[Status], str, int | None]:
+    """Run a bulk copy by spark-submit on a terminal; return each status that it wrote, its screen and its exit status."""
+    script = tmp_path / "bulk_copy.py"
+    script.write_text(JOB)
+    arguments = ["--include", f"{include}.*", "--name", include, "--job-dir", str(tmp_path / "job")]
+    for cluster in (source, target):
+        file = tmp_path / f"{cluster.name}.properties"
+        file.write_text(f"bootstrap.servers={cluster.bootstrap}\n")
+        arguments += [f"--{cluster.name}", str(file)]
+    env = os.environ | {
+        "JAVA_HOME": str(java_home_for_spark()), "SPARK_HOME": str(spark_home()), "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(ROOT), "TERM": "xterm",
+    }  # fmt: skip
+    command = [str(spark_home() / "bin" / "spark-submit"), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
+    master, slave = pty.openpty()
+    job = subprocess.Popen(
+        [*command, str(script), *arguments],
+        env=env, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave, start_new_session=True,
+    )  # fmt: skip
+    os.close(slave)
+    screen = bytearray()
+    reader = threading.Thread(target=_read_all, args=(master, screen), daemon=True)
+    reader.start()
+    seen: list[Status] = []
+    deadline = time.monotonic() + 300
+    try:
+        while time.monotonic() < deadline:
+            ended = job.poll() is not None  # before the last look, which is then the final one
+            try:
+                status = json.loads((tmp_path / "job" / "status.json").read_text())
+                if not seen or status["updated"] != seen[-1]["updated"]:
+                    seen.append(status)
+            except FileNotFoundError:
+                pass
+            if ended:
+                break
+            time.sleep(0.05)
+    finally:
+        end_job(job)
+        reader.join(5)
+        os.close(master)
+    return seen, screen.decode(errors="replace"), job.returncode
+
+
+def _read_all(terminal: int, into: bytearray) -> None:
+    while True:
+        try:
+            data = os.read(terminal, 65536)
+        except OSError:  # the last process of the terminal has ended
+            return
+        if not data:
+            return
+        into += data

@@ -1,0 +1,204 @@
+"""Mapped offsets on real brokers: every offset leads to the right record, whatever happened to copiers and maps.
+
+The judge is a plain consumer on each side. For every offset between a log's start and its end: the first record that a
+reader of the target gets from the translated offset on is the copy of the first record that a reader of the source gets.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+from bisect import bisect_left
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.copy.offset_map import Where
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.errors import NoOffsetMap
+from airflow_mirror.sync.maps import MapSource, mapped_range
+from airflow_mirror.verify.partition import compare_partitions
+from airflow_mirror.verify.result import PartitionPair
+from airflow_mirror.wire.cluster import WireCluster
+from sandbox import Cluster
+from tests.integration.copying import (
+    config,
+    copier_process,
+    copy,
+    create,
+    ends,
+    ranges_of,
+    read,
+    results_of,
+    wait_until,
+    write,
+    write_transactions,
+)
+
+MIRROR = "mapped"
+
+
+def mapped(source: Cluster, topic: str, partitions: int) -> list[CopyRange]:
+    return [replace(one, mode="mapped") for one in ranges_of(source, topic, partitions)]
+
+
+def judge(source: Cluster, target: Cluster, topic: str, partition: int, map_dir: Path, foreign: int = 0) -> int:
+    """Translate every offset there is, both ways, and look what a consumer finds there; return how many were tried.
+
+    :param foreign: how many records of somebody else stand before ours on the target.
+    """
+    here, there = read(source, topic, partition), read(target, topic, partition)[foreign:]
+    assert [r[1:] for r in here] == [r[1:] for r in there]
+    here_at, there_at = [r[0] for r in here], [r[0] for r in there]
+    with WireCluster(config(source)) as left, WireCluster(config(target)) as right:
+        one = MapSource(MIRROR, True, str(map_dir)).complete(mapped_range(topic, topic, partition), left, right)
+    start, _, end = ends(source, topic, partition + 1)[partition]
+    assert (one.source_start, one.source_end) == (start, end)
+    for offset in range(start, end + 1):
+        found = one.to_target(offset)
+        first = bisect_left(here_at, offset)
+        assert bisect_left(there_at, found.offset) == first, f"{topic}-{partition} offset {offset}: {found}"
+        is_record = first < len(here_at) and here_at[first] == offset
+        wanted = Where.RECORD if is_record else Where.END if offset == end else Where.HOLE
+        assert found.where is wanted and (first == len(here_at) or found.offset == there_at[first])
+    for offset in range(one.target_start, one.target_log_end + 1):
+        first = bisect_left(there_at, offset)
+        assert bisect_left(here_at, one.to_source(offset).offset) == first, f"target {topic}-{partition} offset {offset}"
+    return end + 1 - start
+
+
+def damage(map_dir: Path, topic: str, rng: random.Random) -> str:
+    """Lose something of the stored maps."""
+    parts = sorted((map_dir / topic).rglob("*.parquet"))
+    how = rng.choice(["everything", "a part", "half of a part", "an origin", "nothing"])
+    if how == "everything":
+        shutil.rmtree(map_dir, ignore_errors=True)
+    elif how == "an origin":
+        for path in (map_dir / topic).rglob("origin.json"):
+            path.unlink()
+            break
+    elif parts and how == "a part":
+        rng.choice(parts).unlink()
+    elif parts and how == "half of a part":
+        path = rng.choice(parts)
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    return how
+
+
+@pytest.fixture
+def shifted(source_cluster: Cluster, target_cluster: Cluster, topic_name: str) -> str:
+    """Two partitions with holes and old times; those of the target hold somebody else's records already."""
+    create(source_cluster, topic_name, 2)
+    create(target_cluster, topic_name, 2)
+    for partition, foreign in enumerate((3, 11)):
+        write(target_cluster, topic_name, foreign, seed=90 + partition, partition=partition)
+        write(source_cluster, topic_name, 700, partition, "lz4", partition=partition, **{"batch.size": "6000"})
+    write_transactions(source_cluster, topic_name, seed=4, transactions=15, partitions=2)
+    return topic_name
+
+
+def test_every_offset_is_translated_through_holes_kills_lost_maps_and_growth(
+    source_cluster: Cluster, target_cluster: Cluster, shifted: str, tmp_path: Path
+) -> None:
+    rng, maps, lost = random.Random(8), tmp_path / "map", []
+    for turn in range(4):
+        write(source_cluster, shifted, 150, 20 + turn, "zstd", partition=turn % 2)
+        write_transactions(source_cluster, shifted, seed=30 + turn, transactions=2, partitions=2)
+        before = written(target_cluster, shifted)
+        process = copier_process(
+            source_cluster, target_cluster, mapped(source_cluster, shifted, 2), MIRROR, wait=False, map_dir=str(maps)
+        )
+        wait_until(lambda: process.poll() is not None or written(target_cluster, shifted) > before, "it copies")  # noqa: B023
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        lost.append(damage(maps, shifted, rng))
+    process = copier_process(
+        source_cluster, target_cluster, mapped(source_cluster, shifted, 2), MIRROR, map_dir=str(maps)
+    )
+    assert all(r.done for r in results_of(process))
+    tried = judge(source_cluster, target_cluster, shifted, 0, maps, foreign=3)
+    tried += judge(source_cluster, target_cluster, shifted, 1, maps, foreign=11)
+    assert tried > 2000 and len(set(lost)) > 1
+
+    for cluster in (source_cluster, target_cluster):
+        create_partitions(cluster, shifted, 3)
+    write_transactions(source_cluster, shifted, seed=77, transactions=5, partitions=3)
+    assert all(r.done for r in copy(
+        source_cluster, target_cluster, mapped(source_cluster, shifted, 3), MIRROR, map_dir=str(maps)
+    ))  # fmt: skip
+    for partition, foreign in enumerate((3, 11, 0)):
+        judge(source_cluster, target_cluster, shifted, partition, maps, foreign)
+
+
+def written(cluster: Cluster, topic: str) -> int:
+    return sum(end for _, _, end in ends(cluster, topic, 2).values())
+
+
+def create_partitions(cluster: Cluster, topic: str, count: int) -> None:
+    from confluent_kafka.admin import AdminClient, NewPartitions
+
+    client = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    client.create_partitions([NewPartitions(topic, count)])[topic].result(20)
+    wait_until(lambda: len(client.list_topics(topic, timeout=5).topics[topic].partitions) == count, "it grows")
+
+
+def test_a_transactional_copy_is_translated_over_its_own_markers(
+    source_cluster: Cluster, target_cluster: Cluster, shifted: str, tmp_path: Path
+) -> None:
+    ranges = mapped(source_cluster, shifted, 2)
+    options = {"map_dir": str(tmp_path), "delivery": "transactional"}
+    for until in (200, 500, None):
+        cut = [replace(r, end_offset=min(r.end_offset or 0, until or r.end_offset or 0)) for r in ranges]
+        copy(source_cluster, target_cluster, cut, MIRROR, **options)
+    judge(source_cluster, target_cluster, shifted, 0, tmp_path, foreign=3)
+    judge(source_cluster, target_cluster, shifted, 1, tmp_path, foreign=11)
+
+
+def test_the_comparison_goes_through_the_map_and_names_both_offsets(
+    source_cluster: Cluster, target_cluster: Cluster, shifted: str, tmp_path: Path
+) -> None:
+    copy(source_cluster, target_cluster, mapped(source_cluster, shifted, 2), MIRROR, map_dir=str(tmp_path))
+    pairs = [PartitionPair(shifted, shifted, p, mapped=True) for p in range(2)]
+    maps = MapSource(MIRROR, True, str(tmp_path))
+    sides = config(source_cluster), config(target_cluster)
+    for level in ("records", "batches", "offsets"):
+        verdicts = compare_partitions(pairs, *sides, level, maps=maps)
+        assert [v.first_difference for v in verdicts] == [None, None]
+        assert level == "offsets" or [v.records for v in verdicts] == [
+            len(read(source_cluster, shifted, p)) for p in range(2)
+        ]
+    # A record more on the source, not copied: the bounds tell. A stranger behind ours on the target does not matter...
+    end = ends(source_cluster, shifted, 2)[0][2]
+    write(source_cluster, shifted, 1, seed=1)
+    (verdict, _) = compare_partitions(pairs, *sides, "records", maps=maps)
+    assert verdict.first_difference is not None and (verdict.first_difference.kind, verdict.first_difference.offset) == (
+        "end",
+        end,
+    )
+    # ... until a record of ours follows: then it stands between two copies.
+    write(target_cluster, shifted, 1, seed=2)
+    copy(source_cluster, target_cluster, mapped(source_cluster, shifted, 2), MIRROR, map_dir=str(tmp_path))
+    (verdict, _) = compare_partitions(pairs, *sides, "records", maps=maps)
+    assert verdict.first_difference is not None and verdict.first_difference.kind == "extra"
+    assert verdict.first_difference.offset == end
+    stranger = verdict.first_difference.target_offset
+    assert stranger == read(target_cluster, shifted)[-2][0]
+
+
+def test_a_partition_that_was_never_copied_has_no_map(
+    source_cluster: Cluster, target_cluster: Cluster, shifted: str, tmp_path: Path
+) -> None:
+    with (
+        WireCluster(config(source_cluster)) as left,
+        WireCluster(config(target_cluster)) as right,
+        pytest.raises(NoOffsetMap),
+    ):
+        MapSource(MIRROR, True, str(tmp_path)).complete(mapped_range(shifted, shifted, 0), left, right)
+    (verdict,) = compare_partitions(
+        [PartitionPair(shifted, shifted, 0, mapped=True)], config(source_cluster), config(target_cluster), "records",
+        maps=MapSource(MIRROR, True, str(tmp_path)),
+    )  # fmt: skip
+    assert not verdict.equal

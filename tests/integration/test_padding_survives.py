@@ -1,0 +1,133 @@
+"""Padded topics through what happens to brokers: killed, restarted, led by another, compacted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.transactions import write_txn_markers
+from sandbox import Cluster
+from tests.integration.copying import (
+    assert_equal,
+    config,
+    copy,
+    create,
+    ends,
+    ranges_of,
+    read,
+    wait_until,
+    write_transactions,
+)
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Cluster]:
+    """A target of three nodes, of which tests may kill one at a time."""
+    with Cluster("three", nodes=3, ready_timeout_s=180) as cluster:
+        yield cluster
+
+
+def grow(source: Cluster, topic: str, seed: int) -> None:
+    """Append transactions, some of them aborted, and a hole that is long enough to be padded in bulk."""
+    write_transactions(source, topic, seed=seed, transactions=4)
+    with WireCluster(config(source)) as wire:
+        write_txn_markers(wire, TopicPartition(topic, 0), 2**61 + seed, 0, 700)
+
+
+def padded_copy(source: Cluster, target: Cluster, topic: str) -> int:
+    (result,) = copy(source, target, ranges_of(source, topic), mirror=topic)
+    assert (result.done, result.error) == (True, None)
+    return result.padded
+
+
+def leader(cluster: Cluster, topic: str) -> int:
+    with WireCluster(config(cluster)) as wire:
+        return wire.leader(TopicPartition(topic, 0)).node_id
+
+
+def test_markers_outlive_a_killed_leader_and_the_copy_goes_on_at_the_next_one(
+    source_cluster: Cluster, three: Cluster, topic_name: str
+) -> None:
+    create(source_cluster, topic_name)
+    create(three, topic_name, replicas=3, min_insync_replicas="2")
+    grow(source_cluster, topic_name, 31)
+    assert padded_copy(source_cluster, three, topic_name) > 700
+    old = leader(three, topic_name)
+    three.kill(old)
+    try:
+        wait_until(lambda: leader(three, topic_name) not in (old, -1), "another node leads", 60)
+        assert_equal(source_cluster, three, topic_name)
+        grow(source_cluster, topic_name, 32)
+        assert padded_copy(source_cluster, three, topic_name) > 700
+        assert_equal(source_cluster, three, topic_name)
+    finally:
+        three.restart(old)
+    # The node that was away has the markers from the others: let it lead, and look again.
+    others = [node for node in (1, 2, 3) if node != old]
+    admin = ClusterAdmin(config(three))
+    wait_until(lambda: in_sync(admin, topic_name) == 3, "all replicas are in sync again", 60, 0.2)
+    three.kill(others[0])
+    try:
+        wait_until(lambda: leader(three, topic_name) != others[0], "another node leads", 60)
+        assert_equal(source_cluster, three, topic_name)
+    finally:
+        three.restart(others[0])
+
+
+def in_sync(admin: ClusterAdmin, topic: str) -> int:
+    described = admin._describe_topics([topic])[topic]
+    return len(described.partitions[0].isr)
+
+
+def test_markers_are_read_back_from_disk_after_kill_9_and_after_a_clean_restart(
+    source_cluster: Cluster, three: Cluster, topic_name: str
+) -> None:
+    create(source_cluster, topic_name)
+    create(three, topic_name)  # one replica: nobody else could bring them back
+    grow(source_cluster, topic_name, 33)
+    padded_copy(source_cluster, three, topic_name)
+    node = leader(three, topic_name)
+    three.kill(node)
+    three.restart(node)
+    wait_until(lambda: leader(three, topic_name) == node, "it leads again", 60)
+    assert_equal(source_cluster, three, topic_name)
+    three.restart(node)
+    wait_until(lambda: leader(three, topic_name) == node, "it leads again", 60)
+    assert_equal(source_cluster, three, topic_name)
+    grow(source_cluster, topic_name, 34)
+    padded_copy(source_cluster, three, topic_name)
+    assert_equal(source_cluster, three, topic_name)
+
+
+def test_the_targets_cleaner_moves_no_record_and_no_end_of_a_padded_log(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str
+) -> None:
+    create(source_cluster, topic_name)
+    create(target_cluster, topic_name)
+    for seed in (35, 36, 37):
+        grow(source_cluster, topic_name, seed)
+    padded_copy(source_cluster, target_cluster, topic_name)
+    here, before = read(source_cluster, topic_name), ends(target_cluster, topic_name)
+    cleaning = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001", "delete.retention.ms": "100"}
+    admin = ClusterAdmin(config(target_cluster))
+    admin.alter_topic_configs(topic_name, set={**cleaning, "segment.ms": "300", "max.compaction.lag.ms": "100"})
+    latest = {row[2]: row for row in here}
+    ticker = Producer({"bootstrap.servers": target_cluster.bootstrap})
+    end, deadline = before[0][2], time.monotonic() + 60
+    while True:
+        ticker.produce(topic_name, b"tick", b"tick", partition=0)  # the cleaner takes no active segment; this rolls it
+        ticker.flush()
+        left = [row for row in read(target_cluster, topic_name) if row[0] < end]
+        if len(left) == len(latest):
+            break
+        assert time.monotonic() < deadline, f"{len(left)} records are left"
+        time.sleep(0.5)
+    assert left == sorted(latest.values())  # at their offsets, with their times
+    start, stable, log_end = ends(target_cluster, topic_name)[0]
+    assert (start, stable) == (0, log_end) and log_end > end

@@ -1,0 +1,107 @@
+"""What the principal may do on the target is found out by doing it, and nothing of that is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from airflow_mirror.copy import identity
+from airflow_mirror.errors import MissingRight
+from airflow_mirror.kafka.admin import Acl, ClusterAdmin, NewTopicSpec
+from airflow_mirror.kafka.config import ClientConfig
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan import probe as probing
+from airflow_mirror.plan.probe import probe, scratch_topic
+from airflow_mirror.policy import is_internal
+from sandbox import Cluster
+from tests.integration.copying import config, wait_until
+
+CREATE = Acl("BROKER", "kafka-cluster", "LITERAL", "User:mirror", "*", "CREATE", "ALLOW")
+ALTER = Acl("BROKER", "kafka-cluster", "LITERAL", "User:mirror", "*", "ALTER", "ALLOW")
+WRITE, READ, DELETE = (Acl("TOPIC", "*", "LITERAL", "User:mirror", "*", o, "ALLOW") for o in ("WRITE", "READ", "DELETE"))
+MARK = Acl("TRANSACTIONAL_ID", "airflow-mirror.", "PREFIXED", "User:mirror", "*", "WRITE", "ALLOW")
+EVERYTHING = {"create": CREATE, "alter": ALTER, "write": WRITE, "read": READ, "delete": DELETE, "mark": MARK}
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Cluster]:
+    """A target with an authorizer, on which nobody but the super user may do anything by default."""
+    closed = {"allow.everyone.if.no.acl.found": "false"}
+    with Cluster("guarded", authorizer=True, overrides=closed, ready_timeout_s=180) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def root(guarded: Cluster) -> ClusterAdmin:
+    return ClusterAdmin(ClientConfig(guarded.admin_properties(), "target"))
+
+
+@pytest.fixture
+def mirror(guarded: Cluster) -> ClusterAdmin:
+    return ClusterAdmin(ClientConfig(guarded.properties("mirror"), "target"))
+
+
+def grant(root: ClusterAdmin, *rules: Acl) -> None:
+    root.delete_acls([r for r in root.describe_acls() if r not in rules])
+    root.create_acls(rules)
+    wait_until(lambda: root.describe_acls() == sorted(rules), "the broker has heard of the ACLs")
+
+
+@pytest.mark.parametrize(
+    ("without", "markers", "prime", "lacks"),
+    [
+        (None, "direct", True, ()),
+        ("alter", "coordinator", True, ("ALTER on the cluster",)),
+        ("mark", "none", True, ("WRITE on transactional ids that begin with 'airflow-mirror.dc1'",)),
+        ("delete", "direct", False, ("DELETE on the target's topics",)),
+        ("read", "coordinator", True, ("READ on the target's topics",)),
+        ("write", "unknown", True, ("WRITE on the target's topics",)),
+        ("create", "unknown", True, ()),
+    ],
+)
+def test_each_right_that_is_missing_is_named_and_decides_how_holes_can_be_filled(
+    root: ClusterAdmin, mirror: ClusterAdmin, without: str | None, markers: str, prime: bool, lacks: tuple[str, ...]
+) -> None:
+    grant(root, *(rule for name, rule in EVERYTHING.items() if name != without))
+    found = probe(mirror, "dc1")
+    assert (found.markers, found.prime, found.lacks) == (markers, prime, lacks)
+    left = set(root.topics([scratch_topic("dc1")]))
+    if without == "delete":
+        assert "was left behind: no DELETE on it" in found.note
+        root.delete_topics(left)
+    else:
+        assert not left
+    assert ("no CREATE on the cluster" in found.note) == (without == "create")
+
+
+def test_without_any_right_the_probe_says_so_and_the_plan_goes_on(root: ClusterAdmin, mirror: ClusterAdmin) -> None:
+    grant(root)
+    assert "no CREATE on the cluster" in probe(mirror, "dc1").note
+
+
+def test_the_guard_ids_of_probe_and_copy_begin_alike_so_that_one_rule_covers_both() -> None:
+    wanted = identity.marker_id("dc1", TopicPartition(scratch_topic("dc1"), 0))
+    assert wanted.startswith(identity.lease_id("dc1"))
+    assert is_internal(scratch_topic("dc1"))
+
+
+def test_what_a_killed_plan_left_is_used_up_and_deleted_by_the_next(target_cluster: Cluster) -> None:
+    admin = ClusterAdmin(config(target_cluster))
+    admin.create_topics([NewTopicSpec(scratch_topic("killed"), 3, 1)])
+    assert probe(admin, "killed").markers == "direct"
+    wait_until(lambda: not admin.topics([scratch_topic("killed")]), "the scratch topic is gone")
+
+
+@pytest.mark.parametrize("error", [MissingRight("fetch", "X", "me"), KeyboardInterrupt(), RuntimeError("a bug")])
+def test_the_scratch_topic_is_deleted_however_the_probe_ends(
+    target_cluster: Cluster, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(probing, "_read", fail)
+    admin = ClusterAdmin(config(target_cluster))
+    with pytest.raises(type(error)):
+        probe(admin, "unlucky")
+    wait_until(lambda: not admin.topics([scratch_topic("unlucky")]), "the scratch topic is gone")

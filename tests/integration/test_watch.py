@@ -1,0 +1,335 @@
+"""What may happen to source and target while they are mirrored: the partition stops and says where, the others go on."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import Producer
+
+from airflow_mirror.copy import lease, loop, source_side
+from airflow_mirror.copy.loop import CopyLoop
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.results import PartitionResult
+from airflow_mirror.copy.source_side import SourceSide
+from airflow_mirror.copy.task import CopyWork, copy_ranges
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.batch import CONTROL
+from airflow_mirror.wire.cluster import WireCluster
+from sandbox import Cluster
+from tests.integration import segments
+from tests.integration.copying import (
+    Seen,
+    assert_equal,
+    config,
+    copy,
+    create,
+    ends,
+    ranges_of,
+    read,
+    wait_until,
+    write,
+    write_transactions,
+)
+from tests.integration.test_spark_jobs import end_job, submit, summary_of
+
+
+class Tail:
+    """A copy that follows in a thread, and can be held between two fetches as a slow or frozen one would be."""
+
+    def __init__(self) -> None:
+        self.stop, self.held = threading.Event(), threading.Event()
+        self.result: Future[list[PartitionResult]]
+
+    def end(self) -> dict[str, PartitionResult]:
+        """Stop it cleanly and return what it reported, by source topic."""
+        self.stop.set()
+        return {result.topic: result for result in self.result.result(30)}
+
+
+@contextmanager
+def following(
+    source: Cluster, target: Cluster, topics: Sequence[str], patch: pytest.MonkeyPatch, with_ids: bool = True
+) -> Iterator[Tail]:
+    ranges = [replace(r, end_offset=None) for topic in topics for r in ranges_of(source, topic)]
+    ranges = ranges if with_ids else [replace(r, source_topic_id=None) for r in ranges]
+    tail = Tail()
+    for owner, name in ((SourceSide, "send"), (CopyLoop, "_watch_topics")):
+        hold_in(owner, name, tail, patch)
+    patch.setattr(loop, "_WATCH_S", 0.5)
+    patch.setenv("TEST_SOURCE", config(source).dump())
+    patch.setenv("TEST_TARGET", config(target).dump())
+    with WireCluster(config(target)) as wire, ThreadPoolExecutor(1) as pool:
+        token = lease.take(wire, topics[0])
+        work = CopyWork("env:TEST_SOURCE", "env:TEST_TARGET", CopyOptions(topics[0]), token)
+        tail.result = pool.submit(copy_ranges, work, ranges, None, tail.stop.is_set)
+        try:
+            yield tail
+        finally:
+            tail.stop.set()
+            lease.release(wire, token)
+
+
+def hold_in(owner: type, name: str, tail: Tail, patch: pytest.MonkeyPatch) -> None:
+    original = getattr(owner, name)
+
+    def held(self: object, *arguments: object, **options: bool) -> None:
+        if not tail.held.is_set():
+            original(self, *arguments, **options)
+
+    patch.setattr(owner, name, held)
+
+
+@pytest.fixture
+def two(source_cluster: Cluster, target_cluster: Cluster, topic_name: str) -> tuple[str, str]:
+    """A topic that something happens to, and one beside it that must not suffer."""
+    topics = topic_name, f"{topic_name}-beside"
+    for seed, topic in enumerate(topics):
+        create(source_cluster, topic)
+        create(target_cluster, topic)
+        write(source_cluster, topic, 90, seed)
+    return topics
+
+
+def at(cluster: Cluster, topic: str, offset: int) -> None:
+    wait_until(lambda: ends(cluster, topic)[0][2] == offset, f"{topic} reaches {offset}")
+
+
+def create_again(cluster: Cluster, topic: str) -> None:
+    ClusterAdmin(config(cluster)).delete_topics([topic])
+    wait_until(lambda: topic not in ClusterAdmin(config(cluster)).topics(), f"{topic} is gone")
+    create(cluster, topic)
+
+
+def test_topic_created_again_and_refilled_between_two_fetches_is_found_and_the_doubtful_offsets_are_named(
+    source_cluster: Cluster, target_cluster: Cluster, two: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hit, beside = two
+    with following(source_cluster, target_cluster, two, monkeypatch) as tail:
+        at(target_cluster, hit, 90)
+        time.sleep(1.5)  # the topic is looked at
+        monkeypatch.setattr(loop, "_WATCH_S", 1e9)
+        tail.held.set()
+        time.sleep(0.7)  # the long poll under way ends
+        create_again(source_cluster, hit)
+        write(source_cluster, hit, 140, 7)
+        tail.held.clear()
+        at(target_cluster, hit, 140)  # the new topic's records were taken for the old one's
+        monkeypatch.setattr(loop, "_WATCH_S", 0.1)
+        write(source_cluster, beside, 50, 8)
+        at(target_cluster, beside, 140)
+        results = tail.end()
+    error = str(results[hit].error)
+    assert results[hit].final
+    assert f"{hit}-0 offsets [90, 140): the source topic was deleted and created again" in error
+    assert "copied since it was last seen unchanged" in error
+    assert results[beside].error is None
+    assert_equal(source_cluster, target_cluster, beside)
+
+
+def test_topic_that_is_deleted_stops_alone(
+    source_cluster: Cluster, target_cluster: Cluster, two: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hit, beside = two
+    with following(source_cluster, target_cluster, two, monkeypatch) as tail:
+        at(target_cluster, hit, 90)
+        ClusterAdmin(config(source_cluster)).delete_topics([hit])
+        time.sleep(3)
+        write(source_cluster, beside, 50, 8)
+        at(target_cluster, beside, 140)
+        results = tail.end()
+    assert results[hit].final and "the source topic is gone" in str(results[hit].error)
+    assert results[beside].error is None
+    # And a job that starts now copies the other one all the same.
+    gone = CopyRange(hit, hit, 0, 0, 90, None)
+    write(source_cluster, beside, 10, 9)
+    stopped, fine = copy(source_cluster, target_cluster, [gone, *ranges_of(source_cluster, beside)], mirror=hit)
+    assert stopped.final and "the source topic is gone" in str(stopped.error)
+    assert (fine.done, fine.records) == (True, 10)
+
+
+def test_source_that_became_shorter_than_the_position_names_what_is_missing(
+    source_cluster: Cluster, target_cluster: Cluster, two: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hit, beside = two
+    with following(source_cluster, target_cluster, two, monkeypatch, with_ids=False) as tail:
+        at(target_cluster, hit, 90)
+        tail.held.set()
+        time.sleep(0.7)
+        create_again(source_cluster, hit)
+        write(source_cluster, hit, 40, 7)
+        tail.held.clear()
+        write(source_cluster, beside, 50, 8)
+        at(target_cluster, beside, 140)
+        time.sleep(1)
+        results = tail.end()
+    assert results[hit].final
+    assert f"{hit}-0 offsets [40, 90): the source's log ends at 40" in str(results[hit].error)
+    assert results[beside].error is None
+    assert_equal(source_cluster, target_cluster, beside)
+
+
+def test_retention_that_overtakes_the_copy_names_what_is_lost(
+    source_cluster: Cluster, target_cluster: Cluster, two: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hit, beside = two
+    with following(source_cluster, target_cluster, two, monkeypatch) as tail:
+        at(target_cluster, hit, 90)
+        tail.held.set()
+        time.sleep(0.7)
+        write(source_cluster, hit, 80, 7)
+        ClusterAdmin(config(source_cluster)).delete_records({TopicPartition(hit, 0): 133})
+        tail.held.clear()
+        write(source_cluster, beside, 50, 8)
+        at(target_cluster, beside, 140)
+        time.sleep(1)
+        results = tail.end()
+    assert results[hit].final
+    assert f"{hit}-0 offsets [90, 133): the source deleted these offsets" in str(results[hit].error)
+    assert ends(target_cluster, hit)[0][2] == 90
+    assert results[beside].error is None
+    assert_equal(source_cluster, target_cluster, beside)
+
+
+def test_writer_on_the_target_is_found_although_the_source_repeats_itself(
+    source_cluster: Cluster, target_cluster: Cluster, two: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A heartbeat's records are all equal: shifted by one they still are, but for the one that is foreign."""
+    hit, beside = two
+
+    def beat(cluster: Cluster, count: int, value: bytes = b"alive") -> None:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap})
+        for _ in range(count):
+            producer.produce(hit, value, timestamp=1_600_000_000_000)
+        producer.flush()
+
+    beat(source_cluster, 30)
+    with following(source_cluster, target_cluster, two, monkeypatch) as tail:
+        at(target_cluster, hit, 120)
+        beat(target_cluster, 1, b"foreign")
+        for _ in range(3):
+            beat(source_cluster, 5)
+            time.sleep(0.3)
+        write(source_cluster, beside, 50, 8)
+        at(target_cluster, beside, 140)
+        time.sleep(1)
+        results = tail.end()
+    assert results[hit].final
+    assert f"{hit}-0 offsets [120, " in str(results[hit].error)
+    assert "Another writer appended to the target" in str(results[hit].error)
+    assert results[beside].error is None
+    assert_equal(source_cluster, target_cluster, beside)
+
+
+# --- a source whose disk has rotted ------------------------------------------------------------------------------------
+
+
+class Rotten(NamedTuple):
+    """A source, the batch of each topic that is damaged, and what the topic held before."""
+
+    cluster: Cluster
+    hit: dict[str, segments.Placed]
+    before: dict[str, list[Seen]]
+
+
+@pytest.fixture(scope="module")
+def rotten(target_cluster: Cluster) -> Iterator[Rotten]:
+    """A cluster with a flipped bit in a batch of data, in one of a marker, and a length that is too long."""
+    with Cluster("rotten-source", ready_timeout_s=180) as cluster:
+        for topic in ("rot-data", "rot-marker", "length"):
+            create(cluster, topic)
+            create(target_cluster, topic)
+        create(cluster, "rot-not", partitions=2)
+        for seed in range(4):
+            write(cluster, "rot-data", 50, seed, "lz4")
+            write(cluster, "length", 50, seed)
+            write(cluster, "rot-not", 300, seed, "zstd", partition=seed % 2)
+        write_transactions(cluster, "rot-marker", seed=3, transactions=6)
+        write_transactions(cluster, "rot-not", seed=4, transactions=3, partitions=2)
+        before = {topic: read(cluster, topic) for topic in ("rot-data", "rot-marker")}
+        cluster.shut_down(1)
+        hit = {topic: segments.batches(cluster, topic)[4] for topic in ("rot-data", "length")}
+        markers = [b for b in segments.batches(cluster, "rot-marker") if b.attributes & CONTROL]
+        hit["rot-marker"] = markers[7]
+        segments.flip(cluster, "rot-data", hit["rot-data"].at + 80)
+        segments.flip(cluster, "rot-marker", hit["rot-marker"].at + 22, 0x20)  # the control bit itself
+        segments.poke(cluster, "length", hit["length"].at + 8, ">i", 100_000_000)
+        cluster.restart(1)
+        yield Rotten(cluster, hit, before)
+
+
+def test_a_batch_whose_length_is_wrong_ends_the_copy_instead_of_being_asked_for_for_ever(
+    rotten: Rotten, target_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, hit, _ = rotten
+    monkeypatch.setattr(source_side, "_DRY_ANSWERS", 20)
+    (result,) = copy(cluster, target_cluster, ranges_of(cluster, "length"), duration_s=20)
+    assert result.final
+    assert (result.position, result.records) == (hit["length"].base, hit["length"].base)
+    assert f"length-0 offsets [{hit['length'].base}, 200): the source's records can't be read" in str(result.error)
+
+
+@pytest.fixture
+def arguments(rotten: Rotten, target_cluster: Cluster, tmp_path: Path) -> list[str]:
+    out = ["--include", "rot-.*", "--name", "rotten", "--job-dir", str(tmp_path / "job")]
+    for name, cluster in (("source", rotten[0]), ("target", target_cluster)):
+        file = tmp_path / f"{name}.properties"
+        file.write_text(f"bootstrap.servers={cluster.bootstrap}\n")
+        out += [f"--{name}", str(file)]
+    return out
+
+
+def test_bulk_job_on_a_rotten_source_copies_the_rest_and_fails_with_the_offsets(
+    rotten: Rotten, target_cluster: Cluster, arguments: list[str], tmp_path: Path
+) -> None:
+    cluster = rotten.cluster
+    run_to_failure("bulk_copy.py", *arguments, log=tmp_path / "log")
+    assert_stopped_where_it_is_broken(rotten, target_cluster, tmp_path)
+    assert summary_of(tmp_path / "log")["partitions"] == 4
+    # Run again it finds the same, and writes nothing.
+    before = {topic: ends(target_cluster, topic) for topic in ("rot-data", "rot-marker")}
+    ranges = [r for topic in before for r in ranges_of(cluster, topic)]
+    results = copy(cluster, target_cluster, ranges, mirror="rotten")
+    assert all(result.final and "does not fit its bytes" in str(result.error) for result in results)
+    assert {topic: ends(target_cluster, topic) for topic in before} == before
+
+
+def test_tail_on_a_rotten_source_brings_the_others_to_a_clean_stop_and_fails(
+    rotten: Rotten, target_cluster: Cluster, arguments: list[str], tmp_path: Path
+) -> None:
+    cluster = rotten.cluster
+    write(cluster, "rot-not", 100, 9, "lz4")  # something to do, whichever job came first
+    run_to_failure("streaming_tail.py", *arguments, log=tmp_path / "log")
+    assert_stopped_where_it_is_broken(rotten, target_cluster, tmp_path)
+
+
+def run_to_failure(*command: str, log: Path) -> None:
+    job = submit(*command, log=log)
+    try:
+        assert job.wait(400) == 1, log.read_text()[-3000:]
+    finally:
+        end_job(job)
+
+
+def assert_stopped_where_it_is_broken(rotten: Rotten, target: Cluster, where: Path) -> None:
+    status = json.loads((where / "job" / "status.json").read_text())
+    assert (status["state"], status["blame"]) == ("FAILED", "human")
+    for topic in ("rot-data", "rot-marker"):
+        broken = rotten.hit[topic]
+        assert f"{topic}-0 offsets [{broken.base}, {broken.next}): its CRC-32C does not fit" in status["error"]
+        assert read(target, topic) == [row for row in rotten.before[topic] if row[0] < broken.base]
+        start, stable, end = ends(target, topic)[0]
+        # A hole right before it is not filled: nobody knows what would have stood behind it.
+        assert start == 0 and stable == end <= broken.base
+    assert "rot-not" not in status["error"]
+    assert_equal(rotten.cluster, target, "rot-not", 2)

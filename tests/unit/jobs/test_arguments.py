@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from airflow_mirror.errors import InvalidField
+from airflow_mirror.jobs.arguments import mirror_of, parser
+from airflow_mirror.mirror import Mirror
+
+
+def parsed(*given):
+    return parser("job", "").parse_args(["--source", "s", "--target", "t", *given])
+
+
+def test_budgets_of_the_command_line_win_over_those_of_the_mirror_file(tmp_path):
+    path = tmp_path / "mirror.json"
+    path.write_text('{"name": "m", "source": "a", "target": "b", "hole_budget": 0.2, "prime_budget": 7}')
+    made = mirror_of(parsed("--mirror", str(path), "--hole-budget", "0", "--compacted-filler", "tombstones"))
+    assert (made.hole_budget, made.prime_budget, made.compacted_filler) == (0, 7, "tombstones")
+
+
+def test_without_options_the_budgets_are_the_mirrors_defaults():
+    made, plain = mirror_of(parsed()), Mirror("m", "a", "b")
+    assert (made.hole_budget, made.prime_budget, made.compacted_filler) == (
+        plain.hole_budget, plain.prime_budget, plain.compacted_filler,
+    )  # fmt: skip
+
+
+def test_a_budget_that_is_none_is_refused_with_its_field():
+    with pytest.raises(InvalidField, match="hole_budget=2.0"):
+        mirror_of(parsed("--hole-budget", "2"))
+
+
+def test_the_target_is_tried_out_unless_told_not_to():
+    assert (parsed().no_probe, parsed("--no-probe").no_probe) == (False, True)

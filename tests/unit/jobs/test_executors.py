@@ -1,0 +1,174 @@
+"""What executors must have, without a Spark: the list, and what is made of an executor's answers."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import subprocess
+import sys
+import threading
+import zipfile
+from importlib.metadata import requires, version
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from airflow_mirror import __version__
+from airflow_mirror.errors import ExecutorUnfit, InputError
+from airflow_mirror.jobs import executors, package
+from airflow_mirror.jobs.command import local_submit
+from airflow_mirror.jobs.spec import JobSpec
+from airflow_mirror.kafka.config import Handover, load
+
+ROOT = Path(__file__).parents[3]
+
+# What a task does, with everything that the list does not name hidden: each codec, each request, both Spark doors.
+TASK = """
+import importlib.metadata, re, sys
+allowed = set(sys.argv[1].split(","))
+there = importlib.metadata.packages_distributions()
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top in there and not allowed & {re.sub("[-_.]+", "-", name).lower() for name in there[top]}:
+            raise ModuleNotFoundError(f"No module named {name!r}, hidden")
+sys.meta_path.insert(0, Hidden())
+import airflow_mirror
+assert ".zip/" in airflow_mirror.__file__, airflow_mirror.__file__
+import airflow_mirror.copy.task, airflow_mirror.copy.spark_bulk, airflow_mirror.copy.spark_tail
+import airflow_mirror.copy.map_store
+import airflow_mirror.verify.spark, airflow_mirror.wire.oauth
+from airflow_mirror.wire import codec, requests, transactions
+for name in ("GZIP", "SNAPPY", "LZ4", "ZSTD"):
+    assert codec.decompress(getattr(codec, name), codec.compress(getattr(codec, name), b"x" * 99)) == b"x" * 99
+import kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.producer, kafka.protocol.sasl, kafka.net.sasl
+import pyarrow.parquet, upath
+print("done")
+"""
+
+
+def with_what_they_bring(names: set[str]) -> set[str]:
+    """The distributions with all that their installation installs, names in the normal form."""
+    found: set[str] = set()
+    open_ = {canonicalize_name(name) for name in names}
+    while open_:
+        found.add(name := open_.pop())
+        wanted = [Requirement(text) for text in requires(name) or ()]
+        open_ |= {
+            canonicalize_name(r.name) for r in wanted if r.marker is None or r.marker.evaluate({"extra": ""})
+        } - found
+    return found
+
+
+def test_a_task_imports_nothing_that_the_list_does_not_name(tmp_path: Path) -> None:
+    zipped = package.build(tmp_path / "p.zip")
+    allowed = with_what_they_bring({*executors.PACKAGES.values(), "pyspark"}) | {"airflow-mirror", "pyspark-client"}
+    command = [sys.executable, "-c", TASK, ",".join(allowed)]
+    done = subprocess.run(command, env={"PYTHONPATH": str(zipped)}, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.strip() == "done", done.stderr[-2000:]
+
+
+def test_every_package_of_the_list_is_a_dependency_and_the_pinned_ones_are_pinned_there() -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    wanted = config["options"]["install_requires"] + config["options.extras_require"]["spark"]
+    specifiers = dict(re.findall(r"^([\w-]+)([^\n]*)$", wanted, re.MULTILINE))
+    assert set(executors.PACKAGES.values()) <= set(specifiers)
+    pinned = {name for name in executors.PACKAGES.values() if specifiers[name].startswith("==")}
+    assert pinned == executors.PINNED
+
+
+def test_the_documented_list_is_the_list() -> None:
+    page = (ROOT / "docs" / "spark-jobs.md").read_text(encoding="utf-8")
+    table = page.partition("**What executors must have.**")[2].partition("\n\n|")[2].partition("\n\n")[0]
+    named = {name for row in re.findall(r"^\| ([a-z0-9, -]+) \|", table, re.MULTILINE) for name in row.split(", ")}
+    assert named - {"pyspark", "---"} - {"the network"} == set(executors.PACKAGES.values())
+
+
+def answer(host: str = "spark-7", **more: object) -> executors.Found:
+    found = {name: version(name) for name in executors.PACKAGES.values()}
+    return {
+        "host": host, "daemon": 1, "python": "3.11.7", "executable": "/usr/bin/python3", "versions": found,
+        "failures": {}, "package": {"version": __version__, "file": "x"}, **more,
+    }  # fmt: skip
+
+
+def test_complete_executors_pass() -> None:
+    executors._judge([answer(), answer("spark-8")])
+
+
+@pytest.mark.parametrize(
+    ("lacking", "said"),
+    [
+        ({"failures": {"lz4": "ImportError: GLIBC_2.99 not found"}},
+         ["spark-7", "'lz4'", "GLIBC_2.99", f"Install lz4=={version('lz4')} there."]),
+        ({"versions": {"aiokafka": "0.10.0"}}, ["aiokafka 0.10.0", version("aiokafka"), "Install aiokafka=="]),
+        ({"package": {"version": "0.0.1", "file": "x"}}, ["airflow-mirror 0.0.1", __version__, "--py-files"]),
+        ({"failures": {"airflow-mirror": "ModuleNotFoundError: ..."}, "package": {}}, ["spark-7", "--py-files"]),
+    ],
+    ids=["library-broken", "other-version-of-a-pinned-one", "other-package", "no-package"],
+)  # fmt: skip
+def test_what_an_executor_lacks_is_named_with_host_and_remedy(lacking: dict[str, object], said: list[str]) -> None:
+    with pytest.raises(ExecutorUnfit) as caught:
+        executors._judge([answer("spark-6"), answer(**lacking)])
+    assert [part for part in said if part not in str(caught.value)] == []
+    assert "spark-6" not in str(caught.value)
+    assert isinstance(caught.value, InputError)
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "cause"),
+    [
+        ('Lost task 0.3 in stage 0.0 (TID 3) (10.1.2.3 executor 0): java.io.IOException: Cannot run program "/opt/py": '
+         'error=2, No such file or directory\n\tat java.base/java.lang.ProcessBuilder.start',
+         "10.1.2.3", 'Cannot run program "/opt/py": error=2, No such file or directory'),
+        ("stage 0.0 (TID 1) (host-b executor 1): org.apache.spark.api.python.PythonException: Traceback (most recent "
+         "call last):\n  File x\npyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in "
+         "worker has different version: 3.9 than that in driver: 3.11\n\n\tat org.apache.spark.X",
+         "host-b", "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has "
+         "different version: 3.9 than that in driver: 3.11"),
+    ],
+    ids=["no-python", "other-python"],
+)  # fmt: skip
+def test_a_python_that_does_not_start_is_told_with_its_host(text: str, host: str, cause: str) -> None:
+    assert executors.cause_of(text) == (host, cause)
+
+
+def test_a_stop_ends_the_wait_for_a_cluster_without_room() -> None:
+    nobody = SimpleNamespace(size=lambda: 1)  # the driver alone
+    jvm = SimpleNamespace(sc=lambda: SimpleNamespace(getExecutorMemoryStatus=lambda: nobody))
+    context = SimpleNamespace(master="spark://h:7077", _jsc=jvm)
+    stopping = threading.Event()
+    threading.Timer(0.2, stopping.set).start()
+    assert executors.check_executors(SimpleNamespace(sparkContext=context), stopping) == []  # type: ignore[arg-type]
+
+
+def test_the_zip_is_the_package_and_the_same_for_equal_code(tmp_path: Path) -> None:
+    one, two = package.build(tmp_path / "a.zip"), package.build(tmp_path / "sub" / "b.zip")
+    assert one.read_bytes() == two.read_bytes()
+    names = set(zipfile.ZipFile(one).namelist())
+    assert {"airflow_mirror/__init__.py", "airflow_mirror/copy/task.py", "airflow_mirror/jobs/log4j2.properties"} <= names
+    assert not [name for name in names if "__pycache__" in name]
+
+
+def test_settings_that_were_handed_over_come_first_and_show_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_mirror.kafka.config._handed", {})
+    monkeypatch.setenv("HERE", '{"bootstrap.servers": "a:1", "sasl.password": "hush"}')
+    handed = Handover.of("env:HERE")
+    assert "hush" not in repr(handed)
+    monkeypatch.delenv("HERE")
+    with pytest.raises(InputError, match="HERE is not set"):
+        load("env:HERE")
+    handed.accept()
+    assert load("env:HERE", "target").properties["sasl.password"] == "hush"
+
+
+def test_a_cluster_is_sent_the_zip_and_a_local_master_nothing(tmp_path: Path) -> None:
+    there = JobSpec("bulk_copy", {}, spark_conf={"spark.submit.pyFiles": "/x/more.zip"}, master="spark://h:7077")
+    command = local_submit(there, tmp_path, [])
+    assert command[command.index("--py-files") + 1] == f"{tmp_path / 'airflow_mirror.zip'},/x/more.zip"
+    assert zipfile.is_zipfile(tmp_path / "airflow_mirror.zip")
+    assert "--py-files" not in local_submit(JobSpec("bulk_copy", {}), tmp_path, [])

@@ -1,0 +1,338 @@
+"""What tasks tell their driver: over real sockets, with drivers that vanish and strangers that call."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+
+import pytest
+
+from airflow_mirror.copy import report
+from airflow_mirror.copy.partition import PartitionCopy
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.report import ReportAddress, Reporter, state_of
+from airflow_mirror.copy.results import PartitionResult
+from airflow_mirror.errors import LeaseLost
+from airflow_mirror.jobs import listener as listening
+from airflow_mirror.jobs.listener import LOOPBACK, Hosts, Listener, hosts_of
+from airflow_mirror.jobs.live import Key, Live
+
+EPOCH = 5
+RANGES = [CopyRange("orders", "orders", p, 0, 1000) for p in range(3)]
+FIRST = Key("orders", 0, 0)
+
+
+@pytest.fixture
+def live():
+    return Live(EPOCH, RANGES)
+
+
+@pytest.fixture
+def driver(live):
+    listener = Listener(live)
+    yield listener
+    listener.close()
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(report, "EVERY_S", 0.02)
+    monkeypatch.setattr(report, "_RETRY_S", 0.02)
+    monkeypatch.setattr(listening, "_TURN_S", 0.02)
+
+
+def copies(ranges=RANGES):
+    return [PartitionCopy(r, True, 1 << 20, generation=1) for r in ranges]
+
+
+def until(question, timeout_s=5.0):
+    deadline = time.monotonic() + timeout_s
+    while not question():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def call(driver, *lines, end=True):
+    """Connect as anybody could, send lines and return what the driver did with the connection: b"" means closed."""
+    with socket.create_connection((driver.address.host, driver.address.port), 5) as stranger:
+        try:
+            for line in lines:
+                stranger.sendall((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n")
+            if end:
+                stranger.shutdown(socket.SHUT_WR)
+            return stranger.recv(1)
+        except TimeoutError:
+            raise
+        except OSError:  # closed while we were still talking
+            return b""
+
+
+def hello(driver, run="a", epoch=EPOCH):
+    return {"token": driver.address.token, "run": run, "epoch": epoch}
+
+
+def row(partition=0, position=10, state="copying", **counters):
+    return {
+        "topic": "orders", "partition": partition, "target_partition": partition, "state": state,
+        "position": position, "end": 1000, "error": None, "counters": counters,
+    }  # fmt: skip
+
+
+# --- the task's side -------------------------------------------------------------------------------------------------
+
+
+def test_positions_and_counters_arrive_while_the_copy_runs(driver, live):
+    partitions = copies()
+    with Reporter(driver.address.dump(), EPOCH, partitions):
+        partitions[1].position, partitions[1].counters.reencoded = 500, 7
+        until(lambda: (told := live.told().get(Key("orders", 1, 1))) is not None and told.position == 500)
+        partitions[1].position = 600
+        until(lambda: live.told()[Key("orders", 1, 1)].position == 600)
+    assert live.told()[Key("orders", 1, 1)].counters["reencoded"] == 7
+
+
+def test_what_happened_last_is_told_too(driver, live, monkeypatch):
+    monkeypatch.setattr(report, "EVERY_S", 60.0)
+    partitions = copies()
+    with Reporter(driver.address.dump(), EPOCH, partitions):
+        until(lambda: len(live.told()) == 3)
+        partitions[0].position = 1000
+    until(lambda: live.told()[FIRST].state == "done")
+
+
+def test_a_partition_that_is_not_opened_yet_is_not_told_of(driver, live):
+    partitions = [*copies(RANGES[:1]), PartitionCopy(RANGES[1], True, 1 << 20)]
+    with Reporter(driver.address.dump(), EPOCH, partitions):
+        until(lambda: live.told())
+    assert set(live.told()) == {FIRST}  # its position would be a guess
+
+
+@pytest.mark.parametrize("address", [None, "", "{}", "not json", '{"host": "h", "port": "x", "token": "t"}'])
+def test_an_address_that_makes_no_sense_does_not_stop_the_copy(address):
+    with Reporter(address, EPOCH, copies()) as reporter:
+        pass
+    reporter._thread.join(5) if address is not None else None
+    assert not reporter._thread.is_alive()
+
+
+def test_a_driver_that_is_gone_costs_the_copy_nothing(driver):
+    driver.close()
+    began = time.monotonic()
+    with Reporter(driver.address.dump(), EPOCH, copies()) as reporter:
+        time.sleep(0.1)
+        assert reporter._thread.is_alive()
+    assert time.monotonic() - began < 1.0
+
+
+def test_a_driver_that_takes_nothing_any_more_does_not_hold_up_the_task(monkeypatch):
+    monkeypatch.setattr(report, "_GOODBYE_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0), backlog=1) as frozen:
+        frozen.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        many = copies([CopyRange("t" * 200, "t", p, 0, 1000) for p in range(20_000)])
+        began = time.monotonic()
+        with Reporter(ReportAddress("127.0.0.1", frozen.getsockname()[1], "x").dump(), EPOCH, many):
+            time.sleep(0.5)  # by now the sender waits for room
+        assert time.monotonic() - began < 1.5
+
+
+def test_a_driver_that_comes_back_is_told_everything_again(live):
+    first = Listener(live)
+    partitions = copies()
+    with Reporter(first.address.dump(), EPOCH, partitions) as reporter:
+        until(lambda: len(live.told()) == 3)
+        first.close()
+        other = Live(EPOCH, RANGES)
+        second = _listen_at(other, first.address)
+        try:
+            until(lambda: len(other.told()) == 3)
+        finally:
+            second.close()
+    assert not reporter._thread.is_alive()
+
+
+def _listen_at(live, address):
+    """A listener at a known port, with a known token."""
+    original = socket.create_server
+    listening.socket.create_server = lambda _, **kwargs: original((address.host, address.port), **kwargs)
+    try:
+        listener = Listener(live)
+    finally:
+        listening.socket.create_server = original
+    listener.address = address
+    return listener
+
+
+def test_states_are_told_apart():
+    bounded, tail = copies([RANGES[0]])[0], copies([CopyRange("orders", "orders", 1, 0)])[0]
+    assert state_of(bounded) == "copying"
+    bounded.failures, bounded.busy = 1, True
+    assert state_of(bounded) == "opening"
+    bounded.failures, bounded.position = 0, 1000
+    assert state_of(bounded) == "done"
+    bounded.error = LeaseLost("id", 1, "gone")
+    assert state_of(bounded) == "stopped"
+    tail.available_end = tail.fetch_offset = 10
+    assert state_of(tail) == "following"
+    tail.available_end = 11
+    assert state_of(tail) == "copying"
+
+
+# --- the driver's side -----------------------------------------------------------------------------------------------
+
+
+def test_rows_with_a_wrong_token_are_not_taken(driver, live):
+    for wrong in ("", "x", driver.address.token[:-1], None, 5, "\ud800"):
+        assert call(driver, {**hello(driver), "token": wrong}, {"rows": [row()]}) == b""
+    assert live.told() == {}
+
+
+def test_tasks_of_an_older_lease_are_not_listened_to(driver, live):
+    assert call(driver, hello(driver, epoch=EPOCH - 1), {"rows": [row()]}) == b""
+    call(driver, hello(driver), {"rows": [row(1)]})
+    assert set(live.told()) == {Key("orders", 1, 1)}
+
+
+@pytest.mark.parametrize(
+    "line", [b"\xff\xfe\x00garbage", b"[1, 2]", b"null", b"{" * 100_000, b"[" * 500_000, b"9" * 5000, b""]
+)
+def test_garbage_ends_the_connection_and_nothing_else(driver, live, line):
+    assert call(driver, line, end=False) == b""
+    assert call(driver, hello(driver), line, end=False) == b""
+    call(driver, hello(driver), {"rows": [row()]})
+    assert live.told()[FIRST].position == 10
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        None, 3, {}, {**row(), "topic": 7}, {**row(), "state": "flying"}, {**row(), "position": -1},
+        {**row(), "position": 2**63}, {**row(), "end": "x"}, {**row(), "counters": [1]}, row(records=-1),
+        row(records=1.5), {**row(), "topic": "payments"}, {**row(), "partition": 77},
+    ],
+)  # fmt: skip
+def test_rows_that_can_not_be_are_skipped_and_the_others_taken(driver, live, bad):
+    call(driver, hello(driver), {"rows": [bad, row(2)]}, {"rows": "none"}, {"other": 1})
+    assert set(live.told()) == {Key("orders", 2, 2)}
+
+
+def test_a_line_without_end_is_cut_off(driver, live):
+    with socket.create_connection((driver.address.host, driver.address.port), 5) as stranger:
+        stranger.sendall(json.dumps(hello(driver)).encode() + b"\n")
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            for _ in range(200):
+                stranger.sendall(b"x" * 65536)
+                time.sleep(0.001)
+    until(lambda: not driver._peers)
+
+
+def test_a_stranger_who_says_nothing_is_shown_out(driver, monkeypatch):
+    monkeypatch.setattr(listening, "_GREET_WITHIN_S", 0.05)
+    assert call(driver, end=False) == b""
+
+
+def test_a_task_that_fell_silent_is_no_longer_waited_for(driver, live, monkeypatch):
+    monkeypatch.setattr(listening, "_SILENT_S", 0.05)
+    assert call(driver, hello(driver), {"rows": [row()]}, end=False) == b""
+    assert not live.told()[FIRST].is_fresh(time.monotonic() + 10, 3)
+
+
+def test_a_flood_of_valid_lines_is_cut_off(driver, monkeypatch):
+    monkeypatch.setattr(listening, "MAX_BYTES_PER_S", 100_000)
+    flood = [{"rows": [row()] * 100}] * 100
+    assert call(driver, hello(driver), *flood, end=False) == b""
+
+
+def test_counters_of_a_partitions_runs_add_up_and_an_older_run_is_ignored(live):
+    old, new = live.begin("a", EPOCH), live.begin("b", EPOCH)
+    live.take(old, [row(records=10, dropped=1)])
+    live.take(new, [row(position=50, records=5)])
+    live.take(old, [row(position=40, records=11)])  # it was late
+    live.take(new, [row(position=60, records=6)])
+    told = live.told()[FIRST]
+    assert (told.position, told.totals["records"], told.totals["dropped"]) == (60, 16, 1)
+
+
+def test_the_end_of_the_source_is_not_forgotten_when_the_next_lease_begins(live):
+    live.take(live.begin("a", EPOCH), [row(position=10)])
+    live.take(live.begin("b", EPOCH), [{**row(position=20), "end": None}])
+    assert (live.told()[FIRST].position, live.told()[FIRST].end) == (20, 1000)
+
+
+def test_a_run_that_connects_again_is_the_same_run(live):
+    first = live.begin("a", EPOCH)
+    live.take(first, [row(records=10)])
+    live.end(first)
+    again = live.begin("a", EPOCH)
+    live.take(again, [row(records=12)])
+    assert live.told()[FIRST].totals["records"] == 12
+
+
+def test_a_row_holds_while_its_task_is_connected_and_a_moment_longer(live):
+    run = live.begin("a", EPOCH)
+    live.take(run, [row(), row(1, 1000, "done")])
+    now = time.monotonic()
+    assert live.told()[FIRST].is_fresh(now + 100, 3)
+    live.end(run)
+    assert live.told()[FIRST].is_fresh(now, 3) and not live.told()[FIRST].is_fresh(now + 100, 3)
+    assert live.told()[Key("orders", 1, 1)].is_fresh(now + 100, 3)  # done is done
+
+
+def test_many_leases_of_a_tail_leave_nothing_behind(live):
+    for number in range(10_000):
+        run = live.begin(f"run {number}", EPOCH)
+        live.take(run, [row(records=1)])
+        live.end(run)
+    assert len(live._runs) <= 4096 and live.told()[FIRST].totals["records"] == 10_000
+
+
+def test_results_replace_what_tasks_told(live):
+    live.take(live.begin("failed attempt", EPOCH), [row(records=10)])
+    live.take(live.begin("second attempt", EPOCH), [row(records=3)])
+    live.settle([PartitionResult("orders", "orders", 0, 1000, True, records=3, target_partition=0)])
+    told = live.told()[FIRST]
+    assert (told.state, told.position, told.totals["records"]) == ("done", 1000, 3)
+
+
+@pytest.mark.parametrize(
+    ("master", "expected"),
+    [
+        ("local", LOOPBACK), ("local[2]", LOOPBACK), ("local[*]", LOOPBACK),
+        ("local-cluster[2,1,1024]", Hosts("10.1.2.3", "driver.example")),
+        ("spark://m:7077", Hosts("10.1.2.3", "driver.example")),
+    ],
+)  # fmt: skip
+def test_only_a_cluster_makes_the_driver_listen_beyond_this_machine(master, expected):
+    class Context:
+        def getConf(self):
+            return {"spark.driver.host": "driver.example", "spark.driver.bindAddress": "10.1.2.3"}
+
+    class Spark:
+        sparkContext = Context()
+
+    Context.master = master
+    assert hosts_of(Spark()) == expected
+
+
+def test_a_driver_ends_the_tasks_that_run_and_no_others(live, driver):
+    first, second = copies(RANGES[:1]), copies(RANGES[1:2])
+    with Reporter(driver.address.dump(), EPOCH, first) as one, Reporter(driver.address.dump(), EPOCH, second) as other:
+        until(lambda: len(live.told()) == 2)
+        assert not one.asked_to_end and not other.asked_to_end
+        driver.end_tasks()
+        until(lambda: one.asked_to_end and other.asked_to_end)
+    with Reporter(driver.address.dump(), EPOCH, first) as next_lease:
+        first[0].position += 1
+        until(lambda: live.told()[FIRST].position == first[0].position)
+        time.sleep(0.1)
+        assert not next_lease.asked_to_end
+
+
+def test_a_partition_has_stopped_as_long_as_its_task_runs(live, driver):
+    (copy,) = copies(RANGES[:1])
+    with Reporter(driver.address.dump(), EPOCH, [copy]):
+        until(lambda: FIRST in live.told())
+        assert not live.has_stopped()
+        copy.error = LeaseLost("id", EPOCH, "6")
+        until(live.has_stopped)
+    until(lambda: not live.has_stopped())

@@ -1,0 +1,73 @@
+"""How a tail deals its partitions out: for each lease anew, by the bytes of the last ones, to what runs at once."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_mirror.copy.lease import LeaseToken
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.results import PartitionResult
+from airflow_mirror.copy.spark_tail import work_from_json, work_to_json
+from airflow_mirror.copy.task import CopyWork
+from airflow_mirror.jobs.main_tail import Tail
+
+
+@pytest.fixture
+def tail(tmp_path: Path) -> Tail:
+    made: Any = Tail(None, None, tmp_path / "ranges.json")  # type: ignore[arg-type]
+    made.slots = lambda: 2
+    made.ranges = [CopyRange("t", "t", p, 0) for p in range(6)]
+    made.deal()
+    return made
+
+
+def lists(tail: Tail) -> list[list[int]]:
+    return sorted(sorted(r["partition"] for r in part) for part in json.loads(tail._ranges_file.read_text()))
+
+
+def lease(tail: Tail, **brought: int) -> None:
+    """End a lease in which partition ``pN`` brought so many bytes."""
+    results = [
+        PartitionResult("t", "t", r.partition, 1, False, bytes=brought.get(f"p{r.partition}", 0)) for r in tail.ranges
+    ]
+    rows = [SimpleNamespace(result=json.dumps(r.to_dict())) for r in results]
+    tail.take_results(SimpleNamespace(collect=lambda: rows), 0)
+
+
+def test_before_anything_is_known_partitions_are_spread_by_number(tail: Tail) -> None:
+    assert [len(part) for part in lists(tail)] == [3, 3]
+
+
+def test_a_partition_that_brings_most_is_alone_in_the_next_lease_and_not_for_ever(tail: Tail) -> None:
+    lease(tail, p4=50_000_000)
+    assert [4] in lists(tail)
+    for _ in range(20):
+        lease(tail)
+    assert [len(part) for part in lists(tail)] == [3, 3]
+
+
+def test_a_lost_executor_leaves_no_list_that_waits_for_another_ones_lease(tail: Tail) -> None:
+    tail.slots = lambda: 1
+    lease(tail)
+    assert lists(tail) == [[0, 1, 2, 3, 4, 5]]
+
+
+def test_nothing_is_rewritten_while_the_dealing_stays(tail: Tail) -> None:
+    written = tail._ranges_file.stat().st_mtime_ns
+    lease(tail)
+    assert tail._ranges_file.stat().st_mtime_ns == written
+
+
+def test_what_tasks_are_told_survives_the_trip_through_an_option_whatever_its_collections_are() -> None:
+    options = CopyOptions("m", max_batch_bytes={"t": 7}, tombstone_topics=frozenset({"b", "a"}), map_dir="/x")
+    work = CopyWork("env:A", "env:B", options, LeaseToken("id", 1, 2, 0.0), "somewhere")
+    there = work_from_json(work_to_json(work))
+    assert sorted(there.options.tombstone_topics) == ["a", "b"]
+    assert replace(there, options=replace(there.options, tombstone_topics=options.tombstone_topics)) == work

@@ -1,0 +1,120 @@
+"""What a copy makes of damaged bytes: whatever is broken, nothing of it is sent, and its offsets are named."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from airflow_mirror.copy.budget import Buffer, Memory
+from airflow_mirror.copy.opening import Opening
+from airflow_mirror.copy.partition import PartitionCopy
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.tiers import Send
+from airflow_mirror.errors import CorruptBatch
+from airflow_mirror.wire import batch as wire_batch
+from airflow_mirror.wire import codec, records
+from airflow_mirror.wire.fetch import FetchedPartition
+from airflow_mirror.wire.records import Record
+
+START = 700
+
+
+def log(*sizes: int) -> tuple[bytearray, list[int]]:
+    """Batches of so many records each from offset 700 on, and where in the bytes each begins."""
+    out, begins, offset = bytearray(), [], START
+    for size in sizes:
+        rows = [Record(i, 1_650_000_000_000 - i * 977, b"k%d" % i, b"x" * i, [("h", None)]) for i in range(size)]
+        view = records.encode(rows, codec.NONE, 5, 0, 0)
+        struct.pack_into(">q", view, 0, offset)
+        begins.append(len(out))
+        out += view
+        offset += size
+    return out, begins
+
+
+def opened(end: int | None = None) -> PartitionCopy:
+    copy = PartitionCopy(CopyRange("orders", "orders", 4, 0, end), True, 1_000_000)
+    copy.reopen(Opening(START, 5, 0, 0))
+    return copy
+
+
+def feed(copy: PartitionCopy, content: bytes | bytearray) -> None:
+    view = memoryview(bytearray(content))
+    copy.feed(FetchedPartition(copy.range.source, 0, 10_000, 10_000, 0, [], view), Buffer(Memory(1 << 20), len(view)))
+
+
+def run(copy: PartitionCopy, sent: list[Send] | None = None) -> list[Send]:
+    """Acknowledge every step until there is none; raises what the copy raises."""
+    sent = [] if sent is None else sent
+    while (step := copy.next_step()) is not None:
+        assert isinstance(step, Send), step
+        copy.acknowledged(step, step.base_offset)
+        sent.append(step)
+    return sent
+
+
+# All but the base offset (0-7) and the leader epoch (12-15), which the broker overwrites and no checksum covers.
+FIELDS = [*range(8, 12), *range(16, 61), 61, 64, 90]
+
+
+@pytest.mark.parametrize("at", FIELDS)
+@pytest.mark.parametrize("bit", [0x01, 0x80])
+def test_a_flipped_bit_anywhere_stops_the_copy_before_its_batch(at: int, bit: int) -> None:
+    content, begins = log(4, 9, 5)
+    content[begins[1] + at] ^= bit
+    copy = opened()
+    feed(copy, content)
+    sent: list[Send] = []
+    with pytest.raises(CorruptBatch) as stopped:
+        for _ in range(5):  # a length that goes too far looks like a batch that was cut off: it is asked for again
+            run(copy, sent)
+            feed(copy, content[begins[1] :])
+    assert [(s.base_offset, s.record_count) for s in sent] == [(START, 4)]
+    assert (stopped.value.start_offset, copy.position) == (START + 4, START + 4)
+    assert f"orders-4 offsets [{START + 4}, " in str(stopped.value)
+
+
+def test_a_base_offset_that_goes_back_stops_the_copy() -> None:
+    content, begins = log(4, 9, 5)
+    struct.pack_into(">q", content, begins[2], START + 6)
+    copy = opened()
+    feed(copy, content)
+    with pytest.raises(CorruptBatch, match=r"offset 706 stands behind offset 712"):
+        run(copy)
+    assert copy.position == START + 13
+
+
+def test_a_base_offset_that_jumps_ahead_stops_the_copy_before_it() -> None:
+    """Not covered by the checksum either; alone it looks like a hole, and what is behind it would be lost."""
+    for end in (None, START + 15):
+        content, begins = log(4, 9, 5)
+        struct.pack_into(">q", content, begins[1], START + 800)
+        copy = opened(end)
+        feed(copy, content)
+        with pytest.raises(CorruptBatch, match=r"offset 1500 stands before one of offset 713"):
+            run(copy)
+        assert copy.position == START + 4
+
+
+def test_bytes_that_are_no_batch_stop_the_copy_after_the_good_ones() -> None:
+    content, begins = log(4, 9)
+    content[begins[1] + 16] = 77  # magic
+    copy = opened()
+    feed(copy, content)
+    with pytest.raises(CorruptBatch, match="no batch begins where one should"):
+        run(copy)
+    assert copy.position == START + 4
+
+
+def test_a_damaged_batch_beyond_the_range_is_nobodys_business() -> None:
+    content, begins = log(4, 9)
+    content[begins[1] + 70] ^= 1
+    copy = opened(end=START + 4)
+    feed(copy, content)
+    assert len(run(copy)) == 1
+    assert copy.done
+
+
+def test_header_size_is_what_the_fields_above_assume() -> None:
+    assert wire_batch.HEADER_SIZE == 61

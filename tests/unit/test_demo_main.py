@@ -1,0 +1,42 @@
+"""How the demo ends when it is interrupted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from demo import __main__ as demo
+
+
+@pytest.fixture(autouse=True)
+def _own_signals(monkeypatch):
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    demo._asked_to_stop.clear()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_an_interrupt_that_c_code_turned_into_an_error_is_still_one(monkeypatch, capsys):
+    def interrupted(*_):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+        except KeyboardInterrupt:
+            raise ValueError("config name to be unicode string") from None
+
+    monkeypatch.setattr(demo, "_demo", interrupted)
+    assert demo.main([]) == 130
+    assert "stopped" in capsys.readouterr().out
+
+
+def test_any_other_error_is_shown_as_it_is(monkeypatch):
+    def broken(*_):
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(demo, "_demo", broken)
+    with pytest.raises(ValueError, match="a bug"):
+        demo.main([])

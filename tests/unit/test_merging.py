@@ -1,0 +1,98 @@
+"""Tiny batches become one, and nothing about their records changes: offset, time, order, headers."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+
+from airflow_mirror.copy.merging import merged
+from airflow_mirror.copy.tiers import Corrupt, Send, Tier, actions
+from airflow_mirror.wire import codec, records
+from airflow_mirror.wire.batch import iter_batches
+from airflow_mirror.wire.records import Record
+
+MAX = 1_000_000
+
+
+def batches(
+    sizes: list[int], start: int = 300, gap_after: int = -1, codecs: tuple[int, ...] = (codec.NONE,)
+) -> list[Send]:
+    """Source batches of so many records each; a hole of 5 offsets behind one of them."""
+    rng = random.Random(7)
+    content, offset = bytearray(), start
+    for index, size in enumerate(sizes):
+        rows = [
+            Record(0, 1_600_000_000_000 + rng.randint(-(10**9), 10**9), rng.choice([None, b"", b"k%d" % i]),
+                   rng.randbytes(rng.randint(0, 40)), [("h", None)] if i % 3 else [])
+            for i in range(size)
+        ]  # fmt: skip
+        view = records.encode(rows, codecs[index % len(codecs)], 5, 0, 0)
+        struct.pack_into(">q", view, 0, offset)
+        content += view
+        offset += size + (5 if index == gap_after else 0)
+    found = []
+    for raw in iter_batches(memoryview(content)):
+        for step in actions(raw, Tier.PASS, 0, 2**62, MAX):
+            assert isinstance(step, Send)
+            found.append(step)
+    return found
+
+
+def rows_of(steps: list[Send | Corrupt]) -> list[Record]:
+    found: list[Record] = []
+    for step in steps:
+        assert isinstance(step, Send)
+        found += records.decode(step.raw) if step.raw is not None else step.records
+    return found
+
+
+def test_a_backlog_of_single_records_becomes_one_batch_with_every_record_as_it_was() -> None:
+    source = batches([1] * 500)
+    result = list(merged(source, 1024, MAX, dense=True))
+    assert [(s.record_count, s.merged) for s in result if isinstance(s, Send)] == [(500, 500)]
+    assert rows_of(result) == rows_of(list(source))
+
+
+def test_a_hole_ends_a_merged_batch_with_identical_offsets_and_not_with_mapped_ones() -> None:
+    source = batches([2, 3, 1, 4], gap_after=1)
+    dense = [s for s in merged(source, 4096, MAX, dense=True) if isinstance(s, Send)]
+    assert [(s.base_offset, s.record_count) for s in dense] == [(300, 5), (310, 5)]
+    mapped = [s for s in merged(source, 4096, MAX, dense=False) if isinstance(s, Send)]
+    assert [list(s.runs()) for s in mapped] == [[(300, 5), (310, 5)]]
+    assert rows_of(list(mapped)) == rows_of(list(source))
+
+
+def test_a_lone_tiny_batch_passes_as_it_is() -> None:
+    source = batches([3])
+    assert list(merged(source, 4096, MAX, dense=True)) == source
+
+
+def test_large_batches_and_errors_stay_in_their_place() -> None:
+    source = [*batches([1, 1, 90, 1, 1]), Corrupt(394, 395, "its CRC-32C does not fit its bytes")]
+    result = list(merged(source, 600, MAX, dense=True))
+    assert [(s.base_offset, s.record_count) if isinstance(s, Send) else s.start for s in result] == [
+        (300, 2), (302, 90), (392, 2), 394,
+    ]  # fmt: skip
+
+
+def test_batches_of_different_codecs_are_not_mixed() -> None:
+    source = batches([2] * 6, codecs=(codec.LZ4, codec.LZ4, codec.ZSTD))
+    result = [s for s in merged(source, 4096, MAX, dense=True) if isinstance(s, Send)]
+    assert [(s.record_count, s.codec if s.raw is None else -1) for s in result] == [
+        (4, codec.LZ4),
+        (2, -1),
+        (4, 3),
+        (2, -1),
+    ]
+
+
+@pytest.mark.parametrize("limit", [600, 5000])
+def test_no_merged_batch_is_larger_than_the_target_takes(limit: int) -> None:
+    source = batches([1] * 300)
+    result = [s for s in merged(source, 1024, limit, dense=True) if isinstance(s, Send)]
+    assert rows_of(list(result)) == rows_of(list(source))
+    for send in result:
+        whole = send.raw.view if send.raw else records.encode(send.records, send.codec, 1, 0, 0)
+        assert len(whole) <= limit

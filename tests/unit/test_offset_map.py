@@ -1,0 +1,214 @@
+"""The offset map against the plainest possible model: two lists of offsets, searched from the front."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_mirror.copy.offset_map import OffsetMap, Segment, Where
+
+# What the two logs go through: so many records, or so many holes on the source or on the target.
+EVENTS = st.lists(st.tuples(st.sampled_from(["records", "source hole", "target hole"]), st.integers(1, 7)), max_size=25)
+STARTS = st.tuples(st.integers(0, 40), st.integers(0, 40))
+
+
+def play(starts: tuple[int, int], events: list[tuple[str, int]]) -> tuple[OffsetMap, list[tuple[int, int]]]:
+    """Return the map of two logs, and the (source, target) offset of every record."""
+    source, target = starts
+    one, records = OffsetMap(source, target), []
+    for kind, count in events:
+        if kind == "records":
+            one.add(source, target, count)
+            records += [(source + i, target + i) for i in range(count)]
+            source, target = source + count, target + count
+        elif kind == "source hole":
+            source += count
+            one.advance(source)
+        else:
+            target += count
+            one.advance(source, target)
+    return one, records
+
+
+def at_or_after(offset: int, ascending: list[int]) -> int | None:
+    return next((each for each in ascending if each >= offset), None)
+
+
+@given(STARTS, EVENTS)
+def test_every_offset_leads_to_the_first_record_at_or_after_it(starts: tuple[int, int], events: list) -> None:
+    one, records = play(starts, events)
+    of_target = {target: source for source, target in records}
+    for offset in range(one.source_start, one.source_end + 1):
+        found = one.to_target(offset)
+        wanted = at_or_after(offset, [source for source, _ in records])
+        assert of_target.get(found.offset) == wanted
+        if wanted is None:
+            assert found.offset == one.target_end
+        assert (found.where is Where.RECORD) == (wanted == offset)
+
+
+@given(STARTS, EVENTS)
+def test_the_way_back_leads_to_the_first_record_at_or_after_it(starts: tuple[int, int], events: list) -> None:
+    one, records = play(starts, events)
+    of_source = dict(records)
+    for offset in range(one.target_start, one.target_log_end + 1):
+        found = one.to_source(offset)
+        wanted = at_or_after(offset, [target for _, target in records])
+        assert of_source.get(found.offset) == wanted
+        if wanted is None:
+            assert (found.offset, found.where) == (one.source_end, Where.END)
+        assert (found.where is Where.RECORD) == (wanted == offset)
+
+
+@given(STARTS, EVENTS)
+def test_there_and_back_never_skips_a_record_and_repeats_none(starts: tuple[int, int], events: list) -> None:
+    one, records = play(starts, events)
+    sources = [source for source, _ in records]
+    for offset in range(one.source_start, one.source_end + 1):
+        back = one.to_source(one.to_target(offset).offset).offset
+        assert at_or_after(back, sources) == at_or_after(offset, sources)
+
+
+@given(STARTS, EVENTS, st.integers(0, 60))
+def test_segments_are_as_few_as_the_gaps_allow_and_can_be_cut_anywhere(
+    starts: tuple[int, int], events: list, source_from: int
+) -> None:
+    one, records = play(starts, events)
+    told = [(s.source + i, s.target + i) for s in one.segments(source_from) for i in range(s.count)]
+    assert told == [pair for pair in records if pair[0] >= source_from]
+    whole = list(one.segments())
+    assert len(whole) == len(one) and sum(s.count for s in whole) == one.records
+    for a, b in zip(whole, whole[1:], strict=False):
+        assert (a.source + a.count, a.target + a.count) != (b.source, b.target)
+
+
+@given(STARTS, EVENTS, st.lists(st.integers(0, 25), max_size=4), st.integers(0, 3))
+def test_pieces_that_overlap_make_the_same_map_again(
+    starts: tuple[int, int], events: list, cuts: list[int], overlap: int
+) -> None:
+    whole, _ = play(starts, events)
+    edges = [0, *sorted(min(cut, len(events)) for cut in cuts), len(events)]
+    joined = OffsetMap(*starts)
+    for first, last in zip(edges, edges[1:], strict=False):
+        before, _ = play(starts, events[: max(0, first - overlap)])
+        piece, _ = play(
+            (before.source_end, max(before.target_end, before.target_log_end)), events[max(0, first - overlap) : last]
+        )
+        joined.extend(piece)
+    assert joined == whole
+
+
+def irregular() -> OffsetMap:
+    """Source: records 100-109 and 115-120, holes between and up to 200. Target: from 7, with markers at 17 and 18."""
+    one = OffsetMap(100, 7)
+    one.add(100, 7, 10)
+    one.add(115, 19, 6)
+    one.advance(200)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("offset", "target", "where"),
+    [
+        (0, 7, Where.BEFORE),
+        (99, 7, Where.BEFORE),
+        (100, 7, Where.RECORD),
+        (109, 16, Where.RECORD),
+        (110, 19, Where.HOLE),
+        (114, 19, Where.HOLE),
+        (115, 19, Where.RECORD),
+        (120, 24, Where.RECORD),
+        (121, 25, Where.HOLE),
+        (199, 25, Where.HOLE),
+        (200, 25, Where.END),
+        (201, 25, Where.BEYOND),
+    ],
+)
+def test_edges_of_the_way_there(offset: int, target: int, where: Where) -> None:
+    assert irregular().to_target(offset) == (target, where)
+
+
+@pytest.mark.parametrize(
+    ("offset", "source", "where"),
+    [
+        (0, 100, Where.BEFORE),
+        (6, 100, Where.BEFORE),
+        (7, 100, Where.RECORD),
+        (16, 109, Where.RECORD),
+        (17, 115, Where.HOLE),
+        (18, 115, Where.HOLE),
+        (19, 115, Where.RECORD),
+        (24, 120, Where.RECORD),
+        (25, 200, Where.END),
+        (26, 200, Where.BEYOND),
+    ],
+)
+def test_edges_of_the_way_back(offset: int, source: int, where: Where) -> None:
+    assert irregular().to_source(offset) == (source, where)
+
+
+def test_a_reader_behind_the_last_marker_of_the_target_stands_at_the_end() -> None:
+    one = irregular()
+    one.advance(200, target_log_end=26)
+    assert one.to_source(26) == (200, Where.END)
+    assert one.to_source(27) == (200, Where.BEYOND)
+
+
+def test_a_log_from_offset_0_without_holes_is_one_segment_and_every_offset_itself() -> None:
+    one = OffsetMap(0, 0)
+    for start in range(0, 3000, 3):
+        one.add(start, start, 3)
+    assert list(one.segments()) == [Segment(0, 0, 3000)]
+    assert one.to_target(0) == (0, Where.RECORD) and one.to_source(0) == (0, Where.RECORD)
+    assert one.to_target(3000) == (3000, Where.END)
+
+
+def test_a_map_without_records_knows_its_start_and_its_end() -> None:
+    one = OffsetMap(5, 3)
+    assert one.to_target(4) == (3, Where.BEFORE)
+    assert one.to_target(5) == (3, Where.END) and one.to_source(3) == (5, Where.END)
+    one.advance(9)
+    assert one.to_target(7) == (3, Where.HOLE) and one.to_target(9) == (3, Where.END)
+    assert one.to_source(3) == (9, Where.END) and len(one) == 0
+
+
+def test_below_a_start_that_is_a_hole_the_answer_is_the_first_record() -> None:
+    one = OffsetMap(5, 3)
+    one.add(9, 4, 1)
+    assert one.to_target(0) == (4, Where.BEFORE) and one.to_source(0) == (9, Where.BEFORE)
+
+
+@pytest.mark.parametrize(("source", "target", "count"), [(199, 25, 1), (200, 24, 1), (200, 25, 0), (200, 25, -3)])
+def test_a_map_never_goes_backwards(source: int, target: int, count: int) -> None:
+    one = irregular()
+    with pytest.raises(ValueError, match="can't follow"):
+        one.add(source, target, count)
+    assert one == irregular()
+
+
+def test_the_end_never_goes_back_and_a_negative_start_is_refused() -> None:
+    with pytest.raises(ValueError, match="can't go back to 199"):
+        irregular().advance(199)
+    with pytest.raises(ValueError, match="can't start"):
+        OffsetMap(-1, 0)
+
+
+def test_a_piece_behind_a_gap_or_of_another_story_is_refused_and_changes_nothing() -> None:
+    one = irregular()
+    for other in (OffsetMap(201, 25), OffsetMap(99, 25), OffsetMap(200, 24)):
+        with pytest.raises(ValueError, match="does not continue"):
+            one.extend(other)
+    contradiction = OffsetMap(115, 20)
+    contradiction.add(115, 20, 6)
+    contradiction.advance(300)
+    with pytest.raises(ValueError, match="contradicts"):
+        one.extend(contradiction)
+    assert one == irregular()
+
+
+def test_ten_thousand_segments_take_24_bytes_each() -> None:
+    one = OffsetMap(0, 0)
+    for i in range(10_000):
+        one.add(i * 3, i * 2, 2)
+    assert sum(len(side) * side.itemsize for side in one.columns()) == 24 * 10_000

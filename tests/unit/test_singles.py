@@ -1,0 +1,159 @@
+"""Batches of one record each become one batch, byte by byte as an encoder would have made it."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import crc32c
+import pytest
+
+from airflow_mirror.copy.budget import Buffer, Memory
+from airflow_mirror.copy.opening import Opening
+from airflow_mirror.copy.partition import PartitionCopy
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.tiers import Send
+from airflow_mirror.errors import CorruptBatch
+from airflow_mirror.wire import batch as wire_batch
+from airflow_mirror.wire import codec, records
+from airflow_mirror.wire.batch import RawBatch, iter_batches
+from airflow_mirror.wire.fetch import FetchedPartition
+from airflow_mirror.wire.records import Record
+
+START = 12_345
+
+
+def rows(count: int, seed: int = 1) -> list[Record]:
+    """Records with times that rise and fall over years, null and empty parts, and lengths around a varint's borders."""
+    rng = random.Random(seed)
+    return [
+        Record(
+            START + i,
+            1_600_000_000_000 + rng.choice([0, i, -(10**11), 10**11]) + rng.randint(-70, 70),
+            rng.choice([None, b"", b"key-%d" % i]),
+            rng.choice([None, b"", rng.randbytes(rng.choice([3, 50, 54, 60, 120, 130, 700]))]),
+            rng.choice([[], [("h", None)], [("h", b"1"), ("h", b""), ("é", b"\xff")]]),
+        )
+        for i in range(count)
+    ]
+
+
+def one_by_one(of: list[Record], number: int = codec.NONE) -> bytearray:
+    content = bytearray()
+    for record in of:
+        view = records.encode([record], number, 5, 0, 0)
+        struct.pack_into(">q", view, 0, record.offset)
+        content += view
+    return content
+
+
+def copied(
+    content: bytes | bytearray, start: int = START, end: int | None = None, limit: int = 1_000_000
+) -> PartitionCopy:
+    copy = PartitionCopy(CopyRange("t", "t", 0, start, end), True, limit, merge_below=1024)
+    copy.reopen(Opening(start, 5, 0, 0))
+    view = memoryview(bytearray(content))
+    copy.feed(FetchedPartition(copy.range.source, 0, 10**6, 10**6, 0, [], view), Buffer(Memory(1 << 20), len(view)))
+    return copy
+
+
+def sent(copy: PartitionCopy) -> list[Send]:
+    found = []
+    while (step := copy.next_step()) is not None:
+        if not isinstance(step, Send):
+            break
+        copy.acknowledged(step, step.base_offset)
+        found.append(step)
+    return found
+
+
+def shown(sends: list[Send]) -> list[Record]:
+    """Return what a reader of the target sees, each batch at its offset."""
+    found: list[Record] = []
+    for send in sends:
+        raw = send.raw or next(iter_batches(records.encode(send.records, send.codec, 1, 0, 0)))
+        found += [r._replace(offset=r.offset - raw.first_offset + send.base_offset) for r in records.decode(raw)]
+    return found
+
+
+@pytest.mark.parametrize("count", [2, 3, 64, 65, 700])
+def test_single_records_become_one_batch_with_every_record_as_it_was(count: int) -> None:
+    source = rows(count)
+    copy = copied(one_by_one(source))
+    batches = sent(copy)
+    assert shown(batches) == source
+    assert sum(b.merged for b in batches) == copy.counters.merged == count
+    assert len(batches) < count and copy.counters.passed == 0
+    for batch in batches:
+        if batch.raw is None or batch.raw.header is None:
+            continue  # still tiny, so that it was merged once more
+        assert wire_batch.crc_is_valid(batch.raw.view, batch.raw.header)
+        assert batch.raw.header.max_timestamp == max(r.timestamp for r in records.decode(batch.raw))
+
+
+def test_a_hole_between_single_records_ends_the_batch() -> None:
+    source = [r for r in rows(9) if r.offset not in (START + 3, START + 7)]
+    copy = copied(one_by_one(source))
+    assert [(s.base_offset, s.record_count) for s in sent(copy)] == [(START, 3)]  # then the hole has to be filled
+
+
+def test_no_batch_is_larger_than_the_target_takes() -> None:
+    source = rows(400)
+    for limit in (900, 5000):
+        batches = sent(copied(one_by_one(source), limit=limit))
+        assert shown(batches) == source
+        assert max(len(b.raw.view) for b in batches if b.raw) <= limit
+
+
+def test_a_range_that_ends_among_them_ends_there() -> None:
+    copy = copied(one_by_one(rows(50)), end=START + 20)
+    assert shown(sent(copy)) == rows(50)[:20] and copy.done
+
+
+@pytest.mark.parametrize("number", [codec.LZ4, codec.ZSTD])
+def test_compressed_singles_are_merged_as_well(number: int) -> None:
+    source = rows(30)
+    batches = sent(copied(one_by_one(source, number)))
+    assert shown(batches) == source and len(batches) == 1
+
+
+def test_a_batch_that_is_written_in_an_unusual_way_is_decoded_instead() -> None:
+    """A lone record with a delta of its own, as a producer may write that fixed the base time before."""
+    content = one_by_one(rows(6))
+    odd = next(raw for i, raw in enumerate(iter_batches(memoryview(content))) if i == 2)
+    body = bytes(odd.view[wire_batch.HEADER_SIZE :])
+    assert body[2] == 0 or body[1] == 0
+    at = 1 if body[0] < 0x80 else 2
+    changed = bytearray(odd.view)
+    changed[wire_batch.HEADER_SIZE + at + 1] = 10  # timestamp delta 5
+    struct.pack_into(">I", changed, 17, crc32c.crc32c(bytes(changed[21:])))
+    begin = sum(len(raw.view) for i, raw in enumerate(iter_batches(memoryview(content))) if i < 2)
+    content[begin : begin + len(changed)] = changed
+    expected = [r for raw in iter_batches(memoryview(content)) for r in decode_at(raw)]
+    assert expected[2].timestamp == rows(6)[2].timestamp + 5
+    assert shown(sent(copied(content))) == expected
+
+
+def decode_at(raw: RawBatch) -> list[Record]:
+    return list(records.decode(raw))
+
+
+def test_a_damaged_one_stops_the_copy_behind_the_good_ones() -> None:
+    content = one_by_one(rows(40))
+    begins, at = [], 0
+    for raw in iter_batches(memoryview(content)):
+        begins.append(at)
+        at += len(raw.view)
+    content[begins[25] + 63] ^= 1
+    copy = copied(content)
+    assert sum(s.record_count for s in take_until_broken(copy)) == 25
+    assert copy.position == START + 25
+
+
+def take_until_broken(copy: PartitionCopy) -> list[Send]:
+    found: list[Send] = []
+    with pytest.raises(CorruptBatch, match=rf"offsets \[{START + 25}, "):
+        while isinstance(step := copy.next_step(), Send):
+            copy.acknowledged(step, step.base_offset)
+            found.append(step)
+    return found
