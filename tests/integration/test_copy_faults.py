@@ -1,0 +1,483 @@
+"""Brokers die, leaders move, the network misbehaves, Spark loses its processes: the copy is equal all the same.
+
+The long version of this is ``make soak``.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import ElectionType
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from airflow_mirror.copy import padding
+from airflow_mirror.copy.padding import Padder
+from airflow_mirror.errors import TryAgain
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.errors import Fenced
+from airflow_mirror.wire.transactions import coordinator_epoch_of, write_txn_markers
+from sandbox import Cluster
+from tests.faults import FaultProxy, ProxiedCluster
+from tests.integration.copying import (
+    HELD_OPEN,
+    assert_equal,
+    config,
+    copier_process,
+    copy,
+    create,
+    ends,
+    ranges_of,
+    results_of,
+    wait_until,
+    write,
+    write_transactions,
+)
+
+PARTITIONS = 3
+
+
+@pytest.fixture(scope="module")
+def three_nodes() -> Iterator[Cluster]:
+    with Cluster("faults", nodes=3, heap_mb=384, ready_timeout_s=180) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def proxied() -> Iterator[ProxiedCluster]:
+    # Brokers write down once a minute what DeleteRecords did; this one only when it is stopped, so never when killed.
+    forgetful = {"log.flush.start.offset.checkpoint.interval.ms": str(10**9)}
+    with ProxiedCluster("proxied", forgetful, ready_timeout_s=180) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def hostile(source_cluster: Cluster, topic_name: str) -> str:
+    """Codecs, old timestamps and many transactions, some of them aborted, on the source alone."""
+    create(source_cluster, topic_name, PARTITIONS)
+    fill_hostile(source_cluster, topic_name)
+    return topic_name
+
+
+def fill_hostile(cluster: Cluster, topic: str) -> None:
+    for seed, codec in enumerate(("lz4", "none", "zstd")):
+        write(cluster, topic, 1000, seed, codec, partition=seed, **{"batch.size": "20000"})
+        write_transactions(cluster, topic, seed=seed, transactions=14, partitions=PARTITIONS)
+
+
+@contextmanager
+def copying(source: Cluster, target: Cluster, topic: str, follow: bool = False) -> Iterator[subprocess.Popen[str]]:
+    """Yield a copier process that has begun to write; it does not outlive the block."""
+    ranges = ranges_of(source, topic, PARTITIONS)
+    process = copier_process(source, target, [replace(r, end_offset=None) for r in ranges] if follow else ranges, topic)
+    try:
+        wait_until(lambda: copied(target, topic) > 0, "the copier moves", 60)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def copied(cluster: Cluster, topic: str) -> int:
+    try:
+        return sum(end for _, _, end in ends(cluster, topic, PARTITIONS).values())
+    except Exception:  # while brokers die, and before the job created the topic
+        return 0
+
+
+def ended_at(cluster: Cluster, tp: TopicPartition) -> int:
+    with WireCluster(config(cluster), timeout_s=60) as wire:
+        return wire.log_ends([tp])[tp]
+
+
+# --- padding on three replicas ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def replicated(three_nodes: Cluster, topic_name: str) -> TopicPartition:
+    """An empty partition on three replicas, led by node 1."""
+    admin = AdminClient({"bootstrap.servers": three_nodes.bootstrap})
+    new = NewTopic(topic_name, 1, replica_assignment=[[1, 2, 3]], config=HELD_OPEN | {"min.insync.replicas": "2"})
+    admin.create_topics([new])[topic_name].result()
+    return TopicPartition(topic_name, 0)
+
+
+def fill_patiently(padder: Padder, tp: TopicPartition, start: int, end: int) -> None:
+    """Fill a hole as the task loop does: what passes is tried again, anything else is not."""
+    deadline = time.monotonic() + 90
+    while True:
+        try:
+            padder.fill(tp, start, end)
+            return
+        except TryAgain:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def coordinator_of(padder: Padder, tp: TopicPartition) -> int:
+    (node_id,) = padder._take_over(tp).client._coordinators.values()
+    return node_id
+
+
+def padder_with_a_coordinator_of_its_own(wire: WireCluster, tp: TopicPartition) -> Padder:
+    """One whose coordinator does not lead the partition: only then it can die between a marker and its note."""
+    for number in range(50):
+        padder = Padder(wire, f"{tp.topic}-{number}", lambda: None)
+        if coordinator_of(padder, tp) != wire.leader(tp).node_id:
+            return padder
+    raise AssertionError("all coordinators on one node")
+
+
+def test_holes_are_filled_exactly_while_their_coordinator_dies_and_comes_back(
+    three_nodes: Cluster, replicated: TopicPartition
+) -> None:
+    """A dying coordinator repeats its last marker, and the next one begins a new term: neither may show in the log."""
+    tp, rng, end = replicated, random.Random(5), 0
+    with WireCluster(config(three_nodes)) as wire:
+        padder = padder_with_a_coordinator_of_its_own(wire, tp)
+        dying = coordinator_of(padder, tp)
+        killer = threading.Timer(rng.uniform(0.05, 0.3), three_nodes.kill, [dying])
+        killer.start()
+        for _ in range(150):
+            hole = rng.choice([1, 1, 1, 1, 1, 1, 2, 30])
+            fill_patiently(padder, tp, end, end + hole)
+            end += hole
+            assert wire.log_ends([tp]) == {tp: end}
+        killer.join()
+        fill_patiently(padder, tp, end, end + 40)
+        end += 40
+        three_nodes.restart(dying)
+        assert coordinator_epoch_of(wire, tp, padder._take_over(tp).producer_id) > 0, "the coordinator never moved"
+        padder.release()
+    assert ends(three_nodes, tp.topic)[0] == (0, end, end)
+
+
+def test_zombies_markers_in_flight_over_a_leader_change_do_not_overrun_the_hole(
+    three_nodes: Cluster, replicated: TopicPartition
+) -> None:
+    """They arrive after the new copier's first marker; for the moment before it see ``test_padding.py``."""
+    tp, end = replicated, 60
+    with WireCluster(config(three_nodes)) as old_wire, WireCluster(config(three_nodes)) as new_wire:
+        old = Padder(old_wire, tp.topic, lambda: None)
+        hold = old._take_over(tp)
+        hold.client.write_marker(tp, hold.producer_id, hold.epoch)
+        leader = old_wire.leader(tp).node_id
+        three_nodes.kill(leader)
+        checks: list[None] = []
+        errors: list[Fenced] = []
+
+        def thaw() -> None:
+            checks.append(None)
+            if len(checks) == 3:  # the take-over, then each time after a look at the log end
+                try:
+                    old_wire.refresh([tp.topic])
+                    known = coordinator_epoch_of(old_wire, tp, hold.producer_id)
+                    write_txn_markers(old_wire, tp, hold.producer_id, hold.epoch, end - 2, known)
+                except Fenced as e:
+                    errors.append(e)
+
+        fill_patiently(Padder(new_wire, tp.topic, thaw), tp, 0, end)
+        assert len(errors) == 1
+        assert new_wire.log_ends([tp]) == {tp: end}
+        with pytest.raises(Fenced):
+            hold.client.write_marker(tp, hold.producer_id, hold.epoch)
+        three_nodes.restart(leader)
+    assert ends(three_nodes, tp.topic)[0] == (0, end, end)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_own_markers_that_arrive_after_their_connection_broke_do_not_overrun_the_hole(
+    proxied: ProxiedCluster, topic_name: str, steps: int
+) -> None:
+    """The proxy keeps a request of 98 markers, the client gives up and begins again, then the request arrives."""
+    create(proxied, topic_name)
+    tp, end, proxy = TopicPartition(topic_name, 0), 100, proxied.proxy
+    checks: list[None] = []
+
+    def check() -> None:
+        checks.append(None)
+        if len(checks) == 3:  # the take-over, the first marker; now come those in between
+            proxy.hold()
+            threading.Timer(0.3, proxy.cut_clients).start()
+        if len(checks) == 3 + 1 + steps:  # the second take-over, then after a look at the log end
+            proxy.release()
+            time.sleep(0.2)
+
+    with WireCluster(config(proxied)) as wire:
+        padder = Padder(wire, tp.topic, check)
+        with pytest.raises(TryAgain):
+            padder.fill(tp, 0, end)
+        fill_patiently(padder, tp, 0, end)
+        assert len(checks) >= 5
+        proxy.heal()
+        time.sleep(0.3)
+        assert wire.log_ends([tp]) == {tp: end}
+
+
+def test_partition_that_was_not_given_back_is_left_alone_until_its_old_owner_must_have_noticed(
+    target_cluster: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(target_cluster, topic_name)
+    tp, naps = TopicPartition(topic_name, 0), list[float]()
+    with WireCluster(config(target_cluster)) as wire:
+        monkeypatch.setattr(padding, "time", SimpleNamespace(monotonic=time.monotonic, sleep=naps.append))
+
+        def pauses_of_a_takeover() -> tuple[list[float], Padder]:
+            naps.clear()
+            padder = Padder(wire, tp.topic, lambda: None)
+            padder._take_over(tp)
+            return naps.copy(), padder
+
+        fresh, first = pauses_of_a_takeover()
+        held, second = pauses_of_a_takeover()
+        first.release()  # not its to give back any more
+        again, third = pauses_of_a_takeover()
+        third.release()
+        given_back, _ = pauses_of_a_takeover()
+        assert (fresh, held, again, given_back) == ([], [padding._QUIET_S], [padding._QUIET_S], [])
+        time.sleep(padding._FRESH_S)
+        # The one before it still believes that the partition is its own, but asks before the last marker.
+        with pytest.raises(Fenced):
+            second.fill(tp, 0, 1)
+    assert ended_at(target_cluster, tp) == 0
+
+
+# --- the engine, while brokers die and leaders move -------------------------------------------------------------------
+
+
+def elect_preferred(cluster: Cluster) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})  # the answer needs it to stay alive
+    admin.elect_leaders(ElectionType.PREFERRED, None).result(30)
+
+
+def test_leaders_change_by_death_and_by_election_on_target_and_source_while_copying(
+    three_nodes: Cluster, source_cluster: Cluster, target_cluster: Cluster, topic_name: str
+) -> None:
+    """Two copies at once: the three nodes are the target of one and the source of the other."""
+    there, back = f"{topic_name}-there", f"{topic_name}-back"
+    flows = ((source_cluster, three_nodes, there), (three_nodes, target_cluster, back))
+    for source, target, topic in flows:
+        for cluster in (source, target):
+            create(cluster, topic, PARTITIONS, cluster.node_count)
+        fill_hostile(source, topic)
+    with ExitStack() as stack:
+        processes = [stack.enter_context(copying(*flow)) for flow in flows]
+        with WireCluster(config(three_nodes)) as wire:
+            leader = wire.leader(TopicPartition(there, 0)).node_id
+        three_nodes.kill(leader)
+        time.sleep(1)
+        three_nodes.restart(leader)
+        elect_preferred(three_nodes)
+        for process in processes:
+            assert [r.error for r in results_of(process, 150)] == [None] * PARTITIONS
+    for source, target, topic in flows:
+        assert_equal(source, target, topic, PARTITIONS)
+
+
+def test_records_that_the_source_lost_in_an_unclean_election_stop_the_copy_also_when_others_took_their_offsets(
+    three_nodes: Cluster, target_cluster: Cluster, topic_name: str
+) -> None:
+    short, regrown = 0, 1
+    admin = AdminClient({"bootstrap.servers": three_nodes.bootstrap})
+    settings = HELD_OPEN | {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    new = NewTopic(topic_name, 2, replica_assignment=[[1, 2], [1, 2]], config=settings)
+    admin.create_topics([new])[topic_name].result()
+    create(target_cluster, topic_name, 2)
+
+    def stand_at(cluster: Cluster, *expected: int) -> None:
+        def seen() -> tuple[int, ...]:
+            with suppress(Exception):  # while it has no leader
+                return tuple(end for _, _, end in ends(cluster, topic_name, 2).values())
+            return ()
+
+        wait_until(lambda: seen() == expected, f"{cluster.name} stands at {expected}", 60)
+
+    for partition in (short, regrown):
+        write(three_nodes, topic_name, 100, seed=partition, partition=partition)
+    three_nodes.kill(2)  # it does not get what follows, and will lead all the same
+    try:
+        for partition in (short, regrown):
+            write(three_nodes, topic_name, 50, seed=2 + partition, partition=partition)
+        stand_at(three_nodes, 150, 150)
+        follow = [replace(r, end_offset=None) for r in ranges_of(three_nodes, topic_name, 2)]
+        process = copier_process(three_nodes, target_cluster, follow, topic_name)
+        try:
+            stand_at(target_cluster, 150, 150)
+            process.send_signal(signal.SIGSTOP)  # or it would stop before others have taken the offsets
+            three_nodes.kill(1)
+            three_nodes.restart(2)
+            stand_at(three_nodes, 100, 100)
+            write(three_nodes, topic_name, 200, seed=9, partition=regrown)
+            process.send_signal(signal.SIGCONT)
+            errors = {r.partition: str(r.error) for r in results_of(process)}
+        finally:
+            process.kill()
+            process.communicate()
+    finally:
+        three_nodes.restart(2)
+        three_nodes.restart(1)
+    assert f"{topic_name}-0 offsets [100, 150): the source's log ends at 100" in errors[short]
+    assert f"{topic_name}-1 offsets [" in errors[regrown] and "differs from the source" in errors[regrown]
+    assert [end for _, _, end in ends(target_cluster, topic_name, 2).values()] == [150, 150]
+
+
+@pytest.mark.parametrize("how", ["killed", "restarted"])
+def test_a_target_of_one_node_that_goes_and_comes_back_gets_nothing_twice(
+    source_cluster: Cluster, proxied: ProxiedCluster, hostile: str, how: str
+) -> None:
+    create(proxied, hostile, PARTITIONS)
+    trim(source_cluster, hostile)
+    with copying(source_cluster, proxied, hostile) as process:
+        if how == "killed":
+            proxied.kill(1)
+        proxied.restart(1)
+        assert [r.error for r in results_of(process, 150)] == [None] * PARTITIONS
+    assert_equal(source_cluster, proxied, hostile, PARTITIONS)
+
+
+def trim(cluster: Cluster, topic: str) -> None:
+    """Make the logs start above 0, so that their copies are primed."""
+    with WireCluster(config(cluster)) as wire:
+        wire.delete_records({TopicPartition(topic, p): 537 for p in range(PARTITIONS)})
+
+
+def test_a_target_that_dies_while_there_is_nothing_to_write_does_not_show_the_fillers_for_long(
+    source_cluster: Cluster, proxied: ProxiedCluster, hostile: str
+) -> None:
+    create(proxied, hostile, PARTITIONS)
+    trim(source_cluster, hostile)
+
+    def starts() -> set[int]:
+        return {start for start, _, _ in ends(proxied, hostile, PARTITIONS).values()}
+
+    with copying(source_cluster, proxied, hostile, follow=True) as process:
+        wait_until(lambda: copied(proxied, hostile) == copied(source_cluster, hostile), "all is copied", 150)
+        assert starts() == {537}
+        process.send_signal(signal.SIGSTOP)  # or it would mend that before anybody looks
+        proxied.kill(1)
+        proxied.restart(1)
+        assert starts() == {0}, "the broker remembers by itself now"
+        process.send_signal(signal.SIGCONT)
+        wait_until(lambda: starts() == {537}, "no filler shows", 60)
+    assert_equal(source_cluster, proxied, hostile, PARTITIONS)
+
+
+def test_a_target_that_dies_after_priming_does_not_show_the_fillers_once_another_copy_begins(
+    source_cluster: Cluster, proxied: ProxiedCluster, topic_name: str
+) -> None:
+    create(source_cluster, topic_name)
+    create(proxied, topic_name)
+    write(source_cluster, topic_name, 1000, 3, "lz4")
+    with WireCluster(config(source_cluster)) as wire:
+        wire.delete_records({TopicPartition(topic_name, 0): 537})
+    ranges = ranges_of(source_cluster, topic_name)
+    copy(source_cluster, proxied, ranges, mirror=topic_name)
+    assert ends(proxied, topic_name)[0][0] == 537
+    proxied.kill(1)
+    proxied.restart(1)
+    assert ends(proxied, topic_name)[0][0] == 0, "the broker remembers by itself now"
+    (result,) = copy(source_cluster, proxied, ranges, mirror=topic_name)
+    assert (result.done, result.records) == (True, 0)
+    assert_equal(source_cluster, proxied, topic_name)
+
+
+# --- the network ------------------------------------------------------------------------------------------------------
+
+
+def cut(proxy: FaultProxy) -> None:
+    proxy.cut()
+
+
+def cut_inside_a_frame(proxy: FaultProxy) -> None:
+    proxy.cut_after(5000)
+
+
+def slow(proxy: FaultProxy) -> None:
+    proxy.delay_s, proxy.bytes_per_s = 0.005, 1_000_000
+
+
+def late(proxy: FaultProxy) -> None:
+    proxy.hold()
+    time.sleep(0.05)
+    proxy.cut_clients()
+    time.sleep(0.3)
+    proxy.release()
+
+
+def test_network_fails_in_every_way_again_and_again_while_copying_and_both_sides_are_equal(
+    source_cluster: Cluster, proxied: ProxiedCluster, hostile: str
+) -> None:
+    create(proxied, hostile, PARTITIONS)
+    seen: list[str] = []
+
+    def misbehave() -> None:
+        wait_until(lambda: copied(proxied, hostile) > 0, "the copy has begun", 60)
+        for fault in (slow, cut, late, cut_inside_a_frame, cut, late):
+            fault(proxied.proxy)
+            seen.append(fault.__name__)
+            time.sleep(0.3)
+        proxied.proxy.heal()
+
+    thread = threading.Thread(target=misbehave)
+    thread.start()
+    try:
+        results = copy(source_cluster, proxied, ranges_of(source_cluster, hostile, PARTITIONS), mirror=hostile)
+    finally:
+        thread.join()
+        proxied.proxy.heal()
+    assert [r.error for r in results] == [None] * PARTITIONS
+    assert len(seen) == 6
+    assert_equal(source_cluster, proxied, hostile, PARTITIONS)
+
+
+# --- Spark ------------------------------------------------------------------------------------------------------------
+
+
+def test_spark_loses_a_python_worker_then_its_driver_and_the_next_job_ends_equal(
+    source_cluster: Cluster, target_cluster: Cluster, hostile: str, tmp_path: Path
+) -> None:
+    from tests.soak.victims import SparkJob
+
+    create(target_cluster, hostile, PARTITIONS)
+    write_transactions(source_cluster, hostile, seed=7, transactions=60, partitions=PARTITIONS)
+    port = int(target_cluster.bootstrap.rpartition(":")[2])
+
+    def job(name: str) -> SparkJob:
+        (tmp_path / name).mkdir()
+        log = tmp_path / name / "log"
+        return SparkJob("bulk_copy.py", source_cluster, target_cluster, hostile, log, topics=[hostile])
+
+    first = job("first")
+    orphans = []
+    try:
+        wait_until(lambda: copied(target_cluster, hostile) > 0 or first.ended, "the job copies", 150)
+        worker = first.find("worker", {port})
+        assert worker is not None, first.said()
+        worker.kill()  # the master is local[2,4]: Spark tries the task again
+        at = copied(target_cluster, hostile)
+        wait_until(lambda: copied(target_cluster, hostile) > at or first.ended, "another worker goes on", 60)
+        assert not first.ended, first.said()
+        orphans = first.tree()
+        driver = first.find("driver", {port})
+        assert driver is not None
+        driver.kill()
+        assert first.popen.wait(60) != 0
+    finally:
+        first.kill()
+    second = job("second")
+    try:
+        assert second.popen.wait(180) == 0, second.said()
+    finally:
+        second.kill()
+    assert_equal(source_cluster, target_cluster, hostile, PARTITIONS)
+    wait_until(lambda: not any(p.is_running() for p in orphans), "the first job's workers end by themselves", 60)

@@ -1,0 +1,150 @@
+"""Live traffic: producers that go on while copiers die. They die too, now and then, in the middle of a transaction."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+
+from confluent_kafka import KafkaException, Producer
+
+from airflow_mirror.wire.cluster import WireCluster
+from sandbox import Cluster
+from tests.integration.copying import config
+from tests.soak.topics import CODECS, MAPPED, TOPICS, Topic
+
+_PLAIN = [t for t in TOPICS if not t.transactional]
+_TRANSACTIONAL = [t for t in (*TOPICS, *MAPPED) if t.transactional]
+_MORTAL = 2  # the producer that leaves transactions open
+_ABANDONED_MS = 6000  # after this the coordinator aborts what it left
+_SILENT = logging.getLogger("soak.producers")  # their connections break on purpose
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+
+class Traffic:
+    """Appends to every topic in a thread of its own until closed.
+
+    :ivar written: records handed to producers, aborted ones included.
+    :ivar pace_s: pause between two bursts.
+    """
+
+    def __init__(self, source: Cluster, seed: int) -> None:
+        self._source, self._rng = source, random.Random(seed)
+        self.written, self.pace_s, self.failures = 0, 0.12, 0
+        self._run, self._idle, self._closed = threading.Event(), threading.Event(), threading.Event()
+        self._plain: dict[str, Producer] = {}
+        self._transactional: dict[int, Producer] = {}
+        self._thread = threading.Thread(target=self._loop, name="traffic", daemon=True)
+        self._thread.start()
+        self._run.set()
+
+    def pause(self) -> None:
+        """Stop appending; return when every transaction has ended and its markers are in the log."""
+        self._run.clear()
+        assert self._idle.wait(150), "the producers did not come to rest"
+        with WireCluster(config(self._source)) as wire:
+            partitions = [tp for t in (*TOPICS, *MAPPED) for tp in t.all_partitions()]
+            deadline = time.monotonic() + 60
+            while wire.last_stable(partitions) != wire.log_ends(partitions):
+                assert time.monotonic() < deadline, "a transaction on the source did not end"
+                time.sleep(0.1)
+
+    def resume(self) -> None:
+        """Go on."""
+        self._idle.clear()
+        self._run.set()
+
+    def backlog(self, bursts: int = 60) -> None:
+        """Append much at once, from the caller's thread; only while paused."""
+        assert self._idle.is_set()
+        for _ in range(bursts):
+            self._burst()
+        self._flush()
+
+    def close(self) -> None:
+        """End."""
+        self._closed.set()
+        self._run.set()
+        self._thread.join(30)
+
+    def _loop(self) -> None:
+        while not self._closed.is_set():
+            if not self._run.is_set():
+                self._flush()
+                self._idle.set()
+                self._run.wait()
+                continue
+            self._burst()
+            time.sleep(self.pace_s * self._rng.random() * 2)
+
+    def _burst(self) -> None:
+        try:
+            if self._rng.random() < 0.5:
+                self._append()
+            else:
+                self._transact()
+        except (KafkaException, BufferError):
+            # Brokers of the source die too. Which of these records arrived does not matter: the log is the truth.
+            self.failures += 1
+            self._transactional.clear()
+
+    def _append(self) -> None:
+        topic, codec = self._rng.choice(_PLAIN), self._rng.choice(CODECS)
+        if codec not in self._plain:
+            self._plain[codec] = self._producer({"compression.type": codec, "linger.ms": 5})
+        producer = self._plain[codec]
+        self._produce(producer, topic, self._rng.randint(1, 150))
+        producer.poll(0)
+
+    def _transact(self) -> None:
+        """Interleave transactions of up to three producers; some leave theirs open and are never heard of again."""
+        numbers = self._rng.sample(range(3), self._rng.randint(1, 3))
+        producers = [self._open(number) for number in numbers]
+        for producer in producers:
+            producer.begin_transaction()
+        for _ in range(self._rng.randint(1, 3)):
+            for producer in producers:
+                self._produce(producer, self._rng.choice(_TRANSACTIONAL), self._rng.choice([1, 2, 5, 40]))
+            if self._rng.random() < 0.5:
+                producers[0].flush(10)
+        for number, producer in zip(numbers, producers, strict=True):
+            chance = self._rng.random()
+            if number == _MORTAL and chance < 0.03:
+                producer.flush(10)
+                self._transactional.pop(number)  # its successor has another id, so that nothing fences this one
+            elif chance < 0.34:
+                producer.abort_transaction(20)
+            else:
+                producer.commit_transaction(20)
+
+    def _open(self, number: int) -> Producer:
+        if number not in self._transactional:
+            conf: dict[str, str | int] = {
+                "transactional.id": f"soak-{number}-{self._rng.getrandbits(40)}",
+                "linger.ms": 1,
+            }
+            timeout_ms = _ABANDONED_MS if number == _MORTAL else 60_000
+            producer = self._producer(conf | {"transaction.timeout.ms": timeout_ms, "message.timeout.ms": timeout_ms})
+            producer.init_transactions(30)
+            self._transactional[number] = producer
+        return self._transactional[number]
+
+    def _producer(self, conf: dict[str, str | int]) -> Producer:
+        base = {"bootstrap.servers": self._source.bootstrap, "log_level": 0, "message.timeout.ms": 60_000}
+        return Producer(base | conf, logger=_SILENT)
+
+    def _produce(self, producer: Producer, topic: Topic, count: int) -> None:
+        rng = self._rng
+        old = rng.random() < 0.5
+        for _ in range(count):
+            at = 1_500_000_000_000 + rng.randint(-(10**10), 10**10) if old else 0  # 0: now
+            value = rng.choice([None, b"", rng.randbytes(rng.randint(1, 400))])
+            partition = rng.randrange(topic.partitions)
+            producer.produce(topic.name, value, rng.randbytes(5), partition, timestamp=at, headers=[("h", b"\xff")])
+            self.written += 1
+
+    def _flush(self) -> None:
+        for producer in [*self._plain.values(), *self._transactional.values()]:
+            producer.flush(20)
