@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo soak test test-unit test-integration test-e2e lint format clean lock
+.PHONY: help setup demo bench soak test test-unit test-integration test-e2e lint format clean lock
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ $(STAMP): setup.cfg pyproject.toml constraints.txt
 
 demo: setup ## migrate a real cluster and show that nothing was lost (UI=1 leaves Airflow up)
 	$(BIN)/python -m demo $(if $(UI),--ui)
+
+bench: setup ## compare with MirrorMaker 2 side by side, half an hour (BENCH=--help lists options)
+	$(BIN)/python -m benchmarks $(BENCH)
 
 soak: setup ## kill copiers a hundred times at random moments and compare, a quarter of an hour (SOAK=--help lists options)
 	$(BIN)/python -m tests.soak $(SOAK)

@@ -1,0 +1,156 @@
+"""``python -m benchmarks``: MirrorMaker 2 and this engine, side by side. ``make bench`` calls it.
+
+Exit status: 0 when every run did its work, 1 when one did not, 2 for bad arguments, 130 after Ctrl-C. Everything that was
+started is stopped, and what it wrote is deleted; with ``--keep`` the logs and settings of the runs stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from airflow_mirror.errors import MirrorError
+from benchmarks import document, plot, table
+from benchmarks.bench import SYSTEMS, Bench, Wanted
+from benchmarks.cases import CASES, LATENCY, LATENCY_TITLE
+from benchmarks.results import LATEST, PARTIAL, Results
+
+ALL = (*(case.name for case in CASES), LATENCY)
+TINY = 0.01
+_EPILOG = f"""
+examples:
+  python -m benchmarks                            everything, half an hour; stores {LATEST.name}, docs and plot
+  python -m benchmarks --cases big,latency        two cases; stores {PARTIAL.name}, which is not committed
+  python -m benchmarks --systems ours,limit --rounds 1 --cases small-batches
+  python -m benchmarks --scale tiny --rounds 1    does it work? (its figures mean nothing)
+
+Leave the machine alone while it runs: both systems and all brokers share its cores. Progress goes to stderr, tables to
+stdout.
+docs/benchmarks.md says what is measured, and how to read it.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run what the arguments ask for; return the exit status."""
+    args = _arguments(argv)
+    if args.list:
+        for name, title in [*((case.name, case.title) for case in CASES), (LATENCY, LATENCY_TITLE)]:
+            print(f"{name:18}{title}")
+        return 0
+    if args.doc:
+        document.write()
+        return 0
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _terminated)  # a shell starts background jobs with SIGINT ignored
+    work = Path(tempfile.mkdtemp(prefix="airflow-mirror-bench-"))
+    try:
+        return _bench(args, work)
+    except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
+        return 130
+    except MirrorError as e:
+        print(f"\nbenchmarks: {e}", file=sys.stderr)
+        return 1
+    finally:
+        if args.keep:
+            print(f"logs and settings of the runs: {work}", file=sys.stderr)
+        else:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def _bench(args: argparse.Namespace, work: Path) -> int:
+    wanted = Wanted(args.cases, args.systems, args.rounds, args.scale)
+    bench = Bench(wanted, work)
+    try:
+        results = bench.run()
+    except BaseException:
+        if bench.results.cases:  # what was found so far is not thrown away; but it is not stored
+            print(f"\n{table.as_text(bench.results)}", flush=True)
+        raise
+    print(table.as_text(results))
+    _store(results, args)
+    return 1 if results.failures else 0
+
+
+def _store(results: Results, args: argparse.Namespace) -> None:
+    """Write the results. A full run, and no other, becomes the one that the docs show."""
+    full = set(args.cases) == set(ALL) and set(args.systems) == set(SYSTEMS) and args.scale == 1 and not results.failures
+    path = args.out or (LATEST if full else PARTIAL)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(results.dump(), encoding="utf-8")
+    print(f"stored: {path}", file=sys.stderr)
+    if path == LATEST:
+        document.write()
+        print(f"made anew: {document.PAGE}, {plot.PLOT}", file=sys.stderr)
+
+
+def _terminated(*_: object) -> NoReturn:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # cleaning up is not interrupted by a second Ctrl-C
+    raise KeyboardInterrupt
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Copy the same topics with MirrorMaker 2 and with this engine, in turn, and compare.",
+    )  # fmt: skip
+    parser.add_argument("--list", action="store_true", help="list the cases and exit")
+    parser.add_argument("--cases", type=_names(ALL), default=list(ALL), metavar="A,B", help="some cases only")
+    parser.add_argument(
+        "--systems", type=_names(SYSTEMS), default=list(SYSTEMS), metavar="A,B", help=f"some only: {', '.join(SYSTEMS)}"
+    )
+    parser.add_argument("--rounds", type=_rounds, default=3, metavar="N", help="of each case (default: 3)")
+    parser.add_argument(
+        "--scale", type=_scale, default=1.0, metavar="X", help=f"times as many records (default: 1); tiny: {TINY}"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where to store the results")
+    parser.add_argument("--keep", action="store_true", help="do not delete logs and settings of the runs")
+    parser.add_argument("--doc", action="store_true", help="run nothing; make docs and plot from the stored results")
+    return parser.parse_args(argv)
+
+
+class _names:  # noqa: N801  # a type of argparse, named in its messages
+    """Comma separated names out of a list."""
+
+    def __init__(self, known: Sequence[str]) -> None:
+        self._known = known
+
+    def __call__(self, text: str) -> list[str]:
+        """Return the names.
+
+        :raises argparse.ArgumentTypeError: for one that does not exist.
+        """
+        names = [name.strip() for name in text.split(",") if name.strip()]
+        unknown = [name for name in names if name not in self._known]
+        if unknown or not names:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown) or text!r}: there are {', '.join(self._known)}")
+        return names
+
+
+def _rounds(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 100:
+        raise argparse.ArgumentTypeError(f"{text!r}: a whole number from 1 to 100")
+    return int(text)
+
+
+def _scale(text: str) -> float:
+    if text == "tiny":
+        return TINY
+    try:
+        scale = float(text)
+    except ValueError:
+        scale = 0.0
+    if not 0 < scale <= 100:
+        raise argparse.ArgumentTypeError(f"{text!r}: 'tiny' or a number above 0, up to 100")
+    return scale
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""Keeps what the repository says about the results the same as the results: a block of the docs, and the plot."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from benchmarks import plot, table
+from benchmarks.results import LATEST, Results
+
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+_BLOCK = re.compile(r"(<!-- results: .*? -->\n).*?(<!-- end of results -->)", re.DOTALL)
+_NONE_YET = "No full run is stored. `make bench` makes one.\n"
+
+
+def stored() -> Results | None:
+    """Return the results that are committed, if any are."""
+    return Results.load(LATEST.read_text(encoding="utf-8")) if LATEST.exists() else None
+
+
+def block(results: Results | None) -> str:
+    """Return the generated part of the page."""
+    if results is None:
+        return _NONE_YET
+    m, s, settings = results.machine, results.software, results.settings
+    about = (
+        f"{results.made}. {m['cpu']}, {m['cores']} cores, {m['memory_gb']} GB, {m['system']} {m['kernel']}. "
+        f"Kafka and MirrorMaker {s['mirrormaker']}, airflow_mirror {s['airflow_mirror']}, Spark {s['pyspark']}, "
+        f"Python {s['python']}, Java {s['java']}. Medians of {settings['rounds']} rounds"
+        f"{'' if settings['scale'] == 1 else ' at scale ' + format(settings['scale'], 'g')}; "
+        "MirrorMaker 2 with defaults ran in the first one."
+    )
+    picture = "![Records a second and per CPU second; the tables below have the figures](images/benchmarks.svg)"
+    failed = "".join(f"\n- failed: {failure}" for failure in results.failures)
+    return f"{about}\n\n{picture}\n\n{table.as_markdown(results)}\n{failed and failed + chr(10)}"
+
+
+def page_with(page: str, results: Results | None) -> str:
+    """Return the page with its block made anew."""
+    made = block(results)
+    return _BLOCK.sub(lambda found: f"{found[1]}\n{made}\n{found[2]}", page)
+
+
+def write() -> None:
+    """Make block and plot from the stored results."""
+    results = stored()
+    PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
+    if results is not None:
+        plot.PLOT.write_text(plot.draw(results), encoding="utf-8")

@@ -1,0 +1,143 @@
+"""The clusters between which is copied, and how each system's clients reach them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
+from airflow_mirror.kafka.config import ClientConfig
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.errors import UnknownTopic
+from benchmarks.cases import TOPIC_SETTINGS
+from sandbox import Cluster
+from sandbox.certificates import Authority
+from sandbox.cluster import start_all, stop_all
+
+_SETTINGS = {
+    # Deleted topics give their disk back before the next round, not a minute later.
+    "log.segment.delete.delay.ms": "1000",
+    # A pass of the log cleaner has to hold all keys of a partition.
+    "log.cleaner.dedupe.buffer.size": str(128 << 20),
+}
+_TLS = {
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SSL",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "authorizer.class.name": "",  # a second listener is wanted, not its ACLs
+}
+_NEWS_S = 30.0  # on a busy machine
+HEAP_MB = 1024  # what Kafka's own start script gives a broker
+
+
+@dataclass
+class Endpoint:
+    """One cluster of a world.
+
+    :param tls: settings that clients need beside the address, as librdkafka names them; none without TLS.
+    :param java_tls: the same for Java clients.
+    """
+
+    cluster: Cluster
+    tls: Mapping[str, str] = field(default_factory=dict)
+    java_tls: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Librdkafka settings of the systems that are measured."""
+        return {"bootstrap.servers": self._bootstrap} | dict(self.tls)
+
+    @property
+    def java(self) -> dict[str, str]:
+        """Java client settings of the systems that are measured."""
+        return {"bootstrap.servers": self._bootstrap} | dict(self.java_tls)
+
+    @property
+    def plain(self) -> ClientConfig:
+        """Settings for filling and watching: always the plain listener."""
+        return ClientConfig({"bootstrap.servers": self.cluster.bootstrap}, self.cluster.name)
+
+    @property
+    def _bootstrap(self) -> str:
+        return self.cluster.bootstrap_sasl if self.tls else self.cluster.bootstrap
+
+    @property
+    def replicas(self) -> int:
+        """Replication factor of topics here."""
+        return min(3, self.cluster.node_count)
+
+    def pids(self) -> list[int]:
+        """Return the process ids of the brokers."""
+        nodes = range(1, self.cluster.node_count + 1)
+        return [pid for node in nodes if (pid := self.cluster.pid(node)) is not None]
+
+    def create(self, topic: str, partitions: int, settings: Mapping[str, str] | None = None) -> None:
+        """Create a topic that keeps everything; return when its brokers know that they lead it.
+
+        :raises UnknownTopic: when they have not heard of it after half a minute.
+        """
+        configs = dict(TOPIC_SETTINGS) | dict(settings or {})
+        ClusterAdmin(self.plain).create_topics([NewTopicSpec(topic, partitions, self.replicas, configs)])
+        deadline = time.monotonic() + _NEWS_S
+        while True:
+            try:
+                with WireCluster(self.plain) as wire:
+                    wire.log_ends([TopicPartition(topic, p) for p in range(partitions)])
+                return
+            except UnknownTopic:
+                if time.monotonic() > deadline:
+                    raise
+
+    def clear(self, keep: tuple[str, ...] = ()) -> None:
+        """Delete all topics but Kafka's own and ``keep``: what a run left is never there for the next."""
+        admin = ClusterAdmin(self.plain)
+        admin.delete_topics([t for t in admin.topic_names() if not t.startswith("__") and t not in keep])
+
+    def ends(self, wire: WireCluster, topic: str, partitions: int) -> list[int]:
+        """Return where readers of each partition end."""
+        tps = [TopicPartition(topic, p) for p in range(partitions)]
+        found = wire.high_watermarks(tps)
+        return [found[tp] for tp in tps]
+
+
+@dataclass
+class World:
+    """A source and a target that run."""
+
+    source: Endpoint
+    target: Endpoint
+
+
+@contextmanager
+def world(name: str, work: Path, min_free_mb: int) -> Iterator[World]:
+    """Start the clusters of a world; stop them and delete their data at the end.
+
+    :param name: ``plain``, ``tls`` or ``three``, as of :class:`benchmarks.cases.Case`.
+    :param work: where certificates go.
+    :param min_free_mb: disk space that each cluster must find.
+    """
+    tls: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    overrides = dict(_SETTINGS)
+    if name == "tls":
+        overrides |= _TLS | Authority("benchmark").broker_settings(work)
+        tls = _client_tls(work / "ca.pem")
+    sizes = {"source": 1, "target": 3 if name == "three" else 1}
+    several = [
+        Cluster(end, nodes, overrides, name == "tls", heap_mb=HEAP_MB, min_free_mb=min_free_mb)
+        for end, nodes in sizes.items()
+    ]
+    try:
+        start_all(several)
+        yield World(*(Endpoint(cluster, *tls) for cluster in several))
+    finally:
+        stop_all(several)
+
+
+def _client_tls(ca: Path) -> tuple[dict[str, str], dict[str, str]]:
+    return (
+        {"security.protocol": "SSL", "ssl.ca.location": str(ca)},
+        {"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": str(ca)},
+    )
