@@ -15,6 +15,11 @@ from airflow_mirror.partition import TopicPartition
 _OURS = 1 << 62
 
 
+def is_ours(producer_id: int) -> bool:
+    """Say whether a producer id is one of ours, of whatever Mirror."""
+    return producer_id >= _OURS
+
+
 def data_producer_id(mirror: str, tp: TopicPartition) -> int:
     """Return the producer id under which a Mirror writes records to a target partition."""
     return _OURS | (xxhash.xxh3_64_intdigest(f"data\0{mirror}\0{tp.topic}\0{tp.partition}".encode()) >> 2)

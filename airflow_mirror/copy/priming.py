@@ -18,6 +18,7 @@ from airflow_mirror.errors import BrokerError, TargetMoved
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import codec
+from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import error_name
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
@@ -74,6 +75,21 @@ def restore_start(
         check()
         target.delete_records({tp: start})
     return start
+
+
+def is_filler(raw: RawBatch) -> bool:
+    """Say whether a batch holds fillers of any Mirror.
+
+    Its frame says enough, nothing is unpacked: of our producers' ids, all of the time 0, and the offset as sequence. The
+    sequences of records that are copied begin with a hash.
+    """
+    header = raw.header
+    return (
+        header is not None
+        and identity.is_ours(header.producer_id)
+        and header.base_timestamp == header.max_timestamp == 0
+        and header.base_sequence == header.base_offset % wire_batch.MAX_SEQUENCE
+    )
 
 
 def _settled_end(target: WireCluster, tp: TopicPartition, expected: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from airflow_mirror.copy import priming
 from airflow_mirror.copy.offset_map import OffsetMap
 from airflow_mirror.copy.tiers import AbortedFilter
 from airflow_mirror.errors import BrokerError, ForeignData, InvalidField, NoOffsetMap
@@ -17,6 +18,7 @@ from airflow_mirror.verify.bounds import bounds_difference, through_map, window
 from airflow_mirror.verify.compare import Tally, compare
 from airflow_mirror.verify.result import (
     Difference,
+    Evidence,
     LogBounds,
     PartitionComparison,
     PartitionPair,
@@ -27,7 +29,7 @@ from airflow_mirror.wire.batch import iter_batches
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import error_name
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
-from airflow_mirror.wire.single import fetch_one, next_offset
+from airflow_mirror.wire.single import fetch_one, next_offset, read_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -110,10 +112,29 @@ def compare_partition(
             target_window=there,
         )
     difference = tally.difference or bounds_difference(pair, source_log, held)
+    if difference is None and through is None and target_log.start < start:
+        difference = _fillers_in_front(target, pair.target, target_log)
     return PartitionComparison(
         pair.source_topic, pair.target_topic, pair.partition, start, end, tally.records, tally.bytes,
         difference is None, difference, source_log == target_log, source_log, target_log, tally.fillers,
     )  # fmt: skip
+
+
+def _fillers_in_front(target: WireCluster, tp: TopicPartition, log: LogBounds) -> Difference | None:
+    """Find the fillers of a priming at the beginning of a log, where records that the source has left are no difference.
+
+    They are deleted at once, but a broker that dies within a minute forgets that (`copy.priming.restore_start`).
+    """
+    # One batch tells: fillers stand in front of everything else.
+    for raw, _ in read_batches(target, tp, log.start, log.end, isolation=READ_UNCOMMITTED, max_bytes=1):
+        if priming.is_filler(raw):
+            shown: Evidence = {
+                "fillers": "of the priming: a broker forgot that they were deleted",
+                "remedy": "run the copy again, it deletes them",
+            }
+            return Difference(log.start, "extra", None, shown)
+        break
+    return None
 
 
 def _map_of(

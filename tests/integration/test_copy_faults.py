@@ -24,6 +24,8 @@ from airflow_mirror.copy import padding
 from airflow_mirror.copy.padding import Padder
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.verify.partition import compare_partitions
+from airflow_mirror.verify.result import LEVELS, PartitionPair
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import Fenced
 from airflow_mirror.wire.transactions import coordinator_epoch_of, write_txn_markers
@@ -55,8 +57,10 @@ def three_nodes() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def proxied() -> Iterator[ProxiedCluster]:
-    # Brokers write down once a minute what DeleteRecords did; this one only when it is stopped, so never when killed.
-    forgetful = {"log.flush.start.offset.checkpoint.interval.ms": str(10**9)}
+    # Brokers write down what DeleteRecords did half a minute after their start, then once a minute; this one only when it
+    # is stopped, so never when killed.
+    never = str(10**9)
+    forgetful = {"log.initial.task.delay.ms": never, "log.flush.start.offset.checkpoint.interval.ms": never}
     with ProxiedCluster("proxied", forgetful, ready_timeout_s=180) as cluster:
         yield cluster
 
@@ -372,7 +376,7 @@ def test_a_target_that_dies_while_there_is_nothing_to_write_does_not_show_the_fi
     assert_equal(source_cluster, proxied, hostile, PARTITIONS)
 
 
-def test_a_target_that_dies_after_priming_does_not_show_the_fillers_once_another_copy_begins(
+def test_fillers_that_a_dying_target_shows_again_are_found_by_the_comparison_and_deleted_by_the_next_copy(
     source_cluster: Cluster, proxied: ProxiedCluster, topic_name: str
 ) -> None:
     create(source_cluster, topic_name)
@@ -380,14 +384,19 @@ def test_a_target_that_dies_after_priming_does_not_show_the_fillers_once_another
     write(source_cluster, topic_name, 1000, 3, "lz4")
     with WireCluster(config(source_cluster)) as wire:
         wire.delete_records({TopicPartition(topic_name, 0): 537})
-    ranges = ranges_of(source_cluster, topic_name)
+    ranges, pair = ranges_of(source_cluster, topic_name), [PartitionPair(topic_name, topic_name, 0)]
     copy(source_cluster, proxied, ranges, mirror=topic_name)
     assert ends(proxied, topic_name)[0][0] == 537
     proxied.kill(1)
     proxied.restart(1)
     assert ends(proxied, topic_name)[0][0] == 0, "the broker remembers by itself now"
+    for level in LEVELS:
+        (verdict,) = compare_partitions(pair, config(source_cluster), config(proxied), level)
+        assert not verdict.equal and "extra at offset 0" in str(verdict) and "run the copy again" in str(verdict)
     (result,) = copy(source_cluster, proxied, ranges, mirror=topic_name)
     assert (result.done, result.records) == (True, 0)
+    (verdict,) = compare_partitions(pair, config(source_cluster), config(proxied))
+    assert verdict.equal and verdict.offsets_equal, verdict
     assert_equal(source_cluster, proxied, topic_name)
 
 

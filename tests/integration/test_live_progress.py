@@ -23,7 +23,9 @@ from tests.integration.test_spark_jobs import end_job
 ROOT = Path(__file__).parents[2]
 TIERS = ("passed", "reencoded", "merged", "dropped", "padded", "primed")
 Status = dict[str, Any]
-# spark_jobs/bulk_copy.py, but its status is written more often: a fast machine copies all this in a few seconds.
+# The partition with the transactions has some 39,000 bytes, more than the others together: 5 s for one of the two tasks.
+BYTES_PER_S = 16_000
+# spark_jobs/bulk_copy.py, but its status is written more often.
 JOB = """
 import sys
 from airflow_mirror.jobs import main_bulk, progress
@@ -38,8 +40,8 @@ def test_a_running_bulk_copy_shows_where_it_is_and_what_it_did(
     holes, stamped = f"{topic_name}-holes", f"{topic_name}-stamped"
     create(source_cluster, holes, 2)
     create(source_cluster, stamped, message_timestamp_type="LogAppendTime")
-    write(source_cluster, holes, 3000, 1, "zstd", partition=1)
-    write(source_cluster, stamped, 1000, 2, "lz4")
+    write(source_cluster, holes, 150, 1, "zstd", partition=1)
+    write(source_cluster, stamped, 100, 2, "lz4")
     _write_small_transactions(source_cluster, holes, 600)
     end = ends(source_cluster, holes)[0][1]
 
@@ -89,6 +91,7 @@ def _run_on_a_terminal(
     script = tmp_path / "bulk_copy.py"
     script.write_text(JOB)
     arguments = ["--include", f"{include}.*", "--name", include, "--job-dir", str(tmp_path / "job")]
+    arguments += ["--max-bytes-per-second", str(BYTES_PER_S)]
     for cluster in (source, target):
         file = tmp_path / f"{cluster.name}.properties"
         file.write_text(f"bootstrap.servers={cluster.bootstrap}\n")
