@@ -150,12 +150,11 @@ class Connection:
             self._log_in()
         return self._send(api_key, api_version, buffers, flexible)
 
-    def receive(self, correlation_id: int, buffer: bytearray | None = None) -> memoryview:
+    def receive(self, correlation_id: int) -> memoryview:
         """Wait for the answer to a request and return its body, after the header. The view is writable.
 
         Answers to earlier requests that were not asked for yet are kept until they are.
 
-        :param buffer: filled instead of a new one when the answer fits. The caller must be done with earlier views of it.
         :raises ConnectionLost: the connection is gone, the wait took too long, or what came is no Kafka frame.
         :raises ValueError: no request with this correlation id is in flight.
         """
@@ -167,7 +166,7 @@ class Connection:
             raise ValueError(f"no request with correlation id {correlation_id} is in flight to {self.address}")
         while True:
             head = self._in_flight[0].correlation_id
-            body = self._read_frame(buffer if head == correlation_id else None)
+            body = self._read_frame()
             if head == correlation_id:
                 return body
             self._early[head] = body
@@ -308,7 +307,7 @@ class Connection:
         except OSError as e:
             raise self._lost(key, f"sending failed: {e.strerror or e}", self._hint()) from None
 
-    def _read_frame(self, buffer: bytearray | None) -> memoryview:
+    def _read_frame(self) -> memoryview:
         """Read the next frame, which must answer the oldest request in flight."""
         expected, key, flexible, _ = self._in_flight[0]
         head = memoryview(bytearray(_RESPONSE.size))
@@ -321,8 +320,7 @@ class Connection:
             raise self._lost(key, *(_foreign(bytes(head)) or (absurd, hint)))
         if correlation_id != expected:
             raise self._lost(key, f"it answered request {correlation_id} where {expected} was due")
-        size -= 4
-        body = memoryview(buffer)[:size] if buffer is not None and len(buffer) >= size else _room(size)
+        body = _room(size - 4)
         self._fill(body, key, "in the middle of a response")
         self._in_flight.popleft()
         self._answers += 1

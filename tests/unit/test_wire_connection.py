@@ -240,21 +240,6 @@ def test_the_wait_for_an_answer_can_be_watched_from_outside() -> None:
         assert 0.04 < connection.waiting_s < 5
 
 
-def test_the_body_is_writable_and_a_given_buffer_is_used_when_it_is_large_enough() -> None:
-    def script(talk: Talk) -> None:
-        for size in (10, 5, 20):
-            talk.answer(talk.read()[2], b"z" * size)
-
-    with connected(script) as (connection, _peer):
-        buffer = bytearray(12)
-        first = connection.receive(connection.send(FETCH, 11, [b""]), buffer)
-        first[0:2] = b"AB"
-        assert buffer[:10] == b"ABzzzzzzzz"
-        assert len(connection.receive(connection.send(FETCH, 11, [b""]), buffer)) == 5
-        large = connection.receive(connection.send(FETCH, 11, [b""]), buffer)
-        assert large == b"z" * 20 and len(buffer) == 12
-
-
 @pytest.mark.parametrize("tags", [b"\0", b"\2\0\3abc\1\0", b"\1\x81\1\2xy"])
 def test_the_tags_of_a_flexible_response_header_are_skipped(tags: bytes) -> None:
     with connected(lambda talk: talk.answer(talk.read()[2], tags + b"body")) as (connection, peer):
