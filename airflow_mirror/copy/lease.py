@@ -5,8 +5,10 @@ takes the next epoch (InitProducerId). Tasks confirm theirs every couple of seco
 only while the last confirmation is fresh. A job that ended cleanly says so in the lease itself, by a transaction
 timeout that means "released"; after any other end a new job waits until every old task must have stopped.
 
-What the lease can't do: stop a request that a frozen process had already handed to its kernel. For records the continued
-sequences do that (`identity`), for markers the guard (`padding`).
+A coordinator forgets an id that is idle for a week (transactional.id.expiration.ms). So the driver renews its lease, but
+without a new epoch: it repeats the request that led to the present one (KIP-360), and the coordinator gives the same
+answer and writes it down again. Only comparing requests can be repeated, so a lease is taken by two of them: one takes it
+from whoever holds it, the other compares.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from airflow_mirror.wire.errors import Fenced
 from airflow_mirror.wire.transactions import TransactionClient
 
 CONFIRM_EVERY_S = 2.0
+RENEW_EVERY_S = 600.0
 VALID_S = 6.0  # a task writes for at most this long after the send of its last confirmed question
 HANDOVER_S = VALID_S + 1.0  # what a new job waits when the old one may still be writing
 PATIENCE_S = 120.0  # how long a task waits for a coordinator that can't be asked, without writing
@@ -45,6 +48,7 @@ def take(target: WireCluster, mirror: str) -> LeaseToken:
     """Take the lease of ``mirror`` from whoever holds it.
 
     :raises TryAgain: if the coordinator can't be reached; a typed error if the principal lacks WRITE on the id.
+    :raises Fenced: another job took it in the same moment.
     """
     client = TransactionClient(target, identity.lease_id(mirror))
     before = client.describe()
@@ -55,7 +59,16 @@ def take(target: WireCluster, mirror: str) -> LeaseToken:
         # Any other epoch than the next one: somebody took the lease between our two questions.
         follows = producer_id == before.producer_id and epoch == before.epoch + 1
         clean = before.timeout_ms == _RELEASED_MS and follows
+    producer_id, epoch = client.init(_HELD_MS, producer_id, epoch)
     return LeaseToken(identity.lease_id(mirror), producer_id, epoch, 0.0 if clean else HANDOVER_S)
+
+
+def renew(target: WireCluster, token: LeaseToken) -> None:
+    """Keep the coordinator from forgetting the lease. Its epoch stays, and tasks notice nothing.
+
+    :raises Fenced: it was taken over.
+    """
+    TransactionClient(target, token.transactional_id).init(_HELD_MS, token.producer_id, token.epoch - 1)
 
 
 def withdraw(target: WireCluster, token: LeaseToken) -> LeaseToken:

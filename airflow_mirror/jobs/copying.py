@@ -16,6 +16,7 @@ from airflow_mirror.copy import lease
 from airflow_mirror.copy.map_store import MapStore
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED, CopyRange
+from airflow_mirror.errors import MirrorError
 from airflow_mirror.jobs.resolving import Span, WindowBook, resolve, summed, to_ms
 from airflow_mirror.jobs.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -26,6 +27,7 @@ from airflow_mirror.plan import Plan, build
 from airflow_mirror.sync.maps import map_source
 from airflow_mirror.sync.topics import create_target_topics
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.errors import Fenced
 
 log = logging.getLogger(__name__)
 
@@ -210,12 +212,37 @@ class HeldLease:
 
 @contextmanager
 def writer_lease(reference: str, mirror: str) -> Iterator[HeldLease]:
-    """Take the writer lease, and release it when the block ends well.
+    """Take the writer lease, keep it, and release it when the block ends well.
 
     After an exception it stays held: tasks of a Spark job that failed may still be writing, and the next job waits for
     them.
     """
     with WireCluster(load(reference, "target")) as target:
         held = HeldLease(target, mirror)
-        yield held
+        with _kept(held, reference):
+            yield held
         held.release()
+
+
+@contextmanager
+def _kept(held: HeldLease, reference: str) -> Iterator[None]:
+    """Renew a lease in the background while the block runs."""
+    ended = threading.Event()
+
+    def keep() -> None:
+        with WireCluster(load(reference, "target")) as target:  # of its own: connections belong to one thread
+            while not ended.wait(lease.RENEW_EVERY_S):
+                try:
+                    lease.renew(target, held.token)
+                except Fenced:
+                    pass  # withdrawn just now, or taken over; the tasks hear of that by themselves
+                except MirrorError as e:
+                    log.warning("lease not renewed, next try in %.0f s: %s", lease.RENEW_EVERY_S, e)
+
+    thread = threading.Thread(target=keep, name="lease-keeper", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
