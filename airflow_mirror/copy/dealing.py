@@ -18,18 +18,22 @@ SHARE = 16
 LISTS_PER_SLOT = 4
 
 
-def deal_bulk(ranges: Sequence[CopyRange], slots: int, weight: Mapping[TopicPartition, int]) -> list[list[CopyRange]]:
+def deal_bulk(
+    ranges: Sequence[CopyRange], slots: int, weight: Mapping[TopicPartition, int], *, at_once: bool = False
+) -> list[list[CopyRange]]:
     """Deal ranges out to lists, the one with the heaviest partition first; a partition is never split.
 
     :param slots: how many tasks run at once.
     :param weight: per source partition, what its copy costs, in bytes; missing counts as 0.
+    :param at_once: no more lists than slots. Where each task has its share of a byte rate, executors that join later must
+        find none to begin with.
     """
     slots = max(slots, 1)
     by_weight = sorted(ranges, key=lambda r: (-weight.get(r.source, 0), r.source, r.target))
     hot = _hot([weight.get(r.source, 0) for r in by_weight], slots)
     lists = [[one] for one in by_weight[:hot]]
     rest = by_weight[hot:]
-    wanted = min(slots * LISTS_PER_SLOT, len(rest) // SHARE)
+    wanted = 0 if at_once else min(slots * LISTS_PER_SLOT, len(rest) // SHARE)
     lists += deal(rest, max(wanted, slots - hot, 1), weight)
 
     def rank(part: list[CopyRange]) -> tuple[int, int]:

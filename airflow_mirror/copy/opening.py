@@ -50,7 +50,7 @@ def open_partition(
     :param isolation: of the fetches that follow (0 read_uncommitted, 1 read_committed).
     :raises SourceTruncated, RetentionLost, ForeignData: with topic, partition, offset range and remedy.
     """
-    check_same_topic(source, one)
+    check_same_topic(source, one, lambda: target.log_ends([one.target])[one.target])
     log_start = source.log_starts([one.source])[one.source]
     high_watermark = source.high_watermarks([one.source])[one.source]
     found = journal.read(target, mirror, one.target)
@@ -98,25 +98,32 @@ def retention_lost(one: CopyRange, position: int, log_start: int) -> RetentionLo
     )  # fmt: skip
 
 
-def check_same_topic(source: WireCluster, one: CopyRange) -> None:
+def check_same_topic(source: WireCluster, one: CopyRange, copied_to: Callable[[], int]) -> None:
     """Compare the source topic's id with the one that was planned.
 
-    :raises SourceTruncated: it was deleted and created again.
+    :param copied_to: tells the source offset up to which the old topic was copied; asked only when it is another one.
+    :raises SourceTruncated: it is gone, or was created again; with the offsets that were copied of it, or else those that
+        were to be copied.
     """
     try:
         now = source.topic_id(one.source_topic)
     except UnknownTopic as e:
         raise SourceTruncated(
-            one.source_topic, one.partition, one.start_offset, one.end_offset or one.start_offset,
+            one.source_topic, one.partition, one.start_offset, _affected_to(one, copied_to),
             f"the source topic is gone, or hidden from this principal ({e})",
             "What was copied of it stays on the target. Plan again without it, or give the right to describe it back.",
         ) from e  # fmt: skip
     if one.source_topic_id is not None and now != one.source_topic_id:
         raise SourceTruncated(
-            one.source_topic, one.partition, one.start_offset, one.start_offset,
+            one.source_topic, one.partition, one.start_offset, _affected_to(one, copied_to),
             f"the source topic was deleted and created again (id {one.source_topic_id} when planned, {now} now)",
             "Plan again. The target topic holds the old topic's records: delete it, or mirror under another name.",
         )  # fmt: skip
+
+
+def _affected_to(one: CopyRange, copied_to: Callable[[], int]) -> int:
+    end = copied_to()
+    return end if end > one.start_offset else one.end_offset or one.start_offset
 
 
 def _is_fresh(found: Journal, one: CopyRange, mirror: str) -> bool:

@@ -50,7 +50,7 @@ def open_mapped(
     :param check: called before every step that has an effect; raises when the writer lease is gone.
     :raises SourceTruncated, RetentionLost, ForeignData, TargetTruncated: with topic, partition, offset range and remedy.
     """
-    check_same_topic(source, one)
+    check_same_topic(source, one, lambda: _mapped_to(store, one))
     log_start = source.log_starts([one.source])[one.source]
     high_watermark = source.high_watermarks([one.source])[one.source]
     writer = _writer(target, mirror, one, check, transactional=transactional)
@@ -81,6 +81,11 @@ def open_mapped(
         store.append(one.map_key, part)
         store.compact(one.map_key)
     return Opening(position, writer.producer_id, epoch, sequence, map=OffsetMap(position, part.target_end))
+
+
+def _mapped_to(store: MapStore, one: CopyRange) -> int:
+    known = store.load(one.map_key)
+    return 0 if known is None else known.source_end
 
 
 def _writer(

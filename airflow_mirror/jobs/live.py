@@ -85,6 +85,7 @@ class Live:
         self._told: dict[Key, Told] = {}
         self._runs: dict[str, Run] = {}
         self._started = 0
+        self._before_lease = 0  # number of the last run before the present lease
         self.follow(ranges)
 
     def follow(self, ranges: Iterable[CopyRange]) -> None:
@@ -138,10 +139,15 @@ class Live:
         with self._lock:
             return dict(self._told)
 
-    def has_stopped(self) -> bool:
-        """Say whether a task that still runs has given up on a partition."""
+    def begin_lease(self) -> None:
+        """Take note that all tasks have ended, and new ones begin."""
         with self._lock:
-            return any(told.state == "stopped" and told.run.closed_at is None for told in self._told.values())
+            self._before_lease = self._started
+
+    def has_stopped(self) -> bool:
+        """Say whether a task of this lease, which may have ended since, has given up on a partition."""
+        with self._lock:
+            return any(told.state == "stopped" and told.run.number > self._before_lease for told in self._told.values())
 
     def _merge(self, run: Run, key: Key, now: dict[str, Any]) -> None:
         known = self._told.get(key)

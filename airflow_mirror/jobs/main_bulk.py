@@ -66,9 +66,11 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     with writer_lease(arguments.target, mirror.name) as held:
         status.update("starting Spark")
         with spark_session(f"airflow-mirror bulk {mirror.name}") as spark:
-            dealt = (
-                deal(ranges, arguments.tasks, weights) if arguments.tasks else deal_bulk(ranges, slots(spark), weights)
-            )
+            if arguments.tasks:
+                dealt = deal(ranges, arguments.tasks, weights)
+            else:
+                limited = job.options.max_bytes_per_second is not None
+                dealt = deal_bulk(ranges, slots(spark), weights, at_once=limited)
             wait_until(held.safe_at, status)
             status.update("copying")
             clusters, committed = (arguments.source, arguments.target), job.options.committed_only

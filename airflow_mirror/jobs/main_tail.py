@@ -41,6 +41,7 @@ from airflow_mirror.jobs.status import StatusFile
 from airflow_mirror.kafka.config import load
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.errors import UnknownTopic
 
 log = logging.getLogger(__name__)
 
@@ -63,11 +64,13 @@ class Tail:
     :param tasks: how many, when not as many as :attr:`slots` says.
     :param ranges_file: read by the data source at the start of each lease.
     :ivar slots: tells how many tasks run at once.
+    :ivar on_lease_end: called when all tasks of a lease have ended.
     """
 
     def __init__(self, job: CopyJob, tasks: int | None, ranges_file: Path) -> None:
         self._job, self._tasks, self._ranges_file = job, tasks, ranges_file
         self.slots: Callable[[], int] = lambda: os.cpu_count() or 2
+        self.on_lease_end: Callable[[], None] = lambda: None
         self._weights: dict[TopicPartition, int] = {}
         self._dealt: list[list[CopyRange]] = []
         self._dealing = threading.Lock()  # both the stream's thread and the one that looks for new partitions deal
@@ -90,11 +93,20 @@ class Tail:
         self.deal()
         return True
 
+    @property
+    def tasks(self) -> int:
+        """How many tasks a lease has."""
+        return self._tasks or self.slots()
+
+    def keep_tasks(self) -> None:
+        """Deal to as many tasks as run at once now, whoever joins: each has its share of a byte rate."""
+        self._tasks = self.tasks
+
     def deal(self) -> None:
         """Deal the ranges out for the next lease."""
         with self._dealing:
             weight = {r.source: _IDLE_BYTES + self._weights.get(r.source, 0) for r in self.ranges}
-            dealt = deal(self.ranges, self._tasks or self.slots(), weight)
+            dealt = deal(self.ranges, self.tasks, weight)
             if dealt != self._dealt:
                 write_json(self._ranges_file, [[r.to_dict() for r in part] for part in dealt])
                 self._dealt = dealt
@@ -104,6 +116,7 @@ class Tail:
         errors = []
         rows = frame.collect()
         self.reported.set()
+        self.on_lease_end()
         for row in rows:
             result = PartitionResult(**json.loads(row.result))
             if self.stopping.is_set():
@@ -146,6 +159,8 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
         status.update("starting Spark")
         with spark_session(f"airflow-mirror tail {mirror.name}", tail.stopping) as spark:
             tail.slots = partial(slots, spark)
+            if job.options.max_bytes_per_second is not None:
+                tail.keep_tasks()
             tail.deal()
             wait_until(held.safe_at, status, tail.stopping)
             _follow(spark, tail, held, arguments, status, Path(scratch))
@@ -160,7 +175,8 @@ def _follow(
     job = tail._job
     clusters, committed = (arguments.source, arguments.target), job.options.committed_only
     progress = Progress(*clusters, tail.ranges, committed, status, held.token.epoch, hosts_of(spark))
-    options = shared(job.options, arguments.tasks or tail.slots())
+    tail.on_lease_end = progress.begin_lease
+    options = shared(job.options, tail.tasks)
     work = CopyWork(*clusters, options, held.token, progress.report_to)
     spark.dataSource.register(TailSource)
     stream = spark.readStream.format(SOURCE_NAME).option("work", work_to_json(work))
@@ -216,5 +232,6 @@ def _supervise(query: Any, tail: Tail, progress: Progress) -> None:
                 if tail.discover():
                     progress.follow(tail.ranges)
                     progress.end_lease()
-            except TryAgain as e:
+            except (TryAgain, UnknownTopic) as e:
+                # A topic that is gone is the business of the task that copies it: it knows up to where it was copied.
                 log.warning("new partitions not looked for: %s", e)

@@ -82,8 +82,12 @@ class Progress:
 
     @property
     def has_stopped(self) -> bool:
-        """Whether a task that still runs has given up on a partition."""
+        """Whether a task of this lease has given up on a partition."""
         return self._live.has_stopped()
+
+    def begin_lease(self) -> None:
+        """Take note that the tasks of a lease have all ended."""
+        self._live.begin_lease()
 
     def end_lease(self) -> None:
         """Ask the tasks of a tail to end now and not when their lease is over."""

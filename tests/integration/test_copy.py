@@ -177,7 +177,7 @@ def test_a_source_topic_that_was_created_again_stops_the_copy(
     create(source_cluster, topic)
     write(source_cluster, topic, 200, 10)
     (planned,) = copy(source_cluster, target_cluster, old)
-    assert "deleted and created again" in str(planned.error)
+    assert f"{topic}-0 offsets [0, 90): the source topic was deleted and created again" in str(planned.error)
     (unplanned,) = copy(source_cluster, target_cluster, ranges_of(source_cluster, topic))
     assert "differs from the source at offset" in str(unplanned.error)
     assert ends(target_cluster, topic)[0][2] == 90

@@ -59,6 +59,13 @@ def test_a_lost_executor_leaves_no_list_that_waits_for_another_ones_lease(tail: 
     assert lists(tail) == [[0, 1, 2, 3, 4, 5]]
 
 
+def test_with_a_share_of_a_rate_for_each_task_an_executor_that_joins_brings_no_more_of_them(tail: Tail) -> None:
+    tail.keep_tasks()
+    tail.slots = lambda: 4
+    lease(tail, p4=50_000_000)
+    assert len(lists(tail)) == tail.tasks == 2
+
+
 def test_nothing_is_rewritten_while_the_dealing_stays(tail: Tail) -> None:
     written = tail._ranges_file.stat().st_mtime_ns
     lease(tail)
