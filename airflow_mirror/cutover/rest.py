@@ -43,6 +43,6 @@ def verify_rest(
             for p in range(t.partitions)
             for tp in [TopicPartition(t.source_topic, p)]
         ]
-        return compare_partitions(pairs, source, target, level, maps=maps)
+        return compare_partitions(pairs, source, target, level, maps=maps, isolation=plan.mirror.isolation)
 
     return verify

@@ -70,7 +70,9 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
         status.update("comparing")
         handed = handover_for(spark, arguments.settings_from, arguments.source, arguments.target)
         maps = map_source(job.plan, arguments.map_dir)
-        verdicts = run_verify(spark, pairs, arguments.source, arguments.target, arguments.level, handed, maps)
+        verdicts = run_verify(
+            spark, pairs, arguments.source, arguments.target, arguments.level, handed, maps, mirror.isolation
+        )
     summary = _summary(verdicts, arguments.level, time.monotonic() - begun) | window
     return summary, VerificationFailed(summary["differences"]) if summary["differences"] else None
 

@@ -1,6 +1,8 @@
 """Read both sides of partitions and compare them. Read-only: no group, no commit, nothing is created by asking.
 
-Both sides are read as a read_committed consumer sees them: control batches and aborted transactions are passed over.
+The source is read as the copy read it: in read_committed aborted transactions are passed over, in read_uncommitted they
+are compared, and so are open ones. The target is always read in read_committed: a copy is visible there, and what a
+transactional delivery had to give up is not. Control batches are passed over on both sides.
 One response per side is held at a time, so memory stays the same at any size of topic.
 """
 
@@ -49,6 +51,7 @@ def compare_partitions(
     level: str = "records",
     progress: Callable[[PartitionComparison, int, int], None] | None = None,
     maps: MapSource | None = None,
+    isolation: str = "read_committed",
 ) -> list[PartitionComparison]:
     """Compare partitions one after the other and return a verdict for each, in the order of ``pairs``.
 
@@ -58,26 +61,34 @@ def compare_partitions(
         and payload digest agree as a whole, ``records`` decodes every record.
     :param progress: called after each partition with its verdict, how many are done, and how many there are.
     :param maps: where the offset maps of mapped pairs are.
+    :param isolation: of the copy, as of its Mirror.
     :raises InvalidField: for an unknown level, and for a mapped pair without ``maps``.
     :raises TryAgain: when a broker does not answer.
     """
     check_level(level)
     verdicts: list[PartitionComparison] = []
     with WireCluster(source_config) as source, WireCluster(target_config) as target:
-        source_logs = log_bounds(source, {pair.source for pair in pairs})
+        source_logs = log_bounds(source, {pair.source for pair in pairs}, committed=isolation == "read_committed")
         target_logs = log_bounds(target, {pair.target for pair in pairs})
         for pair in pairs:
             bounds = source_logs[pair.source], target_logs[pair.target]
-            verdicts.append(compare_partition(pair, source, target, *bounds, level=level, maps=maps))
+            verdict = compare_partition(pair, source, target, *bounds, level=level, maps=maps, isolation=isolation)
+            verdicts.append(verdict)
             if progress is not None:
                 progress(verdicts[-1], len(verdicts), len(pairs))
     return verdicts
 
 
-def log_bounds(cluster: WireCluster, tps: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds]:
-    """Return the bounds of logs; the end is the true log end, not the high watermark."""
+def log_bounds(
+    cluster: WireCluster, tps: Collection[TopicPartition], *, committed: bool = True
+) -> dict[TopicPartition, LogBounds]:
+    """Return the bounds of logs; the end is the true log end, not the high watermark.
+
+    :param committed: an open transaction hides what lies behind it.
+    """
     # Starts last: retention may move a start past an end that was read before it, never the other way round.
-    ends, stable = cluster.log_ends(tps), cluster.last_stable(tps)
+    ends = cluster.log_ends(tps)
+    stable = cluster.last_stable(tps) if committed else cluster.high_watermarks(tps)
     starts = cluster.log_starts(tps)
     return {tp: LogBounds(min(starts[tp], ends[tp]), stable[tp], ends[tp]) for tp in tps}
 
@@ -91,8 +102,9 @@ def compare_partition(
     *,
     level: str,
     maps: MapSource | None = None,
+    isolation: str = "read_committed",
 ) -> PartitionComparison:
-    """Compare one partition, of which the bounds are known."""
+    """Compare one partition, of which the bounds are known (the source's for this isolation)."""
     through: OffsetMap | None = None
     held, difference = target_log, None  # what the target holds, in source offsets
     if pair.mapped:
@@ -103,8 +115,8 @@ def compare_partition(
     tally = Tally(0, 0, difference)
     if level != "offsets" and difference is None:
         tally = compare(
-            committed_batches(source, pair.source, start, end),
-            committed_batches(target, pair.target, *there),
+            data_batches(source, pair.source, start, end, committed=isolation == "read_committed"),
+            data_batches(target, pair.target, *there),
             start,
             end,
             by_batch=level == "batches",
@@ -154,14 +166,18 @@ def _map_of(
         return nothing, found
 
 
-def committed_batches(cluster: WireCluster, tp: TopicPartition, start: int, end: int) -> Iterator[RawBatch]:
-    """Yield the data batches that overlap [start, end), as a read_committed consumer would take them.
+def data_batches(
+    cluster: WireCluster, tp: TopicPartition, start: int, end: int, *, committed: bool = True
+) -> Iterator[RawBatch]:
+    """Yield the data batches that overlap [start, end), as a consumer would take them.
 
-    The first one may begin before ``start``. ``end`` must not be above the last stable offset.
+    The first one may begin before ``start``.
 
+    :param committed: leave aborted records out. ``end`` must not be above the last stable offset then, nor above the high
+        watermark otherwise.
     :raises BrokerError: when the broker refuses, or sends nothing for ``STALL_S`` seconds.
     """
-    for raw, is_aborted in _batches(cluster, tp, start, end, READ_COMMITTED):
+    for raw, is_aborted in _batches(cluster, tp, start, end, READ_COMMITTED if committed else READ_UNCOMMITTED):
         if not is_aborted and (raw.header is None or (not raw.header.is_control and raw.header.record_count > 0)):
             yield raw
 

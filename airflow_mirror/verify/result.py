@@ -32,7 +32,10 @@ def check_level(level: str) -> str:
 
 
 class LogBounds(NamedTuple):
-    """Where a partition's log starts, up to where it is stable (no open transaction), and where it ends (exclusive)."""
+    """Where a partition's log starts, up to where it is stable (no open transaction), and where it ends (exclusive).
+
+    Of a source that is compared in read_uncommitted, open transactions are stable too: up to the high watermark.
+    """
 
     start: int
     stable: int

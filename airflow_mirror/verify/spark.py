@@ -32,6 +32,7 @@ def run_verify(
     level: str = "batches",
     handover: Handover | None = None,
     maps: MapSource | None = None,
+    isolation: str = "read_committed",
 ) -> list[PartitionComparison]:
     """Run one Spark task for each list of pairs; return every partition's verdict, by topic and partition.
 
@@ -41,6 +42,7 @@ def run_verify(
     :param target: the same of the target.
     :param handover: the clusters' settings for executors that can't read these references themselves.
     :param maps: where the offset maps of mapped pairs are; every task must reach it.
+    :param isolation: of the copy, as of its Mirror.
     :raises InvalidField: for an unknown level, before a task is started.
     """
     check_level(level)
@@ -56,7 +58,8 @@ def run_verify(
         for batch in batches:
             for task in batch.column(0).to_pylist():
                 pairs = [PartitionPair(**values) for values in lists[task]]
-                verdicts = compare_partitions(pairs, load(source, "source"), load(target, "target"), level, maps=maps)
+                sides = load(source, "source"), load(target, "target")
+                verdicts = compare_partitions(pairs, *sides, level, maps=maps, isolation=isolation)
                 yield pyarrow.RecordBatch.from_pydict({"verdict": [json.dumps(v.to_dict()) for v in verdicts]})
 
     # One id a Spark partition: each list becomes a task of its own.

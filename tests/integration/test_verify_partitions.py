@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -11,10 +13,12 @@ from airflow_mirror.errors import MirrorError
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
 from airflow_mirror.kafka.config import ClientConfig
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.sync.maps import MapSource
 from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import PartitionComparison, PartitionPair
 from sandbox import Cluster
-from tests.integration.copying import TILL_FLUSH
+from tests.integration.copying import TILL_FLUSH, copy, ends, ranges_of, read, wait_until, write_transactions
+from tests.integration.test_spark_jobs import end_job, submit, summary_of
 
 LEVELS = ("batches", "records")
 Row = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
@@ -53,10 +57,14 @@ def create(cluster: Cluster, topic: str, partitions: int = 1) -> ClusterAdmin:
     return admin
 
 
-def check(source: Cluster, target: Cluster, topic: str, level: str, **window: int) -> PartitionComparison:
+def check(
+    source: Cluster, target: Cluster, topic: str, level: str, isolation: str = "read_committed",
+    maps: MapSource | None = None, **window: int,
+) -> PartitionComparison:  # fmt: skip
     [verdict] = compare_partitions(
-        [PartitionPair(topic, topic, 0, **window)], config(source, "source"), config(target, "target"), level
-    )
+        [PartitionPair(topic, topic, 0, mapped=maps is not None, **window)], config(source, "source"),
+        config(target, "target"), level, maps=maps, isolation=isolation,
+    )  # fmt: skip
     return verdict
 
 
@@ -131,6 +139,16 @@ def test_partition_copied_one_offset_late_differs_at_its_first_record(source_clu
     assert verdict.first_difference is not None and verdict.first_difference.offset == 1
 
 
+def wait_until_stable(cluster: Cluster, topic: str) -> None:
+    """A transaction is ended before its marker is in the log: what is written or asked now may come before it."""
+
+    def is_stable() -> bool:
+        _, stable, end = ends(cluster, topic)[0]
+        return stable == end
+
+    wait_until(is_stable, "transactions end")
+
+
 @pytest.mark.parametrize("level", LEVELS)
 def test_aborted_records_and_markers_are_not_compared(source_cluster, target_cluster, topic_name, level):
     for cluster, noise in ((source_cluster, b"aborted here"), (target_cluster, b"aborted THERE")):
@@ -148,6 +166,7 @@ def test_aborted_records_and_markers_are_not_compared(source_cluster, target_clu
                 producer.abort_transaction(30)
             else:
                 producer.commit_transaction(30)
+        wait_until_stable(cluster, topic_name)
     verdict = check(source_cluster, target_cluster, topic_name, level)
     assert verdict.equal and verdict.offsets_equal, verdict
     assert verdict.records == 14 and verdict.end_offset == 8 + 1 + 5 + 1 + 6 + 1
@@ -171,6 +190,133 @@ def test_open_transaction_on_the_source_is_a_different_end(source_cluster, targe
         assert check(source_cluster, target_cluster, topic_name, "records", end_offset=10).equal
     finally:
         producer.abort_transaction(30)
+
+
+def transaction(cluster: Cluster, topic: str, rows: list[Row]) -> Producer:
+    """Write the rows as one transaction and leave it open."""
+    settings = {"transactional.id": topic, "transaction.timeout.ms": 600_000}
+    producer = Producer({**cluster.admin_properties(), **settings})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for timestamp, key, value, headers in rows:
+        producer.produce(topic, value, key, 0, timestamp=timestamp, headers=headers)
+    assert producer.flush(30) == 0
+    return producer
+
+
+@pytest.mark.parametrize("kept", ["identical", "mapped", "transactional"])
+def test_copy_of_uncommitted_records_is_equal(source_cluster, target_cluster, topic_name, tmp_path: Path, kept):
+    for cluster in (source_cluster, target_cluster):
+        create(cluster, topic_name)
+    write_transactions(source_cluster, topic_name, seed=3, transactions=4)
+    fill(source_cluster, topic_name, irregular(20))
+    still_open = transaction(source_cluster, topic_name, irregular(12, seed=4))
+    options = {"committed_only": False, "delivery": "idempotent"}
+    maps = None
+    if kept != "identical":
+        fill(target_cluster, topic_name, irregular(3))  # somebody else's
+        options |= {"map_dir": str(tmp_path), "delivery": "transactional" if kept == "transactional" else "idempotent"}
+        maps = MapSource("m", False, str(tmp_path))
+
+    def go_on() -> int:
+        """Copy what there is, compare it on all levels, and return how many records there are."""
+        ranges = ranges_of(source_cluster, topic_name, committed=False)
+        if maps is not None:
+            ranges = [replace(one, mode="mapped") for one in ranges]
+        (result,) = copy(source_cluster, target_cluster, ranges, **options)
+        assert result.done
+        count = len(read(target_cluster, topic_name)) - (0 if maps is None else 3)
+        for level in ("offsets", *LEVELS):
+            verdict = check(source_cluster, target_cluster, topic_name, level, "read_uncommitted", maps)
+            assert verdict.equal and verdict.end_offset == ends(source_cluster, topic_name)[0][2], verdict
+            assert verdict.records == (0 if level == "offsets" else count)
+            assert maps is not None or verdict.offsets_equal
+        return count
+
+    try:
+        # The referee sees neither what was aborted nor what is still open.
+        count = go_on()
+        assert count > len(read(source_cluster, topic_name)) + 12
+        assert not check(source_cluster, target_cluster, topic_name, "batches", maps=maps).equal
+    finally:
+        still_open.abort_transaction(30)
+    wait_until_stable(source_cluster, topic_name)
+    assert go_on() == count  # the open ones are aborted now, and the same
+    fill(source_cluster, topic_name, irregular(2))
+    verdict = check(source_cluster, target_cluster, topic_name, "offsets", "read_uncommitted", maps)
+    assert verdict.first_difference is not None and verdict.first_difference.kind == "end"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    ("harm", "offset", "kind"),
+    [
+        ("none", -1, ""),
+        ("aborted one changed", 13, "value"),
+        ("aborted ones left out", 10, "missing"),
+        ("open one changed", 26, "value"),
+        ("open one lost", 26, "missing"),
+        ("last open one lost", 30, "end"),
+        ("one added", 31, "end"),
+    ],
+)
+def test_damage_to_uncommitted_records_is_found(source_cluster, target_cluster, topic_name, level, harm, offset, kind):
+    rows = [(1_600_000_000_000 + i, b"n%d" % i, b"value %d" % i, []) for i in range(30)]
+    add = (0, b"foreign", b"", [])
+    changed = {i: [*rows[:i], (rows[i][0], rows[i][1], b"valUe %d" % i, []), *rows[i + 1 :]] for i in (13, 25)}
+    harmed = {
+        "aborted one changed": changed[13],
+        "open one changed": changed[25],
+        "open one lost": [*rows[:25], *rows[26:], add],
+        "last open one lost": rows[:-1],
+        "one added": [*rows, add],
+    }.get(harm, rows)
+    # Offsets 0 to 9 are plain, 10 to 19 a transaction, 20 is its marker, from 21 on another transaction is open.
+    for cluster, content in ((source_cluster, rows), (target_cluster, harmed)):
+        create(cluster, topic_name)
+        fill(cluster, topic_name, content[:10])
+        first = transaction(cluster, topic_name, content[10:20])
+        if cluster is source_cluster or harm == "aborted ones left out":
+            first.abort_transaction(30)
+        else:
+            first.commit_transaction(30)
+        wait_until_stable(cluster, topic_name)
+    fill(target_cluster, topic_name, harmed[20:])
+    still_open = transaction(source_cluster, topic_name, rows[20:])
+    try:
+        verdict = check(source_cluster, target_cluster, topic_name, level, "read_uncommitted")
+        found = verdict.first_difference
+        assert (found and (found.offset, found.kind)) == (None if harm == "none" else (offset, kind)), verdict
+        # What a reader of committed records gets is compared up to the open transaction, as ever.
+        as_committed = check(source_cluster, target_cluster, topic_name, level).first_difference
+        wanted = (21, "end") if harm == "aborted ones left out" else (10, "extra")
+        assert as_committed is not None and (as_committed.offset, as_committed.kind) == wanted
+    finally:
+        still_open.abort_transaction(30)
+
+
+def test_job_compares_in_the_isolation_of_its_mirror(source_cluster, target_cluster, topic_name, tmp_path, monkeypatch):
+    for cluster in (source_cluster, target_cluster):
+        create(cluster, topic_name)
+        monkeypatch.setenv(f"VERIFY_{cluster.name.upper()}", config(cluster, cluster.name).dump())
+    write_transactions(source_cluster, topic_name, seed=3, transactions=4)
+    still_open = transaction(source_cluster, topic_name, irregular(12))
+    try:
+        ranges = ranges_of(source_cluster, topic_name, committed=False)
+        copy(source_cluster, target_cluster, ranges, committed_only=False)
+        job = submit(
+            "verify.py", "--source", "env:VERIFY_SOURCE", "--target", "env:VERIFY_TARGET", "--include", topic_name,
+            "--isolation", "read_uncommitted", "--level", "records", "--end", "latest", log=tmp_path / "log",
+        )  # fmt: skip
+        try:
+            assert job.wait(180) == 0, (tmp_path / "log").read_text()[-3000:]
+        finally:
+            end_job(job)
+    finally:
+        still_open.abort_transaction(30)
+    summary = summary_of(tmp_path / "log")
+    assert summary["end_offsets"] == {f"{topic_name}-0": ranges[0].end_offset}
+    assert summary["records"] == len(read(target_cluster, topic_name))
 
 
 def test_window_leaves_out_what_was_not_asked_for(source_cluster, target_cluster, topic_name):
