@@ -52,6 +52,7 @@ _SILENCE_S = PRODUCE_TIMEOUT_MS / 1000 + 5  # a live broker answers within the t
 _IDLE_S = 0.25  # how often the loop looks up when nothing happens: stop requests, retries
 _PATIENCE_S = 120.0  # how long a partition may go without progress while its brokers fail: elections take seconds
 _BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+_REOPEN_S = 1.0  # how long a turn of the loop may reopen partitions; at least one of them
 _WATCH_S = 5.0  # how often the source topics' ids, and the target's log starts, are looked at
 _UNSURE_S = 180.0  # a broker wrote down by then what DeleteRecords did (once a minute, by default)
 
@@ -100,6 +101,9 @@ class CopyLoop:
             try:
                 _learn(self._source, {p.range.source_topic for p in self.partitions})
                 _learn(self._target, {p.range.target_topic for p in self.partitions})
+                # From here on the loop itself waits, for each partition apart; these would make all others wait too.
+                self._source.hurry()
+                self._target.hurry()
                 preread(self._source, self._target, [p.range for p in self.partitions])
                 for p in self.partitions:
                     self._open(p)
@@ -200,12 +204,19 @@ class CopyLoop:
 
     def _open(self, p: PartitionCopy) -> None:
         try:
+            self._check_led(p)
             p.reopen(self._opening(p))
             self._opened = time.monotonic()
         except OSError as e:
             self.failed(p, TryAgain(f"{p.range.source}: its offset map can't be stored: {e}"))
         except MirrorError as e:
             self.failed(p, e)
+
+    def _check_led(self, p: PartitionCopy) -> None:
+        """Spare one side the questions while the other side has no leader."""
+        for cluster, tp in ((self._source, p.range.source), (self._target, p.range.target)):
+            if cluster.leaderless(tp):
+                raise TryAgain(f"{cluster.role} cluster: {tp} has no leader")
 
     def _opening(self, p: PartitionCopy) -> Opening:
         mirror, check = self._options.mirror, self._check_lease
@@ -271,15 +282,17 @@ class CopyLoop:
         self._reopen_at[p] = now + _BACKOFF_S[min(p.failures, len(_BACKOFF_S)) - 1]
 
     def _reopen_due(self) -> None:
-        if not self._reopen_at:
-            return
         now = time.monotonic()
-        due = [p for p in self.partitions if self._reopen_at.get(p, now + 1) <= now]
-        if due:
-            self._refresh({p.range.source_topic for p in due}, {p.range.target_topic for p in due})
+        due = sorted((p for p, at in self._reopen_at.items() if at <= now), key=self._reopen_at.__getitem__)
+        if not due:
+            return
+        self._refresh({p.range.source_topic for p in due}, {p.range.target_topic for p in due})
         for p in due:
             del self._reopen_at[p]
             self._open(p)
+            # A machine that is gone lets each question wait for its whole time, until the metadata tell it.
+            if time.monotonic() - now > _REOPEN_S:
+                break
 
     def _watch(self, *, now: bool = False) -> None:
         if now or time.monotonic() - self._watched >= _WATCH_S:
@@ -294,8 +307,11 @@ class CopyLoop:
         Its partitions may be complete, or have nothing to write, so that nothing else would open them again.
         """
         watched = {p.range.target: p for p in self.partitions if p.target_start > 0 and p not in self._reopen_at}
+        # Nothing else looks for the leader of a partition that has nothing to write.
+        self._refresh(set(), {tp.topic for tp in watched})
+        led = [tp for tp in watched if not self._target.leaderless(tp)]
         try:
-            for tp, start in self._target.log_starts(watched).items():
+            for tp, start in self._target.log_starts(led).items():
                 p = watched[tp]
                 if start < p.target_start:
                     log.warning("%s: its log start fell from %d to %d: a broker died", tp, p.target_start, start)

@@ -69,6 +69,8 @@ def preread(source: PrereadCluster, target: PrereadCluster, ranges: Sequence[Cop
 
     Call :meth:`PrereadCluster.ask_again` on both once all are open.
     """
+    # One without a leader would cost all others their answers; its opening waits anyway.
+    ranges = [r for r in ranges if not (source.leaderless(r.source) or target.leaderless(r.target))]
     if len(ranges) < 2:
         return
     there = list(dict.fromkeys(r.target for r in ranges))

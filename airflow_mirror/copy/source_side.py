@@ -94,17 +94,17 @@ class SourceSide:
         if size < _LEAST_FETCH_BYTES and not lane.following and (expected or self._memory.used):
             return
         size = max(size, _LEAST_FETCH_BYTES)
-        specs = [
-            FetchSpec(
-                p.range.source,
-                p.fetch_offset,
-                min(size, _PARTITION_FETCH_BYTES),
-                self._source.leader(p.range.source).epoch,
-            )
-            for p in partitions
-        ]
         wait_ms = _LONG_POLL_MS if lane.following else 50
         try:
+            specs = [
+                FetchSpec(
+                    p.range.source,
+                    p.fetch_offset,
+                    min(size, _PARTITION_FETCH_BYTES),
+                    self._source.leader(p.range.source).epoch,  # which may be gone since, if metadata were read meanwhile
+                )
+                for p in partitions
+            ]
             if lane.connection is None:
                 lane.connection = self._source.dedicated(lane.node_id)
                 self._selector.register(lane.connection, selectors.EVENT_READ, lane)

@@ -37,7 +37,7 @@ class WireCluster:
     Calls retry what passes by itself (a leader moved, a broker restarted) with fresh metadata for ``timeout_s``; then
     they raise a :class:`TryAgain` that names the cluster, the partition and the last answer. One wait for a silent broker
     may overrun it by a third. Authorization errors and unknown topics raise at once (unknown topics after a second:
-    brokers learn of new ones with a delay).
+    brokers learn of new ones with a delay). After :meth:`hurry` the caller does the waiting.
 
     :param config: the cluster's settings.
     :param client_id: used unless the settings have a ``client.id``.
@@ -47,6 +47,7 @@ class WireCluster:
     def __init__(self, config: ClientConfig, client_id: str = "airflow-mirror", timeout_s: float = 30.0) -> None:
         self.settings = WireSettings.from_config(config, client_id)
         self.role, self.timeout_s = config.role, timeout_s
+        self.patient = True  # whether calls wait for a leader
         # A third: a call then outlives one frozen broker and still reaches the partition's next leader.
         self._request_timeout_s = min(self.settings.socket_timeout_s, max(timeout_s / 3, 1.0))
         self._bootstrap = parse_bootstrap(config.bootstrap)
@@ -59,6 +60,15 @@ class WireCluster:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
+
+    def hurry(self) -> None:
+        """Leave the waiting to the caller from now on: one who has others to serve meanwhile, and who comes back.
+
+        A partition's leader is asked once: whatever passes by itself raises its :class:`TryAgain` at once. Metadata and
+        coordinators, which are not one partition's alone, are tried for a second. Only waits are cut short by that: the
+        time that a broker has for its answer stays what it was.
+        """
+        self.patient, self.timeout_s = False, min(self.timeout_s, _NEWS_S)
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +99,7 @@ class WireCluster:
         self._topics.pop(topic, None)
 
     def leader(self, tp: TopicPartition) -> Leader:
-        """Return a partition's leader, from memory if known. Waits while the partition has none.
+        """Return a partition's leader, from memory if known. Waits while the partition has none, but not in a hurry.
 
         :raises BrokerError: no leader within ``timeout_s``.
         """
@@ -98,12 +108,18 @@ class WireCluster:
             return leader
         backoff = Backoff(self.timeout_s)
         while leader.node_id < 0:
-            if backoff.expired:
+            if backoff.expired or not self.patient:
                 raise self._gave_up("finding the leader", tp, _LEADER_NOT_AVAILABLE)
             backoff.pause()
             self.refresh([tp.topic])
             leader = self._known_leader(tp)
         return leader
+
+    def leaderless(self, tp: TopicPartition) -> bool:
+        """Say whether a partition had no leader when the metadata were read last; of what is not known, False."""
+        topic = self._topics.get(tp.topic)
+        leader = None if topic is None else topic.leaders.get(tp.partition)
+        return leader is not None and leader.node_id not in self._brokers
 
     def partitions(self, topic: str) -> int:
         """Return how many partitions a topic has."""
@@ -226,7 +242,7 @@ class WireCluster:
             pending = [tp for tp in pending if tp not in answers]
             if not pending:
                 return answers
-            if backoff.expired:
+            if backoff.expired or not self.patient:
                 raise self._gave_up(what, pending[0], failures.get(pending[0], _LEADER_NOT_AVAILABLE))
             backoff.pause()
             self._refresh_if_possible({tp.topic for tp in pending})
@@ -255,7 +271,7 @@ class WireCluster:
         return failures
 
     def _gave_up(self, what: str, tp: TopicPartition, failure: int | ConnectionLost) -> MirrorError:
-        asked = f"{what} of {tp}, tried for {self.timeout_s:g} s"
+        asked = f"{what} of {tp}, tried for {self.timeout_s:g} s" if self.patient else f"{what} of {tp}"
         if isinstance(failure, ConnectionLost):
             return ConnectionLost(self.role, failure.address, asked, failure.cause)
         return BrokerError(f"{self.role} cluster, {asked}", failure, error_name(failure))

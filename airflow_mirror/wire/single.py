@@ -28,7 +28,7 @@ def fetch_one(
 ) -> FetchedPartition:  # fmt: skip
     """Fetch once from the leader of ``tp``; retries while leadership moves, returns other errors in the answer.
 
-    :raises TryAgain: when no leader answered within ``timeout_s``.
+    :raises TryAgain: when no leader answered within ``timeout_s``, or to the first try on a cluster in a hurry.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -45,7 +45,7 @@ def fetch_one(
             cause = error_name(answer.error if answer else error)
         except TryAgain as e:
             cause = e
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline or not cluster.patient:
             raise BrokerError(f"fetch {tp} at offset {offset}", -1, "no answer from a leader", str(cause))
         time.sleep(_BACKOFF_S)
         cluster.refresh([tp.topic])

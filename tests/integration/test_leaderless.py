@@ -1,0 +1,108 @@
+"""A partition that has no leader waits for one; the others of its task do not wait with it.
+
+One replica, and its broker is down while the others of its cluster live: on the target, and on the source.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from airflow_mirror.copy import identity
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.transactions import TransactionClient
+from sandbox import Cluster
+from tests.integration.copying import (
+    HELD_OPEN,
+    assert_equal,
+    config,
+    copier_process,
+    create,
+    ends,
+    ranges_of,
+    wait_until,
+    write,
+)
+
+LED, LEADERLESS = 0, 1  # partitions
+# A copier that stood still for half a minute at a time would bring two or three of them within the minute.
+RECORDS, PACE_S, DEADLINE_S = 20, 0.5, 60.0
+
+
+@pytest.fixture(scope="module")
+def three_nodes() -> Iterator[Cluster]:
+    with Cluster("leaderless", nodes=3, heap_mb=384, ready_timeout_s=180) as cluster:
+        yield cluster
+
+
+def nodes_but_the_coordinator(cluster: Cluster, mirror: str) -> list[int]:
+    """Return the nodes that do not keep the lease of ``mirror``: without that one nobody writes for some seconds."""
+    with WireCluster(config(cluster)) as wire:
+        client = TransactionClient(wire, identity.lease_id(mirror))
+        client.describe()
+        return [n for n in range(1, cluster.node_count + 1) if n not in client._coordinators.values()]
+
+
+def one_after_another(source: Cluster, target: Cluster, topic: str) -> list[float]:
+    """Write a record, wait until it is on the target, write the next one; return how long each took, in seconds."""
+    tp, took = TopicPartition(topic, LED), list[float]()
+    deadline = time.monotonic() + DEADLINE_S
+    with WireCluster(config(target)) as wire:
+        while len(took) < RECORDS:
+            at, begun = wire.log_ends([tp])[tp], time.monotonic()
+            write(source, topic, 1, seed=len(took), partition=LED)
+            while wire.log_ends([tp])[tp] == at:
+                if time.monotonic() > deadline:
+                    return took
+                time.sleep(0.01)
+            took.append(round(time.monotonic() - begun, 2))
+            time.sleep(PACE_S)  # or a dozen would slip through a pause between two long waits
+    return took
+
+
+@pytest.mark.parametrize("side", ["target", "source"])
+def test_a_partition_whose_only_broker_is_down_holds_up_no_other_and_goes_on_when_it_is_back(
+    three_nodes: Cluster, source_cluster: Cluster, target_cluster: Cluster, topic_name: str, side: str
+) -> None:
+    source, target = (source_cluster, three_nodes) if side == "target" else (three_nodes, target_cluster)
+    alive, dies = nodes_but_the_coordinator(three_nodes, topic_name)[:2]
+    admin = AdminClient({"bootstrap.servers": three_nodes.bootstrap})
+    new = NewTopic(topic_name, 2, replica_assignment=[[alive], [dies]], config=HELD_OPEN | {"min.insync.replicas": "1"})
+    admin.create_topics([new])[topic_name].result()
+    create(target if side == "source" else source, topic_name, 2)
+    for partition in (LED, LEADERLESS):
+        write(source, topic_name, 100, seed=partition, partition=partition)
+    ranges = [replace(r, end_offset=None) for r in ranges_of(source, topic_name, 2)]
+
+    def all_there() -> bool:
+        return ends(source, topic_name, 2) == ends(target, topic_name, 2)
+
+    copiers: list[subprocess.Popen[str]] = []
+    try:
+        copiers.append(copier_process(source, target, ranges, topic_name))
+        wait_until(all_there, "all is copied", 60)
+        three_nodes.kill(dies)
+        if side == "target":
+            write(source, topic_name, 10, seed=2, partition=LEADERLESS)
+        running = one_after_another(source, target, topic_name)
+        copiers[0].kill()  # the next one begins while there is no leader, as a tail's next lease does
+        copiers.append(copier_process(source, target, ranges, topic_name))
+        beginning = one_after_another(source, target, topic_name)
+        three_nodes.restart(dies)
+        write(source, topic_name, 10, seed=3, partition=LEADERLESS)
+        assert (len(running), len(beginning)) == (RECORDS, RECORDS), (running, beginning)
+        wait_until(all_there, "the partition goes on", 60)
+        assert copiers[1].poll() is None
+    finally:
+        if not three_nodes.alive(dies):
+            three_nodes.restart(dies)
+        for copier in copiers:
+            copier.kill()
+            copier.communicate()
+    assert_equal(source, target, topic_name, 2)
