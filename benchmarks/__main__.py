@@ -1,7 +1,8 @@
 """``python -m benchmarks``: MirrorMaker 2 and this engine, side by side. ``make bench`` calls it.
 
-Exit status: 0 when every run did its work, 1 when one did not, 2 for bad arguments, 130 after Ctrl-C. Everything that was
-started is stopped, and what it wrote is deleted; with ``--keep`` the logs and settings of the runs stay.
+Exit status: 0 when every run did its work and no target was missed, 1 otherwise, 2 for bad arguments, 130 after Ctrl-C.
+What was measured is stored either way. Everything that was started is stopped, and what it wrote is deleted; with
+``--keep`` the logs and settings of the runs stay.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from airflow_mirror.errors import MirrorError
-from benchmarks import document, plot, table
+from benchmarks import document, plot, table, targets
 from benchmarks.bench import SYSTEMS, Bench, Wanted
 from benchmarks.cases import CASES, LATENCY, LATENCY_TITLE
 from benchmarks.results import LATEST, PARTIAL, Results
@@ -28,7 +29,8 @@ examples:
   python -m benchmarks                            everything, half an hour; stores {LATEST.name}, docs and plot
   python -m benchmarks --cases big,latency        two cases; stores {PARTIAL.name}, which is not committed
   python -m benchmarks --systems ours,limit --rounds 1 --cases small-batches
-  python -m benchmarks --scale tiny --rounds 1    does it work? (its figures mean nothing)
+  python -m benchmarks --scale tiny --rounds 1    does it work? (its figures mean nothing, no target is judged)
+  python -m benchmarks --judge                    which targets do the stored results reach?
 
 Leave the machine alone while it runs: both systems and all brokers share its cores. Progress goes to stderr, tables to
 stdout.
@@ -46,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.doc:
         document.write()
         return 0
+    if args.judge:
+        return _judge_stored()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _terminated)  # a shell starts background jobs with SIGINT ignored
     work = Path(tempfile.mkdtemp(prefix="airflow-mirror-bench-"))
@@ -74,14 +78,33 @@ def _bench(args: argparse.Namespace, work: Path) -> int:
             print(f"\n{table.as_text(bench.results)}", flush=True)
         raise
     print(table.as_text(results))
-    _store(results, args)
-    return 1 if results.failures else 0
+    complete = set(args.cases) == set(ALL) and set(args.systems) == set(SYSTEMS) and args.scale == 1
+    _store(results, args.out or (LATEST if complete and not results.failures else PARTIAL))
+    return _judge(results, complete)
 
 
-def _store(results: Results, args: argparse.Namespace) -> None:
-    """Write the results. A full run, and no other, becomes the one that the docs show."""
-    full = set(args.cases) == set(ALL) and set(args.systems) == set(SYSTEMS) and args.scale == 1 and not results.failures
-    path = args.out or (LATEST if full else PARTIAL)
+def _judge(results: Results, complete: bool) -> int:
+    """Print which targets were reached; return the exit status."""
+    verdicts = targets.judge(results, complete)
+    if verdicts:
+        print(f"\n{table.targets_as_text(verdicts)}", flush=True)
+    else:
+        why = f"at scale {results.settings['scale']:g}" if results.settings["scale"] < 1 else "for what was run"
+        print(f"no targets {why}", file=sys.stderr)
+    return 1 if results.failures or not all(v.reached for v in verdicts) else 0
+
+
+def _judge_stored() -> int:
+    results = document.stored()
+    if results is None:
+        print(f"benchmarks: {LATEST} does not exist; `make bench` makes it", file=sys.stderr)
+        return 1
+    print(f"{LATEST}, of {results.made}", file=sys.stderr)
+    return _judge(results, complete=True)
+
+
+def _store(results: Results, path: Path) -> None:
+    """Write the results. Those of a full run, and no others, become the ones that the docs show."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(results.dump(), encoding="utf-8")
     print(f"stored: {path}", file=sys.stderr)
@@ -113,6 +136,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, metavar="FILE", help="where to store the results")
     parser.add_argument("--keep", action="store_true", help="do not delete logs and settings of the runs")
     parser.add_argument("--doc", action="store_true", help="run nothing; make docs and plot from the stored results")
+    parser.add_argument("--judge", action="store_true", help="run nothing; judge the stored results by the targets")
     return parser.parse_args(argv)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from benchmarks import plot, table
+from benchmarks import plot, table, targets
 from benchmarks.results import LATEST, Results
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -32,7 +32,8 @@ def block(results: Results | None) -> str:
     )
     picture = "![Records a second and per CPU second; the tables below have the figures](images/benchmarks.svg)"
     failed = "".join(f"\n- failed: {failure}" for failure in results.failures)
-    return f"{about}\n\n{picture}\n\n{table.as_markdown(results)}\n{failed and failed + chr(10)}"
+    judged = table.targets_as_markdown(targets.judge(results, complete=True))
+    return f"{about}\n\n{picture}\n\n{table.as_markdown(results)}\n\n{judged}\n{failed and failed + chr(10)}"
 
 
 def page_with(page: str, results: Results | None) -> str:

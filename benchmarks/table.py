@@ -8,6 +8,7 @@ from benchmarks.latency import PER_S, SOURCE_ALONE
 from benchmarks.measure import Run
 from benchmarks.results import CaseResult, Results, per_cpu_s, per_s, second_half, task_mb
 from benchmarks.systems import LIMITS, MM2_DEFAULT, MM2_TUNED, OURS, TITLES
+from benchmarks.targets import Verdict
 
 _FIGURES = ("p50_ms", "p90_ms", "p99_ms", "max_ms")
 Table = tuple[str, list[str], list[list[str]]]
@@ -66,6 +67,12 @@ def _latency(results: Results) -> Table:
     return "Latency of the tail", head, rows
 
 
+def _targets(verdicts: Sequence[Verdict]) -> Table:
+    head = ["target, against MM2 tuned", "wanted", "measured", "result"]
+    rows = [[v.target, v.wanted, v.measured, "reached" if v.reached else "MISSED"] for v in verdicts]
+    return "Targets", head, rows
+
+
 def _count(value: float | None) -> str:
     """Three digits are more than two shared cores are good for."""
     if value is None:
@@ -84,15 +91,24 @@ def _with_unit(value: float | None, unit: str, digits: int) -> str:
 
 def as_text(results: Results) -> str:
     """Return the tables for a terminal."""
-    parts = []
-    for title, head, rows in tables(results):
-        widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-        lines = [_line(head, widths), "  ".join("-" * w for w in widths), *(_line(row, widths) for row in rows)]
-        parts.append("\n".join([title, "", *lines]))
+    parts = [_text(one) for one in tables(results)]
     if any(run.cut for case in results.cases for run in case.runs):
         parts.append(f"* cut after {results.settings['box_s']:g} s of copying")
     parts += ["Failed:\n" + "\n".join(results.failures)] if results.failures else []
     return "\n\n".join(parts)
+
+
+def targets_as_text(verdicts: Sequence[Verdict]) -> str:
+    """Return the targets for a terminal."""
+    missed = sum(not v.reached for v in verdicts)
+    return f"{_text(_targets(verdicts))}\n\n{len(verdicts) - missed} of {len(verdicts)} targets reached, {missed} missed"
+
+
+def _text(table: Table) -> str:
+    title, head, rows = table
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    lines = [_line(head, widths), "  ".join("-" * w for w in widths), *(_line(row, widths) for row in rows)]
+    return "\n".join([title, "", *lines])
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -104,10 +120,18 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def as_markdown(results: Results) -> str:
     """Return the tables for the docs."""
-    parts = []
-    for _, head, rows in tables(results):
-        lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
-        parts.append("\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]))
+    parts = [_markdown(one) for one in tables(results)]
     if any(run.cut for case in results.cases for run in case.runs):
         parts.append(rf"\* cut after {results.settings['box_s']:g} s of copying.")
     return "\n\n".join(parts)
+
+
+def targets_as_markdown(verdicts: Sequence[Verdict]) -> str:
+    """Return the targets for the docs."""
+    return _markdown(_targets(verdicts))
+
+
+def _markdown(table: Table) -> str:
+    _, head, rows = table
+    lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])

@@ -44,15 +44,20 @@ def left_over(tmp_path: Path) -> list[str]:
 
 def test_a_tiny_benchmark_measures_both_systems_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with bench(tmp_path, "--cases", "big", "--scale", "0.03", "--systems", ",".join(SYSTEMS)) as process:
-        out, err = process.communicate(timeout=600)
+        out, err = process.communicate(timeout=1800)
     assert process.returncode == 0, err[-4000:]
     assert "Throughput" in out and "1 KB, lz4" in out, out
+    assert "no targets at scale 0.03" in err and "Targets" not in out, err[-4000:]
     found = Results.load((tmp_path / "found.json").read_text())
     (case,) = found.cases
     assert case.records == 89_600 and [r.system for r in case.runs] == list(SYSTEMS)
-    assert not found.failures and all(case.median(system, per_s) for system in SYSTEMS), err
+    assert not found.failures, err
     ours, theirs = case.runs[1], case.runs[0]
-    assert 0 < ours.cpu_s < ours.whole_cpu_s and 0 < theirs.cpu_s < theirs.whole_cpu_s
+    # A watcher that was paused finds nearly all of a fast copy there at its first look: then no figure says anything.
+    watched = [run for run in case.runs if run.records > case.records / 2]
+    assert all(run.seconds > 0 and case.median(run.system, per_s) == run.per_s > 0 for run in watched), err
+    assert ours.whole_cpu_s > 0 and theirs.whole_cpu_s > 0
+    assert all(0 < run.cpu_s < run.whole_cpu_s for run in (ours, theirs) if run in watched), err
     assert 50 < ours.task_mb < 1000 < ours.task_mb + theirs.jvm_mb + 1000
     assert left_over(tmp_path) == []
 
@@ -83,16 +88,16 @@ def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path) -> None:
         started = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
         process.stderr.read()
-        assert process.wait(60) == 130
+        assert process.wait(300) == 130
     assert len(started) >= 4, started  # two brokers, Spark's JVM, its driver
-    _, alive = psutil.wait_procs(started, timeout=10)
+    _, alive = psutil.wait_procs(started, timeout=60)
     assert alive == []
     assert left_over(tmp_path) == []
 
 
 def wait_for_spark(pid: int) -> None:
     """Wait until Spark's JVM has started the job's own Python."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
         for child in psutil.Process(pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +16,8 @@ import pytest
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.batch import iter_batches
-from benchmarks import document, mirrormaker, plot, records, table
+from benchmarks import __main__ as command
+from benchmarks import document, mirrormaker, planning, plot, records, table, targets
 from benchmarks.bench import Wanted
 from benchmarks.cases import CASES, CODECS, LATENCY
 from benchmarks.latency import SOURCE_ALONE, Latency, summary
@@ -85,6 +89,203 @@ def test_the_docs_and_the_plot_show_the_stored_results() -> None:
 def test_stored_results_hold_no_path() -> None:
     stored = document.stored()
     assert stored is None or not [part for part in ("/home", "/tmp", "/root", "/work") if part in stored.dump()]
+
+
+def full(gains: Mapping[str, tuple[float, float]] | None = None, task_mb: float = 255.0, **tail: float) -> Results:
+    """A run of everything in which each target is just reached, apart from what is given."""
+    cases = []
+    for case in CASES:
+        wall, cpu = (gains or {}).get(case.name) or targets.GAINS.get(case.name, (1.0, 1.0))
+        runs = [Run(s, n, 1000, 10.0, cpu_s=10.0, jvm_mb=2000) for n in (1, 2, 3) for s in (MM2_DEFAULT, MM2_TUNED)]
+        runs += [Run(OURS, n, 1000, 10.0 / wall, cpu_s=10.0 / cpu, task_mb=150, jvm_mb=400) for n in (1, 2, 3)]
+        cases.append(CaseResult(case.name, case.title, 1000, 8, 1.0, runs))
+    single = cases[3]
+    single.runs[-1] = replace(single.runs[-1], task_mb=task_mb)  # in one round of one case
+    theirs = Latency(MM2_TUNED, 1, 100, 2.0, 3.0, 10.0, 40.0)
+    ours = replace(theirs, system=OURS, **{"p50_ms": 1.9, "p90_ms": 2.9, "p99_ms": 9.9, "max_ms": 90.0} | tail)
+    settings = {"rounds": 3, "scale": 1.0, "box_s": 15.0}
+    machine = {"cpu": "x", "cores": 2, "memory_gb": 4, "system": "Linux", "kernel": "6"}
+    software = {"mirrormaker": "4.3.1", "airflow_mirror": "0.1", "pyspark": "4", "python": "3.11", "java": "17"}
+    return Results("2026-01-31", machine, software, settings, cases, [theirs, ours])
+
+
+def missed(results: Results, complete: bool = True) -> list[str]:
+    return [v.target for v in targets.judge(results, complete) if not v.reached]
+
+
+def without(results: Results, name: str) -> Results:
+    if name == LATENCY:
+        return replace(results, latencies=[])
+    return replace(results, cases=[case for case in results.cases if case.name != name])
+
+
+def title(name: str) -> str:
+    return next(case.title for case in CASES if case.name == name)
+
+
+def test_a_run_that_just_reaches_every_target_passes() -> None:
+    verdicts = targets.judge(full(), complete=True)
+    assert [v for v in verdicts if not v.reached] == []
+    assert len(verdicts) == 2 * len(CASES) + 1 + 3 and len({v.target for v in verdicts}) == len(verdicts)
+    assert targets.judge(full(), complete=False) == verdicts
+
+
+def test_the_targets_are_the_designs_and_name_cases_that_exist() -> None:
+    assert targets.GAINS["big"] == (5, 20) and targets.GAINS["small-records"] == (15, 80)
+    re_encoded = {case.name for case in CASES if not case.passes}
+    assert {name: targets.GAINS[name][1] for name in re_encoded} == dict.fromkeys(re_encoded, 2)
+    assert targets.GAINS.keys() <= {case.name for case in CASES} and targets.TASK_MB == 256
+
+
+@pytest.mark.parametrize(
+    ("results", "said", "measured"),
+    [
+        (full({"big": (4.999, 20)}), f"{title('big')}: records a second", "4.99 x"),
+        (full({"big": (5, 19.9)}), f"{title('big')}: records per CPU second", "19.90 x"),
+        (full({"small-records": (14.9, 80)}), f"{title('small-records')}: records a second", "14.90 x"),
+        (full({"small-records": (15, 79)}), f"{title('small-records')}: records per CPU second", "79.00 x"),
+        (full({"compacted": (3, 1.95)}), f"{title('compacted')}: records per CPU second", "1.95 x"),
+        (full({"log-append-time": (3, 1.95)}), f"{title('log-append-time')}: records per CPU second", "1.95 x"),
+        (full({"log-append-time": (0.9, 2)}), f"{title('log-append-time')}: records a second", "0.90 x"),
+        (full({"single": (0.999, 1)}), f"{title('single')}: records a second", "0.99 x"),
+        (full({"tls": (6, 0.5)}), f"{title('tls')}: records per CPU second", "0.50 x"),
+        (full(task_mb=256), "memory of the largest task", "256 MB"),
+        (full(p50_ms=2.0), "tail at 200 records a second: p50", "2 ms"),
+        (full(p90_ms=3.1), "tail at 200 records a second: p90", "3.1 ms"),
+        (full(p99_ms=10.01), "tail at 200 records a second: p99", "10.01 ms"),
+    ],
+    ids=[
+        "wall-1KB", "cpu-1KB", "wall-100B", "cpu-100B", "cpu-compacted", "cpu-log-append-time", "slower-re-encoded",
+        "slower", "dearer", "memory-of-one-run", "p50-the-same", "p90", "p99",
+    ],
+)  # fmt: skip
+def test_a_missed_target_is_found_alone_and_never_shown_as_reached(results: Results, said: str, measured: str) -> None:
+    for complete in (True, False):
+        (found,) = [v for v in targets.judge(results, complete) if not v.reached]
+        assert (found.target, found.measured) == (said, measured)
+    text, page = table.targets_as_text(targets.judge(results, complete=True)), document.block(results)
+    assert re.findall(r"^(.*?)  .*MISSED$", text, re.MULTILINE) == [said] and text.endswith("reached, 1 missed")
+    assert f"| {said} |" in page and page.count("| MISSED |") == 1
+
+
+@pytest.mark.parametrize("name", [*(case.name for case in CASES), LATENCY])
+def test_what_was_not_run_is_missed_by_a_full_run_and_not_judged_in_a_part(name: str) -> None:
+    part = without(full(), name)
+    prefix = "tail at" if name == LATENCY else title(name)
+    expected = [v.target for v in targets.judge(full(), complete=True) if v.target.startswith(prefix)]
+    assert len(expected) == (3 if name == LATENCY else 2)
+    memory = [] if name == LATENCY else ["memory of the largest task"]
+    assert missed(part) == sorted([*expected, *memory], key=[v.target for v in targets.judge(full(), True)].index)
+    assert missed(part, complete=False) == []
+    kept = [v.target for v in targets.judge(part, complete=False)]
+    assert not set(kept) & set(expected) and len(kept) + len(expected) == 2 * len(CASES) + 1 + 3
+
+
+def test_a_part_without_mirrormaker_is_judged_by_its_memory_alone() -> None:
+    results = full(task_mb=300)
+    for case in results.cases:
+        case.runs[:] = [run for run in case.runs if run.system == OURS]
+    ours = replace(results, latencies=[one for one in results.latencies if one.system == OURS])
+    assert [(v.target, v.reached) for v in targets.judge(ours, complete=False)] == [("memory of the largest task", False)]
+    assert len(missed(ours)) == 2 * len(CASES) + 1 + 3
+
+
+def test_a_case_in_which_every_run_failed_is_missed_in_a_part_too() -> None:
+    results = full()
+    big = results.cases[0]
+    big.runs[:] = [replace(run, failed="status 1") if run.system == OURS else run for run in big.runs]
+    assert missed(results, complete=False) == [f"{big.title}: records a second", f"{big.title}: records per CPU second"]
+
+
+def test_a_run_with_few_records_is_not_judged() -> None:
+    few = full({"big": (0.1, 0.1)})
+    assert targets.judge(replace(few, settings={**few.settings, "scale": 0.5}), complete=False) == []
+    assert missed(replace(few, settings={**few.settings, "scale": 2.0}), complete=False) != []
+
+
+class BenchThatFound:
+    """Stands in for the clusters: its run is over at once."""
+
+    def __init__(self, results: Results) -> None:
+        self.results = results
+
+    def __call__(self, wanted: Wanted, work: Path) -> BenchThatFound:
+        return self
+
+    def run(self) -> Results:
+        return self.results
+
+
+@pytest.mark.parametrize(
+    ("found", "arguments", "status", "said"),
+    [
+        (full(), [], 0, "20 of 20 targets reached, 0 missed"),
+        (full({"big": (4, 20)}), [], 1, "19 of 20 targets reached, 1 missed"),
+        (without(full(), "tls"), [], 1, "17 of 20 targets reached, 3 missed"),
+        (without(full(), "tls"), ["--cases", "big"], 0, "18 of 18 targets reached, 0 missed"),
+        (full({"big": (4, 20)}), ["--scale", "2"], 1, "19 of 20 targets reached, 1 missed"),
+    ],
+    ids=["all-reached", "one-missed", "a-case-missing", "a-part", "a-larger-scale"],
+)
+def test_a_missed_target_ends_the_run_with_status_1_after_all_was_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], found: Results,
+    arguments: list[str], status: int, said: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(command, "Bench", BenchThatFound(found))
+    monkeypatch.setattr(command.signal, "signal", lambda *_: None)  # pytest's own handlers stay
+    out = tmp_path / "found.json"
+    assert command.main(["--out", str(out), *arguments]) == status
+    assert said in capsys.readouterr().out and Results.load(out.read_text()) == found
+
+
+def test_a_failed_run_ends_with_status_1_though_every_target_was_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = full()
+    found.cases[0].runs.append(Run(OURS, 4, failed="status 1"))
+    monkeypatch.setattr(command, "Bench", BenchThatFound(found))
+    monkeypatch.setattr(command.signal, "signal", lambda *_: None)
+    assert missed(found) == [] and command.main(["--out", str(tmp_path / "found.json")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("stored", "status", "said"),
+    [
+        (full(), 0, "20 of 20 targets reached"),
+        (full(task_mb=300), 1, "19 of 20 targets reached"),
+        (without(full(), LATENCY), 1, "17 of 20 targets reached"),
+        (None, 1, "latest.json does not exist"),
+    ],
+    ids=["reached", "missed", "latency-missing", "nothing-stored"],
+)
+def test_stored_results_are_judged_without_running_anything(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stored: Results | None, status: int, said: str
+) -> None:
+    monkeypatch.setattr(document, "stored", lambda: stored)
+    assert command.main(["--judge"]) == status
+    assert said in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "seconds", "status"),
+    [
+        ([], 9.99, 0),
+        ([], 10.2, 1),
+        (["--topics", "100"], 10.2, 1),
+        (["--topics", "2000"], 10.2, 0),
+        (["--profile"], 10.2, 0),
+    ],
+    ids=["within-seconds", "longer", "longer-for-fewer", "more-than-was-promised-for", "under-a-profiler"],
+)
+def test_a_plan_for_ten_thousand_partitions_takes_ten_seconds_at_most(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], seconds: float, status: int
+) -> None:  # fmt: skip
+    monkeypatch.setattr(planning, "clusters", lambda *_, **__: nullcontext((None, None)))
+    monkeypatch.setattr(planning, "fill", lambda *_: None)
+    monkeypatch.setattr(planning, "measure", lambda *_: {planning.WHOLE: seconds})
+    assert planning.main(arguments) == status
+    out, err = capsys.readouterr()
+    assert '"partitions"' in out and ("longer than 10 s" in err) == (status == 1)
 
 
 def test_the_first_look_and_the_half_are_of_records_not_of_time() -> None:
