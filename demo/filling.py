@@ -165,7 +165,7 @@ def write_bulk(
 
 
 def wait_for_cleaner(
-    settings: Settings, topic: str, written: int, removable: int, note: Callable[[str], None], timeout_s: float = 90.0
+    settings: Settings, topic: str, written: int, removable: int, note: Callable[[str], None], timeout_s: float = 300.0
 ) -> None:
     """Wait until the log cleaner has removed what it can from partition 0 of a topic.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[1]
 COMPONENTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 FINAL_RUN_STATES = frozenset({"success", "failed"})
-# Airflow 3.3.2 marks an approval as failed when it is answered within about a second of parking: the scheduler has not
-# yet seen that the task handed its slot back.
-APPROVAL_SETTLE_S = 3.0
 
 
 class AirflowError(RuntimeError):
@@ -103,6 +101,8 @@ class AirflowStandalone:
             "AIRFLOW__API__PORT": str(self.port),
             "AIRFLOW__API__BASE_URL": self.address,
             "AIRFLOW__API__WORKERS": "1",
+            # The default, 5 s, fails tasks that have not begun yet while a busy machine starts the API server's routes.
+            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
             "AIRFLOW__MIRROR__HOME": str(self.mirror_home),
@@ -147,7 +147,7 @@ class AirflowStandalone:
             time.sleep(0.2)
         for pid in _session(process.pid):
             _end(pid)
-        process.wait(timeout=5)
+        process.wait(timeout=60)
 
     def _stop_jobs(self) -> None:
         from airflow_mirror.jobs.local import LocalRunner
@@ -163,7 +163,7 @@ class AirflowStandalone:
 
     def _is_healthy(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.address}/api/v2/monitor/health", timeout=5) as answer:
+            with urllib.request.urlopen(f"{self.address}/api/v2/monitor/health", timeout=30) as answer:
                 health = json.load(answer)
         except (OSError, ValueError):
             return False
@@ -202,7 +202,7 @@ class AirflowStandalone:
             headers["Authorization"] = f"Bearer {token}"
         data = None if body is None else json.dumps(body).encode()
         try:
-            with urllib.request.urlopen(urllib.request.Request(url, data, headers, method=method), timeout=60) as answer:
+            with urllib.request.urlopen(urllib.request.Request(url, data, headers, method=method), timeout=300) as answer:
                 text = answer.read()
         except urllib.error.HTTPError as e:
             detail = e.read().decode(errors="replace")[:2000]
@@ -222,7 +222,7 @@ class AirflowStandalone:
     # --- runs ---------------------------------------------------------------------------------------------------------
 
     def trigger(
-        self, dag_id: str, conf: Mapping[str, Any] | None = None, run_id: str | None = None, timeout_s: float = 90.0,
+        self, dag_id: str, conf: Mapping[str, Any] | None = None, run_id: str | None = None, timeout_s: float = 300.0,
         **window: str | None,
     ) -> str:  # fmt: skip
         """Start a run and return its id. Waits up to ``timeout_s`` until the DAG has been parsed.
@@ -232,10 +232,17 @@ class AirflowStandalone:
         body = {"logical_date": None, "conf": dict(conf or {}), **window}
         if run_id:
             body["dag_run_id"] = run_id
+        return str(self._once_parsed("POST", f"dags/{dag_id}/dagRuns", body, timeout_s)["dag_run_id"])
+
+    def turn_on(self, dag_id: str, timeout_s: float = 300.0) -> None:
+        """Let the scheduler start runs of a DAG. Waits up to ``timeout_s`` until the DAG has been parsed."""
+        self._once_parsed("PATCH", f"dags/{dag_id}", {"is_paused": False}, timeout_s)
+
+    def _once_parsed(self, method: str, path: str, body: object, timeout_s: float) -> Any:
         deadline = time.monotonic() + timeout_s
         while True:
             try:
-                return str(self.api("POST", f"dags/{dag_id}/dagRuns", body)["dag_run_id"])
+                return self.api(method, path, body)
             except AirflowError as e:
                 if e.status != 404 or time.monotonic() > deadline:
                     raise AirflowError(f"{e}; import errors: {self.import_errors()}", e.status) from None
@@ -297,9 +304,25 @@ class AirflowStandalone:
     def approve(self, dag_id: str, run_id: str, task_id: str, option: str = "Approve") -> None:
         """Answer an approval task that is (or comes to be) waiting for one."""
         self.wait_for_task(dag_id, run_id, task_id, ("awaiting_input",))
-        time.sleep(APPROVAL_SETTLE_S)
+        self._wait_until_parked(dag_id, run_id, task_id)
         body = {"chosen_options": [option], "params_input": {}}
         self.api("PATCH", f"{_run(dag_id, run_id)}/taskInstances/{task_id}/-1/hitlDetails", body)
+
+    def _wait_until_parked(self, dag_id: str, run_id: str, task_id: str, timeout_s: float = 300.0) -> None:
+        """Wait until the scheduler has seen that a waiting task handed its slot back.
+
+        Airflow 3.3.2 marks an approval that is answered before that as failed. The scheduler's log alone tells.
+        """
+        number = self.api("GET", f"{_run(dag_id, run_id)}/taskInstances/{task_id}")["try_number"]
+        seen = re.compile(
+            rf"TaskInstance Finished: dag_id={re.escape(dag_id)}, task_id={re.escape(task_id)}, "
+            rf"run_id={re.escape(run_id)}, .*\btry_number={number},"
+        )
+        deadline = time.monotonic() + timeout_s
+        while not seen.search((self.home / "standalone.log").read_text(encoding="utf-8", errors="replace")):
+            if time.monotonic() > deadline:
+                raise AirflowError(f"{dag_id} {run_id}: after {timeout_s:.0f} s {task_id} still has its slot")
+            time.sleep(0.2)
 
     def clear(self, dag_id: str, run_id: str, *task_ids: str, downstream: bool = False) -> None:
         """Clear tasks of a run, as the button in the UI does: they run again."""

@@ -60,7 +60,7 @@ class Cluster:
         ports: Sequence[int] | None = None,
         heap_mb: int = 512,
         min_free_mb: int = 256,
-        ready_timeout_s: float = 60.0,
+        ready_timeout_s: float = 240.0,
     ) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name):
             raise InputError(f"cluster name {name!r}: use 1 to 60 letters, digits, '-' and '_'.")

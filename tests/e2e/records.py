@@ -20,7 +20,7 @@ def create(settings: Mapping[str, str], topic: str, partitions: int, **configs: 
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=configs)
     admin = AdminClient(dict(settings))  # kept: its requests end with it
     for future in admin.create_topics([new]).values():
-        future.result(timeout=30)
+        future.result(timeout=120)
 
 
 def fill(settings: Mapping[str, str], topic: str, count: int, seed: int = 0, at_ms: int | None = None) -> None:
@@ -38,7 +38,7 @@ def fill(settings: Mapping[str, str], topic: str, count: int, seed: int = 0, at_
             headers = [("h", dice.randbytes(3)), ("h", None)] if dice.random() < 0.2 else []
             producer.produce(topic, value, key, headers=headers, timestamp=base + dice.randint(-900, 900))
             producer.poll(0)
-        assert producer.flush(60) == 0
+        assert producer.flush(300) == 0
 
 
 def read_all(settings: Mapping[str, str], topic: str) -> list[Row]:
@@ -48,13 +48,13 @@ def read_all(settings: Mapping[str, str], topic: str) -> list[Row]:
     )
     rows: list[Row] = []
     try:
-        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=120).topics[topic].partitions
         for p in partitions:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30)
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=120)
             if low == high:
                 continue
             consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING)])
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 300
             while consumer.position([TopicPartition(topic, p)])[0].offset < high:
                 assert time.monotonic() < deadline, f"{topic}-{p} can't be read up to {high}"
                 message = consumer.poll(0.5)
@@ -81,7 +81,7 @@ def positions(settings: Mapping[str, str], group: str, topics: Mapping[str, int]
     consumer = Consumer({**settings, "group.id": group, "enable.auto.commit": False})
     try:
         asked = [TopicPartition(t, p) for t, count in topics.items() for p in range(count)]
-        return {(tp.topic, tp.partition): tp.offset for tp in consumer.committed(asked, timeout=30) if tp.offset >= 0}
+        return {(tp.topic, tp.partition): tp.offset for tp in consumer.committed(asked, timeout=120) if tp.offset >= 0}
     finally:
         consumer.close()
 
@@ -101,7 +101,7 @@ class Writer:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(timeout=60)
+        self._thread.join(timeout=200)
 
     def _run(self) -> None:
         def told(error: Any, _: Any) -> None:
@@ -110,11 +110,11 @@ class Writer:
             else:
                 self.refused += 1
 
-        producer = Producer({**self._settings, "linger.ms": 5, "message.timeout.ms": 10_000})
+        producer = Producer({**self._settings, "linger.ms": 5, "message.timeout.ms": 120_000})
         while not self._stop.wait(self._pause) and not self.refused:
             try:
                 producer.produce(self._topic, f"live-{self.acknowledged}".encode(), on_delivery=told)
             except KafkaException:  # librdkafka remembers a refusal and gives it at once
                 self.refused += 1
             producer.poll(0)
-        producer.flush(15)
+        producer.flush(150)  # longer than a message may take: what is not told is not counted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from airflow_mirror.jobs import process
 from airflow_mirror.jobs.local import LocalRunner
+from sandbox.airflow import AirflowError
 from tests.e2e.records import Writer, commit, create, fill, positions, read_all
 
 DAG = "kafka_migration"
@@ -23,12 +25,25 @@ def conf(name, topics, groups, **more):
     return {"name": name, "topics": topics, "groups": groups, "offsets": "identical", "wait_groups_s": 20, **ends, **more}
 
 
-def wait_for(condition, timeout_s=120.0):
+def wait_for(condition, timeout_s=600.0):
     deadline = time.monotonic() + timeout_s
     while not (found := condition()):
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.2)
     return found
+
+
+def instance(airflow, run, task):
+    return airflow.api("GET", f"dags/{DAG}/dagRuns/{run}/taskInstances/{task}")
+
+
+def holds_its_job(airflow, run, try_number):
+    """Say whether a try of the bulk copy has told of its job: one that it started, or one that ran."""
+    try:
+        log = airflow.log(DAG, run, "bulk_copy", try_number)
+    except AirflowError:  # no such try yet
+        return False
+    return re.search(r"job \S+/\d+, log |Reconnecting to existing job", log) is not None
 
 
 def explain(airflow, run, dag=DAG):
@@ -49,7 +64,7 @@ def migrated(airflow, world):
     commit(alice, "billing", {("shop.orders", 0): 17, ("shop.orders", 2): 0})
     with Writer(alice, "shop.orders") as writer:
         run = airflow.trigger(DAG, conf("whole", ["shop\\..*"], ["billing"], restore_configs=False))
-        state = airflow.wait(DAG, run, timeout_s=900)
+        state = airflow.wait(DAG, run, timeout_s=1800)
     assert state == "success", explain(airflow, run)
     return run, writer
 
@@ -93,10 +108,11 @@ def test_no_secret_is_in_any_file_of_the_mirror_or_in_any_xcom(migrated, airflow
 def test_clearing_a_task_of_a_finished_run_is_safe(migrated, airflow, world, task):
     run, _ = migrated
     before = read_all(world[1].admin_properties(), "shop.orders")
+    tries = instance(airflow, run, task)["try_number"]  # on a slow machine the run itself may have needed a second one
     airflow.clear(DAG, run, task)
-    assert airflow.wait(DAG, run, timeout_s=420) == "success", explain(airflow, run)
-    again = airflow.api("GET", f"dags/{DAG}/dagRuns/{run}/taskInstances/{task}")
-    assert (again["try_number"], again["state"]) == (2, "success")
+    assert airflow.wait(DAG, run, timeout_s=1200) == "success", explain(airflow, run)
+    again = instance(airflow, run, task)
+    assert (again["try_number"], again["state"]) == (tries + 1, "success")
     assert read_all(world[1].admin_properties(), "shop.orders") == before
 
 
@@ -109,15 +125,22 @@ def test_kill_9_of_the_task_process_and_the_retry_finds_the_running_job(airflow,
     found = wait_for(lambda: list(jobs.glob("bulk_copy--*/1/job.json")))
     job = json.loads(found[0].read_text())
     task_process = int(Path(f"/proc/{job['pid']}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(task_process, signal.SIGKILL)
-    airflow.wait_for_task(DAG, run, "approve_cutover", ("awaiting_input",), timeout_s=600)
-    task = airflow.api("GET", f"dags/{DAG}/dagRuns/{run}/taskInstances/bulk_copy")
+    # A job that ends before the retry looks for it would not be running; so it stands still until it has been found.
+    process.end(process.members(found[0].parent), signal.SIGSTOP)
+    try:
+        os.kill(task_process, signal.SIGKILL)
+        wait_for(lambda: holds_its_job(airflow, run, try_number=2))
+        assert process.is_alive(job["pid"], job["started"])
+    finally:
+        process.end(process.members(found[0].parent), signal.SIGCONT)
+    airflow.wait_for_task(DAG, run, "approve_cutover", ("awaiting_input",), timeout_s=1200)
+    task = instance(airflow, run, "bulk_copy")
     assert (task["state"], task["try_number"]) == ("success", 2)
     assert len(list(jobs.glob("bulk_copy--*/*/job.json"))) == 1, "one Spark application in all"
     assert airflow.xcom(DAG, run, "bulk_copy")["records"] == 20_000
     # Rejected, the cutover does not happen, the tail goes on, and the run ends well.
     airflow.approve(DAG, run, "approve_cutover", "Reject")
-    assert airflow.wait(DAG, run, timeout_s=180) == "success"
+    assert airflow.wait(DAG, run, timeout_s=1200) == "success"
     states = airflow.task_states(DAG, run)
     assert (states["cutover"], states["stop_tail"]) == ("skipped", "skipped")
     runner = LocalRunner(airflow.mirror_home / "killed-task")
@@ -134,15 +157,15 @@ def test_marking_a_running_copy_failed_stops_its_job(airflow, world):
     run = airflow.trigger(DAG, conf("marked-failed", ["marked.failed"], ["none"]))
     jobs = airflow.mirror_home / "marked-failed" / "jobs"
     found = wait_for(lambda: list(jobs.glob("bulk_copy--*/1/job.json")))
+    wait_for(lambda: holds_its_job(airflow, run, try_number=1))  # before it knows its job it can stop none
     airflow.mark(DAG, run, "bulk_copy", "failed")
-    wait_for(lambda: not process.members(found[0].parent), timeout_s=30)
-    assert airflow.wait(DAG, run, timeout_s=180) == "failed"
+    wait_for(lambda: not process.members(found[0].parent), timeout_s=240)
+    assert airflow.wait(DAG, run, timeout_s=1200) == "failed"
     assert not (jobs / "tail").exists()
 
 
 def test_an_unknown_topic_fails_the_plan_at_once_with_what_there_is(airflow, world):
     run = airflow.trigger(DAG, conf("unknown", ["no.such.topic"], ["none"]))
-    assert airflow.wait(DAG, run, timeout_s=180) == "failed"
-    task = airflow.api("GET", f"dags/{DAG}/dagRuns/{run}/taskInstances/plan")
-    assert task["try_number"] == 1, "wrong input is not retried"
+    assert airflow.wait(DAG, run, timeout_s=1200) == "failed"
+    assert instance(airflow, run, "plan")["try_number"] == 1, "wrong input is not retried"
     assert "NothingMatches: topics=['no.such.topic']" in airflow.log(DAG, run, "plan")

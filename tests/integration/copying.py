@@ -27,6 +27,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
 from airflow_mirror.kafka.config import ClientConfig
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.errors import UnknownTopic
 from sandbox import Cluster
 
 # While leaders move and brokers come back, the consumer reports what it then gets over by itself.
@@ -45,7 +46,15 @@ def create(cluster: Cluster, topic: str, partitions: int = 1, replicas: int = 1,
     admin = ClusterAdmin(config(cluster))
     settings = HELD_OPEN | {k.replace("_", "."): v for k, v in configs.items()}
     admin.create_topics([NewTopicSpec(topic, partitions, replicas, settings)])
-    return admin
+    # The controller has the topic; brokers hear of it later, on a busy machine by more than our clients wait for.
+    deadline = time.monotonic() + 30
+    with WireCluster(config(cluster)) as wire:
+        while True:
+            try:
+                wire.log_ends([TopicPartition(topic, p) for p in range(partitions)])
+                return admin
+            except UnknownTopic:
+                assert time.monotonic() < deadline, f"not within 30 s: the broker has heard of {topic}"
 
 
 def write(

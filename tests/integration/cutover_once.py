@@ -12,13 +12,13 @@ import sys
 from pathlib import Path
 
 from airflow_mirror.cutover.context import Limits
-from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.rest import verify_rest
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.config import load
 from airflow_mirror.plan.model import Plan
+from tests.integration.cutover_world import HeardFence
 
 # Short times: these tests are about the order of things.
 LIMITS = Limits(settle_s=0.3, group_quiet_s=0.5, poll_s=0.05)
@@ -41,8 +41,8 @@ def main(run_dir: Path, plan_path: Path, kill_after: int) -> None:
     source, target = load("env:SOURCE", "source"), load("env:TARGET", "target")
     admin = ClusterAdmin(source)
     run_cutover(
-        plan.mirror, plan, admin, ClusterAdmin(target), fence=AclFence(admin), keep_fence=False, run_dir=run_dir,
-        verify=verify_rest(plan, source, target), drain_timeout_s=30, quiet_s=0.5, wait_groups_s=10, limits=LIMITS,
+        plan.mirror, plan, admin, ClusterAdmin(target), fence=HeardFence(admin), keep_fence=False, run_dir=run_dir,
+        verify=verify_rest(plan, source, target), drain_timeout_s=300, quiet_s=0.5, wait_groups_s=10, limits=LIMITS,
     )  # fmt: skip
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as WireTopicPartition
 
+from airflow_mirror.cutover.fence import AclFence, Intent
 from airflow_mirror.errors import BrokerError
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition, NewTopicSpec
 from airflow_mirror.kafka.config import ClientConfig
@@ -19,6 +21,14 @@ from airflow_mirror.plan.model import Plan, TopicPlan
 from sandbox import Cluster
 
 PARTITIONS = 2
+
+
+def wait_for(condition: Callable[[], object], within_s: float = 120.0) -> None:
+    """Wait until ``condition`` holds; long, because the machine may be slow."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
 
 
 @dataclass
@@ -37,6 +47,7 @@ class World:
         for admin in (self.source, self.target):
             # Without this, retention would delete records of 2023 within minutes.
             admin.create_topics([NewTopicSpec(self.topic, PARTITIONS, 1, {"retention.ms": "-1"})])
+            wait_for(lambda admin=admin: self.topic in admin.topics([self.topic]))
         self.mirror = Mirror("flow", "src", "dst", topics=[self.topic], groups=[f"{self.topic}-.*"])
         self.tps = [TopicPartition(self.topic, p) for p in range(PARTITIONS)]
 
@@ -57,7 +68,7 @@ class World:
         name = f"{self.topic}-{suffix}"
         admin = self.source if cluster == "source" else self.target
         positions = {TopicPartition(self.topic, p): GroupPosition(o, "note") for p, o in offsets.items()}
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while True:
             try:
                 admin.commit_group_offsets(name, positions)
@@ -77,6 +88,25 @@ class World:
         return [f"{a.permission} {a.operation} {a.principal}" for a in found]
 
 
+class HeardFence(AclFence):
+    """A fence that is raised once the broker lists it, and the given writer was refused.
+
+    The controller has an ACL before the broker hears of it. On a slow machine that takes longer than the short times of
+    these tests, and a write in between would be a leak. A refusal answers everything that was sent before it, too.
+    """
+
+    def __init__(self, source: ClusterAdmin, writer: Writer | None = None) -> None:
+        super().__init__(source)
+        self._writer = writer
+
+    def raise_(self, intent: Intent) -> None:
+        super().raise_(intent)
+        wait_for(lambda: self.is_up(intent))
+        if (writer := self._writer) is not None:
+            refused = writer.refused
+            wait_for(lambda: writer.refused > refused)
+
+
 class Writer:
     """A producer that keeps writing until stopped; counts what was acknowledged and what was refused."""
 
@@ -93,9 +123,9 @@ class Writer:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(20)
+        self._thread.join(180)
 
-    def wait_acknowledged(self, more: int, timeout_s: float = 20.0) -> None:
+    def wait_acknowledged(self, more: int, timeout_s: float = 120.0) -> None:
         """Wait until ``more`` further records were acknowledged."""
         goal, deadline = self.acknowledged + more, time.monotonic() + timeout_s
         while self.acknowledged < goal:
@@ -112,7 +142,9 @@ class Writer:
         # The application's way to live through a fence: a new producer, with fresh metadata, after a refusal.
         number = 0
         while not self._stop.is_set():
-            producer = Producer({**self._properties, "linger.ms": "0", "message.timeout.ms": "5000", "log_level": "0"})
+            # A refusal comes at once; a record that was given up but written all the same would be counted wrong.
+            timeout = {"message.timeout.ms": "120000"}
+            producer = Producer({**self._properties, **timeout, "linger.ms": "0", "log_level": "0"})
             refused = self.refused
             while not self._stop.is_set() and self.refused == refused:
                 try:
@@ -122,7 +154,7 @@ class Writer:
                 producer.poll(0)
                 number += 1
                 self._stop.wait(self._every_s)
-            producer.flush(5)
+            producer.flush(150)
             self._stop.wait(0.2)
 
 
@@ -140,7 +172,7 @@ class Tail:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(20)
+        self._thread.join(120)
 
     def _run(self) -> None:
         world = self._world
@@ -169,7 +201,7 @@ class Tail:
                 )  # fmt: skip
                 producer.poll(0)
         consumer.close()
-        producer.flush(10)
+        producer.flush(60)
 
 
 class Member:
@@ -181,16 +213,17 @@ class Member:
     def __init__(self, world: World, group: str, crawl_s: float = 0) -> None:
         self._world, self._group, self._crawl_s = world, group, crawl_s
         self._stop, self._begun = threading.Event(), threading.Event()
+        self.commits = 0  # answered ones, while it crawls
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Member:
         self._thread.start()
-        assert self._begun.wait(40), "the consumer got no record"
+        assert self._begun.wait(120), "the consumer got no record"
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(20)
+        self._thread.join(120)
         assert not self._thread.is_alive()
 
     def _run(self) -> None:
@@ -205,7 +238,7 @@ class Member:
             }
         )
         consumer.subscribe([self._world.topic])
-        at, committed = 0, 0.0
+        at, committed = 0, float("-inf")
         while not self._stop.is_set():
             message = consumer.poll(0.1)
             if message is not None and message.error() is None:
@@ -217,4 +250,5 @@ class Member:
                 at, committed = at + 1, time.monotonic()
                 position = WireTopicPartition(self._world.topic, 0, at)
                 consumer.commit(offsets=[position], asynchronous=False)
+                self.commits += 1
         consumer.close()

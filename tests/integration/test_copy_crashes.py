@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -77,13 +78,16 @@ def test_second_copier_beside_the_first_leaves_an_equal_target_and_the_loser_say
     source_cluster: Cluster, target_cluster: Cluster, hostile: str
 ) -> None:
     ranges = ranges_of(source_cluster, hostile, PARTITIONS)
-    first = copier_process(source_cluster, target_cluster, ranges, mirror=hostile, wait=False)
-    wait_until(lambda: copied(target_cluster, hostile) > 0, "the first copier moves")
-    second = copier_process(source_cluster, target_cluster, ranges, mirror=hostile, wait=False)
-    loser, winner = results_of(first), results_of(second)
+    endless = [replace(r, end_offset=None) for r in ranges]  # or it could be done before the second one takes the lease
+    first = copier_process(source_cluster, target_cluster, endless, mirror=hostile, wait=False)
+    try:
+        wait_until(lambda: copied(target_cluster, hostile) > 0, "the first copier moves")
+        second = copier_process(source_cluster, target_cluster, ranges, mirror=hostile, wait=False)
+        loser, winner = results_of(first), results_of(second)
+    finally:
+        first.kill()
     assert [r.error for r in winner] == [None] * PARTITIONS
-    lost = [r.error for r in loser if not r.done]
-    assert all("writer lease" in str(error) for error in lost)
+    assert len(loser) == PARTITIONS and all("writer lease" in str(r.error) for r in loser)
     assert_equal(source_cluster, target_cluster, hostile, PARTITIONS)
 
 

@@ -15,13 +15,19 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import ElectionType
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from airflow_mirror.copy import loop as copy_loop
 from airflow_mirror.copy import padding
+from airflow_mirror.copy.loop import CopyLoop
 from airflow_mirror.copy.padding import Padder
+from airflow_mirror.copy.partition import PartitionCopy
+from airflow_mirror.copy.results import PartitionResult
+from airflow_mirror.copy.target_side import TargetSide
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.partition import compare_partitions
@@ -424,28 +430,58 @@ def late(proxy: FaultProxy) -> None:
 
 
 def test_network_fails_in_every_way_again_and_again_while_copying_and_both_sides_are_equal(
-    source_cluster: Cluster, proxied: ProxiedCluster, hostile: str
+    source_cluster: Cluster, proxied: ProxiedCluster, hostile: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Each fault strikes twice: while a request is known to be under way, and at any moment between holes and batches."""
     create(proxied, hostile, PARTITIONS)
-    seen: list[str] = []
+    proxy, sides, retries, over = proxied.proxy, list[TargetSide](), list[object](), threading.Event()
+    retry_later, ended = CopyLoop.retry_later, CopyLoop._ended
 
-    def misbehave() -> None:
-        wait_until(lambda: copied(proxied, hostile) > 0, "the copy has begun", 60)
-        for fault in (slow, cut, late, cut_inside_a_frame, cut, late):
-            fault(proxied.proxy)
-            seen.append(fault.__name__)
-            time.sleep(0.3)
-        proxied.proxy.heal()
+    def target_side(*arguments: Any) -> TargetSide:
+        sides.append(TargetSide(*arguments))
+        return sides[-1]
 
-    thread = threading.Thread(target=misbehave)
-    thread.start()
+    def retrying(self: CopyLoop, p: PartitionCopy, cause: Exception | str) -> None:
+        retries.append(cause)
+        retry_later(self, p, cause)
+
+    def append(seed: int) -> None:
+        for partition in range(PARTITIONS):
+            write(source_cluster, hostile, 300, seed, "lz4", partition, **{"batch.size": "20000"})
+
+    def await_equal_ends(after: str) -> None:
+        wait_until(
+            lambda: not runner.is_alive() or copied(proxied, hostile) == copied(source_cluster, hostile), after, 120
+        )
+        assert runner.is_alive(), f"the copy ended: {retries[-1:]}"
+
+    monkeypatch.setattr(copy_loop, "TargetSide", target_side)
+    monkeypatch.setattr(CopyLoop, "retry_later", retrying)
+    monkeypatch.setattr(CopyLoop, "_ended", lambda self: over.is_set() or ended(self))
+    follow = [replace(r, end_offset=None) for r in ranges_of(source_cluster, hostile, PARTITIONS)]
+    results: list[PartitionResult] = []
+    runner = threading.Thread(target=lambda: results.extend(copy(source_cluster, proxied, follow, mirror=hostile)))
+    runner.start()
     try:
-        results = copy(source_cluster, proxied, ranges_of(source_cluster, hostile, PARTITIONS), mirror=hostile)
+        for seed, fault in enumerate((slow, cut, late, cut_inside_a_frame, cut, late)):
+            append(10 + seed)  # every connection for batches is there when all of this has arrived
+            await_equal_ends(f"all is copied before {fault.__name__}")
+            proxy.hold()
+            append(20 + seed)
+            wait_until(lambda: sides[0].busy, "a request is under way", 60)
+            assert copied(proxied, hostile) < copied(source_cluster, hostile)
+            before = len(retries)
+            fault(proxy)
+            proxy.release()
+            write_transactions(source_cluster, hostile, seed=seed, transactions=4, partitions=PARTITIONS)
+            fault(proxy)
+            await_equal_ends(f"all is copied after {fault.__name__}")
+            assert fault is slow or len(retries) > before, f"{fault.__name__} did not hit the copy"
     finally:
-        thread.join()
-        proxied.proxy.heal()
+        proxy.heal()
+        over.set()
+        runner.join()
     assert [r.error for r in results] == [None] * PARTITIONS
-    assert len(seen) == 6
     assert_equal(source_cluster, proxied, hostile, PARTITIONS)
 
 

@@ -125,28 +125,69 @@ def test_a_mapped_copy_killed_again_and_again_holds_every_record_once(
 ) -> None:
     rng = random.Random(5)
     ranges = mapped(ranges_of(source_cluster, hostile, PARTITIONS))
+    in_transactions = delivery == "transactional"
+    here = [read(source_cluster, hostile, p) for p in range(PARTITIONS)]
+    # Slowed down so that it can't be over before it is killed.
+    slowly = {"transaction_bytes": 9000, "max_bytes_per_second": 20_000} if in_transactions else {}
+    seen_half = False
+
+    def moved() -> object:
+        if in_transactions:
+            return progress(target_cluster, hostile)
+        return ends(target_cluster, hostile, PARTITIONS)
+
     for kill in range(6):
+        before = moved()
         process = copier_process(
             source_cluster, target_cluster, ranges, mirror=hostile, wait=False, map_dir=map_dir, delivery=delivery,
-            transaction_bytes=9000,
+            **slowly,
         )  # fmt: skip
-        before = ends(target_cluster, hostile, PARTITIONS)
-        wait_until(
-            lambda p=process, b=before: p.poll() is not None or ends(target_cluster, hostile, PARTITIONS) != b, "it moves"
-        )
+        wait_until(lambda p=process, b=before: p.poll() is not None or moved() != b, "it moves")
         time.sleep(rng.random() * 0.1)
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+        if in_transactions:
+            counts = look(target_cluster, hostile, here)
+            seen_half |= any(0 < count < len(rows) for count, rows in zip(counts, here, strict=True))
         if kill == 3:  # the map is a convenience: it can be lost, but for its origin
             for part in Path(map_dir).rglob("*.parquet"):
                 part.unlink()
+    assert seen_half or not in_transactions
     options = {"mirror": hostile, "map_dir": map_dir, "delivery": delivery}
     results = copy(source_cluster, target_cluster, ranges, **options)  # type: ignore[arg-type]
     assert [(r.error, r.done) for r in results] == [(None, True)] * PARTITIONS
     for one, foreign in zip(ranges, (0, 33), strict=True):
         known = assert_mapped(source_cluster, target_cluster, one, hostile, map_dir)
         assert others(target_cluster, hostile, one.partition, known) == foreign
+
+
+def look(target: Cluster, topic: str, here: list[list[Seen]]) -> list[int]:
+    """What a reader of the target gets is what its progress says, transaction or not; return how many records that are.
+
+    For copiers that are gone: only a commit that a broker has begun may still change either.
+    """
+
+    def sides() -> tuple[list[list[Seen]], list[list[Seen]]]:
+        there = [read(target, topic, p)[foreign:] for p, foreign in enumerate((0, 33))]
+        below = zip(here, progress(target, topic), strict=True)
+        return [[r[1:] for r in rows] for rows in there], [[r[1:] for r in rows if r[0] < end] for rows, end in below]
+
+    def agree() -> bool:
+        visible, promised = sides()
+        return visible == promised
+
+    wait_until(agree, "what is visible is what the progress says")
+    return [len(rows) for rows in sides()[0]]
+
+
+def progress(target: Cluster, mirror: str) -> list[int]:
+    """Return the source offsets up to which transactions are committed; what an open one will commit is not awaited."""
+    conf = {"group.id": f"airflow-mirror.{mirror}", "isolation.level": "read_uncommitted"}
+    group = Consumer({"bootstrap.servers": target.bootstrap, **conf})
+    committed = group.committed([Assigned(mirror, p) for p in range(PARTITIONS)], timeout=60)
+    group.close()
+    return [c.offset for c in committed]
 
 
 def test_a_lost_map_directory_is_made_again_from_both_logs(
@@ -173,10 +214,7 @@ def test_in_transactions_a_reader_sees_whole_stretches_with_the_progress_over_th
     assert [(r.error, r.done, r.position) for r in results] == [(None, True, r.end_offset) for r in ranges]
     for one in ranges:
         assert_mapped(source_cluster, target_cluster, one, hostile, map_dir)
-    group = Consumer({"bootstrap.servers": target_cluster.bootstrap, "group.id": f"airflow-mirror.{hostile}"})
-    committed = group.committed([Assigned(hostile, p) for p in range(PARTITIONS)], timeout=10)
-    group.close()
-    assert [c.offset for c in committed] == [r.end_offset for r in ranges]
+    assert progress(target_cluster, hostile) == [r.end_offset for r in ranges]
     starts, stable, log_ends = zip(*ends(target_cluster, hostile, PARTITIONS).values(), strict=True)
     assert stable == log_ends, starts
 

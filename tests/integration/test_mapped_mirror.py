@@ -82,9 +82,9 @@ def next_record(cluster: Cluster, topic: str, group: str, partition: int) -> Any
     })  # fmt: skip
     from confluent_kafka import TopicPartition as Assigned
 
-    (position,) = consumer.committed([Assigned(topic, partition)], timeout=20)
+    (position,) = consumer.committed([Assigned(topic, partition)], timeout=120)
     consumer.assign([position])
-    message = consumer.poll(20)
+    message = consumer.poll(120)
     consumer.close()
     assert message is not None
     if message.error():
@@ -108,7 +108,7 @@ def test_a_mapped_mirror_moves_groups_exactly_there_and_back(
     run(StartMirrorOperator, mode="tail")
     try:
         write_transactions(source_cluster, topic_name, seed=3, transactions=3, partitions=2)
-        caught_up = run(WaitForCatchUpSensor, samples=2, poke_interval=0.5, timeout=240)
+        caught_up = run(WaitForCatchUpSensor, samples=2, poke_interval=0.5, timeout=900)
         assert caught_up["lag_records"] == 0 and caught_up["partitions"] == 2
 
         # Groups in every kind of place: the start, a record, each hole there is, the end.
@@ -130,7 +130,7 @@ def test_a_mapped_mirror_moves_groups_exactly_there_and_back(
         verified = run(VerifyMirrorOperator, level="records")
         assert verified["records"] == done["records_verified"] and verified["differences"] == []
     finally:
-        assert run(StopMirrorOperator)["tail"] == "SUCCEEDED"
+        assert run(StopMirrorOperator, grace_s=300)["tail"] == "SUCCEEDED"
     report = json.loads(Path(done["report"]).read_text())
     assert {g["positions"][0]["source_offset"]: g["positions"][0]["found"] for g in report["groups"]} == places
     for offset in places:

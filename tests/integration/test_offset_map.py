@@ -12,9 +12,11 @@ import shutil
 import signal
 from bisect import bisect_left
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from airflow_mirror.copy.offset_map import Where
 from airflow_mirror.copy.ranges import CopyRange
@@ -25,6 +27,7 @@ from airflow_mirror.verify.result import PartitionPair
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.integration.copying import (
+    TILL_FLUSH,
     config,
     copier_process,
     copy,
@@ -155,6 +158,37 @@ def test_a_transactional_copy_is_translated_over_its_own_markers(
         copy(source_cluster, target_cluster, cut, MIRROR, **options)
     judge(source_cluster, target_cluster, shifted, 0, tmp_path, foreign=3)
     judge(source_cluster, target_cluster, shifted, 1, tmp_path, foreign=11)
+
+
+def test_every_offset_is_translated_over_what_the_real_cleaner_took(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    cleaning = {"min_cleanable_dirty_ratio": "0.01", "segment_ms": "100", "max_compaction_lag_ms": "100"}
+    create(source_cluster, topic_name, cleanup_policy="compact", **cleaning)
+    create(target_cluster, topic_name)
+    write(target_cluster, topic_name, 5, seed=90)
+    rng, offsets, last = random.Random(9), count(), dict[bytes, int]()
+    for codec in ("none", "lz4", "zstd"):
+        conf = {"compression.type": codec, "linger.ms": TILL_FLUSH}
+        producer = Producer({"bootstrap.servers": source_cluster.bootstrap, **conf})
+        for _ in range(300):
+            key = b"key %d" % rng.randint(0, 150)
+            producer.produce(topic_name, rng.randbytes(20), key, partition=0)
+            last[key] = next(offsets)
+        assert producer.flush(30) == 0
+    ticker = Producer({"bootstrap.servers": source_cluster.bootstrap})
+
+    def cleaned() -> bool:
+        # The cleaner takes no active segment; this one rolls it. Under another key each time, so that it takes none.
+        ticker.produce(topic_name, b"tick", b"tick %d" % next(offsets), partition=0)
+        ticker.flush(30)
+        return [row[0] for row in read(source_cluster, topic_name) if row[0] < 900] == sorted(last.values())
+
+    wait_until(cleaned, "the cleaner has taken all that it can", 60, 0.5)
+    ranges = mapped(source_cluster, topic_name, 1)
+    (result,) = copy(source_cluster, target_cluster, ranges, MIRROR, map_dir=str(tmp_path))
+    assert (result.done, result.padded) == (True, 0), result.error
+    assert judge(source_cluster, target_cluster, topic_name, 0, tmp_path, foreign=5) > 900
 
 
 def test_the_comparison_goes_through_the_map_and_names_both_offsets(

@@ -47,8 +47,18 @@ def padded_copy(source: Cluster, target: Cluster, topic: str) -> int:
 
 
 def leader(cluster: Cluster, topic: str) -> int:
-    with WireCluster(config(cluster)) as wire:
+    with WireCluster(config(cluster), timeout_s=120) as wire:
         return wire.leader(TopicPartition(topic, 0)).node_id
+
+
+def await_settled(cluster: Cluster, topic: str) -> None:
+    """Wait until a new leader knows again how far its log is replicated; until then readers end before the log does."""
+
+    def settled() -> bool:
+        _, stable, log_end = ends(cluster, topic)[0]
+        return stable == log_end
+
+    wait_until(settled, "the new leader's high watermark is at the end of its log", 240, 0.2)
 
 
 def test_markers_outlive_a_killed_leader_and_the_copy_goes_on_at_the_next_one(
@@ -61,7 +71,8 @@ def test_markers_outlive_a_killed_leader_and_the_copy_goes_on_at_the_next_one(
     old = leader(three, topic_name)
     three.kill(old)
     try:
-        wait_until(lambda: leader(three, topic_name) not in (old, -1), "another node leads", 60)
+        wait_until(lambda: leader(three, topic_name) not in (old, -1), "another node leads", 240)
+        await_settled(three, topic_name)
         assert_equal(source_cluster, three, topic_name)
         grow(source_cluster, topic_name, 32)
         assert padded_copy(source_cluster, three, topic_name) > 700
@@ -71,10 +82,11 @@ def test_markers_outlive_a_killed_leader_and_the_copy_goes_on_at_the_next_one(
     # The node that was away has the markers from the others: let it lead, and look again.
     others = [node for node in (1, 2, 3) if node != old]
     admin = ClusterAdmin(config(three))
-    wait_until(lambda: in_sync(admin, topic_name) == 3, "all replicas are in sync again", 60, 0.2)
+    wait_until(lambda: in_sync(admin, topic_name) == 3, "all replicas are in sync again", 240, 0.2)
     three.kill(others[0])
     try:
-        wait_until(lambda: leader(three, topic_name) != others[0], "another node leads", 60)
+        wait_until(lambda: leader(three, topic_name) != others[0], "another node leads", 240)
+        await_settled(three, topic_name)
         assert_equal(source_cluster, three, topic_name)
     finally:
         three.restart(others[0])
@@ -95,10 +107,12 @@ def test_markers_are_read_back_from_disk_after_kill_9_and_after_a_clean_restart(
     node = leader(three, topic_name)
     three.kill(node)
     three.restart(node)
-    wait_until(lambda: leader(three, topic_name) == node, "it leads again", 60)
+    wait_until(lambda: leader(three, topic_name) == node, "it leads again", 240)
+    await_settled(three, topic_name)
     assert_equal(source_cluster, three, topic_name)
     three.restart(node)
-    wait_until(lambda: leader(three, topic_name) == node, "it leads again", 60)
+    wait_until(lambda: leader(three, topic_name) == node, "it leads again", 240)
+    await_settled(three, topic_name)
     assert_equal(source_cluster, three, topic_name)
     grow(source_cluster, topic_name, 34)
     padded_copy(source_cluster, three, topic_name)
@@ -119,7 +133,7 @@ def test_the_targets_cleaner_moves_no_record_and_no_end_of_a_padded_log(
     admin.alter_topic_configs(topic_name, set={**cleaning, "segment.ms": "300", "max.compaction.lag.ms": "100"})
     latest = {row[2]: row for row in here}
     ticker = Producer({"bootstrap.servers": target_cluster.bootstrap})
-    end, deadline = before[0][2], time.monotonic() + 60
+    end, deadline = before[0][2], time.monotonic() + 300
     while True:
         ticker.produce(topic_name, b"tick", b"tick", partition=0)  # the cleaner takes no active segment; this rolls it
         ticker.flush()

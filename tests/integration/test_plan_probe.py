@@ -14,6 +14,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import probe as probing
 from airflow_mirror.plan.probe import probe, scratch_topic
 from airflow_mirror.policy import is_internal
+from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.integration.copying import config, wait_until
 
@@ -22,6 +23,13 @@ ALTER = Acl("BROKER", "kafka-cluster", "LITERAL", "User:mirror", "*", "ALTER", "
 WRITE, READ, DELETE = (Acl("TOPIC", "*", "LITERAL", "User:mirror", "*", o, "ALLOW") for o in ("WRITE", "READ", "DELETE"))
 MARK = Acl("TRANSACTIONAL_ID", "airflow-mirror.", "PREFIXED", "User:mirror", "*", "WRITE", "ALLOW")
 EVERYTHING = {"create": CREATE, "alter": ALTER, "write": WRITE, "read": READ, "delete": DELETE, "mark": MARK}
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan gives up on a broker within seconds; here a slow machine must not pass for one that does not answer."""
+    monkeypatch.setattr(probing, "_GONE_WITHIN_S", 120.0)
+    monkeypatch.setattr(probing, "WireCluster", lambda *args, **kw: WireCluster(*args, **kw | {"timeout_s": 90.0}))
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +53,7 @@ def mirror(guarded: Cluster) -> ClusterAdmin:
 def grant(root: ClusterAdmin, *rules: Acl) -> None:
     root.delete_acls([r for r in root.describe_acls() if r not in rules])
     root.create_acls(rules)
-    wait_until(lambda: root.describe_acls() == sorted(rules), "the broker has heard of the ACLs")
+    wait_until(lambda: root.describe_acls() == sorted(rules), "the broker has heard of the ACLs", 240)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +98,7 @@ def test_what_a_killed_plan_left_is_used_up_and_deleted_by_the_next(target_clust
     admin = ClusterAdmin(config(target_cluster))
     admin.create_topics([NewTopicSpec(scratch_topic("killed"), 3, 1)])
     assert probe(admin, "killed").markers == "direct"
-    wait_until(lambda: not admin.topics([scratch_topic("killed")]), "the scratch topic is gone")
+    wait_until(lambda: not admin.topics([scratch_topic("killed")]), "the scratch topic is gone", 240)
 
 
 @pytest.mark.parametrize("error", [MissingRight("fetch", "X", "me"), KeyboardInterrupt(), RuntimeError("a bug")])
@@ -104,4 +112,4 @@ def test_the_scratch_topic_is_deleted_however_the_probe_ends(
     admin = ClusterAdmin(config(target_cluster))
     with pytest.raises(type(error)):
         probe(admin, "unlucky")
-    wait_until(lambda: not admin.topics([scratch_topic("unlucky")]), "the scratch topic is gone")
+    wait_until(lambda: not admin.topics([scratch_topic("unlucky")]), "the scratch topic is gone", 240)

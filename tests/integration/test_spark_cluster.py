@@ -21,6 +21,7 @@ from airflow_mirror.jobs import package
 from airflow_mirror.jobs.command import spark_home
 from airflow_mirror.jobs.java import java_home_for_spark
 from sandbox import Cluster, clusters
+from sandbox.ports import ReservedPort, reserve
 from sandbox.settings import USERS
 from sandbox.spark import SparkCluster
 from tests.integration.copying import assert_equal, create, ends, wait_until, write, write_transactions
@@ -49,14 +50,11 @@ def guarded() -> Iterator[list[Cluster]]:
 class Job:
     """A job as its user submits it: settings in two variables of the driver, the package as a zip."""
 
-    def __init__(self, spark: SparkCluster, guarded: list[Cluster], name: str, folder: Path) -> None:
-        self.spark, self.name, self.folder = spark, name, folder
+    def __init__(self, spark: SparkCluster, guarded: list[Cluster], name: str, folder: Path, ui: ReservedPort) -> None:
+        self.spark, self.name, self.folder, self.ui = spark, name, folder, ui
         self.log, self.events = folder / "log.txt", folder / "events"
         self.events.mkdir(parents=True)
         (folder / "tmp").mkdir()
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.ui = s.getsockname()[1]
         self._env = {
             "PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder / "tmp"),
             "JAVA_HOME": str(java_home_for_spark()), "SPARK_HOME": str(spark_home()), "PYSPARK_PYTHON": sys.executable,
@@ -66,7 +64,7 @@ class Job:
     def submit(self, script: str, *arguments: str, **conf: str) -> subprocess.Popen[bytes]:
         zipped = package.build(self.folder / "airflow_mirror.zip")
         settings = {
-            "spark.ui.port": str(self.ui), "spark.eventLog.enabled": "true", "spark.eventLog.compress": "false",
+            "spark.ui.port": str(self.ui.number), "spark.eventLog.enabled": "true", "spark.eventLog.compress": "false",
             "spark.eventLog.dir": self.events.as_uri(), "spark.local.dir": str(self.folder / "tmp"),
             **{k.replace("_", "."): v for k, v in conf.items()},
         }  # fmt: skip
@@ -106,8 +104,12 @@ def _bytes_of(path: Path) -> bytes:
 
 
 @pytest.fixture
-def job(spark: SparkCluster, guarded: list[Cluster], topic_name: str, tmp_path: Path) -> Job:
-    return Job(spark, guarded, topic_name, tmp_path / "job")
+def job(spark: SparkCluster, guarded: list[Cluster], topic_name: str, tmp_path: Path) -> Iterator[Job]:
+    ui = reserve("the job's web page")
+    try:
+        yield Job(spark, guarded, topic_name, tmp_path / "job", ui)
+    finally:
+        ui.release()
 
 
 def await_all(question: Callable[[], bool], what: str, process: subprocess.Popen[bytes], job: Job) -> None:
@@ -136,20 +138,23 @@ def test_executors_import_the_shipped_zip_and_the_tail_tells_them_the_password_a
 ) -> None:
     source, target = guarded
     fill(source, job.name, transactions=4)
-    tail = job.submit("streaming_tail.py", "--lease-s", "4")
+    # Executors that come late are not asked, so nothing begins before both are there.
+    both = {"spark_scheduler_minRegisteredResourcesRatio": "1.0"}
+    both["spark_scheduler_maxRegisteredResourcesWaitingTime"] = "600s"
+    tail = job.submit("streaming_tail.py", "--lease-s", "4", **both)
     try:
         await_all(lambda: copied(target, job.name) == copied(source, job.name), "the tail copies", tail, job)
         write(source, job.name, 500, 9, "lz4", partition=1)
         await_all(lambda: copied(target, job.name) == copied(source, job.name), "the tail follows", tail, job)
         time.sleep(4)  # into another lease: its tasks are planned anew
-        page = f"http://127.0.0.1:{job.ui}/api/v1/applications"
+        page = f"http://{job.ui.address}/api/v1/applications"
         (application,) = json.load(urllib.request.urlopen(page, timeout=120))
         shown = urllib.request.urlopen(f"{page}/{application['id']}/environment", timeout=120).read()
         shown += urllib.request.urlopen(f"{page}/{application['id']}/sql?planDescription=true", timeout=120).read()
         assert b"spark.executor.memory" in shown and SECRET not in shown
         job.assert_no_secret_anywhere()
         os.kill(driver_of(tail.pid), signal.SIGTERM)
-        assert tail.wait(400) == 0, job.log.read_text()[-3000:]
+        assert tail.wait(900) == 0, job.log.read_text()[-3000:]
     finally:
         end_job(tail)
     # Each executor unpacks the shipped files into its own directory below its worker's.
@@ -167,18 +172,21 @@ def test_worker_killed_in_the_middle_while_its_orphaned_task_writes_on_leaves_an
     fill(source, job.name)
     total = copied(source, job.name)
     number = 1
-    bulk = job.submit("bulk_copy.py", "--max-bytes-per-second", "100000")  # some ten seconds
+    bulk = job.submit("bulk_copy.py", "--max-bytes-per-second", "20000")  # most of a minute
     try:
         await_all(lambda: all(copied(target, job.name)), "every partition is being copied", bulk, job)
         # Spark may give all tasks to the executor that came first.
         number, orphan = next((n, p) for n in (1, 2) if (p := copying_python(job.spark.processes(n), target)) is not None)
         daemon = orphan.ppid()
+        # Without this the driver has the lost task done again at once, and that ends the orphan before it is looked at.
+        os.kill(bulk.pid, signal.SIGSTOP)
         os.kill(daemon, signal.SIGSTOP)  # or it would end its workers when the executor is gone
         job.spark.kill(number, spare=(daemon, orphan.pid))
         at = copied(target, job.name)
         assert sum(at) < sum(total), "killed too late to prove anything"
         assert orphan.is_running() and talks_to(orphan, target), "no orphan is left to prove anything"
-        assert bulk.wait(400) == 0, job.log.read_text()[-3000:]
+        os.kill(bulk.pid, signal.SIGCONT)
+        assert bulk.wait(900) == 0, job.log.read_text()[-3000:]
     finally:
         end_job(bulk)
         job.spark.kill(number)
@@ -219,7 +227,7 @@ def test_executor_without_a_package_ends_the_job_at_its_start_with_host_package_
         "bulk_copy.py", spark_pyspark_python=str(lacking), spark_pyspark_driver_python=sys.executable
     )  # fmt: skip
     try:
-        assert bulk.wait(400) == 2, job.log.read_text()[-3000:]
+        assert bulk.wait(900) == 2, job.log.read_text()[-3000:]
     finally:
         end_job(bulk)
     said = job.log.read_text()

@@ -123,6 +123,8 @@ def test_tail_follows_over_many_leases_and_stops_cleanly(
         wait_until(lambda: copied(target_cluster, topic_name) == total, "the tail has caught up", 60, 0.5)
         caught_up = {"states": {"following": PARTITIONS}, "lag": 0}
         wait_until(lambda: shown(job_dir) == caught_up, "its status says so", 30, 0.5)
+        told = f"0 offsets behind in {PARTITIONS} partitions; "
+        wait_until(lambda: len(lines := progress_of(log)) >= 3 and told in lines[-1], "its log says so, too", 60, 0.5)
         stop(tail, log)
     finally:
         end_job(tail)
@@ -138,6 +140,11 @@ def shown(job_dir: Path) -> dict[str, object]:
     """What a running tail says of itself."""
     summary = json.loads((job_dir / "status.json").read_text())["summary"]
     return {"states": summary.get("states"), "lag": summary.get("lag")}
+
+
+def progress_of(log: Path) -> list[str]:
+    """What a running tail has written to its log about how far it is."""
+    return [line for line in log.read_text().splitlines() if " INFO " in line and " offsets behind in " in line]
 
 
 def test_a_lease_ends_early_for_a_partition_that_is_new(

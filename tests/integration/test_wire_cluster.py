@@ -17,6 +17,7 @@ from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import CoordinatorFenced, Fenced, UnknownTopic
 from airflow_mirror.wire.transactions import TransactionClient, write_txn_markers
 from sandbox import Cluster
+from tests.integration.copying import wait_until
 
 # Years old, out of order, two of them equal.
 TIMES = [1_600_000_000_000, 1_500_000_000_000, 1_700_000_000_000, 1_700_000_000_000, 1_650_000_000_000]
@@ -24,7 +25,7 @@ TIMES = [1_600_000_000_000, 1_500_000_000_000, 1_700_000_000_000, 1_700_000_000_
 
 @pytest.fixture
 def cluster(target_cluster: Cluster) -> Iterator[WireCluster]:
-    with WireCluster(ClientConfig(target_cluster.properties(), "target"), timeout_s=15) as cluster:
+    with WireCluster(ClientConfig(target_cluster.properties(), "target"), timeout_s=90) as cluster:
         yield cluster
 
 
@@ -48,12 +49,12 @@ def test_offsets_are_those_that_an_ordinary_client_sees(
     first, second, empty = tps
     assert cluster.delete_records({first: 2}) == {first: 2}
     consumer = Consumer(target_cluster.properties() | {"group.id": "referee"})
-    marks = {tp: consumer.get_watermark_offsets(ClientPartition(*tp), timeout=10) for tp in tps}
+    marks = {tp: consumer.get_watermark_offsets(ClientPartition(*tp), timeout=60) for tp in tps}
     assert cluster.log_starts(tps) == {tp: low for tp, (low, _) in marks.items()} == {first: 2, second: 0, empty: 0}
     assert cluster.high_watermarks(tps) == {tp: high for tp, (_, high) in marks.items()}
     assert cluster.log_ends(tps) == cluster.last_stable(tps) == {first: 5, second: 1, empty: 0}
     for time_ms in (0, TIMES[0] + 1, TIMES[2], TIMES[2] + 1):
-        seen = consumer.offsets_for_times([ClientPartition(*tp, time_ms) for tp in tps], timeout=10)
+        seen = consumer.offsets_for_times([ClientPartition(*tp, time_ms) for tp in tps], timeout=60)
         # librdkafka says "end" (-1) where no record is as late
         assert cluster.offsets_for_time(tps, time_ms) == dict(zip(tps, (s.offset for s in seen), strict=True))
     consumer.close()
@@ -81,6 +82,7 @@ def test_a_topic_that_grows_is_noticed(cluster: WireCluster, tps: list[TopicPart
     assert cluster.partitions(topic) == 3
     admin = AdminClient(target_cluster.properties())
     admin.create_partitions([NewPartitions(topic, 5)])[topic].result()
+    wait_until(lambda: len(admin.list_topics(topic, timeout=60).topics[topic].partitions) == 5, "it has heard of five")
     assert cluster.log_ends([TopicPartition(topic, 4)]) == {TopicPartition(topic, 4): 0}
     assert cluster.partitions(topic) == 5
 
@@ -158,7 +160,7 @@ def test_a_transaction_left_open_is_aborted_by_the_next_writer(
     """Also proves that last_stable and the high watermark are not the same question."""
     tp, name = tps[0], f"open-{tps[0].topic}"
     producer = Producer(target_cluster.properties() | {"transactional.id": name})
-    producer.init_transactions(20)
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(tp.topic, b"never committed", None, tp.partition)
     producer.flush()
@@ -176,7 +178,7 @@ def read(cluster: Cluster, tp: TopicPartition) -> list[int]:
     consumer = Consumer(cluster.properties() | {"group.id": "referee", "enable.partition.eof": "true"})
     consumer.assign([ClientPartition(*tp, 0)])
     offsets: list[int] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         message = consumer.poll(1)
         if message is not None and message.error():

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import random
+from unittest.mock import Mock
 
 import pytest
 
 from airflow_mirror.copy.budget import Buffer, Memory, Pace
+from airflow_mirror.copy.loop import CopyLoop
+from airflow_mirror.copy.partition import PartitionCopy
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.target_side import ProduceLane, TargetSide
+from airflow_mirror.copy.tiers import Send
+from airflow_mirror.partition import TopicPartition
 
 
 class Clock:
@@ -51,6 +58,35 @@ def test_the_average_rate_holds_whatever_the_sizes_and_the_pauses(rate: int) -> 
         written += size
         clock.now += rng.random() * 0.01
     assert written / (clock.now - started) == pytest.approx(rate, rel=0.05)
+
+
+@pytest.mark.parametrize("largest", [9_000, 900_000])
+def test_a_copy_that_only_the_rate_holds_up_uses_all_of_it(largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A minute of the target side and of the loop's pauses; every request is answered at once."""
+    clock, rng, rate, sent = Clock(), random.Random(largest), 1_500_000, list[int]()
+
+    class Endless(PartitionCopy):
+        def next_step(self) -> Send:
+            return Send(0, 1, rng.randint(1, largest), None, [], 0, 1)
+
+    def produce(_: TargetSide, lane: ProduceLane, batches: dict[TopicPartition, memoryview], __: str | None) -> None:
+        sent.extend(map(len, batches.values()))
+        lane.sent.clear()
+
+    monkeypatch.setattr(TargetSide, "_sign", lambda _, __, step: memoryview(bytes(step.size)))
+    monkeypatch.setattr(TargetSide, "_produce", produce)
+    target, no_source = Mock(**{"leader.return_value.node_id": 1}), Mock(**{"pauses.return_value": []})
+    side = TargetSide(target, Mock(), Pace(rate, clock), "m", Mock(), Mock())
+    loop = Mock(_in=no_source, _out=side)
+    partitions = [Endless(CopyRange("t", "t", number, 0), True, 1 << 20) for number in range(5)]
+    started = clock.now
+    while clock.now - started < 60:
+        for p in partitions:
+            if not side.has(p):
+                side.queue(p)
+        side.send()
+        clock.now += CopyLoop._idle_s(loop)
+    assert sum(sent) / (clock.now - started) == pytest.approx(rate, rel=0.1)
 
 
 def test_a_pause_is_not_followed_by_a_flood() -> None:

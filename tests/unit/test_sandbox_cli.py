@@ -6,7 +6,9 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -79,7 +81,10 @@ def test_second_up_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.count("up already") == 2
 
 
-def test_somebody_who_looks_does_not_keep_up_from_starting() -> None:
+def test_somebody_who_looks_does_not_keep_up_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The second for which up tries is a minute here: on a busy machine somebody may look for longer than a second.
+    slow = SimpleNamespace(monotonic=lambda: time.monotonic() / 60, sleep=time.sleep, time=time.time)
+    monkeypatch.setattr(state, "time", slow)
     stop = threading.Event()
     looking = threading.Thread(target=lambda: [state.read() for _ in iter(stop.is_set, True)])
     looking.start()

@@ -47,12 +47,26 @@ def test_silence_at_any_place_of_a_frame_ends_with_the_timeout(sent: int) -> Non
         talk.socket.sendall((struct.pack(">ii", 104, correlation_id) + b"x" * 100)[:sent])
         talk.read()
 
-    with connected(script, timeout_s=0.3) as (connection, _peer):
+    def greet_first(talk: Talk) -> None:
+        talk.greet()
+        script(talk)
+
+    with Peer(greet_first, connections=100) as peer, opened_at_last(peer, timeout_s=0.3) as connection:
         before = time.monotonic()
         with pytest.raises(ConnectionLost, match=r"no answer within 0.3 s \(asked: Fetch\)"):
             connection.roundtrip(FETCH, 11, b"")
-        assert 0.2 < time.monotonic() - before < 2
+        assert 0.2 < time.monotonic() - before < 60
         assert connection.closed
+
+
+def opened_at_last(peer: Peer, timeout_s: float) -> Connection:
+    """Open a connection with a timeout so short that a busy machine's peer may not greet within it."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return Connection.open("127.0.0.1", peer.port, settings(), timeout_s)
+        except ConnectionLost:
+            assert time.monotonic() < deadline
 
 
 def test_a_slow_peer_that_keeps_sending_is_waited_for_beyond_the_timeout() -> None:
@@ -61,9 +75,9 @@ def test_a_slow_peer_that_keeps_sending_is_waited_for_beyond_the_timeout() -> No
         frame = struct.pack(">ii", 1004, correlation_id) + bytes(range(250)) * 4
         for at in range(0, len(frame), 200):
             talk.socket.sendall(frame[at : at + 200])
-            time.sleep(0.15)
+            time.sleep(1.0)
 
-    with connected(script, timeout_s=0.4) as (connection, _peer):
+    with connected(script, timeout_s=4.0) as (connection, _peer):
         assert connection.roundtrip(FETCH, 11, b"") == bytes(range(250)) * 4
 
 
@@ -104,7 +118,7 @@ def test_an_absurd_size_is_refused_before_memory_is_taken(first: bytes, said: st
         talk.read()
 
     with Peer(script) as peer, pytest.raises(ConnectionLost, match=said):
-        Connection.open("127.0.0.1", peer.port, settings(), 5.0)
+        Connection.open("127.0.0.1", peer.port, settings(), 60.0)
 
 
 def test_a_tls_alert_is_shorter_than_a_frame_and_is_understood_all_the_same() -> None:
@@ -114,13 +128,13 @@ def test_a_tls_alert_is_shorter_than_a_frame_and_is_understood_all_the_same() ->
         talk.socket.close()
 
     with Peer(script) as peer, pytest.raises(ConnectionLost, match="answered with TLS .*SASL_SSL"):
-        Connection.open("127.0.0.1", peer.port, settings(), 5.0)
+        Connection.open("127.0.0.1", peer.port, settings(), 60.0)
 
 
 def test_a_close_on_the_very_first_read_asks_whether_tls_or_sasl_is_missing() -> None:
     said = r"before it answered \(asked: ApiVersions\).*TLS or SASL .*security.protocol"
     with Peer(hang_up) as peer, pytest.raises(ConnectionLost, match=said):
-        Connection.open("127.0.0.1", peer.port, settings(), 5.0)
+        Connection.open("127.0.0.1", peer.port, settings(), 60.0)
 
 
 def test_a_close_on_the_first_real_request_asks_it_too_because_sasl_listeners_greet_anybody() -> None:
@@ -146,7 +160,7 @@ def test_nobody_listens() -> None:
     port = listener.getsockname()[1]
     listener.close()
     with pytest.raises(ConnectionLost, match=rf"127.0.0.1:{port}: Connection refused \(asked: connect\)"):
-        Connection.open("127.0.0.1", port, settings(), 5.0)
+        Connection.open("127.0.0.1", port, settings(), 60.0)
 
 
 def test_a_version_that_is_not_served_is_refused_before_a_byte_is_sent() -> None:
@@ -173,7 +187,7 @@ def test_a_broker_from_before_flexible_versions_is_asked_again_in_its_own_words(
     def talk_id(talk: Talk) -> int:
         return 2  # the second request of the connection
 
-    with Peer(script) as peer, Connection.open("127.0.0.1", peer.port, settings(), 5.0) as connection:
+    with Peer(script) as peer, Connection.open("127.0.0.1", peer.port, settings(), 60.0) as connection:
         assert connection.api_versions == {1: (0, 11)}
         assert connection.newest(1, 4, 18) == 11
 
@@ -237,7 +251,7 @@ def test_the_wait_for_an_answer_can_be_watched_from_outside() -> None:
         assert connection.waiting_s == 0
         connection.send(FETCH, 11, [b""])
         time.sleep(0.05)
-        assert 0.04 < connection.waiting_s < 5
+        assert 0.04 < connection.waiting_s < 60
 
 
 @pytest.mark.parametrize("tags", [b"\0", b"\2\0\3abc\1\0", b"\1\x81\1\2xy"])
@@ -269,6 +283,6 @@ def test_a_connection_that_failed_to_open_leaves_no_socket_behind() -> None:
 
     with Peer(script) as peer:
         with pytest.raises(ConnectionLost):
-            Connection.open("127.0.0.1", peer.port, settings(), 5.0)
-        peer._thread.join(5)
+            Connection.open("127.0.0.1", peer.port, settings(), 60.0)
+        peer._thread.join(60)
     assert peer_saw_end == [b""]

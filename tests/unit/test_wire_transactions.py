@@ -51,7 +51,7 @@ def broker() -> Iterator[FakeBroker]:
 @pytest.fixture
 def cluster(broker: FakeBroker) -> Iterator[WireCluster]:
     config = ClientConfig({"bootstrap.servers": f"127.0.0.1:{broker.port}"}, "target")
-    with WireCluster(config, timeout_s=2.0) as cluster:
+    with WireCluster(config, timeout_s=60.0) as cluster:
         yield cluster
 
 

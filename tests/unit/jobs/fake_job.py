@@ -23,13 +23,13 @@ if behaviour.startswith(("polite", "copying")):
     from airflow_mirror.jobs.directory import write_json
     from airflow_mirror.jobs.process import started_at
 
-    write_json(job_dir / "driver.json", {"pid": os.getpid(), "started": started_at(os.getpid())})
-
     def stop(*_: object) -> None:
         status.succeed({"stopped": "cleanly"})
         sys.exit(0)
 
+    # Before driver.json: whoever finds the file may send the signal at once.
     signal.signal(signal.SIGTERM, stop)
+    write_json(job_dir / "driver.json", {"pid": os.getpid(), "started": started_at(os.getpid())})
 if behaviour in ("stubborn_worker", "copying_with_worker"):
     # As Spark's Python workers do: another process group, and deaf to SIGTERM.
     code = "import os, signal, time; os.setpgid(0, 0); signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -28,6 +29,21 @@ NEEDS_CLUSTERS = [
     PlanMirrorOperator, CreateTargetTopicsOperator, SyncTopicConfigsOperator, StartMirrorOperator, VerifyMirrorOperator,
     TranslateConsumerOffsetsOperator, CutoverOperator, OpenDrillOperator,
 ]  # fmt: skip
+
+
+def until(question, timeout_s=60.0):
+    deadline = time.monotonic() + timeout_s
+    while not question():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def ignores_sigterm(pid):
+    try:
+        (mask,) = re.findall(r"^SigIgn:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    except OSError:
+        return False
+    return bool(int(mask, 16) >> (signal.SIGTERM - 1) & 1)
 
 
 @pytest.mark.parametrize("operator", NEEDS_CLUSTERS)
@@ -94,11 +110,11 @@ def test_the_retry_of_a_killed_task_finds_the_running_job(context, connections, 
     second = StartMirrorOperator(task_id="t", mirror=mirror)
     waiting = threading.Thread(target=lambda: pytest.raises(AirflowException, second.execute, context))
     waiting.start()
-    time.sleep(0.5)
+    until(lambda: second._job is not None or not waiting.is_alive())
     assert waiting.is_alive() and len(started) == 1
     assert process.members(Path(handle["dir"])) == [handle["pid"]]
     second.on_kill()
-    waiting.join(timeout=10)
+    waiting.join(timeout=60)
     assert not waiting.is_alive()
 
 
@@ -113,16 +129,32 @@ def test_a_crash_before_the_job_id_was_stored_starts_nothing_twice(context, conn
     assert jobs[0] == jobs[1] and len(started) == 1
 
 
-def test_killing_the_task_stops_the_job_within_five_seconds(context, connections, plan, mirror, fake_spark):
+def test_killing_the_task_stops_the_job_within_five_seconds(context, connections, plan, mirror, fake_spark, monkeypatch):
     _, behaviour = fake_spark
     behaviour["is"] = "stubborn_worker"
     task = StartMirrorOperator(task_id="t", mirror=mirror)
     task._prepare(plan.mirror)
     handle = task.submit_job(context)
-    time.sleep(0.5)
+    job_dir = Path(handle["dir"])
+    until(lambda: len(process.members(job_dir)) == 2 and any(map(ignores_sigterm, process.members(job_dir))))
+    graces, kills = [], []
+    wait_until_gone, end = process.wait_until_gone, process.end
+
+    def waits(job_dir, timeout_s):
+        if len(kills) < 2:  # how often it looks again after SIGKILL is up to the machine
+            graces.append(timeout_s)
+        return wait_until_gone(job_dir, timeout_s)
+
+    def ends(pids, number):
+        kills.extend([number] if number == signal.SIGKILL else [])
+        end(pids, number)
+
+    monkeypatch.setattr(process, "wait_until_gone", waits)
+    monkeypatch.setattr(process, "end", ends)
     began = time.monotonic()
     task.on_kill()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 40
+    assert kills and graces and sum(graces) <= 5
     assert process.members(Path(handle["dir"])) == []
     StartMirrorOperator(task_id="t", mirror=mirror).on_kill()  # before submit: nothing to do
 
