@@ -17,7 +17,7 @@ from sandbox import state
 from sandbox.cluster import Cluster, start_all, stop_all
 from sandbox.settings import USERS
 
-_DETACH_TIMEOUT_S = 180.0  # includes a download of the jars on a slow line
+_DETACH_TIMEOUT_S = 300.0  # includes a download of the jars on a slow line
 
 _EXAMPLES = f"""
 examples:

@@ -55,7 +55,7 @@ class Node:
         tool = self._java(
             "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties), "--ignore-formatted"
         )
-        status = tool.wait(60)
+        status = tool.wait(240)
         if status != 0:
             tool.kill()
             raise self.failure(status if status is not None else -signal.SIGKILL)

@@ -39,9 +39,9 @@ def main(run_dir: Path, plan_path: Path, kill_after: int) -> None:
     CutoverReport.save = save_and_die  # type: ignore[method-assign]
     plan = Plan.load(plan_path)
     source, target = load("env:SOURCE", "source"), load("env:TARGET", "target")
-    admin = ClusterAdmin(source)
+    admin, there = ClusterAdmin(source, timeout_s=120), ClusterAdmin(target, timeout_s=120)
     run_cutover(
-        plan.mirror, plan, admin, ClusterAdmin(target), fence=HeardFence(admin), keep_fence=False, run_dir=run_dir,
+        plan.mirror, plan, admin, there, fence=HeardFence(admin), keep_fence=False, run_dir=run_dir,
         verify=verify_rest(plan, source, target), drain_timeout_s=300, quiet_s=0.5, wait_groups_s=10, limits=LIMITS,
     )  # fmt: skip
 

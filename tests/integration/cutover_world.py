@@ -42,8 +42,8 @@ class World:
     groups: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.source = ClusterAdmin(ClientConfig(self.source_cluster.admin_properties(), "source"))
-        self.target = ClusterAdmin(ClientConfig(self.target_cluster.admin_properties(), "target"))
+        self.source = ClusterAdmin(ClientConfig(self.source_cluster.admin_properties(), "source"), timeout_s=120)
+        self.target = ClusterAdmin(ClientConfig(self.target_cluster.admin_properties(), "target"), timeout_s=120)
         for admin in (self.source, self.target):
             # Without this, retention would delete records of 2023 within minutes.
             admin.create_topics([NewTopicSpec(self.topic, PARTITIONS, 1, {"retention.ms": "-1"})])

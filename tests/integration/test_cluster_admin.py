@@ -29,7 +29,8 @@ from sandbox import Cluster
 
 @pytest.fixture
 def admin(source_cluster):
-    return ClusterAdmin(ClientConfig({"bootstrap.servers": source_cluster.bootstrap}, "source"))
+    # A young cluster creates its offsets topic at the first commit: on a slow machine that takes long.
+    return ClusterAdmin(ClientConfig({"bootstrap.servers": source_cluster.bootstrap}, "source"), timeout_s=120)
 
 
 @pytest.fixture

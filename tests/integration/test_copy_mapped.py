@@ -8,11 +8,12 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as Assigned
 
 from airflow_mirror.copy import derive
@@ -185,7 +186,14 @@ def progress(target: Cluster, mirror: str) -> list[int]:
     """Return the source offsets up to which transactions are committed; what an open one will commit is not awaited."""
     conf = {"group.id": f"airflow-mirror.{mirror}", "isolation.level": "read_uncommitted"}
     group = Consumer({"bootstrap.servers": target.bootstrap, **conf})
-    committed = group.committed([Assigned(mirror, p) for p in range(PARTITIONS)], timeout=60)
+    committed: list[Assigned] = []
+
+    def answered() -> bool:
+        with suppress(KafkaException):  # the first to ask may find a coordinator that is not ready
+            committed[:] = group.committed([Assigned(mirror, p) for p in range(PARTITIONS)], timeout=10)
+        return bool(committed) and not any(c.error for c in committed)
+
+    wait_until(answered, "the coordinator answers", 60)
     group.close()
     return [c.offset for c in committed]
 

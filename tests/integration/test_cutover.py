@@ -268,6 +268,7 @@ def test_group_that_goes_on_reading_on_the_source_is_waited_for_and_then_named(
                 cut_over(world, wait_groups_s=3)
         wait_for(lambda: world.source.group_states([group]) == {group: "Empty"})
         assert world.acls() == [] and world.positions(group) == {}
+        assert on_disk(world)["groups"] == []  # at no look was it taken to be at rest
         # Its consumer is stopped: now it is at rest, and its exact position moves.
         report = cut_over(world)
     assert {g.group: g.settled for g in report.groups} == {group: "empty"}

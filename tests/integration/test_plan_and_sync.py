@@ -28,12 +28,12 @@ from airflow_mirror.sync.topics import create_target_topics
 
 @pytest.fixture
 def source(source_cluster):
-    return ClusterAdmin(ClientConfig({"bootstrap.servers": source_cluster.bootstrap}, "source"))
+    return ClusterAdmin(ClientConfig({"bootstrap.servers": source_cluster.bootstrap}, "source"), timeout_s=120)
 
 
 @pytest.fixture
 def target(target_cluster):
-    return ClusterAdmin(ClientConfig({"bootstrap.servers": target_cluster.bootstrap}, "target"))
+    return ClusterAdmin(ClientConfig({"bootstrap.servers": target_cluster.bootstrap}, "target"), timeout_s=120)
 
 
 @pytest.fixture

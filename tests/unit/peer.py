@@ -76,7 +76,7 @@ class Peer:
         self._listener.close()
         for talk in self.talks:
             talk.socket.close()
-        self._thread.join(5)
+        self._thread.join(60)
         if self._error is not None and kind is None:
             raise self._error
 
@@ -102,7 +102,7 @@ def settings(**properties: str) -> WireSettings:
 
 
 @contextmanager
-def connected(script: Callable[[Talk], object], timeout_s: float = 5.0, **properties: str) -> Any:
+def connected(script: Callable[[Talk], object], timeout_s: float = 60.0, **properties: str) -> Any:
     """Yield (connection, peer) where the peer has greeted and goes on with ``script``."""
 
     def greet_first(talk: Talk) -> None:
