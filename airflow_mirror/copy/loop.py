@@ -51,6 +51,7 @@ _STORE_MAPS_EVERY_S = 5.0  # what a crash may cost: a walk over this much of bot
 _SILENCE_S = PRODUCE_TIMEOUT_MS / 1000 + 5  # a live broker answers within the timeout that it was given
 _IDLE_S = 0.25  # how often the loop looks up when nothing happens: stop requests, retries
 _PATIENCE_S = 120.0  # how long a partition may go without progress while its brokers fail: elections take seconds
+_FORGIVEN_S = 60.0  # how long it must have been open before the failures ahead of that no longer count
 _BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _REOPEN_S = 1.0  # how long a turn of the loop may reopen partitions; at least one of them
 _WATCH_S = 5.0  # how often the source topics' ids, and the target's log starts, are looked at
@@ -74,6 +75,7 @@ class CopyLoop:
         self._store = _map_store(self.partitions, options)
         self._reopen_at: dict[PartitionCopy, float] = {}
         self._failing_since: dict[PartitionCopy, float] = {}
+        self._open_since: dict[PartitionCopy, float] = {}
         self._maps_stored = self._watched = self._opened = time.monotonic()
 
     def _copy_of(self, one: CopyRange) -> PartitionCopy:
@@ -206,7 +208,7 @@ class CopyLoop:
         try:
             self._check_led(p)
             p.reopen(self._opening(p))
-            self._opened = time.monotonic()
+            self._opened = self._open_since[p] = time.monotonic()
         except OSError as e:
             self.failed(p, TryAgain(f"{p.range.source}: its offset map can't be stored: {e}"))
         except MirrorError as e:
@@ -269,8 +271,10 @@ class CopyLoop:
         """Forget what is in flight for a partition and re-read the target's end after a pause."""
         p.forget()
         p.busy = True  # nothing is sent for it until it is open again
-        p.failures += 1
         now = time.monotonic()
+        if now - self._open_since.pop(p, now) > _FORGIVEN_S:
+            p.failures = 0  # an acknowledged write says the same, but there may have been nothing to write
+        p.failures += 1
         if p.failures == 1:
             self._failing_since[p] = now
         failing_s = now - self._failing_since[p]

@@ -52,6 +52,8 @@ _LEASE_S = 600.0
 _LEASE_UNTOLD_S = 60.0  # at most, where tasks can't be told to end early
 _MERCY_S = 5.0  # from the first partition that stops to the end of the lease: what stops one often stops others
 _DISCOVER_EVERY_S = 10.0
+_NO_WORKER = "Python worker failed to connect back"  # Spark's words; no setting changes how long it waits
+_STARTS = 5
 _IDLE_BYTES = 64 << 10  # what a partition without news weighs in a lease: requests and the opening
 
 
@@ -177,39 +179,64 @@ def _follow(
     progress = Progress(*clusters, tail.ranges, committed, status, held.token.epoch, hosts_of(spark))
     tail.on_lease_end = progress.begin_lease
     options = shared(job.options, tail.tasks)
-    work = CopyWork(*clusters, options, held.token, progress.report_to)
     spark.dataSource.register(TailSource)
-    stream = spark.readStream.format(SOURCE_NAME).option("work", work_to_json(work))
     lease_s = arguments.lease_s if progress.report_to else min(arguments.lease_s, _LEASE_UNTOLD_S)
-    stream = stream.option("ranges_file", str(scratch / "ranges.json")).option("lease_s", str(lease_s))
     cluster = not is_local(spark.sparkContext.master)
-    stream = stream.option("hand_over", str(cluster and arguments.settings_from == "driver").lower()).load()
-    query = (
-        stream.writeStream.foreachBatch(tail.take_results)
-        .option("checkpointLocation", str(scratch / "checkpoint"))
-        .queryName(f"mirror_{job.mirror.name}".replace("-", "_"))
-        .start()
-    )
+    reader = {
+        "ranges_file": str(scratch / "ranges.json"),
+        "lease_s": str(lease_s),
+        "hand_over": str(cluster and arguments.settings_from == "driver").lower(),
+    }
+
+    def start(attempt: int) -> Any:
+        work = work_to_json(CopyWork(*clusters, options, held.token, progress.report_to))
+        stream = spark.readStream.format(SOURCE_NAME).options(**reader, work=work).load()
+        return (
+            stream.writeStream.foreachBatch(tail.take_results)
+            .option("checkpointLocation", str(scratch / f"checkpoint-{attempt}"))  # leases are counted anew
+            .queryName(f"mirror_{job.mirror.name}".replace("-", "_"))
+            .start()
+        )
+
     status.update("copying")
     progress.start()
+    query = None
     try:
-        _supervise(query, tail, progress)
+        for attempt in range(1, _STARTS + 1):
+            if tail.stopping.is_set():
+                break
+            try:
+                query = start(attempt)
+                _supervise(query, tail, progress)
+                break
+            except Exception as e:
+                if _NO_WORKER not in str(e) or attempt == _STARTS:
+                    raise
+                log.warning(
+                    "start %d of %d: a Python worker took more than the 10 s that Spark gives it", attempt, _STARTS
+                )
+                _end(query, held, tail)  # others of the same lease may be running still
+                progress.begin_lease()
     finally:
         progress.stop()
-        _end_tasks(held, tail)
-        query.stop()
+        _end(query, held, tail)
     if tail.failed is not None:
         raise tail.failed
 
 
-def _end_tasks(held: HeldLease, tail: Tail) -> None:
-    """Let the tasks, anywhere in the cluster, stop by themselves: each finishes what it has in flight and reports."""
+def _end(query: Any, held: HeldLease, tail: Tail) -> None:
+    """Let the tasks, anywhere in the cluster, stop by themselves: each finishes what it has in flight and reports.
+
+    :param query: stopped then; None when it did not start.
+    """
     tail.reported.clear()
     try:
         held.withdraw()
     except TryAgain as e:
         log.warning("lease not withdrawn, tasks stop when they can't confirm it: %s", e)
     tail.reported.wait(lease.HANDOVER_S)
+    if query is not None:
+        query.stop()
 
 
 def _supervise(query: Any, tail: Tail, progress: Progress) -> None:
