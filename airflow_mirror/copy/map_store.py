@@ -39,6 +39,9 @@ _ORIGIN = "origin.json"
 _PART = re.compile(r"(\d{20})-(\d{20})\.parquet")
 _COLUMNS = ("source", "target", "count")
 _MANY_PARTS = 32
+# Segments. Whoever joins or goes on holds no more of a map than this, some megabytes, however long it is.
+_LARGEST_PART = 1 << 18
+_ROW_GROUP = 1 << 16
 _LISTINGS = 3  # how often a compaction beside us may take parts away between listing and reading
 
 
@@ -116,11 +119,26 @@ class MapStore:
                 continue  # a part went away between listing and reading: look again
         return self._load(key, must_exist=False)
 
+    def load_end(self, key: str) -> OffsetMap | None:
+        """Return the end of the map, which is all that a copy needs to go on: its ends and its last segments.
+
+        The map may be larger than a task's memory. Of parts that fit together by their names only the ends are read;
+        where anything is not as expected, the whole map is loaded, which knows what to do.
+
+        :raises OSError: if the store itself can't be read.
+        """
+        directory = self._root / key
+        origin = _read_origin(directory)
+        if origin is None:
+            return None
+        found = _end_of(directory, origin)
+        return self.load(key) if found is None else found
+
     def compact(self, key: str, many: int = _MANY_PARTS) -> None:
         """Join small parts when there are at least ``many``; a crash at any moment loses nothing.
 
         Only the newest parts are joined, until the next older one is larger than them together: so each segment is
-        written again a logarithmic number of times.
+        written again a logarithmic number of times. No part becomes longer than fits well into memory.
         """
         directory = self._root / key
         names = _part_names(directory)
@@ -130,6 +148,8 @@ class MapStore:
         joined: OffsetMap | None = None
         used: list[str] = []
         for name in reversed(names):
+            if joined is not None and _is_too_much(directory / name, joined):
+                break
             older = _read_part(directory / name, origin.token, must_exist=False)
             if older is None:
                 _remove(directory / name)  # unreadable, or of a former life: of no use to anybody
@@ -171,6 +191,36 @@ def _is_enough(older: OffsetMap, joined: OffsetMap) -> bool:
     return len(older) > 2 * len(joined) and older.source_end < joined.source_end
 
 
+def _is_too_much(path: Path | UPath, joined: OffsetMap) -> bool:
+    """Say whether a part is too long to be joined with what is joined so far; what it covers anyway is joined always."""
+    footer = _footer(path) if _bounds(path.name)[1] < joined.source_end else None
+    return footer is not None and footer.num_rows + len(joined) > _LARGEST_PART
+
+
+def _end_of(directory: Path | UPath, origin: Origin) -> OffsetMap | None:
+    """Return the end of a map whose parts are a chain without a gap, an overlap or a doubt; otherwise None."""
+    end, log_end, newest = origin.source_start, origin.target_start, None
+    for name in _part_names(directory):
+        first, last = _bounds(name)
+        if first < end and last <= end:
+            continue  # covered; a compaction that was cut off leaves such parts behind
+        footer = _footer(directory / name) if first == end else None
+        kept = {} if footer is None else {k.decode(): v.decode() for k, v in (footer.metadata or {}).items()}
+        if footer is None or kept.get("origin") != origin.token:
+            return None
+        end, log_end = last, max(log_end, int(kept["target_log_end"]))
+        newest = name if footer.num_rows else newest
+    columns: tuple[array[int], ...] = (array("q"), array("q"), array("q"))
+    starts = origin.source_start, origin.target_start
+    if newest is not None:
+        try:
+            columns = _last_rows(directory / newest)
+        except Exception:  # as in _read_part; who loads the whole map says what is wrong
+            return None
+        starts = columns[0][0], columns[1][0]
+    return OffsetMap.of_columns(starts, (end, log_end), *columns)
+
+
 def _extend(older: OffsetMap, newer: OffsetMap, path: Path | UPath) -> bool:
     try:
         older.extend(newer)
@@ -198,6 +248,7 @@ def _encode(part: OffsetMap, token: str) -> bytes:
     parquet.write_table(
         pa.Table.from_arrays(arrays, schema=schema), sink, compression="zstd", use_dictionary=False,
         column_encoding=dict.fromkeys(_COLUMNS, "DELTA_BINARY_PACKED"), write_page_checksum=True,
+        row_group_size=_ROW_GROUP,
     )  # fmt: skip
     encoded: bytes = sink.getvalue().to_pybytes()
     return encoded
@@ -218,6 +269,26 @@ def _decode(content: bytes, token: str) -> OffsetMap | None:
     columns = [_to_array(table.column(name)) for name in _COLUMNS]
     starts = int(kept["source_start"]), int(kept["target_start"])
     return OffsetMap.of_columns(starts, (int(kept["source_end"]), int(kept["target_log_end"])), *columns)
+
+
+def _footer(path: Path | UPath) -> Any:
+    """Return a part's metadata; None if there is no part, or none that can be read."""
+    from pyarrow import parquet
+
+    try:
+        with path.open("rb") as file:
+            return parquet.read_metadata(file)
+    except Exception:  # as in _read_part
+        return None
+
+
+def _last_rows(path: Path | UPath) -> tuple[array[int], ...]:
+    from pyarrow import parquet
+
+    with path.open("rb") as file:
+        part = parquet.ParquetFile(file, page_checksum_verification=True)
+        rows = part.read_row_group(part.num_row_groups - 1)
+    return tuple(_to_array(rows.column(name)) for name in _COLUMNS)
 
 
 def _to_array(column: Any) -> array[int]:

@@ -84,7 +84,7 @@ def open_mapped(
 
 
 def _mapped_to(store: MapStore, one: CopyRange) -> int:
-    known = store.load(one.map_key)
+    known = store.load_end(one.map_key)
     return 0 if known is None else known.source_end
 
 
@@ -123,8 +123,8 @@ def _known(
     source: WireCluster, target: WireCluster, one: CopyRange, store: MapStore, writer: _Writer, isolation: int,
     start: int, end: int, check: Callable[[], None],
 ) -> OffsetMap:  # fmt: skip
-    """Return what is stored of the map; begins one when there is none."""
-    known = store.load(one.map_key)
+    """Return the end of what is stored of the map; begins one when there is none."""
+    known = store.load_end(one.map_key)
     if known is not None and end >= known.target_end:
         return known
     if known is not None and end > 0:

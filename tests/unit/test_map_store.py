@@ -70,6 +70,7 @@ def test_a_url_is_as_good_as_a_path() -> None:
         store.append(KEY, piece)
     store.compact(KEY)
     assert MapStore(root).load(KEY) == whole
+    assert ends(MapStore(root).load_end(KEY)) == ends(whole)
     store.origin(KEY, 5, 6)
     assert MapStore(root).load(KEY) == OffsetMap(5, 6)
 
@@ -277,3 +278,70 @@ def test_an_origin_tells_where_the_copy_began_in_plain_json(tmp_path: Path) -> N
     MapStore(str(tmp_path)).origin(KEY, 17, 4)
     told = json.loads((tmp_path / KEY / "origin.json").read_text())
     assert (told["source_start"], told["target_start"]) == (17, 4)
+
+
+def ends(one: OffsetMap | None) -> tuple[object, ...]:
+    """What a copy that goes on needs to know."""
+    assert one is not None
+    return one.source_end, one.target_end, one.target_log_end, one.last
+
+
+@given(
+    st.sets(st.integers(0, 29), max_size=3), st.sampled_from([None, "torn", "of another origin"]), st.booleans(),
+    st.integers(0, 999),
+)  # fmt: skip
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+def test_the_end_of_a_map_is_that_of_the_whole_whatever_became_of_its_parts(
+    tmp_path: Path, lost: set[int], instead: str | None, compacted: bool, seed: int
+) -> None:
+    root = tmp_path / uuid.uuid4().hex
+    whole, pieces = story(seed, parts=30)
+    store = MapStore(str(root))
+    store.origin(KEY, whole.source_start, whole.target_start)
+    for number, piece in enumerate(pieces):
+        store.append(KEY, piece)
+        if compacted:
+            store.compact(KEY, many=3 + number % 5)
+    paths = sorted((root / KEY).glob("*.parquet"))
+    for index in lost & set(range(len(paths))):
+        if instead is None:
+            paths[index].unlink()
+        elif instead == "torn":
+            paths[index].write_bytes(paths[index].read_bytes()[:-30])
+        else:
+            other = MapStore(str(root / "other"))
+            other.origin(KEY, whole.source_start, whole.target_start)
+            other.append(KEY, pieces[0])
+            paths[index].write_bytes(next((root / "other" / KEY).glob("*.parquet")).read_bytes())
+    assert ends(MapStore(str(root)).load_end(KEY)) == ends(MapStore(str(root)).load(KEY))
+
+
+def test_overlapping_parts_of_a_zombie_change_nothing_about_the_end(tmp_path: Path) -> None:
+    whole, pieces, _ = stored(tmp_path, seed=3)
+    MapStore(str(tmp_path)).append(KEY, prefix(pieces, 5))  # what a compaction that was cut off leaves
+    late = OffsetMap(pieces[4].source_start, pieces[4].target_start)
+    for piece in pieces[4:7]:
+        late.extend(piece)
+    MapStore(str(tmp_path)).append(KEY, late)
+    assert ends(MapStore(str(tmp_path)).load_end(KEY)) == ends(whole)
+
+
+def test_going_on_and_joining_hold_only_a_little_of_a_long_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transactions make a segment each: 10^8 records may be 10^7 segments, 240 MB, and a task has less."""
+    monkeypatch.setattr(map_store, "_LARGEST_PART", 1000)
+    monkeypatch.setattr(map_store, "_ROW_GROUP", 100)
+    store, whole = MapStore(str(tmp_path)), OffsetMap(0, 0)
+    store.origin(KEY, 0, 0)
+    for _ in range(200):
+        piece = OffsetMap(whole.source_end, whole.target_end)
+        for _ in range(40):
+            piece.add(piece.source_end + 1, piece.target_end, 3)
+        store.append(KEY, piece)
+        store.compact(KEY, many=8)
+        whole.extend(piece)
+    rows = [pq.read_metadata(path).num_rows for path in (tmp_path / KEY).glob("*.parquet")]
+    assert sum(rows) == len(whole) == 8000
+    assert max(rows) <= 1000 and len(rows) < 30
+    end = MapStore(str(tmp_path)).load_end(KEY)
+    assert ends(end) == ends(whole) and end is not None and len(end) <= 100
+    assert MapStore(str(tmp_path)).load(KEY) == whole
