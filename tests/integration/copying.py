@@ -182,7 +182,7 @@ def copier_process(
     )  # fmt: skip
 
 
-def results_of(process: subprocess.Popen[str], timeout_s: float = 90.0) -> list[PartitionResult]:
+def results_of(process: subprocess.Popen[str], timeout_s: float = 300.0) -> list[PartitionResult]:
     """Wait for a copier process and return what it reported."""
     out, err = process.communicate(timeout=timeout_s)
     assert process.returncode == 0, err

@@ -124,6 +124,7 @@ def test_a_copy_with_nothing_to_do_sleeps(
     create(source_cluster, topic_name)
     create(target_cluster, topic_name)
     write(source_cluster, topic_name, 20, 1)
+    copy(source_cluster, target_cluster, ranges_of(source_cluster, topic_name), mirror=topic_name)
     turns = 0
     step = CopyLoop._step
 
@@ -198,17 +199,18 @@ def test_a_brokers_throttling_is_honoured(
     pauses: list[float] = []
     early: list[float] = []
     pause_until: dict[int, float] = {}
+    current: list[object] = [None]
     receive, send, decode = TargetSide.receive, Connection.send, produce.decode
 
     def receiving(self: TargetSide, lane: object) -> None:
+        current[0] = lane.connection  # type: ignore[attr-defined]
         receive(self, lane)  # type: ignore[arg-type]
-        connection = lane.connection  # type: ignore[attr-defined]
-        if pauses and pauses[-1] > 0:
-            pause_until[id(connection)] = time.monotonic() + pauses[-1]
 
     def decoding(body: memoryview) -> tuple[int, list[produce.Produced]]:
         throttle_ms, answers = decode(body)
         pauses.append(throttle_ms / 1000)
+        if throttle_ms:
+            pause_until[id(current[0])] = time.monotonic() + pauses[-1]  # before the product looks at its clock
         return throttle_ms, answers
 
     def sending(self: Connection, api_key: int, *arguments: object, **named: object) -> int:
@@ -222,5 +224,5 @@ def test_a_brokers_throttling_is_honoured(
     results = copy(source_cluster, slow_target, ranges_of(source_cluster, topic_name, 2), mirror="throttled")
     assert [r.error for r in results] == [None, None]
     assert max(pauses) > 0.1, "the broker never asked for a pause"
-    assert max(early) <= 0.02, f"sent {max(early):.3f} s too early"
+    assert max(early) <= 0, f"sent {max(early):.3f} s too early"
     assert_equal(source_cluster, slow_target, topic_name, 2)

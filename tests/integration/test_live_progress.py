@@ -8,7 +8,6 @@ import pty
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +24,17 @@ TIERS = ("passed", "reencoded", "merged", "dropped", "padded", "primed")
 Status = dict[str, Any]
 # The partition with the transactions has some 39,000 bytes, more than the others together: 5 s for one of the two tasks.
 BYTES_PER_S = 16_000
-# spark_jobs/bulk_copy.py, but its status is written more often.
+# spark_jobs/bulk_copy.py, but its status is written more often, and each one is kept.
 JOB = """
-import sys
-from airflow_mirror.jobs import main_bulk, progress
+import json, sys
+from airflow_mirror.jobs import main_bulk, progress, status
 progress._EVERY_S = progress._STATUS_EVERY_S = 0.3
+write = status.write_text
+def write_and_keep(path, text):
+    write(path, text)
+    with open(path.with_name("every-status"), "a") as file:
+        print(json.dumps(json.loads(text)), file=file)
+status.write_text = write_and_keep
 sys.exit(main_bulk.main(sys.argv[1:]))
 """
 
@@ -110,25 +115,14 @@ def _run_on_a_terminal(
     screen = bytearray()
     reader = threading.Thread(target=_read_all, args=(master, screen), daemon=True)
     reader.start()
-    seen: list[Status] = []
-    deadline = time.monotonic() + 300
     try:
-        while time.monotonic() < deadline:
-            ended = job.poll() is not None  # before the last look, which is then the final one
-            try:
-                status = json.loads((tmp_path / "job" / "status.json").read_text())
-                if not seen or status["updated"] != seen[-1]["updated"]:
-                    seen.append(status)
-            except FileNotFoundError:
-                pass
-            if ended:
-                break
-            time.sleep(0.05)
+        job.wait(600)
     finally:
         end_job(job)
-        reader.join(5)
+        reader.join(60)
         os.close(master)
-    return seen, screen.decode(errors="replace"), job.returncode
+    kept = (tmp_path / "job" / "every-status").read_text().splitlines()
+    return [json.loads(line) for line in kept], screen.decode(errors="replace"), job.returncode
 
 
 def _read_all(terminal: int, into: bytearray) -> None:
