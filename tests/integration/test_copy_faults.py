@@ -451,7 +451,7 @@ def test_network_fails_in_every_way_again_and_again_while_copying_and_both_sides
 
     def await_equal_ends(after: str) -> None:
         wait_until(
-            lambda: not runner.is_alive() or copied(proxied, hostile) == copied(source_cluster, hostile), after, 120
+            lambda: not runner.is_alive() or copied(proxied, hostile) == copied(source_cluster, hostile), after, 400
         )
         assert runner.is_alive(), f"the copy ended: {retries[-1:]}"
 
@@ -468,7 +468,7 @@ def test_network_fails_in_every_way_again_and_again_while_copying_and_both_sides
             await_equal_ends(f"all is copied before {fault.__name__}")
             proxy.hold()
             append(20 + seed)
-            wait_until(lambda: sides[0].busy, "a request is under way", 60)
+            wait_until(lambda: sides[0].busy, "a request is under way", 300)
             assert copied(proxied, hostile) < copied(source_cluster, hostile)
             before = len(retries)
             fault(proxy)
