@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TOPIC_ALREADY_EXISTS = 36
 
 # A new topic or setting reaches the brokers' metadata some milliseconds after the controller has said yes.
-_SETTLE_S = 10.0
+_SETTLE_S = 60.0  # a busy broker hears of a hundred new topics late
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ def test_worker_killed_in_the_middle_while_its_orphaned_task_writes_on_leaves_an
     fill(source, job.name)
     total = copied(source, job.name)
     number = 1
-    bulk = job.submit("bulk_copy.py", "--max-bytes-per-second", "20000")  # most of a minute
+    bulk = job.submit("bulk_copy.py", "--max-bytes-per-second", "12000")  # more than a minute
     try:
         await_all(lambda: all(copied(target, job.name)), "every partition is being copied", bulk, job)
         # Spark may give all tasks to the executor that came first.
