@@ -13,7 +13,6 @@ from airflow_mirror.wire import fetch
 from airflow_mirror.wire.batch import iter_batches
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import FetchSpec
-from airflow_mirror.wire.single import next_offset
 from benchmarks.cases import Case
 from benchmarks.systems import ROOT, Running, replay_commands
 from benchmarks.worlds import Endpoint
@@ -95,7 +94,7 @@ def count(endpoint: Endpoint, case: Case) -> tuple[int, int, list[int]]:
                 raise RuntimeError(f"topic {case.topic} can't be counted: error {bad}")
             for answer in answers:
                 for raw in iter_batches(answer.records):
-                    at[answer.tp] = next_offset(raw)
+                    at[answer.tp] = raw.next_offset
                     records[answer.tp.partition] += raw.header.record_count if raw.header else 0
                     size += len(raw.view)
         connection.close()

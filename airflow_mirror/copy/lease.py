@@ -9,6 +9,9 @@ A coordinator forgets an id that is idle for a week (transactional.id.expiration
 without a new epoch: it repeats the request that led to the present one (KIP-360), and the coordinator gives the same
 answer and writes it down again. Only comparing requests can be repeated, so a lease is taken by two of them: one takes it
 from whoever holds it, the other compares.
+
+What the lease can't do: stop a request that a frozen process had already handed to its kernel. For records the continued
+sequences do that (`identity`), for markers the guard (`padding`).
 """
 
 from __future__ import annotations

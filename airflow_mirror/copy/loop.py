@@ -19,7 +19,7 @@ from airflow_mirror.copy import priming, watch
 from airflow_mirror.copy.budget import Memory, Pace
 from airflow_mirror.copy.map_store import MapStore
 from airflow_mirror.copy.offset_map import OffsetMap
-from airflow_mirror.copy.opening import Opening, open_partition
+from airflow_mirror.copy.opening import Opening, affected, open_partition
 from airflow_mirror.copy.opening_mapped import open_mapped
 from airflow_mirror.copy.options import DEFAULT_MAX_BATCH_BYTES, CopyOptions
 from airflow_mirror.copy.partition import Commit, PartitionCopy
@@ -257,8 +257,8 @@ class CopyLoop:
         """Stop the other partitions of a topic that is gone; asking for each takes a second, in which all others wait."""
         for p in self.partitions:
             if p.error is None and p.range.source_topic == gone.topic and not p.done:
-                end = max(p.position, p.range.end_offset or 0)
-                self.stop(p, SourceTruncated(gone.topic, p.range.partition, p.position, end, gone.cause, gone.remedy))
+                start, end = affected(p.range, p.position)
+                self.stop(p, SourceTruncated(gone.topic, p.range.partition, start, end, gone.cause, gone.remedy))
 
     def stop(self, p: PartitionCopy, error: MirrorError) -> None:
         """Stop a partition for good; the others go on."""

@@ -102,28 +102,33 @@ def check_same_topic(source: WireCluster, one: CopyRange, copied_to: Callable[[]
     """Compare the source topic's id with the one that was planned.
 
     :param copied_to: tells the source offset up to which the old topic was copied; asked only when it is another one.
-    :raises SourceTruncated: it is gone, or was created again; with the offsets that were copied of it, or else those that
-        were to be copied.
+    :raises SourceTruncated: it is gone, or was created again; with the offsets of :func:`affected`.
     """
     try:
         now = source.topic_id(one.source_topic)
     except UnknownTopic as e:
         raise SourceTruncated(
-            one.source_topic, one.partition, one.start_offset, _affected_to(one, copied_to),
+            one.source_topic, one.partition, *affected(one, copied_to()),
             f"the source topic is gone, or hidden from this principal ({e})",
             "What was copied of it stays on the target. Plan again without it, or give the right to describe it back.",
         ) from e  # fmt: skip
     if one.source_topic_id is not None and now != one.source_topic_id:
         raise SourceTruncated(
-            one.source_topic, one.partition, one.start_offset, _affected_to(one, copied_to),
+            one.source_topic, one.partition, *affected(one, copied_to()),
             f"the source topic was deleted and created again (id {one.source_topic_id} when planned, {now} now)",
             "Plan again. The target topic holds the old topic's records: delete it, or mirror under another name.",
         )  # fmt: skip
 
 
-def _affected_to(one: CopyRange, copied_to: Callable[[], int]) -> int:
-    end = copied_to()
-    return end if end > one.start_offset else one.end_offset or one.start_offset
+def affected(one: CopyRange, position: int) -> tuple[int, int]:
+    """Return the offsets that the loss of a topic concerns: those to come or, where there is no end, those copied of it.
+
+    :param position: up to where it was copied.
+    """
+    position = max(position, one.start_offset)
+    if one.end_offset is not None and one.end_offset > position:
+        return position, one.end_offset
+    return one.start_offset, position
 
 
 def _is_fresh(found: Journal, one: CopyRange, mirror: str) -> bool:

@@ -20,9 +20,9 @@ take the next record's offset. Most holes are of one marker, and brokers are res
 What guards the last one instead: it is sent only while the coordinator confirmed within ``_FRESH_S`` that the partition
 is still ours, and whoever takes over a partition that was not given back waits for longer than that before its first
 look at the log. After any error the partition is taken over anew: that settles what the coordinator has under way, and
-the new epoch refuses what may still arrive of ours. What is left is a request that was held up between this process and
-the broker for longer than that pause and arrives in the milliseconds between a new copier's look and its first marker;
-the copy of that partition then stops, with an error.
+the new epoch refuses what may still arrive of ours. What is left is a request that was held up in the network (not on
+this machine: sockets are reset when they end, whatever ends them) for longer than that pause and arrives in the
+milliseconds between a new copier's look and its first marker; the copy of that partition then stops, with an error.
 
 A principal without rights on the cluster has the coordinator alone, and its repeated marker to fear.
 

@@ -18,18 +18,15 @@ def same_topic(source: WireCluster, one: CopyRange, since: int, position: int) -
     """Check the source topic's id (`opening.check_same_topic`) while it is copied.
 
     :param since: where the copy stood when the topic was last seen to be the planned one.
-    :raises SourceTruncated: with the offsets that may be the new topic's; without such, those that were to come, or,
-        where there is no end, those that were copied of the old one.
+    :raises SourceTruncated: with the offsets that may be the new topic's, or else those of `opening.affected`.
     """
     try:
         check_same_topic(source, one, lambda: position)
     except SourceTruncated as e:
-        if position > since:
-            cause = f"{e.cause}; these were copied since it was last seen unchanged"
-            raise SourceTruncated(e.topic, e.partition, since, position, cause, e.remedy) from e.__cause__
-        if one.end_offset is not None and one.end_offset > position:
-            raise SourceTruncated(e.topic, e.partition, position, one.end_offset, e.cause, e.remedy) from e.__cause__
-        raise
+        if position <= since:
+            raise
+        cause = f"{e.cause}; these were copied since it was last seen unchanged"
+        raise SourceTruncated(e.topic, e.partition, since, position, cause, e.remedy) from e.__cause__
 
 
 def not_foreign(

@@ -215,11 +215,13 @@ def _follow(
                 log.warning(
                     "start %d of %d: a Python worker took more than the 10 s that Spark gives it", attempt, _STARTS
                 )
-                _end(query, held, tail)  # others of the same lease may be running still
+                if query is not None:
+                    _end(query, held, tail)  # others of the same lease may be running still
                 progress.begin_lease()
     finally:
         progress.stop()
-        _end(query, held, tail)
+        if query is not None:
+            _end(query, held, tail)
     if tail.failed is not None:
         raise tail.failed
 
@@ -227,7 +229,7 @@ def _follow(
 def _end(query: Any, held: HeldLease, tail: Tail) -> None:
     """Let the tasks, anywhere in the cluster, stop by themselves: each finishes what it has in flight and reports.
 
-    :param query: stopped then; None when it did not start.
+    :param query: stopped then.
     """
     tail.reported.clear()
     try:
@@ -235,8 +237,7 @@ def _end(query: Any, held: HeldLease, tail: Tail) -> None:
     except TryAgain as e:
         log.warning("lease not withdrawn, tasks stop when they can't confirm it: %s", e)
     tail.reported.wait(lease.HANDOVER_S)
-    if query is not None:
-        query.stop()
+    query.stop()
 
 
 def _supervise(query: Any, tail: Tail, progress: Progress) -> None:

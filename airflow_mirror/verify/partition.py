@@ -31,7 +31,7 @@ from airflow_mirror.wire.batch import iter_batches
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import error_name
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
-from airflow_mirror.wire.single import fetch_one, next_offset, read_batches
+from airflow_mirror.wire.single import fetch_one, read_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -138,15 +138,14 @@ def _fillers_in_front(target: WireCluster, tp: TopicPartition, log: LogBounds) -
     They are deleted at once, but a broker that dies within a minute forgets that (`copy.priming.restore_start`).
     """
     # One batch tells: fillers stand in front of everything else.
-    for raw, _ in read_batches(target, tp, log.start, log.end, isolation=READ_UNCOMMITTED, max_bytes=1):
-        if priming.is_filler(raw):
-            shown: Evidence = {
-                "fillers": "of the priming: a broker forgot that they were deleted",
-                "remedy": "run the copy again, it deletes them",
-            }
-            return Difference(log.start, "extra", None, shown)
-        break
-    return None
+    first = next(read_batches(target, tp, log.start, log.end, isolation=READ_UNCOMMITTED, max_bytes=1), None)
+    if first is None or not priming.is_filler(first[0]):
+        return None
+    shown: Evidence = {
+        "fillers": "of the priming: a broker forgot that they were deleted",
+        "remedy": "run the copy again, it deletes them",
+    }
+    return Difference(log.start, "extra", None, shown)
 
 
 def _map_of(
@@ -211,7 +210,7 @@ def _batches(
         for raw in iter_batches(answer.records):
             if raw.header is not None and raw.header.base_offset >= end:
                 return
-            position, stalled_since = max(position, next_offset(raw)), time.monotonic()
+            position, stalled_since = max(position, raw.next_offset), time.monotonic()
             yield raw, aborted.is_aborted(raw)
         if time.monotonic() - stalled_since > STALL_S:
             raise BrokerError(f"fetch {tp} at offset {position}", 7, "no records", f"nothing came for {STALL_S:.0f} s")

@@ -6,7 +6,8 @@ Rules that hold here:
 - Payload is never copied on a plain socket: ``sendmsg`` gathers the caller's buffers, ``recv_into`` fills the buffer
   that the caller gets, which is writable, because batches are patched in place.
 - After any error or timeout the stream's position is unknown, so the connection is closed and can't be used again. What
-  was in flight may or may not have been done: :class:`ConnectionLost` promises nothing.
+  was in flight may or may not have been done: :class:`ConnectionLost` promises nothing. What had not left this machine
+  by then never will.
 """
 
 from __future__ import annotations
@@ -225,6 +226,9 @@ class Connection:
     def _tune(self, plain: socket.socket) -> None:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        # A socket that is closed, by us or by the death of this process, is reset: the kernel would else go on for
+        # minutes to deliver what it holds, and a request that was given up would arrive behind those that followed it.
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         # Not set unless asked for: a fixed size switches off the kernel's own tuning, which goes far higher.
         for option, size in zip((socket.SO_SNDBUF, socket.SO_RCVBUF), self.settings.buffer_bytes, strict=True):
             if size:

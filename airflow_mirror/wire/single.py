@@ -71,7 +71,7 @@ def read_batches(
         before = position
         try:
             for raw in iter_batches(answer.records):
-                position = max(position, next_offset(raw))
+                position = max(position, raw.next_offset)
                 if raw.header is not None and raw.header.base_offset >= end:
                     return
                 yield raw, answer.aborted
@@ -90,11 +90,6 @@ def read_batches(
             time.sleep(_BACKOFF_S)
         else:
             deadline = time.monotonic() + timeout_s
-
-
-def next_offset(raw: RawBatch) -> int:
-    """Return the offset after a batch of any magic."""
-    return raw.next_offset
 
 
 def produce_one(

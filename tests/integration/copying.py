@@ -42,6 +42,16 @@ def config(cluster: Cluster) -> ClientConfig:
     return ClientConfig({"bootstrap.servers": cluster.bootstrap}, cluster.name)
 
 
+def properties_of(directory: Path, source: Cluster, target: Cluster) -> list[str]:
+    """Write a file of client properties for each cluster; return the arguments of a job that name them."""
+    arguments = []
+    for role, cluster in (("source", source), ("target", target)):
+        file = directory / f"{role}.properties"
+        file.write_text(f"# {role}\nbootstrap.servers={cluster.bootstrap}\n")
+        arguments += [f"--{role}", str(file)]
+    return arguments
+
+
 def create(cluster: Cluster, topic: str, partitions: int = 1, replicas: int = 1, **configs: str) -> ClusterAdmin:
     admin = ClusterAdmin(config(cluster))
     settings = HELD_OPEN | {k.replace("_", "."): v for k, v in configs.items()}
@@ -95,8 +105,7 @@ def write_transactions(cluster: Cluster, topic: str, seed: int, transactions: in
             producer.flush()
         for producer in producers:
             producer.abort_transaction() if rng.random() < 0.34 else producer.commit_transaction()
-    # A commit returns before its markers are in the log: whoever looks for the end now would miss the last ones.
-    wait_until(lambda: all(s == e for _, s, e in ends(cluster, topic, partitions).values()), "transactions end")
+    await_stable(cluster, topic, partitions)
 
 
 def read(
@@ -138,6 +147,17 @@ def ends(cluster: Cluster, topic: str, partitions: int = 1) -> dict[int, tuple[i
     with WireCluster(config(cluster)) as wire:
         starts, stable, log_ends = wire.log_starts(tps), wire.last_stable(tps), wire.log_ends(tps)
     return {tp.partition: (starts[tp], stable[tp], log_ends[tp]) for tp in tps}
+
+
+def await_stable(cluster: Cluster, topic: str, partitions: int = 1, timeout_s: float = 30.0) -> None:
+    """Wait until readers get to the end of each log: until then records or markers at its end would be missed.
+
+    A commit returns before its markers are in the log, and a new leader has to learn how far its log is replicated.
+    """
+    wait_until(
+        lambda: all(stable == end for _, stable, end in ends(cluster, topic, partitions).values()),
+        f"readers of {topic} get to its end", timeout_s,
+    )  # fmt: skip
 
 
 def ranges_of(source: Cluster, topic: str, partitions: int = 1, committed: bool = True) -> list[CopyRange]:

@@ -210,9 +210,10 @@ def test_an_unreachable_cluster_is_named_within_ten_seconds(role):
 def test_librdkafkas_noise_reaches_logging_once_and_never_stderr(caplog, capfd):
     with caplog.at_level(logging.DEBUG), pytest.raises(ClusterUnreachable):
         ClusterAdmin(ClientConfig({"bootstrap.servers": "127.0.0.1:1"}, "source")).cluster_id()
-    assert [r.name for r in caplog.records if "Connection refused" in r.getMessage()] == [
-        "airflow_mirror.kafka.librdkafka"
-    ]
+    refused = [r for r in caplog.records if "Connection refused" in r.getMessage()]
+    # On a busy machine it tries again; only then does it say how many it kept to itself.
+    assert len([r for r in refused if "suppressed" not in r.getMessage()]) == 1
+    assert {r.name for r in refused} == {"airflow_mirror.kafka.librdkafka"}
     assert capfd.readouterr().err == ""
 
 

@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from airflow_mirror.jobs.command import spark_home
 from airflow_mirror.jobs.java import java_home_for_spark
 from sandbox import Cluster
-from tests.integration.copying import assert_equal, create, ends, wait_until, write
+from tests.integration.copying import assert_equal, create, ends, properties_of, wait_until, write
 from tests.integration.test_spark_jobs import end_job
 
 ROOT = Path(__file__).parents[2]
@@ -97,10 +97,7 @@ def _run_on_a_terminal(
     script.write_text(JOB)
     arguments = ["--include", f"{include}.*", "--name", include, "--job-dir", str(tmp_path / "job")]
     arguments += ["--max-bytes-per-second", str(BYTES_PER_S)]
-    for cluster in (source, target):
-        file = tmp_path / f"{cluster.name}.properties"
-        file.write_text(f"bootstrap.servers={cluster.bootstrap}\n")
-        arguments += [f"--{cluster.name}", str(file)]
+    arguments += properties_of(tmp_path, source, target)
     env = os.environ | {
         "JAVA_HOME": str(java_home_for_spark()), "SPARK_HOME": str(spark_home()), "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(ROOT), "TERM": "xterm",

@@ -13,7 +13,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from benchmarks.planning import fill
 from sandbox import Cluster, clusters
-from tests.integration.copying import config, create, wait_until
+from tests.integration.copying import config, create, properties_of, wait_until
 from tests.integration.test_spark_jobs import end_job, submit, summary_of
 
 TOPICS, PARTITIONS, RECORDS = 100, 10, 2
@@ -37,9 +37,7 @@ def pair() -> Iterator[list[Cluster]]:
 def test_a_thousand_partitions_in_one_job_do_not_wait_for_the_hot_one(pair: list[Cluster], tmp_path: Path) -> None:
     source, target = pair
     small = [TopicPartition(f"t{number:05}", p) for number in range(TOPICS) for p in range(PARTITIONS)]
-    arguments = [f"--source={tmp_path / 'source'}", f"--target={tmp_path / 'target'}", "--include", ".*"]
-    for name, cluster in (("source", source), ("target", target)):
-        (tmp_path / name).write_text(f"bootstrap.servers={cluster.bootstrap}\n")
+    arguments = [*properties_of(tmp_path, source, target), "--include", ".*"]
     # Each of the two tasks has half of the rate, so that the hot partition alone takes 40 s.
     rate = HOT_RECORDS * HOT_BYTES // 20
     job = submit("bulk_copy.py", *arguments, f"--max-bytes-per-second={rate}", log=tmp_path / "log")

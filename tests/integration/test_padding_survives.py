@@ -15,6 +15,7 @@ from airflow_mirror.wire.transactions import write_txn_markers
 from sandbox import Cluster
 from tests.integration.copying import (
     assert_equal,
+    await_stable,
     config,
     copy,
     create,
@@ -47,7 +48,7 @@ def padded_copy(source: Cluster, target: Cluster, topic: str) -> None:
 
 def holes(cluster: Cluster, topic: str) -> int:
     """Count the offsets without a record. What a copy says that it padded lacks what it never had an answer for."""
-    await_settled(cluster, topic)
+    await_stable(cluster, topic, timeout_s=240)
     start, _, end = ends(cluster, topic)[0]
     return end - start - len(read(cluster, topic))
 
@@ -55,16 +56,6 @@ def holes(cluster: Cluster, topic: str) -> int:
 def leader(cluster: Cluster, topic: str) -> int:
     with WireCluster(config(cluster), timeout_s=120) as wire:
         return wire.leader(TopicPartition(topic, 0)).node_id
-
-
-def await_settled(cluster: Cluster, topic: str) -> None:
-    """Wait until a new leader knows again how far its log is replicated; until then readers end before the log does."""
-
-    def settled() -> bool:
-        _, stable, log_end = ends(cluster, topic)[0]
-        return stable == log_end
-
-    wait_until(settled, "the new leader's high watermark is at the end of its log", 240, 0.2)
 
 
 def test_markers_outlive_a_killed_leader_and_the_copy_goes_on_at_the_next_one(
@@ -80,7 +71,7 @@ def test_markers_outlive_a_killed_leader_and_the_copy_goes_on_at_the_next_one(
     three.kill(old)
     try:
         wait_until(lambda: leader(three, topic_name) not in (old, -1), "another node leads", 240)
-        await_settled(three, topic_name)
+        await_stable(three, topic_name, timeout_s=240)
         assert_equal(source_cluster, three, topic_name)
         grow(source_cluster, topic_name, 32)
         padded_copy(source_cluster, three, topic_name)
@@ -95,7 +86,7 @@ def test_markers_outlive_a_killed_leader_and_the_copy_goes_on_at_the_next_one(
     three.kill(others[0])
     try:
         wait_until(lambda: leader(three, topic_name) != others[0], "another node leads", 240)
-        await_settled(three, topic_name)
+        await_stable(three, topic_name, timeout_s=240)
         assert_equal(source_cluster, three, topic_name)
     finally:
         three.restart(others[0])
@@ -117,11 +108,11 @@ def test_markers_are_read_back_from_disk_after_kill_9_and_after_a_clean_restart(
     three.kill(node)
     three.restart(node)
     wait_until(lambda: leader(three, topic_name) == node, "it leads again", 240)
-    await_settled(three, topic_name)
+    await_stable(three, topic_name, timeout_s=240)
     assert_equal(source_cluster, three, topic_name)
     three.restart(node)
     wait_until(lambda: leader(three, topic_name) == node, "it leads again", 240)
-    await_settled(three, topic_name)
+    await_stable(three, topic_name, timeout_s=240)
     assert_equal(source_cluster, three, topic_name)
     grow(source_cluster, topic_name, 34)
     padded_copy(source_cluster, three, topic_name)

@@ -17,7 +17,16 @@ from airflow_mirror.jobs.command import JVM_OPTIONS, spark_home
 from airflow_mirror.jobs.java import java_home_for_spark
 from airflow_mirror.kafka.admin import ClusterAdmin
 from sandbox import Cluster
-from tests.integration.copying import assert_equal, config, create, ends, wait_until, write, write_transactions
+from tests.integration.copying import (
+    assert_equal,
+    config,
+    create,
+    ends,
+    properties_of,
+    wait_until,
+    write,
+    write_transactions,
+)
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 3
@@ -25,12 +34,7 @@ PARTITIONS = 3
 
 @pytest.fixture
 def properties(source_cluster: Cluster, target_cluster: Cluster, tmp_path: Path) -> list[str]:
-    arguments = []
-    for cluster in (source_cluster, target_cluster):
-        file = tmp_path / f"{cluster.name}.properties"
-        file.write_text(f"# {cluster.name}\nbootstrap.servers={cluster.bootstrap}\n")
-        arguments += [f"--{cluster.name}", str(file)]
-    return arguments
+    return properties_of(tmp_path, source_cluster, target_cluster)
 
 
 @pytest.fixture

@@ -17,7 +17,15 @@ from airflow_mirror.sync.maps import MapSource
 from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import PartitionComparison, PartitionPair
 from sandbox import Cluster
-from tests.integration.copying import TILL_FLUSH, copy, ends, ranges_of, read, wait_until, write_transactions
+from tests.integration.copying import (
+    TILL_FLUSH,
+    await_stable,
+    copy,
+    ends,
+    ranges_of,
+    read,
+    write_transactions,
+)
 from tests.integration.test_spark_jobs import end_job, submit, summary_of
 
 LEVELS = ("batches", "records")
@@ -139,16 +147,6 @@ def test_partition_copied_one_offset_late_differs_at_its_first_record(source_clu
     assert verdict.first_difference is not None and verdict.first_difference.offset == 1
 
 
-def wait_until_stable(cluster: Cluster, topic: str) -> None:
-    """A transaction is ended before its marker is in the log: what is written or asked now may come before it."""
-
-    def is_stable() -> bool:
-        _, stable, end = ends(cluster, topic)[0]
-        return stable == end
-
-    wait_until(is_stable, "transactions end")
-
-
 @pytest.mark.parametrize("level", LEVELS)
 def test_aborted_records_and_markers_are_not_compared(source_cluster, target_cluster, topic_name, level):
     for cluster, noise in ((source_cluster, b"aborted here"), (target_cluster, b"aborted THERE")):
@@ -166,7 +164,7 @@ def test_aborted_records_and_markers_are_not_compared(source_cluster, target_clu
                 producer.abort_transaction(30)
             else:
                 producer.commit_transaction(30)
-        wait_until_stable(cluster, topic_name)
+        await_stable(cluster, topic_name)
     verdict = check(source_cluster, target_cluster, topic_name, level)
     assert verdict.equal and verdict.offsets_equal, verdict
     assert verdict.records == 14 and verdict.end_offset == 8 + 1 + 5 + 1 + 6 + 1
@@ -240,7 +238,7 @@ def test_copy_of_uncommitted_records_is_equal(source_cluster, target_cluster, to
         assert not check(source_cluster, target_cluster, topic_name, "batches", maps=maps).equal
     finally:
         still_open.abort_transaction(30)
-    wait_until_stable(source_cluster, topic_name)
+    await_stable(source_cluster, topic_name)
     assert go_on() == count  # the open ones are aborted now, and the same
     fill(source_cluster, topic_name, irregular(2))
     verdict = check(source_cluster, target_cluster, topic_name, "offsets", "read_uncommitted", maps)
@@ -280,7 +278,7 @@ def test_damage_to_uncommitted_records_is_found(source_cluster, target_cluster, 
             first.abort_transaction(30)
         else:
             first.commit_transaction(30)
-        wait_until_stable(cluster, topic_name)
+        await_stable(cluster, topic_name)
     fill(target_cluster, topic_name, harmed[20:])
     still_open = transaction(source_cluster, topic_name, rows[20:])
     try:

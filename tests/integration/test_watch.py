@@ -36,6 +36,7 @@ from tests.integration.copying import (
     copy,
     create,
     ends,
+    properties_of,
     ranges_of,
     read,
     wait_until,
@@ -131,6 +132,17 @@ def at(cluster: Cluster, topic: str, offset: int) -> None:
     wait_until(lambda: ends(cluster, topic)[0][2] == offset, f"{topic} reaches {offset}")
 
 
+def end_of(tail: Tail, source: Cluster, target: Cluster, hit: str, beside: str) -> str:
+    """Check that the other topic goes on and ends well; return the error that stopped the one that was hit."""
+    write(source, beside, 50, 8)
+    at(target, beside, 140)
+    tail.await_stop(hit)
+    results = tail.end()
+    assert results[hit].final and results[beside].error is None
+    assert_equal(source, target, beside)
+    return str(results[hit].error)
+
+
 def create_again(cluster: Cluster, topic: str) -> None:
     ClusterAdmin(config(cluster)).delete_topics([topic])
     wait_until(lambda: topic not in ClusterAdmin(config(cluster)).topics(), f"{topic} is gone")
@@ -151,15 +163,9 @@ def test_topic_created_again_and_refilled_between_two_fetches_is_found_and_the_d
         tail.held.clear()
         at(target_cluster, hit, 140)  # the new topic's records were taken for the old one's
         monkeypatch.setattr(loop, "_WATCH_S", 0.1)
-        write(source_cluster, beside, 50, 8)
-        at(target_cluster, beside, 140)
-        results = tail.end()
-    error = str(results[hit].error)
-    assert results[hit].final
+        error = end_of(tail, source_cluster, target_cluster, hit, beside)
     assert f"{hit}-0 offsets [90, 140): the source topic was deleted and created again" in error
     assert "copied since it was last seen unchanged" in error
-    assert results[beside].error is None
-    assert_equal(source_cluster, target_cluster, beside)
 
 
 def test_topic_that_is_deleted_stops_alone(
@@ -169,12 +175,8 @@ def test_topic_that_is_deleted_stops_alone(
     with following(source_cluster, target_cluster, two, monkeypatch) as tail:
         at(target_cluster, hit, 90)
         ClusterAdmin(config(source_cluster)).delete_topics([hit])
-        tail.await_stop(hit)
-        write(source_cluster, beside, 50, 8)
-        at(target_cluster, beside, 140)
-        results = tail.end()
-    assert results[hit].final and f"{hit}-0 offsets [0, 90): the source topic is gone" in str(results[hit].error)
-    assert results[beside].error is None
+        error = end_of(tail, source_cluster, target_cluster, hit, beside)
+    assert f"{hit}-0 offsets [0, 90): the source topic is gone" in error
     # And a job that starts now copies the other one all the same.
     gone = CopyRange(hit, hit, 0, 0, 90, None)
     write(source_cluster, beside, 10, 9)
@@ -200,9 +202,7 @@ def test_tail_job_whose_topic_is_deleted_brings_the_others_to_a_clean_stop_and_f
     script, log = tmp_path / "streaming_tail.py", tmp_path / "log"
     script.write_text(CURIOUS_TAIL)
     arguments = ["--include", f"{hit}.*", "--name", hit, "--job-dir", str(tmp_path / "job")]
-    for cluster in (source_cluster, target_cluster):
-        (tmp_path / cluster.name).write_text(f"bootstrap.servers={cluster.bootstrap}\n")
-        arguments += [f"--{cluster.name}", str(tmp_path / cluster.name)]
+    arguments += properties_of(tmp_path, source_cluster, target_cluster)
     job = submit(str(script), *arguments, log=log)
     try:
         for topic in two:
@@ -228,14 +228,8 @@ def test_source_that_became_shorter_than_the_position_names_what_is_missing(
         create_again(source_cluster, hit)
         write(source_cluster, hit, 40, 7)
         tail.held.clear()
-        write(source_cluster, beside, 50, 8)
-        at(target_cluster, beside, 140)
-        tail.await_stop(hit)
-        results = tail.end()
-    assert results[hit].final
-    assert f"{hit}-0 offsets [40, 90): the source's log ends at 40" in str(results[hit].error)
-    assert results[beside].error is None
-    assert_equal(source_cluster, target_cluster, beside)
+        error = end_of(tail, source_cluster, target_cluster, hit, beside)
+    assert f"{hit}-0 offsets [40, 90): the source's log ends at 40" in error
 
 
 def test_retention_that_overtakes_the_copy_names_what_is_lost(
@@ -248,15 +242,9 @@ def test_retention_that_overtakes_the_copy_names_what_is_lost(
         write(source_cluster, hit, 80, 7)
         ClusterAdmin(config(source_cluster)).delete_records({TopicPartition(hit, 0): 133})
         tail.held.clear()
-        write(source_cluster, beside, 50, 8)
-        at(target_cluster, beside, 140)
-        tail.await_stop(hit)
-        results = tail.end()
-    assert results[hit].final
-    assert f"{hit}-0 offsets [90, 133): the source deleted these offsets" in str(results[hit].error)
+        error = end_of(tail, source_cluster, target_cluster, hit, beside)
+    assert f"{hit}-0 offsets [90, 133): the source deleted these offsets" in error
     assert ends(target_cluster, hit)[0][2] == 90
-    assert results[beside].error is None
-    assert_equal(source_cluster, target_cluster, beside)
 
 
 def test_writer_on_the_target_is_found_although_the_source_repeats_itself(
@@ -278,15 +266,9 @@ def test_writer_on_the_target_is_found_although_the_source_repeats_itself(
         for _ in range(3):
             beat(source_cluster, 5)
             time.sleep(0.3)
-        write(source_cluster, beside, 50, 8)
-        at(target_cluster, beside, 140)
-        tail.await_stop(hit)
-        results = tail.end()
-    assert results[hit].final
-    assert f"{hit}-0 offsets [120, " in str(results[hit].error)
-    assert "Another writer appended to the target" in str(results[hit].error)
-    assert results[beside].error is None
-    assert_equal(source_cluster, target_cluster, beside)
+        error = end_of(tail, source_cluster, target_cluster, hit, beside)
+    assert f"{hit}-0 offsets [120, " in error
+    assert "Another writer appended to the target" in error
 
 
 # --- a source whose disk has rotted ------------------------------------------------------------------------------------
@@ -340,11 +322,7 @@ def test_a_batch_whose_length_is_wrong_ends_the_copy_instead_of_being_asked_for_
 @pytest.fixture
 def arguments(rotten: Rotten, target_cluster: Cluster, tmp_path: Path) -> list[str]:
     out = ["--include", "rot-.*", "--name", "rotten", "--job-dir", str(tmp_path / "job")]
-    for name, cluster in (("source", rotten[0]), ("target", target_cluster)):
-        file = tmp_path / f"{name}.properties"
-        file.write_text(f"bootstrap.servers={cluster.bootstrap}\n")
-        out += [f"--{name}", str(file)]
-    return out
+    return out + properties_of(tmp_path, rotten.cluster, target_cluster)
 
 
 def test_bulk_job_on_a_rotten_source_copies_the_rest_and_fails_with_the_offsets(

@@ -20,7 +20,7 @@ from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.jobs.command import JVM_OPTIONS, spark_home
 from airflow_mirror.jobs.java import java_home_for_spark
 from sandbox import Cluster
-from tests.integration.copying import config, ranges_of
+from tests.integration.copying import config, properties_of, ranges_of
 from tests.soak.referee import Unequal
 from tests.soak.topics import TOPICS, Topic
 
@@ -120,11 +120,7 @@ class SparkJob(Victim):
         self, script: str, source: Cluster, target: Cluster, mirror: str, log: Path, extra: Sequence[str] = (),
         topics: Sequence[str] = NAMES,
     ) -> None:  # fmt: skip
-        files: list[str] = []
-        for side, cluster in (("source", source), ("target", target)):
-            file = log.with_name(f"{side}.properties")
-            file.write_text(f"bootstrap.servers={cluster.bootstrap}\n")
-            files += [f"--{side}", str(file)]
+        files = properties_of(log.parent, source, target)
         include = [arg for topic in topics for arg in ("--include", topic)]
         self.script = script
         env = {

@@ -5,7 +5,12 @@ from __future__ import annotations
 import random
 import socket
 import struct
+import subprocess
+import sys
+import threading
 import time
+from pathlib import Path
+from queue import Queue
 
 import pytest
 from kafka.protocol.metadata import ApiVersionsResponse
@@ -15,6 +20,7 @@ from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.errors import ApiNotServed, ConnectionLost
 from tests.unit.peer import Peer, Talk, connected, settings
 
+ROOT = Path(__file__).parents[2]
 FETCH, PRODUCE = 1, 0
 
 
@@ -246,6 +252,44 @@ def test_answers_may_be_collected_in_any_order() -> None:
         assert not connection.closed
 
 
+SENDER = """
+import sys
+from airflow_mirror.wire.connection import Connection
+from tests.unit.peer import settings
+Connection.open("127.0.0.1", int(sys.argv[1]), settings(), 60).send(1, 11, [b"x" * (16 << 20)])
+"""
+
+
+@pytest.mark.parametrize("ends", ["gives up", "is killed"])
+def test_a_request_whose_sender_is_gone_is_not_delivered_afterwards(ends: str) -> None:
+    """It is larger than what the kernels of both sides take: a part of it waits on the sender's."""
+    sent, seen = threading.Event(), Queue[BaseException]()
+
+    def script(talk: Talk) -> None:
+        talk.greet()
+        talk.socket.recv(1, socket.MSG_PEEK)
+        sent.set()
+        assert gone.wait(60)
+        try:
+            talk.read()
+        except (EOFError, OSError) as e:
+            seen.put(e)
+
+    gone = threading.Event()
+    with Peer(script, connections=100) as peer:
+        if ends == "gives up":
+            with pytest.raises(ConnectionLost, match=r"it took no data for 0.3 s"):
+                opened_at_last(peer, timeout_s=0.3).send(FETCH, 11, [b"x" * (16 << 20)])
+        else:
+            sender = subprocess.Popen([sys.executable, "-c", SENDER, str(peer.port)], cwd=ROOT)
+            assert sent.wait(60)
+            sender.kill()
+            sender.wait(60)
+        gone.set()
+        # An EOFError would say that all of what the kernel held has come.
+        assert isinstance(seen.get(timeout=60), ConnectionResetError)
+
+
 def test_the_wait_for_an_answer_can_be_watched_from_outside() -> None:
     with connected(lambda talk: talk.read()) as (connection, _peer):
         assert connection.waiting_s == 0
@@ -274,15 +318,18 @@ def test_the_clients_name_is_in_every_request_and_the_configuration_has_the_last
 
 
 def test_a_connection_that_failed_to_open_leaves_no_socket_behind() -> None:
-    peer_saw_end = []
+    ends: list[BaseException] = []
 
     def script(talk: Talk) -> None:
         _, _, correlation_id, _ = talk.read()
         talk.answer(correlation_id + 1, b"")
-        peer_saw_end.append(talk.socket.recv(1))
+        try:
+            talk.socket.recv(1)
+        except ConnectionResetError as e:
+            ends.append(e)
 
     with Peer(script) as peer:
         with pytest.raises(ConnectionLost):
             Connection.open("127.0.0.1", peer.port, settings(), 60.0)
         peer._thread.join(60)
-    assert peer_saw_end == [b""]
+    assert len(ends) == 1
