@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -71,6 +72,7 @@ class Tail:
 
     def __init__(self, job: CopyJob, tasks: int | None, ranges_file: Path) -> None:
         self._job, self._tasks, self._ranges_file = job, tasks, ranges_file
+        self._most: int | None = None
         self.slots: Callable[[], int] = lambda: os.cpu_count() or 2
         self.on_lease_end: Callable[[], None] = lambda: None
         self._weights: dict[TopicPartition, int] = {}
@@ -97,12 +99,18 @@ class Tail:
 
     @property
     def tasks(self) -> int:
-        """How many tasks a lease has."""
-        return self._tasks or self.slots()
+        """How many tasks the next lease has."""
+        return self._tasks or min(self.slots(), self._most or sys.maxsize)
 
-    def keep_tasks(self) -> None:
-        """Deal to as many tasks as run at once now, whoever joins: each has its share of a byte rate."""
-        self._tasks = self.tasks
+    @property
+    def is_crowded(self) -> bool:
+        """Whether executors were lost, so that a task has to wait until another one's lease is over."""
+        return self._tasks is None and self.tasks < len(self._dealt)
+
+    def limit_tasks(self) -> int:
+        """Deal to at most as many tasks as run at once now, whoever joins: each has its share of a byte rate."""
+        self._most = self.tasks
+        return self._most
 
     def deal(self) -> None:
         """Deal the ranges out for the next lease."""
@@ -162,23 +170,27 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
         with spark_session(f"airflow-mirror tail {mirror.name}", tail.stopping) as spark:
             tail.slots = partial(slots, spark)
             if job.options.max_bytes_per_second is not None:
-                tail.keep_tasks()
+                job = replace(job, options=shared(job.options, tail.limit_tasks()))
             tail.deal()
             wait_until(held.safe_at, status, tail.stopping)
-            _follow(spark, tail, held, arguments, status, Path(scratch))
+            _follow(spark, tail, job, held, arguments, status, Path(scratch))
     return summarise(tail.totals.values(), time.monotonic() - begun), None
 
 
 def _follow(
-    spark: Any, tail: Tail, held: HeldLease, arguments: argparse.Namespace, status: StatusFile, scratch: Path
+    spark: Any,
+    tail: Tail,
+    job: CopyJob,
+    held: HeldLease,
+    arguments: argparse.Namespace,
+    status: StatusFile,
+    scratch: Path,
 ) -> None:
     from airflow_mirror.copy.spark_tail import SOURCE_NAME, TailSource, work_to_json
 
-    job = tail._job
     clusters, committed = (arguments.source, arguments.target), job.options.committed_only
     progress = Progress(*clusters, tail.ranges, committed, status, held.token.epoch, hosts_of(spark))
     tail.on_lease_end = progress.begin_lease
-    options = shared(job.options, tail.tasks)
     spark.dataSource.register(TailSource)
     lease_s = arguments.lease_s if progress.report_to else min(arguments.lease_s, _LEASE_UNTOLD_S)
     cluster = not is_local(spark.sparkContext.master)
@@ -189,7 +201,7 @@ def _follow(
     }
 
     def start(attempt: int) -> Any:
-        work = work_to_json(CopyWork(*clusters, options, held.token, progress.report_to))
+        work = work_to_json(CopyWork(*clusters, job.options, held.token, progress.report_to))
         stream = spark.readStream.format(SOURCE_NAME).options(**reader, work=work).load()
         return (
             stream.writeStream.foreachBatch(tail.take_results)
@@ -254,6 +266,8 @@ def _supervise(query: Any, tail: Tail, progress: Progress) -> None:
             well = time.monotonic()
         elif time.monotonic() - well > _MERCY_S:
             progress.end_lease()
+        if tail.is_crowded:
+            progress.end_lease()  # those that waited too, as soon as they begin: the next one is dealt out to fewer
         if time.monotonic() - looked > _DISCOVER_EVERY_S:
             looked = time.monotonic()
             try:

@@ -360,6 +360,37 @@ def old_log(magic: int, seed: int) -> bytes:
     return content
 
 
+@pytest.mark.parametrize("number", [codec.NONE, codec.LZ4, codec.ZSTD])
+def test_tiny_batches_of_a_backlog_become_larger_ones_that_the_broker_keeps_as_they_are(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer that waits for nothing writes a batch for each record."""
+    create(source_cluster, topic_name)
+    create(target_cluster, topic_name)
+    conf = {"compression.type": codec.NAMES[number], "batch.num.messages": 1}
+    producer = Producer({"bootstrap.servers": source_cluster.bootstrap, **conf})
+    rng = random.Random(number)
+    for i in range(700):
+        # What does not shrink is stored as it is, and only batches of one codec become one.
+        value = b"tiny %d " % i * 20 if number else rng.choice([None, b"", b"tiny"])
+        producer.produce(
+            topic_name, value, rng.choice([None, b"", b"key %d" % i]),
+            timestamp=NOW + rng.randint(-(10**9), 10**9), headers=rng.choice([[], [("h", None), ("day", b"%d" % i)]]),
+        )  # fmt: skip
+    assert producer.flush(60) == 0
+    assert [raw.header.record_count for raw in stored(source_cluster, topic_name) if raw.header] == [1] * 700
+    with watched(monkeypatch) as sent:
+        (result,) = copy(source_cluster, target_cluster, ranges_of(source_cluster, topic_name))
+    assert (result.reencoded, result.records) == (0, 700)
+    assert result.passed <= 5, "but for one that was alone in an answer"
+    assert result.merged == 700 - result.passed
+    assert_acceptable(sent)
+    there = stored(target_cluster, topic_name)
+    assert [bytes(raw.view[17:]) for raw in there] == [bytes(raw.view[17:]) for raw in sent]  # from the checksum on
+    assert sum(raw.header.record_count for raw in there if raw.header) == 700 and len(there) < 35
+    assert_equal(source_cluster, target_cluster, topic_name)
+
+
 def end_in_order(cluster: Cluster) -> None:
     """End the node however long that takes; one that was killed would cut off at its start what is put into its logs."""
     pid = cluster.pid(1)

@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Producer
@@ -16,8 +18,9 @@ from confluent_kafka import Producer
 from airflow_mirror.copy import loop
 from airflow_mirror.copy.budget import Pace
 from airflow_mirror.copy.loop import CopyLoop
+from airflow_mirror.copy.source_side import SourceSide
 from airflow_mirror.copy.target_side import TargetSide
-from airflow_mirror.wire import produce
+from airflow_mirror.wire import fetch, produce
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Connection
 from sandbox import Cluster
@@ -170,19 +173,35 @@ def test_a_copy_never_waits_while_it_could_fetch(
     assert stalled == 0
 
 
-@pytest.fixture
-def slow_target(target_cluster: Cluster) -> Iterator[Cluster]:
-    """The target with a quota of 150 KB/s, over its window of 11 s, for a client that nobody else is."""
-    set_quota(target_cluster, 150_000)
-    yield target_cluster
-    set_quota(target_cluster, None)
+class Throttled(NamedTuple):
+    """How one side of a copy is throttled: the quota, what handles its answers, and the request."""
+
+    quota: str
+    side: type[SourceSide] | type[TargetSide]
+    request: ModuleType
 
 
-def set_quota(cluster: Cluster, rate: float | None) -> None:
+THROTTLED = {
+    "source": Throttled("consumer_byte_rate", SourceSide, fetch),
+    "target": Throttled("producer_byte_rate", TargetSide, produce),
+}
+
+
+@pytest.fixture(params=THROTTLED)
+def throttled(request: pytest.FixtureRequest, source_cluster: Cluster, target_cluster: Cluster) -> Iterator[Throttled]:
+    """A quota of 150 KB/s, over the broker's window of 11 s, for a client that nobody else is."""
+    by = THROTTLED[request.param]
+    cluster = source_cluster if by.side is SourceSide else target_cluster
+    set_quota(cluster, by.quota, 150_000)
+    yield by
+    set_quota(cluster, by.quota, None)
+
+
+def set_quota(cluster: Cluster, key: str, rate: float | None) -> None:
     from kafka.protocol.admin import AlterClientQuotasRequest as Request
 
     entry = Request.EntryData
-    op = entry.OpData(key="producer_byte_rate", value=rate or 0.0, remove=rate is None)
+    op = entry.OpData(key=key, value=rate or 0.0, remove=rate is None)
     who = [entry.EntityData(entity_type="client-id", entity_name="airflow-mirror.throttled")]
     request = Request(entries=[entry(entity=who, ops=[op])], validate_only=False)
     with WireCluster(config(cluster)) as wire:
@@ -191,38 +210,41 @@ def set_quota(cluster: Cluster, rate: float | None) -> None:
 
 
 def test_a_brokers_throttling_is_honoured(
-    source_cluster: Cluster, slow_target: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    source_cluster: Cluster, target_cluster: Cluster, throttled: Throttled, topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     create(source_cluster, topic_name, 2)
-    create(slow_target, topic_name, 2)
+    create(target_cluster, topic_name, 2)
     fill(source_cluster, topic_name, 2, 800, 3000, **{"batch.size": 20_000})
     pauses: list[float] = []
     early: list[float] = []
     pause_until: dict[int, float] = {}
-    current: list[object] = [None]
-    receive, send, decode = TargetSide.receive, Connection.send, produce.decode
+    current: list[object] = []  # the connection whose answer is being handled
+    receive, send, decode = throttled.side.receive, Connection.send, throttled.request.decode
 
-    def receiving(self: TargetSide, lane: object) -> None:
-        current[0] = lane.connection  # type: ignore[attr-defined]
+    def receiving(self: object, lane: Any) -> None:
+        current.append(lane.connection)
         receive(self, lane)  # type: ignore[arg-type]
+        current.pop()
 
-    def decoding(body: memoryview) -> tuple[int, list[produce.Produced]]:
-        throttle_ms, answers = decode(body)
-        pauses.append(throttle_ms / 1000)
-        if throttle_ms:
-            pause_until[id(current[0])] = time.monotonic() + pauses[-1]  # before the product looks at its clock
-        return throttle_ms, answers
+    def decoding(body: memoryview) -> tuple[Any, ...]:
+        answer = decode(body)
+        if current:
+            pauses.append(answer[0] / 1000)
+            if answer[0]:
+                pause_until[id(current[0])] = time.monotonic() + pauses[-1]  # before the product looks at its clock
+        return answer
 
     def sending(self: Connection, api_key: int, *arguments: object, **named: object) -> int:
-        if api_key == produce.API_KEY and id(self) in pause_until:
+        if api_key == throttled.request.API_KEY and id(self) in pause_until:
             early.append(pause_until[id(self)] - time.monotonic())
         return send(self, api_key, *arguments, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(TargetSide, "receive", receiving)
-    monkeypatch.setattr(produce, "decode", decoding)
+    monkeypatch.setattr(throttled.side, "receive", receiving)
+    monkeypatch.setattr(throttled.request, "decode", decoding)
     monkeypatch.setattr(Connection, "send", sending)
-    results = copy(source_cluster, slow_target, ranges_of(source_cluster, topic_name, 2), mirror="throttled")
+    results = copy(source_cluster, target_cluster, ranges_of(source_cluster, topic_name, 2), mirror="throttled")
     assert [r.error for r in results] == [None, None]
     assert max(pauses) > 0.1, "the broker never asked for a pause"
     assert max(early) <= 0, f"sent {max(early):.3f} s too early"
-    assert_equal(source_cluster, slow_target, topic_name, 2)
+    assert_equal(source_cluster, target_cluster, topic_name, 2)

@@ -189,11 +189,42 @@ def test_worker_killed_in_the_middle_while_its_orphaned_task_writes_on_leaves_an
         assert bulk.wait(900) == 0, job.log.read_text()[-3000:]
     finally:
         end_job(bulk)
-        job.spark.kill(number)
+        restart(job.spark, number)
     summary = summary_of(job.log)
     assert summary["partitions"] == PARTITIONS and summary["errors"] == []
     assert_equal(source, target, job.name, PARTITIONS)
     job.assert_no_secret_anywhere()
+
+
+def test_worker_killed_under_a_tail_holds_nothing_up_until_the_lease_is_over(guarded: list[Cluster], job: Job) -> None:
+    """Of two lists of partitions one has to wait for the other's task then, unless they are dealt out anew."""
+    source, target = guarded
+    fill(source, job.name, transactions=4)
+    both = {"spark_scheduler_minRegisteredResourcesRatio": "1.0"}
+    both["spark_scheduler_maxRegisteredResourcesWaitingTime"] = "600s"
+    tail = job.submit("streaming_tail.py", "--lease-s", "3600", **both)
+    number = 1
+    try:
+        await_all(lambda: copied(target, job.name) == copied(source, job.name), "the tail copies", tail, job)
+        busy = [n for n in (1, 2) if copying_python(job.spark.processes(n), target) is not None]
+        assert busy == [1, 2], "both have a task"
+        job.spark.kill(number)
+        for partition in range(PARTITIONS):
+            write(source, job.name, 300, partition, "zstd", partition=partition)
+        await_all(lambda: copied(target, job.name) == copied(source, job.name), "the tail follows", tail, job)
+        os.kill(driver_of(tail.pid), signal.SIGTERM)
+        assert tail.wait(900) == 0, job.log.read_text()[-3000:]
+    finally:
+        end_job(tail)
+        restart(job.spark, number)
+    assert_equal(source, target, job.name, PARTITIONS)
+
+
+def restart(spark: SparkCluster, worker: int) -> None:
+    """End what is left of a worker and start it again."""
+    spark.kill(worker)
+    spark.start_worker(worker)
+    wait_until(lambda: spark.state()["aliveworkers"] == 2, "both workers are there", 240, 0.2)
 
 
 def copying_python(processes: list[int], target: Cluster) -> psutil.Process | None:

@@ -54,16 +54,22 @@ def test_a_partition_that_brings_most_is_alone_in_the_next_lease_and_not_for_eve
 
 
 def test_a_lost_executor_leaves_no_list_that_waits_for_another_ones_lease(tail: Tail) -> None:
+    assert not tail.is_crowded
     tail.slots = lambda: 1
+    assert tail.is_crowded
     lease(tail)
     assert lists(tail) == [[0, 1, 2, 3, 4, 5]]
+    assert not tail.is_crowded
 
 
 def test_with_a_share_of_a_rate_for_each_task_an_executor_that_joins_brings_no_more_of_them(tail: Tail) -> None:
-    tail.keep_tasks()
+    assert tail.limit_tasks() == 2
     tail.slots = lambda: 4
     lease(tail, p4=50_000_000)
     assert len(lists(tail)) == tail.tasks == 2
+    tail.slots = lambda: 1  # one that is lost leaves its share unused, and holds nothing up
+    lease(tail)
+    assert len(lists(tail)) == tail.tasks == 1
 
 
 def test_nothing_is_rewritten_while_the_dealing_stays(tail: Tail) -> None:
