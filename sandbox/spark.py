@@ -147,6 +147,7 @@ class SparkCluster:
 
     def start_worker(self, worker: int) -> None:
         """Start a worker that was killed again; it registers by itself."""
+        self._workers[worker - 1].kill()  # that it was killed is known, but nobody has waited for its end
         self._workers[worker - 1] = self._worker(worker)
 
     # --- inside -------------------------------------------------------------------------------------------------------
