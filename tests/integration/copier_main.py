@@ -19,6 +19,7 @@ if __name__ == "__main__":
     spec = json.loads(sys.argv[1])
     with WireCluster(load("env:TEST_TARGET", "target")) as wire:
         token = lease.take(wire, spec["mirror"])
+        print("lease taken", file=sys.stderr, flush=True)
         if spec["wait"]:
             time.sleep(token.wait_s)
         work = CopyWork("env:TEST_SOURCE", "env:TEST_TARGET", CopyOptions(spec["mirror"], **spec["options"]), token)

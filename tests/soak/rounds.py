@@ -106,6 +106,7 @@ def twin(world: World) -> None:
 def frozen(world: World) -> None:
     """Freeze a copier at a random moment, let a second take over, thaw the first: it must write nothing and say so."""
     first = world.copier()
+    world.await_lease(first)  # before that it is nobody, and would take over in its turn once it is thawed
     _random_moment(world, first)
     first.signal(signal.SIGSTOP)
     second = world.copier(wait=True)

@@ -11,7 +11,7 @@ from typing import Any
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
-from tests.integration.copying import config
+from tests.integration.copying import config, wait_until
 from tests.soak import topics
 from tests.soak.referee import Referee, Unequal
 from tests.soak.topics import MAPPED, TOPICS, Topic
@@ -73,6 +73,10 @@ class World:
                 raise Unequal(f"nothing was copied for {timeout_s:.0f} s", {"log": victim.said()})
             time.sleep(0.01)
         return True
+
+    def await_lease(self, copier: Copier, timeout_s: float = 240.0) -> None:
+        """Wait until a copier has the writer lease."""
+        wait_until(lambda: "lease taken" in copier.log.read_text(errors="replace"), "a copier takes the lease", timeout_s)
 
     def copied(self, flow: Flow | None = None) -> int:
         """The sum of the target's log ends, as far as it can be told now."""
