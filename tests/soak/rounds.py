@@ -75,6 +75,7 @@ def mapped(world: World) -> None:
         copier.signal(signal.SIGSTOP)
         second = world.copier(flow, wait=True)
         try:
+            world.await_lease(second)
             world.await_move(second, flow)
         finally:
             copier.signal(signal.SIGCONT)
@@ -111,6 +112,7 @@ def frozen(world: World) -> None:
     first.signal(signal.SIGSTOP)
     second = world.copier(wait=True)
     try:
+        world.await_lease(second)  # the target moves without it, too: what the first one sent may arrive late
         world.await_move(second)
         if world.rng.random() < 0.5:
             _kill(world, second, "zombie")
