@@ -197,7 +197,7 @@ class FaultProxy:
     # --- from other threads -------------------------------------------------------------------------------------------
 
     def _do(self, coroutine: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(240)
 
     def _call(self, function: Callable[[], Any]) -> Any:
         async def run() -> Any:

@@ -118,6 +118,7 @@ class PartitionCopy:
     _responses: deque[_Response] = field(default_factory=deque)
     _next: Send | Corrupt | None = None
     _filler: Send | None = None
+    _unanswered: Send | None = None  # sent; whether it is on the target is known when that is read again, at the latest
     queued_bytes: int = 0
     _wanted: Callable[[Record], bool] | None = None
 
@@ -162,6 +163,9 @@ class PartitionCopy:
     def reopen(self, opening: Opening) -> None:
         """Forget everything in flight and go on where the target's log says."""
         self.forget()
+        unanswered, self._unanswered = self._unanswered, None
+        if unanswered is not None and opening.position >= unanswered.next_source:
+            self._count(unanswered)  # its answer was lost, or came too late
         self.opened, self.watched = True, opening.position
         self.target_start = opening.log_start
         self.position = self.committed = self.fetch_offset = opening.position
@@ -277,16 +281,19 @@ class PartitionCopy:
     def _keeps_offsets(self) -> bool:
         return not self.range.is_mapped
 
-    def sent(self) -> None:
-        """Mark the step as under way."""
-        self.busy = True
+    def sent(self, send: Send | None = None) -> None:
+        """Mark the step as under way.
+
+        :param send: the batch, if it is one.
+        """
+        self.busy, self._unanswered = True, send
 
     def acknowledged(self, send: Send, base_offset: int) -> None:
         """Take the broker's answer for a batch.
 
         :raises TargetMoved: if it landed elsewhere than expected; the caller re-reads the end and decides again.
         """
-        self.busy = False
+        self.busy, self._unanswered = False, None
         book = self._book
         # Others may write to a mapped target too; a lower offset is the broker's answer to a batch that it has already.
         moved = base_offset != send.base_offset if book is None else base_offset < book.target_end

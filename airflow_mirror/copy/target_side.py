@@ -119,7 +119,7 @@ class TargetSide:
             size += len(batch)
             transactional_id = identity.marker_id(self._mirror, p.range.target) if p.transactional else None
             lane.sent[p.range.target] = p, step, p.generation
-            p.sent()
+            p.sent(step)
         if batches:
             self._produce(lane, batches, transactional_id)
             self._pace.spend(size)

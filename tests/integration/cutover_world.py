@@ -201,7 +201,7 @@ class Tail:
                 )  # fmt: skip
                 producer.poll(0)
         consumer.close()
-        producer.flush(60)
+        producer.flush(240)
 
 
 class Member:

@@ -377,7 +377,7 @@ def test_tiny_batches_of_a_backlog_become_larger_ones_that_the_broker_keeps_as_t
             topic_name, value, rng.choice([None, b"", b"key %d" % i]),
             timestamp=NOW + rng.randint(-(10**9), 10**9), headers=rng.choice([[], [("h", None), ("day", b"%d" % i)]]),
         )  # fmt: skip
-    assert producer.flush(60) == 0
+    assert producer.flush(240) == 0
     assert [raw.header.record_count for raw in stored(source_cluster, topic_name) if raw.header] == [1] * 700
     with watched(monkeypatch) as sent:
         (result,) = copy(source_cluster, target_cluster, ranges_of(source_cluster, topic_name))
@@ -396,7 +396,7 @@ def end_in_order(cluster: Cluster) -> None:
     pid = cluster.pid(1)
     assert pid is not None
     os.kill(pid, signal.SIGTERM)
-    wait_until(lambda: not cluster.alive(1), "the node ends in order", 240, 0.1)
+    wait_until(lambda: not cluster.alive(1), "the node ends in order", poll_s=0.1)
     cluster.shut_down(1)  # its bookkeeping
 
 

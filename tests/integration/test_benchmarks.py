@@ -90,7 +90,7 @@ def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path) -> None:
         process.stderr.read()
         assert process.wait(300) == 130
     assert len(started) >= 4, started  # two brokers, Spark's JVM, its driver
-    _, alive = psutil.wait_procs(started, timeout=60)
+    _, alive = psutil.wait_procs(started, timeout=240)
     assert alive == []
     assert left_over(tmp_path) == []
 

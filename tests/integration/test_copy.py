@@ -120,7 +120,7 @@ def test_a_topic_that_the_real_cleaner_compacted_keeps_every_offset(
         producer.flush()
         time.sleep(0.2)
     producer = Producer({"bootstrap.servers": source_cluster.bootstrap})
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while len(read(source_cluster, topic_name)) > 1200:
         producer.produce(topic_name, b"tick", b"tick")  # the cleaner takes no active segment; this one rolls it
         producer.flush()

@@ -48,7 +48,7 @@ def fill(cluster: Cluster, topic: str, partitions: int, values: int, size: int, 
             producer.poll(0)
         if len(producer) * size > 64 * MEGABYTE:
             producer.flush()
-    assert producer.flush(60) == 0
+    assert producer.flush(240) == 0
 
 
 def peaks(process: subprocess.Popen[str]) -> Iterator[int]:

@@ -193,7 +193,7 @@ def progress(target: Cluster, mirror: str) -> list[int]:
             committed[:] = group.committed([Assigned(mirror, p) for p in range(PARTITIONS)], timeout=10)
         return bool(committed) and not any(c.error for c in committed)
 
-    wait_until(answered, "the coordinator answers", 60)
+    wait_until(answered, "the coordinator answers")
     group.close()
     return [c.offset for c in committed]
 

@@ -35,7 +35,7 @@ def test_ctrl_c_while_the_source_is_filled_leaves_nothing_behind(tmp_path: Path)
         status = demo.wait(300)
     assert status == 130, "".join(said)
     assert len(started) >= 3, started  # two brokers and Airflow
-    _, alive = psutil.wait_procs(started, timeout=60)
+    _, alive = psutil.wait_procs(started, timeout=240)
     assert alive == []
     # A component of Airflow that starts at this very moment would show up later.
     time.sleep(2)

@@ -43,7 +43,7 @@ def test_a_held_lease_is_renewed_and_its_tasks_notice_nothing(
         client = TransactionClient(wire, forgotten.transactional_id)
         watch = LeaseWatch(config(oblivious), held.token)
         try:
-            wait_until(lambda: client.describe() is None, "the other lease is forgotten", 120)
+            wait_until(lambda: client.describe() is None, "the other lease is forgotten")
             time.sleep(lease.CONFIRM_EVERY_S + 1)
             watch.check()
         finally:

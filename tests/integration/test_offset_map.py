@@ -144,8 +144,8 @@ def create_partitions(cluster: Cluster, topic: str, count: int) -> None:
     from confluent_kafka.admin import AdminClient, NewPartitions
 
     client = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    client.create_partitions([NewPartitions(topic, count)])[topic].result(20)
-    wait_until(lambda: len(client.list_topics(topic, timeout=5).topics[topic].partitions) == count, "it grows")
+    client.create_partitions([NewPartitions(topic, count)])[topic].result(240)
+    wait_until(lambda: len(client.list_topics(topic, timeout=60).topics[topic].partitions) == count, "it grows")
 
 
 def test_a_transactional_copy_is_translated_over_its_own_markers(
@@ -175,16 +175,16 @@ def test_every_offset_is_translated_over_what_the_real_cleaner_took(
             key = b"key %d" % rng.randint(0, 150)
             producer.produce(topic_name, rng.randbytes(20), key, partition=0)
             last[key] = next(offsets)
-        assert producer.flush(30) == 0
+        assert producer.flush(240) == 0
     ticker = Producer({"bootstrap.servers": source_cluster.bootstrap})
 
     def cleaned() -> bool:
         # The cleaner takes no active segment; this one rolls it. Under another key each time, so that it takes none.
         ticker.produce(topic_name, b"tick", b"tick %d" % next(offsets), partition=0)
-        ticker.flush(30)
+        ticker.flush(240)
         return [row[0] for row in read(source_cluster, topic_name) if row[0] < 900] == sorted(last.values())
 
-    wait_until(cleaned, "the cleaner has taken all that it can", 60, 0.5)
+    wait_until(cleaned, "the cleaner has taken all that it can", poll_s=0.5)
     ranges = mapped(source_cluster, topic_name, 1)
     (result,) = copy(source_cluster, target_cluster, ranges, MIRROR, map_dir=str(tmp_path))
     assert (result.done, result.padded) == (True, 0), result.error

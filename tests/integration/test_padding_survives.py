@@ -48,7 +48,7 @@ def padded_copy(source: Cluster, target: Cluster, topic: str) -> None:
 
 def holes(cluster: Cluster, topic: str) -> int:
     """Count the offsets without a record. What a copy says that it padded lacks what it never had an answer for."""
-    await_stable(cluster, topic, timeout_s=240)
+    await_stable(cluster, topic)
     start, _, end = ends(cluster, topic)[0]
     return end - start - len(read(cluster, topic))
 
@@ -70,8 +70,8 @@ def test_markers_outlive_a_killed_leader_and_the_copy_goes_on_at_the_next_one(
     old = leader(three, topic_name)
     three.kill(old)
     try:
-        wait_until(lambda: leader(three, topic_name) not in (old, -1), "another node leads", 240)
-        await_stable(three, topic_name, timeout_s=240)
+        wait_until(lambda: leader(three, topic_name) not in (old, -1), "another node leads")
+        await_stable(three, topic_name)
         assert_equal(source_cluster, three, topic_name)
         grow(source_cluster, topic_name, 32)
         padded_copy(source_cluster, three, topic_name)
@@ -82,11 +82,11 @@ def test_markers_outlive_a_killed_leader_and_the_copy_goes_on_at_the_next_one(
     # The node that was away has the markers from the others: let it lead, and look again.
     others = [node for node in (1, 2, 3) if node != old]
     admin = ClusterAdmin(config(three))
-    wait_until(lambda: in_sync(admin, topic_name) == 3, "all replicas are in sync again", 240, 0.2)
+    wait_until(lambda: in_sync(admin, topic_name) == 3, "all replicas are in sync again", poll_s=0.2)
     three.kill(others[0])
     try:
-        wait_until(lambda: leader(three, topic_name) != others[0], "another node leads", 240)
-        await_stable(three, topic_name, timeout_s=240)
+        wait_until(lambda: leader(three, topic_name) != others[0], "another node leads")
+        await_stable(three, topic_name)
         assert_equal(source_cluster, three, topic_name)
     finally:
         three.restart(others[0])
@@ -107,12 +107,12 @@ def test_markers_are_read_back_from_disk_after_kill_9_and_after_a_clean_restart(
     node = leader(three, topic_name)
     three.kill(node)
     three.restart(node)
-    wait_until(lambda: leader(three, topic_name) == node, "it leads again", 240)
-    await_stable(three, topic_name, timeout_s=240)
+    wait_until(lambda: leader(three, topic_name) == node, "it leads again")
+    await_stable(three, topic_name)
     assert_equal(source_cluster, three, topic_name)
     three.restart(node)
-    wait_until(lambda: leader(three, topic_name) == node, "it leads again", 240)
-    await_stable(three, topic_name, timeout_s=240)
+    wait_until(lambda: leader(three, topic_name) == node, "it leads again")
+    await_stable(three, topic_name)
     assert_equal(source_cluster, three, topic_name)
     grow(source_cluster, topic_name, 34)
     padded_copy(source_cluster, three, topic_name)

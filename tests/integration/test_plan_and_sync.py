@@ -70,7 +70,7 @@ def produce(cluster, topic, count, partition=0):
             timestamp=now_ms - i,
             on_delivery=lambda error, _: errors.append(error),
         )
-    assert producer.flush(60) == 0 and set(errors) <= {None}
+    assert producer.flush(240) == 0 and set(errors) <= {None}
 
 
 def mirror_of(*topics, **fields):
@@ -196,7 +196,7 @@ def test_start_at_a_time_begins_at_the_first_record_from_then_on(make, source, t
     producer = Producer({"bootstrap.servers": source_cluster.bootstrap})
     for day in (1, 2, 3):
         producer.produce(topic, b"x", partition=0, timestamp=1_700_000_000_000 + day * 86_400_000)
-    assert producer.flush(60) == 0
+    assert producer.flush(240) == 0
     plan = build(mirror_of(topic, start="2023-11-16T22:13:20+00:00"), source, target)
     assert plan.topic(topic).starts == {0: 1, 1: 0}
 

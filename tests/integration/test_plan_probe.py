@@ -53,7 +53,7 @@ def mirror(guarded: Cluster) -> ClusterAdmin:
 def grant(root: ClusterAdmin, *rules: Acl) -> None:
     root.delete_acls([r for r in root.describe_acls() if r not in rules])
     root.create_acls(rules)
-    wait_until(lambda: root.describe_acls() == sorted(rules), "the broker has heard of the ACLs", 240)
+    wait_until(lambda: root.describe_acls() == sorted(rules), "the broker has heard of the ACLs")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_what_a_killed_plan_left_is_used_up_and_deleted_by_the_next(target_clust
     admin = ClusterAdmin(config(target_cluster))
     admin.create_topics([NewTopicSpec(scratch_topic("killed"), 3, 1)])
     assert probe(admin, "killed").markers == "direct"
-    wait_until(lambda: not admin.topics([scratch_topic("killed")]), "the scratch topic is gone", 240)
+    wait_until(lambda: not admin.topics([scratch_topic("killed")]), "the scratch topic is gone")
 
 
 @pytest.mark.parametrize("error", [MissingRight("fetch", "X", "me"), KeyboardInterrupt(), RuntimeError("a bug")])
@@ -112,4 +112,4 @@ def test_the_scratch_topic_is_deleted_however_the_probe_ends(
     admin = ClusterAdmin(config(target_cluster))
     with pytest.raises(type(error)):
         probe(admin, "unlucky")
-    wait_until(lambda: not admin.topics([scratch_topic("unlucky")]), "the scratch topic is gone", 240)
+    wait_until(lambda: not admin.topics([scratch_topic("unlucky")]), "the scratch topic is gone")

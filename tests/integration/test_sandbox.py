@@ -45,7 +45,7 @@ def produce(properties: dict[str, str], topic: str, values: list[bytes | None]) 
     producer = Producer(properties | {"acks": "all", "log_level": "0"})
     for value in values:
         producer.produce(topic, value, on_delivery=lambda error, _: errors.append(error) if error else None)
-    assert producer.flush(60) == 0
+    assert producer.flush(240) == 0
     if errors:
         raise KafkaException(errors[0])
 
@@ -63,7 +63,7 @@ def consume(properties: dict[str, str], topic: str, count: int) -> list[bytes | 
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
         values: list[bytes | None] = []
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while len(values) < count and time.monotonic() < deadline:
             message = consumer.poll(0.5)
             if message is not None and message.error() is None:

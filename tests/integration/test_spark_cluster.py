@@ -224,7 +224,7 @@ def restart(spark: SparkCluster, worker: int) -> None:
     """End what is left of a worker and start it again."""
     spark.kill(worker)
     spark.start_worker(worker)
-    wait_until(lambda: spark.state()["aliveworkers"] == 2, "both workers are there", 240, 0.2)
+    wait_until(lambda: spark.state()["aliveworkers"] == 2, "both workers are there", poll_s=0.2)
 
 
 def copying_python(processes: list[int], target: Cluster) -> psutil.Process | None:

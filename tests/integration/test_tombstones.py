@@ -127,7 +127,7 @@ def test_copiers_killed_and_doubled_while_they_fill_leave_an_equal_target(
     for _ in range(3):
         at = ends(target_cluster, topic)[0][2]
         process = copier_process(source_cluster, target_cluster, ranges, **options)  # type: ignore[arg-type]
-        wait_until(lambda: ends(target_cluster, topic)[0][2] > at or process.poll() is not None, "the copier moves", 240)  # noqa: B023
+        wait_until(lambda: ends(target_cluster, topic)[0][2] > at or process.poll() is not None, "the copier moves")  # noqa: B023
         time.sleep(rng.random() * 0.05)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()

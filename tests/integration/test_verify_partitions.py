@@ -55,7 +55,7 @@ def fill(cluster: Cluster, topic: str, rows: list[Row], codec: str = "none", chu
     for start in range(0, len(rows), chunk):
         for timestamp, key, value, headers in rows[start : start + chunk]:
             producer.produce(topic, value, key, partition, timestamp=timestamp, headers=headers)
-        assert producer.flush(30) == 0
+        assert producer.flush(240) == 0
 
 
 def create(cluster: Cluster, topic: str, partitions: int = 1) -> ClusterAdmin:
@@ -153,17 +153,17 @@ def test_aborted_records_and_markers_are_not_compared(source_cluster, target_clu
         create(cluster, topic_name)
         settings = {**cluster.admin_properties(), "transactional.id": f"{topic_name}-{cluster.name}"}
         producer = Producer(settings)
-        producer.init_transactions(30)
+        producer.init_transactions(240)
         for round_, rows in enumerate((irregular(8, 1), irregular(5, 2), irregular(6, 3))):
             producer.begin_transaction()
             for timestamp, key, value, headers in rows:
                 content = noise + bytes(round_) if round_ == 1 else value
                 producer.produce(topic_name, content, key, 0, timestamp=timestamp, headers=headers)
             if round_ == 1:
-                assert producer.flush(30) == 0
-                producer.abort_transaction(30)
+                assert producer.flush(240) == 0
+                producer.abort_transaction(240)
             else:
-                producer.commit_transaction(30)
+                producer.commit_transaction(240)
         await_stable(cluster, topic_name)
     verdict = check(source_cluster, target_cluster, topic_name, level)
     assert verdict.equal and verdict.offsets_equal, verdict
@@ -176,10 +176,10 @@ def test_open_transaction_on_the_source_is_a_different_end(source_cluster, targe
         create(cluster, topic_name)
         fill(cluster, topic_name, rows)
     producer = Producer({**source_cluster.admin_properties(), "transactional.id": topic_name})
-    producer.init_transactions(30)
+    producer.init_transactions(240)
     producer.begin_transaction()
     producer.produce(topic_name, b"not yet", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(240) == 0
     try:
         verdict = check(source_cluster, target_cluster, topic_name, "offsets")
         assert verdict.first_difference is not None
@@ -187,18 +187,18 @@ def test_open_transaction_on_the_source_is_a_different_end(source_cluster, targe
         assert verdict.source_log == (0, 10, 11)
         assert check(source_cluster, target_cluster, topic_name, "records", end_offset=10).equal
     finally:
-        producer.abort_transaction(30)
+        producer.abort_transaction(240)
 
 
 def transaction(cluster: Cluster, topic: str, rows: list[Row]) -> Producer:
     """Write the rows as one transaction and leave it open."""
     settings = {"transactional.id": topic, "transaction.timeout.ms": 600_000}
     producer = Producer({**cluster.admin_properties(), **settings})
-    producer.init_transactions(30)
+    producer.init_transactions(240)
     producer.begin_transaction()
     for timestamp, key, value, headers in rows:
         producer.produce(topic, value, key, 0, timestamp=timestamp, headers=headers)
-    assert producer.flush(30) == 0
+    assert producer.flush(240) == 0
     return producer
 
 
@@ -237,7 +237,7 @@ def test_copy_of_uncommitted_records_is_equal(source_cluster, target_cluster, to
         assert count > len(read(source_cluster, topic_name)) + 12
         assert not check(source_cluster, target_cluster, topic_name, "batches", maps=maps).equal
     finally:
-        still_open.abort_transaction(30)
+        still_open.abort_transaction(240)
     await_stable(source_cluster, topic_name)
     assert go_on() == count  # the open ones are aborted now, and the same
     fill(source_cluster, topic_name, irregular(2))
@@ -275,9 +275,9 @@ def test_damage_to_uncommitted_records_is_found(source_cluster, target_cluster, 
         fill(cluster, topic_name, content[:10])
         first = transaction(cluster, topic_name, content[10:20])
         if cluster is source_cluster or harm == "aborted ones left out":
-            first.abort_transaction(30)
+            first.abort_transaction(240)
         else:
-            first.commit_transaction(30)
+            first.commit_transaction(240)
         await_stable(cluster, topic_name)
     fill(target_cluster, topic_name, harmed[20:])
     still_open = transaction(source_cluster, topic_name, rows[20:])
@@ -290,7 +290,7 @@ def test_damage_to_uncommitted_records_is_found(source_cluster, target_cluster, 
         wanted = (21, "end") if harm == "aborted ones left out" else (10, "extra")
         assert as_committed is not None and (as_committed.offset, as_committed.kind) == wanted
     finally:
-        still_open.abort_transaction(30)
+        still_open.abort_transaction(240)
 
 
 def test_job_compares_in_the_isolation_of_its_mirror(source_cluster, target_cluster, topic_name, tmp_path, monkeypatch):
@@ -311,7 +311,7 @@ def test_job_compares_in_the_isolation_of_its_mirror(source_cluster, target_clus
         finally:
             end_job(job)
     finally:
-        still_open.abort_transaction(30)
+        still_open.abort_transaction(240)
     summary = summary_of(tmp_path / "log")
     assert summary["end_offsets"] == {f"{topic_name}-0": ranges[0].end_offset}
     assert summary["records"] == len(read(target_cluster, topic_name))

@@ -59,7 +59,7 @@ class Tail:
         self.holds.clear()
         self.held.set()
         self.holds.wait(60)  # from here on the loop sends nothing
-        wait_until(lambda: not any(lane.asked for lane in self.loop._in._lanes.values()), "the long polls end", 60)
+        wait_until(lambda: not any(lane.asked for lane in self.loop._in._lanes.values()), "the long polls end")
 
     def copy_of(self, topic: str) -> PartitionCopy:
         """Return the copy of a topic's only partition."""
@@ -67,7 +67,7 @@ class Tail:
 
     def await_stop(self, topic: str) -> None:
         """Wait until the copy of a topic was given up."""
-        wait_until(lambda: self.copy_of(topic).error is not None, f"{topic} stops", 60)
+        wait_until(lambda: self.copy_of(topic).error is not None, f"{topic} stops")
 
     def end(self) -> dict[str, PartitionResult]:
         """Stop it cleanly and return what it reported, by source topic."""
@@ -155,7 +155,7 @@ def test_topic_created_again_and_refilled_between_two_fetches_is_found_and_the_d
     hit, beside = two
     with following(source_cluster, target_cluster, two, monkeypatch) as tail:
         at(target_cluster, hit, 90)
-        wait_until(lambda: tail.copy_of(hit).watched == 90, "the topic is looked at", 60)
+        wait_until(lambda: tail.copy_of(hit).watched == 90, "the topic is looked at")
         monkeypatch.setattr(loop, "_WATCH_S", 1e9)
         tail.hold()
         create_again(source_cluster, hit)

@@ -160,7 +160,7 @@ def test_a_transaction_left_open_is_aborted_by_the_next_writer(
     """Also proves that last_stable and the high watermark are not the same question."""
     tp, name = tps[0], f"open-{tps[0].topic}"
     producer = Producer(target_cluster.properties() | {"transactional.id": name})
-    producer.init_transactions(60)
+    producer.init_transactions(240)
     producer.begin_transaction()
     producer.produce(tp.topic, b"never committed", None, tp.partition)
     producer.flush()
@@ -178,7 +178,7 @@ def read(cluster: Cluster, tp: TopicPartition) -> list[int]:
     consumer = Consumer(cluster.properties() | {"group.id": "referee", "enable.partition.eof": "true"})
     consumer.assign([ClientPartition(*tp, 0)])
     offsets: list[int] = []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while time.monotonic() < deadline:
         message = consumer.poll(1)
         if message is not None and message.error():

@@ -277,7 +277,7 @@ def leaders(world: World) -> None:
     world.await_move(copier)
     for cluster in (world.source, world.target):
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})  # the answer needs it to stay alive
-        admin.elect_leaders(ElectionType.PREFERRED, None).result(30)
+        admin.elect_leaders(ElectionType.PREFERRED, None).result(240)
     world.events["preferred elections"] += 1
     world.await_move(copier)
     _kill(world, copier, "election")

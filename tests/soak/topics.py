@@ -98,21 +98,21 @@ def _compact(source: Cluster, topic: str, rng: random.Random) -> None:
         for i in range(1500):
             value = None if rng.random() < 0.1 else rng.randbytes(rng.randint(0, 60))
             producer.produce(topic, value, b"key %d" % rng.randint(0, 900), timestamp=1_600_000_000_000 + i)
-        producer.flush(30)
+        producer.flush(240)
         time.sleep(0.15)  # longer than segment.ms: the next batch rolls the segment
     ticker = Producer({"bootstrap.servers": source.bootstrap})
     deadline = time.monotonic() + 90
     while not _has_holes(source, topic):
         assert time.monotonic() < deadline, "the cleaner did not come"
         ticker.produce(topic, b"tick", b"tick")  # the active segment is never cleaned; this one rolls it
-        ticker.flush(30)
+        ticker.flush(240)
         time.sleep(0.5)
     # segment.ms at its default again, or every burst would begin a file of its own.
     entries = {"cleanup.policy": "delete", "segment.ms": "604800000"}
     changes = [ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in entries.items()]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)
     admin = AdminClient({"bootstrap.servers": source.bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result(30)
+    admin.incremental_alter_configs([resource])[resource].result(240)
     time.sleep(3)  # a cleaning that is under way ends by itself
 
 

@@ -47,7 +47,7 @@ class Victim:
     def kill(self) -> None:
         """SIGKILL to the whole process group, and wait."""
         self.signal(signal.SIGKILL)
-        self.popen.wait(30)
+        self.popen.wait(240)
 
     def signal(self, number: int) -> None:
         """Send a signal to the process group, if it is still there."""

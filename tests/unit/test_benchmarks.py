@@ -365,7 +365,7 @@ def test_cpu_of_a_process_that_ended_still_counts() -> None:
         tree.look()
         before = sum(tree.cpu_s().values())
         child.stdin.close()
-        child.wait(10)
+        child.wait(240)
     tree.look()
     assert 0.3 <= before <= sum(tree.cpu_s().values()) < 3
 
@@ -382,7 +382,7 @@ def test_cpu_of_a_process_that_ended_still_counts() -> None:
 )
 def test_bad_arguments_end_with_status_2_and_say_what_there_is(arguments: list[str], said: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "benchmarks", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=600
     )
     assert (done.returncode, said in done.stderr) == (2, True), done.stderr
 

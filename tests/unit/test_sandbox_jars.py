@@ -113,7 +113,7 @@ def test_concurrent_starts_fetch_once(tmp_path: Path, registry: Registry) -> Non
 
     def slow(work: Path) -> None:
         started.set()
-        assert go_on.wait(10)
+        assert go_on.wait(240)
         deliver(work)
 
     registry.fetch = slow
@@ -121,10 +121,10 @@ def test_concurrent_starts_fetch_once(tmp_path: Path, registry: Registry) -> Non
     threads = [threading.Thread(target=ensure, args=("broker", said, tmp_path)) for _ in range(3)]
     for thread in threads:
         thread.start()
-    assert started.wait(10)
+    assert started.wait(240)
     go_on.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(240)
     assert registry.calls == 1 and len(get(tmp_path)) == 3
 
 

@@ -61,13 +61,13 @@ def test_silence_at_any_place_of_a_frame_ends_with_the_timeout(sent: int) -> Non
         before = time.monotonic()
         with pytest.raises(ConnectionLost, match=r"no answer within 0.3 s \(asked: Fetch\)"):
             connection.roundtrip(FETCH, 11, b"")
-        assert 0.2 < time.monotonic() - before < 60
+        assert 0.2 < time.monotonic() - before < 240
         assert connection.closed
 
 
 def opened_at_last(peer: Peer, timeout_s: float) -> Connection:
     """Open a connection with a timeout so short that a busy machine's peer may not greet within it."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while True:
         try:
             return Connection.open("127.0.0.1", peer.port, settings(), timeout_s)
@@ -269,7 +269,7 @@ def test_a_request_whose_sender_is_gone_is_not_delivered_afterwards(ends: str) -
         talk.greet()
         talk.socket.recv(1, socket.MSG_PEEK)
         sent.set()
-        assert gone.wait(60)
+        assert gone.wait(240)
         try:
             talk.read()
         except (EOFError, OSError) as e:
@@ -282,12 +282,12 @@ def test_a_request_whose_sender_is_gone_is_not_delivered_afterwards(ends: str) -
                 opened_at_last(peer, timeout_s=0.3).send(FETCH, 11, [b"x" * (16 << 20)])
         else:
             sender = subprocess.Popen([sys.executable, "-c", SENDER, str(peer.port)], cwd=ROOT)
-            assert sent.wait(60)
+            assert sent.wait(240)
             sender.kill()
             sender.wait(60)
         gone.set()
         # An EOFError would say that all of what the kernel held has come.
-        assert isinstance(seen.get(timeout=60), ConnectionResetError)
+        assert isinstance(seen.get(timeout=240), ConnectionResetError)
 
 
 def test_the_wait_for_an_answer_can_be_watched_from_outside() -> None:

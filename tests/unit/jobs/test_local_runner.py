@@ -42,7 +42,7 @@ def runner(tmp_path):
         process.end_job(job_dir, grace_s=0)
 
 
-def wait_for(condition, timeout_s=15.0):
+def wait_for(condition, timeout_s=240.0):
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

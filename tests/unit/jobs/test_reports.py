@@ -49,7 +49,7 @@ def copies(ranges=RANGES):
     return [PartitionCopy(r, True, 1 << 20, generation=1) for r in ranges]
 
 
-def until(question, timeout_s=30.0):
+def until(question, timeout_s=240.0):
     deadline = time.monotonic() + timeout_s
     while not question():
         assert time.monotonic() < deadline
@@ -115,18 +115,18 @@ def test_a_partition_that_is_not_opened_yet_is_not_told_of(driver, live):
 def test_an_address_that_makes_no_sense_does_not_stop_the_copy(address):
     with Reporter(address, EPOCH, copies()) as reporter:
         pass
-    reporter._thread.join(30) if address is not None else None
+    reporter._thread.join(240) if address is not None else None
     assert not reporter._thread.is_alive()
 
 
 def test_a_driver_that_is_gone_costs_the_copy_nothing(driver, monkeypatch):
-    monkeypatch.setattr(report, "_GOODBYE_S", 60.0)
+    monkeypatch.setattr(report, "_GOODBYE_S", 600.0)
     driver.close()
     with Reporter(driver.address.dump(), EPOCH, copies()) as reporter:
         until(lambda: reporter._retry_at > 0)
         assert reporter._thread.is_alive()
         began = time.monotonic()
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 300
     assert not reporter._thread.is_alive(), "it ended by itself, and held up nobody"
 
 
@@ -141,7 +141,7 @@ def test_a_driver_that_takes_nothing_any_more_does_not_hold_up_the_task(monkeypa
             began = time.monotonic()
         assert time.monotonic() - began < 300
         assert reporter._thread.is_alive(), "the sender still waits for room"
-    reporter._thread.join(30)
+    reporter._thread.join(240)
     assert not reporter._thread.is_alive()
 
 
@@ -157,7 +157,7 @@ def test_a_driver_that_comes_back_is_told_everything_again(live):
             until(lambda: len(other.told()) == 3)
         finally:
             second.close()
-    reporter._thread.join(10)
+    reporter._thread.join(240)
     assert not reporter._thread.is_alive()
 
 
@@ -229,7 +229,7 @@ def test_rows_that_can_not_be_are_skipped_and_the_others_taken(driver, live, bad
 def test_a_line_without_end_is_cut_off(driver, live):
     with socket.create_connection((driver.address.host, driver.address.port), 60) as stranger:
         stranger.sendall(json.dumps(hello(driver)).encode() + b"\n")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         with pytest.raises((ConnectionResetError, BrokenPipeError)):
             while time.monotonic() < deadline:
                 stranger.sendall(b"x" * 65536)
