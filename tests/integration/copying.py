@@ -157,7 +157,7 @@ def await_stable(cluster: Cluster, topic: str, partitions: int = 1) -> None:
     wait_until(
         lambda: all(stable == end for _, stable, end in ends(cluster, topic, partitions).values()),
         f"readers of {topic} get to its end",
-    )  # fmt: skip
+    )
 
 
 def ranges_of(source: Cluster, topic: str, partitions: int = 1, committed: bool = True) -> list[CopyRange]:

@@ -202,8 +202,8 @@ def test_an_unreachable_cluster_is_named_within_ten_seconds(role):
         address = f"127.0.0.1:{unused.getsockname()[1]}"
         started = time.monotonic()
         with pytest.raises(ClusterUnreachable, match=f"{role} cluster: no broker at {address}.*Connection refused") as e:
-            ClusterAdmin(ClientConfig({"bootstrap.servers": address}, role), timeout_s=1200).cluster_id()
-    assert time.monotonic() - started < 600  # by that limit, not by the one for each call
+            ClusterAdmin(ClientConfig({"bootstrap.servers": address}, role), timeout_s=300).cluster_id()
+    assert time.monotonic() - started < 60  # by that limit, not by the one for each call
     assert (e.value.role, e.value.bootstrap) == (role, address)
 
 
@@ -279,5 +279,5 @@ def test_wrong_credentials_are_refused_at_once_and_not_shown(guarded, monkeypatc
     settings = {**guarded.properties("alice"), "sasl.password": "wr0ng-passw0rd"}
     started = time.monotonic()
     with pytest.raises(AuthenticationFailed, match="target cluster.*Invalid username or password") as e:
-        ClusterAdmin(ClientConfig(settings, "target"), timeout_s=1200).cluster_id()
-    assert time.monotonic() - started < 600 and "wr0ng" not in str(e.value)
+        ClusterAdmin(ClientConfig(settings, "target"), timeout_s=300).cluster_id()
+    assert time.monotonic() - started < 60 and "wr0ng" not in str(e.value)

@@ -386,7 +386,7 @@ def test_a_target_that_dies_while_there_is_nothing_to_write_does_not_show_the_fi
         proxied.restart(1)
         assert starts() == {0}, "the broker remembers by itself now"
         process.send_signal(signal.SIGCONT)
-        wait_until(lambda: starts() == {537}, "no filler shows")
+        wait_until(lambda: starts() == {537}, "no filler shows", 60)
     assert_equal(source_cluster, proxied, hostile, PARTITIONS)
 
 
@@ -535,4 +535,4 @@ def test_spark_loses_a_python_worker_then_its_driver_and_the_next_job_ends_equal
     finally:
         second.kill()
     assert_equal(source_cluster, target_cluster, hostile, PARTITIONS)
-    wait_until(lambda: not any(p.is_running() for p in orphans), "the first job's workers end by themselves")
+    wait_until(lambda: not any(p.is_running() for p in orphans), "the first job's workers end by themselves", 60)

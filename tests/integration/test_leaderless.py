@@ -32,7 +32,7 @@ from tests.integration.copying import (
 
 LED, LEADERLESS = 0, 1  # partitions
 # A copier that stood still for half a minute at a time would bring two or three of them within the minute.
-RECORDS, PACE_S, DEADLINE_S = 20, 0.5, 150.0
+RECORDS, PACE_S, DEADLINE_S = 20, 0.5, 60.0
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def test_a_partition_whose_only_broker_is_down_holds_up_no_other_and_goes_on_whe
         three_nodes.restart(dies)
         write(source, topic_name, 10, seed=3, partition=LEADERLESS)
         assert (len(running), len(beginning)) == (RECORDS, RECORDS), (running, beginning)
-        wait_until(all_there, "the partition goes on")
+        wait_until(all_there, "the partition goes on", 60)
         assert copiers[1].poll() is None
     finally:
         if not three_nodes.alive(dies):

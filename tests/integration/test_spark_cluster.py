@@ -32,6 +32,11 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 4
 SECRET = USERS["mirror"].encode()
+# Executors that come late are not asked, so nothing begins before both are there.
+BOTH = {
+    "spark_scheduler_minRegisteredResourcesRatio": "1.0",
+    "spark_scheduler_maxRegisteredResourcesWaitingTime": "600s",
+}
 
 
 @pytest.fixture(scope="module")
@@ -138,10 +143,7 @@ def test_executors_import_the_shipped_zip_and_the_tail_tells_them_the_password_a
 ) -> None:
     source, target = guarded
     fill(source, job.name, transactions=4)
-    # Executors that come late are not asked, so nothing begins before both are there.
-    both = {"spark_scheduler_minRegisteredResourcesRatio": "1.0"}
-    both["spark_scheduler_maxRegisteredResourcesWaitingTime"] = "600s"
-    tail = job.submit("streaming_tail.py", "--lease-s", "4", **both)
+    tail = job.submit("streaming_tail.py", "--lease-s", "4", **BOTH)
     try:
         await_all(lambda: copied(target, job.name) == copied(source, job.name), "the tail copies", tail, job)
         write(source, job.name, 500, 9, "lz4", partition=1)
@@ -200,9 +202,7 @@ def test_worker_killed_under_a_tail_holds_nothing_up_until_the_lease_is_over(gua
     """Of two lists of partitions one has to wait for the other's task then, unless they are dealt out anew."""
     source, target = guarded
     fill(source, job.name, transactions=4)
-    both = {"spark_scheduler_minRegisteredResourcesRatio": "1.0"}
-    both["spark_scheduler_maxRegisteredResourcesWaitingTime"] = "600s"
-    tail = job.submit("streaming_tail.py", "--lease-s", "3600", **both)
+    tail = job.submit("streaming_tail.py", "--lease-s", "3600", **BOTH)
     number = 1
     try:
         await_all(lambda: copied(target, job.name) == copied(source, job.name), "the tail copies", tail, job)

@@ -67,7 +67,7 @@ class Tail:
 
     def await_stop(self, topic: str) -> None:
         """Wait until the copy of a topic was given up."""
-        wait_until(lambda: self.copy_of(topic).error is not None, f"{topic} stops")
+        wait_until(lambda: self.copy_of(topic).error is not None, f"{topic} stops", 60)
 
     def end(self) -> dict[str, PartitionResult]:
         """Stop it cleanly and return what it reported, by source topic."""

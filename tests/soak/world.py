@@ -92,7 +92,7 @@ class World:
 
     # --- proofs -------------------------------------------------------------------------------------------------------
 
-    def must_have_lost(self, loser: Copier, timeout_s: float = 240.0) -> None:
+    def must_have_lost(self, loser: Copier, timeout_s: float = 60.0) -> None:
         """The loser must end by itself, and say why."""
         rows = loser.results(timeout_s)
         if not any("writer lease" in str(row.error) for row in rows):

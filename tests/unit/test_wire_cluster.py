@@ -31,7 +31,7 @@ class World:
         self.brokers = {1: FakeBroker(1), 2: FakeBroker(2)}
         self.leaders = {0: Leader(1, 5), 1: Leader(2, 6)}
         self.topic_error = 0
-        self.timeout_s = 600.0  # nothing here waits for it, except the tests that set their own
+        self.timeout_s = 60.0  # nothing here waits for it, except the tests that set their own
         for broker in self.brokers.values():
             broker.answers[METADATA] = self._metadata
 
@@ -154,7 +154,7 @@ def test_a_missing_right_is_named_at_once_with_the_acl_to_add(world: World) -> N
     before = time.monotonic()
     with world.cluster() as cluster, pytest.raises(AclMissing) as caught:
         cluster.log_starts([T0])
-    assert time.monotonic() - before < 300
+    assert time.monotonic() - before < 30
     assert "--operation Describe --topic orders-1" in str(caught.value)
     assert (caught.value.operation, caught.value.resource_name) == ("Describe", "orders-1")
 
@@ -165,7 +165,7 @@ def test_an_unknown_topic_gets_a_second_to_become_known_and_no_more(world: World
         before = time.monotonic()
         with pytest.raises(UnknownTopic, match="source cluster, .*'orders-1'"):
             cluster.log_ends([T0])
-        assert time.monotonic() - before < 300
+        assert time.monotonic() - before < 30
 
 
 def test_a_partition_number_that_does_not_exist_is_refused(world: World) -> None:

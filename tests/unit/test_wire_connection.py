@@ -61,7 +61,7 @@ def test_silence_at_any_place_of_a_frame_ends_with_the_timeout(sent: int) -> Non
         before = time.monotonic()
         with pytest.raises(ConnectionLost, match=r"no answer within 0.3 s \(asked: Fetch\)"):
             connection.roundtrip(FETCH, 11, b"")
-        assert 0.2 < time.monotonic() - before < 240
+        assert 0.2 < time.monotonic() - before < 60
         assert connection.closed
 
 
