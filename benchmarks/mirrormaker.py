@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from airflow_mirror.jobs.java import find_java
+from airflow_mirror.jobs.runner.java import find_java
 from benchmarks.cases import Case
 from sandbox import jars
 

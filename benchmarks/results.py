@@ -136,7 +136,7 @@ def machine() -> dict[str, Any]:
 
 def software() -> dict[str, str]:
     """Return the versions of what took part."""
-    from airflow_mirror.jobs.java import find_java
+    from airflow_mirror.jobs.runner.java import find_java
     from sandbox.jars import KAFKA_VERSION
 
     return {

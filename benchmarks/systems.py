@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from airflow_mirror.jobs.command import JVM_OPTIONS, spark_home
-from airflow_mirror.jobs.java import java_home_for_spark
+from airflow_mirror.jobs.runner.command import JVM_OPTIONS, spark_home
+from airflow_mirror.jobs.runner.java import java_home_for_spark
 from benchmarks import mirrormaker
 from benchmarks.cases import Case
 from benchmarks.processes import Tree

@@ -150,7 +150,7 @@ class AirflowStandalone:
         process.wait(timeout=60)
 
     def _stop_jobs(self) -> None:
-        from airflow_mirror.jobs.local import LocalRunner
+        from airflow_mirror.jobs.runner.local import LocalRunner
 
         for mirror in self.mirror_home.iterdir() if self.mirror_home.is_dir() else ():
             LocalRunner(mirror).cancel_all()

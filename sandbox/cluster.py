@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from airflow_mirror.errors import InputError
-from airflow_mirror.jobs.java import find_java
+from airflow_mirror.jobs.runner.java import find_java
 from sandbox import jars, ready
 from sandbox.errors import DiskFull
 from sandbox.home import Home

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TextIO
 from xml.sax.saxutils import quoteattr
 
-from airflow_mirror.jobs.java import cache_dir, find_java
+from airflow_mirror.jobs.runner.java import cache_dir, find_java
 from sandbox.errors import JarsUnavailable
 from sandbox.process import leashed
 

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-from airflow_mirror.jobs.java import find_java
+from airflow_mirror.jobs.runner.java import find_java
 from sandbox.errors import DiskFull, NodeFailed, PortInUse
 from sandbox.ports import ReservedPort
 from sandbox.process import Child

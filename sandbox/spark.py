@@ -24,8 +24,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from airflow_mirror.errors import InputError, TryAgain
-from airflow_mirror.jobs.command import spark_home
-from airflow_mirror.jobs.java import java_home_for_spark
+from airflow_mirror.jobs.runner.command import spark_home
+from airflow_mirror.jobs.runner.java import java_home_for_spark
 from sandbox.home import Home
 from sandbox.ports import HOST, ReservedPort, reserve
 from sandbox.process import Child

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self, TextIO, TypedDict
 
 from airflow_mirror.errors import InputError, TryAgain
-from airflow_mirror.jobs.java import cache_dir
+from airflow_mirror.jobs.runner.java import cache_dir
 
 
 class Description(TypedDict):

@@ -2,7 +2,7 @@
 
 import sys
 
-from airflow_mirror.jobs.main_bulk import main
+from airflow_mirror.jobs.driver.bulk import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -2,7 +2,7 @@
 
 import sys
 
-from airflow_mirror.jobs.main_verify import main
+from airflow_mirror.jobs.driver.verify import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import xxhash
 
-from airflow_mirror.copy import tiers
-from airflow_mirror.copy.tiers import AbortedFilter, Corrupt
+from airflow_mirror.copy.batches import tiers
+from airflow_mirror.copy.batches.tiers import AbortedFilter, Corrupt
 from airflow_mirror.errors import CorruptBatch
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import records as wire_records

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from airflow_mirror.copy.partition import Counters, PartitionCopy
+from airflow_mirror.copy.loop.partition import Counters, PartitionCopy
 from airflow_mirror.errors import LeaseLost, MirrorError, TryAgain
 
 

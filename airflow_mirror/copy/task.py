@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
-from airflow_mirror.copy.lease import LeaseToken, LeaseWatch
-from airflow_mirror.copy.loop import CopyLoop
+from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.copy.report import Reporter
+from airflow_mirror.copy.reporter import Reporter
 from airflow_mirror.copy.results import PartitionResult
+from airflow_mirror.copy.writer.lease import LeaseToken, LeaseWatch
 from airflow_mirror.errors import LeaseLost
 from airflow_mirror.kafka.config import load
 

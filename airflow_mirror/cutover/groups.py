@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.cutover.forget import forget_offsets
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.cutover.report import GroupRecord
 from airflow_mirror.errors import GroupActive, GroupsStillMoving, MissingRight
@@ -24,6 +23,7 @@ from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync import groups as sync
 from airflow_mirror.verify.partition import count_data
+from airflow_mirror.wire.group_offsets import forget_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -48,7 +48,7 @@ def map_dir(mirror: Mirror | str) -> str:
 
 def report_dir(mirror: Mirror, run_id: str) -> Path:
     """Return where the reports of one DAG run go."""
-    from airflow_mirror.jobs.directory import job_name
+    from airflow_mirror.jobs.runner.directory import job_name
 
     return mirror_home(mirror) / "runs" / job_name(run_id)
 

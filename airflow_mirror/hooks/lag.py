@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.errors import JobNotRunning
 from airflow_mirror.hooks.home import map_dir, plan_path
 from airflow_mirror.hooks.spark import runner_for
-from airflow_mirror.jobs import lag, state
-from airflow_mirror.jobs.local import TAIL
+from airflow_mirror.jobs.runner import state
+from airflow_mirror.jobs.runner.local import TAIL
+from airflow_mirror.sync import lag
 
 if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror

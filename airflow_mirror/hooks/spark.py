@@ -16,14 +16,14 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_mirror.errors import InvalidField, SparkMissing
 from airflow_mirror.hooks.home import mirror_home
-from airflow_mirror.jobs.command import SCRIPT, py_files, spark_conf
-from airflow_mirror.jobs.local import LocalRunner
+from airflow_mirror.jobs.runner.command import SCRIPT, py_files, spark_conf
+from airflow_mirror.jobs.runner.local import LocalRunner
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from airflow_mirror.jobs.command import Submit
-    from airflow_mirror.jobs.spec import JobSpec
+    from airflow_mirror.jobs.runner.command import Submit
+    from airflow_mirror.jobs.runner.spec import JobSpec
     from airflow_mirror.mirror import Mirror
 
 LOCAL_MASTER = "local[*]"

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from airflow_mirror.copy.map_store import MapStore
-from airflow_mirror.copy.offset_map import Translated
+from airflow_mirror.copy.offsets.map import Translated
+from airflow_mirror.copy.offsets.store import MapStore
 
 
 def main(argv: Sequence[str]) -> int:

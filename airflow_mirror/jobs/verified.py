@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.jobs.directory import read_json, write_json
+from airflow_mirror.jobs.runner.directory import read_json, write_json
 from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:

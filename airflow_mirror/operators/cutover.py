@@ -73,11 +73,11 @@ class CutoverOperator(MirrorOperator):
 
         :raises MirrorError: after backing out; see :func:`airflow_mirror.cutover.run.run_cutover`.
         """
-        from airflow_mirror.cutover.rest import verify_rest
         from airflow_mirror.cutover.run import run_cutover
         from airflow_mirror.hooks.kafka import configs_of
         from airflow_mirror.kafka.admin import ClusterAdmin
         from airflow_mirror.sync.maps import OffsetMaps
+        from airflow_mirror.verify.remaining import verify_rest
 
         plan, configs = self.stored_plan(mirror), configs_of(mirror)
         source, target = ClusterAdmin(configs["source"]), ClusterAdmin(configs["target"])

@@ -1,4 +1,4 @@
-"""Operators of the disaster-recovery drill. The drill itself is :mod:`airflow_mirror.cutover.drill`."""
+"""Operators of the disaster-recovery drill. The drill itself is :mod:`airflow_mirror.drill.run`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.errors import DrillMissed, InputError, InvalidField, JobNotRunning
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.hooks.spark import runner_for
-from airflow_mirror.jobs import process, state
-from airflow_mirror.jobs.local import TAIL
+from airflow_mirror.jobs.runner import process, state
+from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.operators.base import MirrorOperator
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class LoseSourceOperator(MirrorOperator):
         :raises JobNotRunning: when there is no tail to kill: the drill would prove nothing.
         :raises InputError: when the plan maps offsets.
         """
-        from airflow_mirror.cutover.drill import warm_up, write_canaries
+        from airflow_mirror.drill.run import warm_up, write_canaries
         from airflow_mirror.hooks.kafka import configs_of
 
         mapped = [t.source_topic for t in self.stored_plan(mirror).topics if t.mode != "identical"]
@@ -136,7 +136,7 @@ class FailOverDrillOperator(MirrorOperator):
 
         :raises DrillMissed: with what was not within the limits.
         """
-        from airflow_mirror.cutover.drill import Canaries, fail_over
+        from airflow_mirror.drill.run import Canaries, fail_over
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
 
         directory = report_dir(mirror, context["ti"].run_id)
@@ -157,7 +157,7 @@ class CleanUpDrillOperator(MirrorOperator):
 
         :raises DrillMissed: with what is left.
         """
-        from airflow_mirror.cutover.drill import clean_up
+        from airflow_mirror.drill.run import clean_up
         from airflow_mirror.hooks.kafka import configs_of
 
         topic = drill_topic(mirror)

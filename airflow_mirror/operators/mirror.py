@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.errors import InvalidField, JobFailed
 from airflow_mirror.hooks.home import mirror_home, poll_interval_s
 from airflow_mirror.hooks.spark import runner_for
-from airflow_mirror.jobs import state
-from airflow_mirror.jobs.local import TAIL
-from airflow_mirror.jobs.spec import WRITERS
+from airflow_mirror.jobs.runner import state
+from airflow_mirror.jobs.runner.local import TAIL
+from airflow_mirror.jobs.runner.spec import WRITERS
 from airflow_mirror.operators.base import MirrorOperator
 from airflow_mirror.operators.spark_job import SparkJobOperator, bounds
 

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.hooks.home import map_dir, report_dir
-from airflow_mirror.jobs.directory import write_json
+from airflow_mirror.jobs.runner.directory import write_json
 from airflow_mirror.operators.base import MirrorOperator
 from airflow_mirror.operators.summaries import compact
 from airflow_mirror.partition import TopicPartition

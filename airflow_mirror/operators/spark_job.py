@@ -12,9 +12,9 @@ from airflow.sdk import ResumableJobMixin
 
 from airflow_mirror.hooks.home import map_dir, plan_path, poll_interval_s
 from airflow_mirror.hooks.spark import master_of, runner_for
-from airflow_mirror.jobs import state
-from airflow_mirror.jobs.directory import job_name
-from airflow_mirror.jobs.spec import JobSpec
+from airflow_mirror.jobs.runner import state
+from airflow_mirror.jobs.runner.directory import job_name
+from airflow_mirror.jobs.runner.spec import JobSpec
 from airflow_mirror.operators.base import MirrorOperator
 from airflow_mirror.operators.summaries import compact, progress_line
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_mirror.jobs.local import Handle, LocalRunner
+    from airflow_mirror.jobs.runner.local import Handle, LocalRunner
     from airflow_mirror.kafka.config import ClientConfig
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan import Plan

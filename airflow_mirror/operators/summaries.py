@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.jobs.words import describe
+from airflow_mirror.jobs.progress.wording import describe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,9 +11,9 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.hooks.lag import LagProbe
 from airflow_mirror.hooks.outcomes import task_outcome
-from airflow_mirror.jobs.lag import CatchUp
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.operators.base import mirror_from
+from airflow_mirror.sync.lag import CatchUp
 from airflow_mirror.triggers.catch_up import CatchUpTrigger, result_of
 
 if TYPE_CHECKING:

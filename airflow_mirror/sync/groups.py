@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.copy.offset_map import Translated, Where
+from airflow_mirror.copy.offsets.map import Translated, Where
 from airflow_mirror.errors import GroupActive, InputError, NotKept, OffsetNotMirrored, OffsetOutOfRange
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.partition import TopicPartition

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from airflow_mirror.copy.derive import complete
-from airflow_mirror.copy.map_store import MapStore
-from airflow_mirror.copy.offset_map import OffsetMap, Translated, Where
+from airflow_mirror.copy.offsets.derive import complete
+from airflow_mirror.copy.offsets.map import OffsetMap, Translated, Where
+from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
 from airflow_mirror.errors import InputError, NoMapDirectory, NoOffsetMap
 from airflow_mirror.partition import TopicPartition

@@ -11,9 +11,9 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.hooks.lag import LagProbe
-from airflow_mirror.jobs.lag import CatchUp
-from airflow_mirror.jobs.status import blame
+from airflow_mirror.jobs.runner.status import blame
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.sync.lag import CatchUp
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import xxhash
 
-from airflow_mirror.copy import tombstones
-from airflow_mirror.copy.offset_map import Where
+from airflow_mirror.copy.batches import tombstones
+from airflow_mirror.copy.offsets.map import Where
 from airflow_mirror.verify.result import Difference, Evidence, evidence
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import records as wire_records
@@ -29,7 +29,7 @@ from airflow_mirror.wire import records as wire_records
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from airflow_mirror.copy.offset_map import OffsetMap
+    from airflow_mirror.copy.offsets.map import OffsetMap
     from airflow_mirror.wire.batch import RawBatch
     from airflow_mirror.wire.records import Record
 

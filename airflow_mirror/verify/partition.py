@@ -11,9 +11,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from airflow_mirror.copy import priming
-from airflow_mirror.copy.offset_map import OffsetMap
-from airflow_mirror.copy.tiers import AbortedFilter
+from airflow_mirror.copy.batches.tiers import AbortedFilter
+from airflow_mirror.copy.offsets.map import OffsetMap
+from airflow_mirror.copy.writer import priming
 from airflow_mirror.errors import BrokerError, ForeignData, InvalidField, NoOffsetMap
 from airflow_mirror.sync.maps import MapSource, mapped_range
 from airflow_mirror.verify.bounds import bounds_difference, through_map, window

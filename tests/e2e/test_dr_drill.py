@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from airflow_mirror.jobs.local import LocalRunner
+from airflow_mirror.jobs.runner.local import LocalRunner
 from tests.e2e.test_migration import explain
 
 DAG = "kafka_dr_drill"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_mirror.jobs import process
-from airflow_mirror.jobs.local import LocalRunner
+from airflow_mirror.jobs.runner import process
+from airflow_mirror.jobs.runner.local import LocalRunner
 from sandbox.airflow import AirflowError
 from tests.e2e.records import Writer, commit, create, fill, positions, read_all
 

@@ -12,9 +12,9 @@ from functools import partial
 
 import pytest
 
-from airflow_mirror.copy import lease
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.task import CopyWork, copy_ranges
+from airflow_mirror.copy.writer import lease
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.integration.copying import (

@@ -21,13 +21,13 @@ import pytest
 from confluent_kafka import ElectionType
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from airflow_mirror.copy import loop as copy_loop
-from airflow_mirror.copy import padding
-from airflow_mirror.copy.loop import CopyLoop
-from airflow_mirror.copy.padding import Padder
-from airflow_mirror.copy.partition import PartitionCopy
+from airflow_mirror.copy.loop import loop as copy_loop
+from airflow_mirror.copy.loop.loop import CopyLoop
+from airflow_mirror.copy.loop.partition import PartitionCopy
+from airflow_mirror.copy.loop.target_side import TargetSide
 from airflow_mirror.copy.results import PartitionResult
-from airflow_mirror.copy.target_side import TargetSide
+from airflow_mirror.copy.writer import padding
+from airflow_mirror.copy.writer.padding import Padder
 from airflow_mirror.errors import TryAgain
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.partition import compare_partitions

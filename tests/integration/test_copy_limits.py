@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Producer
 
-from airflow_mirror.copy import loop
-from airflow_mirror.copy.budget import Pace
-from airflow_mirror.copy.loop import CopyLoop
-from airflow_mirror.copy.source_side import SourceSide
-from airflow_mirror.copy.target_side import TargetSide
+from airflow_mirror.copy.loop import loop
+from airflow_mirror.copy.loop.limits import Pace
+from airflow_mirror.copy.loop.loop import CopyLoop
+from airflow_mirror.copy.loop.source_side import SourceSide
+from airflow_mirror.copy.loop.target_side import TargetSide
 from airflow_mirror.wire import fetch, produce
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Connection

@@ -16,9 +16,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as Assigned
 
-from airflow_mirror.copy import derive
-from airflow_mirror.copy.map_store import MapStore
-from airflow_mirror.copy.offset_map import OffsetMap, Where
+from airflow_mirror.copy.offsets import derive
+from airflow_mirror.copy.offsets.map import OffsetMap, Where
+from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED

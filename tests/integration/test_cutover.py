@@ -22,7 +22,6 @@ from airflow_mirror.cutover import quiet
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.fence import AclFence, CallableFence
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.cutover.rest import verify_rest
 from airflow_mirror.cutover.run import lift_leftover_fence, run_cutover
 from airflow_mirror.errors import (
     CutoverCancelled,
@@ -42,6 +41,7 @@ from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition
 from airflow_mirror.kafka.config import ClientConfig
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.verify.remaining import verify_rest
 from sandbox import Cluster
 from tests.integration.cutover_once import LIMITS
 from tests.integration.cutover_world import HeardFence, Member, Tail, World, Writer, wait_for

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from airflow_mirror.copy import identity
+from airflow_mirror.copy.writer import identity
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.transactions import TransactionClient

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_mirror.copy import lease
-from airflow_mirror.copy.lease import LeaseWatch
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.copy.writer.lease import LeaseWatch
 from airflow_mirror.errors import LeaseLost
-from airflow_mirror.jobs.copying import writer_lease
+from airflow_mirror.jobs.driver.prepare import writer_lease
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import Fenced
 from airflow_mirror.wire.transactions import TransactionClient

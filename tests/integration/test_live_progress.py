@@ -13,8 +13,8 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from airflow_mirror.jobs.command import spark_home
-from airflow_mirror.jobs.java import java_home_for_spark
+from airflow_mirror.jobs.runner.command import spark_home
+from airflow_mirror.jobs.runner.java import java_home_for_spark
 from sandbox import Cluster
 from tests.integration.copying import assert_equal, create, ends, properties_of, wait_until, write
 from tests.integration.test_spark_jobs import end_job

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from airflow_mirror.copy.offset_map import Where
+from airflow_mirror.copy.offsets.map import Where
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import NoOffsetMap
 from airflow_mirror.sync.maps import MapSource, mapped_range

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 
-from airflow_mirror.copy.padding import Padder
+from airflow_mirror.copy.writer.padding import Padder
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import Fenced

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_mirror.copy import identity
+from airflow_mirror.copy.writer import identity
 from airflow_mirror.errors import MissingRight
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, NewTopicSpec
 from airflow_mirror.kafka.config import ClientConfig

@@ -17,9 +17,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from airflow_mirror.jobs import package
-from airflow_mirror.jobs.command import spark_home
-from airflow_mirror.jobs.java import java_home_for_spark
+from airflow_mirror.jobs.runner import package
+from airflow_mirror.jobs.runner.command import spark_home
+from airflow_mirror.jobs.runner.java import java_home_for_spark
 from sandbox import Cluster, clusters
 from sandbox.ports import ReservedPort, reserve
 from sandbox.settings import USERS

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_mirror.jobs.command import JVM_OPTIONS, spark_home
-from airflow_mirror.jobs.java import java_home_for_spark
+from airflow_mirror.jobs.runner.command import JVM_OPTIONS, spark_home
+from airflow_mirror.jobs.runner.java import java_home_for_spark
 from airflow_mirror.kafka.admin import ClusterAdmin
 from sandbox import Cluster
 from tests.integration.copying import (

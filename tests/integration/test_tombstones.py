@@ -11,7 +11,8 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer
 
-from airflow_mirror.copy import journal, tombstones
+from airflow_mirror.copy.batches import tombstones
+from airflow_mirror.copy.opening import journal
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition

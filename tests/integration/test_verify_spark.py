@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.jobs.java import java_home_for_spark
-from airflow_mirror.jobs.session import spark_session
+from airflow_mirror.jobs.driver.session import spark_session
+from airflow_mirror.jobs.runner.java import java_home_for_spark
 from airflow_mirror.verify.result import PartitionPair, differences
 from airflow_mirror.verify.spark import run_verify
 from tests.integration.test_verify_partitions import config, create, fill, irregular

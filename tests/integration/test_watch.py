@@ -15,14 +15,15 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Producer
 
-from airflow_mirror.copy import lease, loop, source_side
-from airflow_mirror.copy.loop import CopyLoop
+from airflow_mirror.copy.loop import loop, source_side
+from airflow_mirror.copy.loop.loop import CopyLoop
+from airflow_mirror.copy.loop.partition import PartitionCopy
+from airflow_mirror.copy.loop.source_side import SourceSide
 from airflow_mirror.copy.options import CopyOptions
-from airflow_mirror.copy.partition import PartitionCopy
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
-from airflow_mirror.copy.source_side import SourceSide
 from airflow_mirror.copy.task import CopyWork, copy_ranges
+from airflow_mirror.copy.writer import lease
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.batch import CONTROL

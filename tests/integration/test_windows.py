@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from airflow_mirror.copy.loop import CopyOptions
+from airflow_mirror.copy.loop.loop import CopyOptions
 from airflow_mirror.errors import WindowUnreachable
-from airflow_mirror.jobs.copying import CopyJob, resolve_window
-from airflow_mirror.jobs.resolving import Span, Window, WindowBook, resolve
-from airflow_mirror.jobs.window import check_reachable
+from airflow_mirror.jobs.driver.prepare import CopyJob, resolve_window
+from airflow_mirror.jobs.driver.reachable import check_reachable
+from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook, resolve
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from airflow_mirror.copy.priming import prime
+from airflow_mirror.copy.writer.priming import prime
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster

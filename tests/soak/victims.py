@@ -17,8 +17,8 @@ import psutil
 
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
-from airflow_mirror.jobs.command import JVM_OPTIONS, spark_home
-from airflow_mirror.jobs.java import java_home_for_spark
+from airflow_mirror.jobs.runner.command import JVM_OPTIONS, spark_home
+from airflow_mirror.jobs.runner.java import java_home_for_spark
 from sandbox import Cluster
 from tests.integration.copying import config, properties_of, ranges_of
 from tests.soak.referee import Unequal

@@ -7,12 +7,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from airflow_mirror.copy.budget import Buffer, Memory, Pace
-from airflow_mirror.copy.loop import CopyLoop
-from airflow_mirror.copy.partition import PartitionCopy
+from airflow_mirror.copy.batches.tiers import Send
+from airflow_mirror.copy.loop.limits import Buffer, Memory, Pace
+from airflow_mirror.copy.loop.loop import CopyLoop
+from airflow_mirror.copy.loop.partition import PartitionCopy
+from airflow_mirror.copy.loop.target_side import ProduceLane, TargetSide
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.copy.target_side import ProduceLane, TargetSide
-from airflow_mirror.copy.tiers import Send
 from airflow_mirror.partition import TopicPartition
 
 

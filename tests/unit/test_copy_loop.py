@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_mirror.copy import loop
-from airflow_mirror.copy.loop import CopyLoop
+from airflow_mirror.copy.loop import loop
+from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.kafka.config import ClientConfig

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_mirror.copy import map_store
-from airflow_mirror.copy.map_store import MapStore
-from airflow_mirror.copy.offset_map import OffsetMap, Segment
+from airflow_mirror.copy.offsets import store as map_store
+from airflow_mirror.copy.offsets.map import OffsetMap, Segment
+from airflow_mirror.copy.offsets.store import MapStore
 
 KEY = "orders/3"
 

@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-from airflow_mirror.copy.merging import merged
-from airflow_mirror.copy.tiers import Corrupt, Send, Tier, actions
+from airflow_mirror.copy.batches.merging import merged
+from airflow_mirror.copy.batches.tiers import Corrupt, Send, Tier, actions
 from airflow_mirror.wire import codec, records
 from airflow_mirror.wire.batch import iter_batches
 from airflow_mirror.wire.records import Record

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_mirror.copy.offset_map import OffsetMap, Segment, Where
+from airflow_mirror.copy.offsets.map import OffsetMap, Segment, Where
 
 # What the two logs go through: so many records, or so many holes on the source or on the target.
 EVENTS = st.lists(st.tuples(st.sampled_from(["records", "source hole", "target hole"]), st.integers(1, 7)), max_size=25)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_mirror.copy.opening import Opening
-from airflow_mirror.copy.partition import PartitionCopy
-from airflow_mirror.copy.tiers import Send
+from airflow_mirror.copy.batches.tiers import Send
+from airflow_mirror.copy.loop.partition import PartitionCopy
+from airflow_mirror.copy.opening.identical import Opening
 from tests.unit.test_damage import START, feed, log, opened, run
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from airflow_mirror.copy.preread import PrereadCluster, preread
+from airflow_mirror.copy.opening.answers import PrereadCluster, preread
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import BrokerError
 from airflow_mirror.kafka.config import ClientConfig

@@ -8,11 +8,11 @@ import struct
 import crc32c
 import pytest
 
-from airflow_mirror.copy.budget import Buffer, Memory
-from airflow_mirror.copy.opening import Opening
-from airflow_mirror.copy.partition import PartitionCopy
+from airflow_mirror.copy.batches.tiers import Send
+from airflow_mirror.copy.loop.limits import Buffer, Memory
+from airflow_mirror.copy.loop.partition import PartitionCopy
+from airflow_mirror.copy.opening.identical import Opening
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.copy.tiers import Send
 from airflow_mirror.errors import CorruptBatch
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import codec, records

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from airflow_mirror.copy import tiers
-from airflow_mirror.copy.tiers import AbortedFilter, Corrupt, Send, Tier
+from airflow_mirror.copy.batches import tiers
+from airflow_mirror.copy.batches.tiers import AbortedFilter, Corrupt, Send, Tier
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import codec, records
 from airflow_mirror.wire.batch import BatchHeader, RawBatch, iter_batches

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from airflow_mirror.copy import tombstones
-from airflow_mirror.copy.budget import Buffer, Memory
-from airflow_mirror.copy.opening import Opening
-from airflow_mirror.copy.partition import Pad, PartitionCopy
+from airflow_mirror.copy.batches import tombstones
+from airflow_mirror.copy.batches.tiers import Send
+from airflow_mirror.copy.loop.limits import Buffer, Memory
+from airflow_mirror.copy.loop.partition import Pad, PartitionCopy
+from airflow_mirror.copy.opening.identical import Opening
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.copy.tiers import Send
 from airflow_mirror.errors import TargetMoved
 from airflow_mirror.verify.compare import compare
 from airflow_mirror.wire import batch as wire_batch

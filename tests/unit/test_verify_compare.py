@@ -9,7 +9,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_mirror.copy.offset_map import OffsetMap
+from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.verify.bounds import bounds_difference, through_map, window
 from airflow_mirror.verify.compare import compare
 from airflow_mirror.verify.result import Difference, LogBounds, PartitionComparison, PartitionPair

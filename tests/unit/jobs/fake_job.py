@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from airflow_mirror.errors import InvalidField, NeedsHuman
-from airflow_mirror.jobs.status import StatusFile
+from airflow_mirror.jobs.runner.status import StatusFile
 
 arguments = sys.argv[1:]
 job_dir = Path(arguments[arguments.index("--job-dir") + 1])
@@ -20,8 +20,8 @@ if behaviour == "slow_to_report":
     time.sleep(60)
 status = StatusFile(job_dir)
 if behaviour.startswith(("polite", "copying")):
-    from airflow_mirror.jobs.directory import write_json
-    from airflow_mirror.jobs.process import started_at
+    from airflow_mirror.jobs.runner.directory import write_json
+    from airflow_mirror.jobs.runner.process import started_at
 
     def stop(*_: object) -> None:
         status.succeed({"stopped": "cleanly"})

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.jobs.arguments import mirror_of, parser
+from airflow_mirror.jobs.driver.arguments import mirror_of, parser
 from airflow_mirror.mirror import Mirror
 
 

@@ -18,9 +18,10 @@ from packaging.utils import canonicalize_name
 
 from airflow_mirror import __version__
 from airflow_mirror.errors import ExecutorUnfit, InputError
-from airflow_mirror.jobs import executors, package
-from airflow_mirror.jobs.command import local_submit
-from airflow_mirror.jobs.spec import JobSpec
+from airflow_mirror.jobs.driver import executors
+from airflow_mirror.jobs.runner import package
+from airflow_mirror.jobs.runner.command import local_submit
+from airflow_mirror.jobs.runner.spec import JobSpec
 from airflow_mirror.kafka.config import Handover, load
 
 ROOT = Path(__file__).parents[3]
@@ -38,8 +39,8 @@ class Hidden:
 sys.meta_path.insert(0, Hidden())
 import airflow_mirror
 assert ".zip/" in airflow_mirror.__file__, airflow_mirror.__file__
-import airflow_mirror.copy.task, airflow_mirror.copy.spark_bulk, airflow_mirror.copy.spark_tail
-import airflow_mirror.copy.map_store
+import airflow_mirror.copy.task, airflow_mirror.copy.spark.bulk, airflow_mirror.copy.spark.tail
+import airflow_mirror.copy.offsets.store
 import airflow_mirror.verify.spark, airflow_mirror.wire.oauth
 from airflow_mirror.wire import codec, requests, transactions
 for name in ("GZIP", "SNAPPY", "LZ4", "ZSTD"):
@@ -150,7 +151,8 @@ def test_the_zip_is_the_package_and_the_same_for_equal_code(tmp_path: Path) -> N
     one, two = package.build(tmp_path / "a.zip"), package.build(tmp_path / "sub" / "b.zip")
     assert one.read_bytes() == two.read_bytes()
     names = set(zipfile.ZipFile(one).namelist())
-    assert {"airflow_mirror/__init__.py", "airflow_mirror/copy/task.py", "airflow_mirror/jobs/log4j2.properties"} <= names
+    assert {"airflow_mirror/__init__.py", "airflow_mirror/copy/task.py"} <= names
+    assert "airflow_mirror/jobs/runner/log4j2.properties" in names
     assert not [name for name in names if "__pycache__" in name]
 
 

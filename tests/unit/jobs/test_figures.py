@@ -8,13 +8,13 @@ import threading
 import pytest
 
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.copy.report import COUNTERS
-from airflow_mirror.jobs import words
-from airflow_mirror.jobs.bar import progress_bar, unfinished
-from airflow_mirror.jobs.figures import MAX_ROWS, Course, Row, Where, worth_listing
-from airflow_mirror.jobs.live import Key, Run, Told, key_of
-from airflow_mirror.jobs.rates import WINDOW_S, Window, eta_s
-from airflow_mirror.jobs.status import StatusFile
+from airflow_mirror.copy.reporter import COUNTERS
+from airflow_mirror.jobs.progress import wording
+from airflow_mirror.jobs.progress.bar import progress_bar, unfinished
+from airflow_mirror.jobs.progress.rates import WINDOW_S, Window, eta_s
+from airflow_mirror.jobs.progress.reports import Key, Run, Told, key_of
+from airflow_mirror.jobs.progress.summary import MAX_ROWS, Course, Row, Where, worth_listing
+from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.operators.summaries import progress_line
 
 RUN = Run(1)
@@ -87,8 +87,8 @@ def test_a_tail_that_falls_behind_has_no_end_in_sight():
     look(course, 0.0, (tail(), told(100, end=200)))
     (row,), summary = look(course, 2.0, (tail(), told(200, end=500)))
     assert (row.lag, row.eta_s, summary["eta_s"], summary["offsets"]) == (300, None, None, None)
-    assert "300 offsets behind in 1 partition" in words.describe(summary)
-    assert "end not in sight" in words.describe(summary)
+    assert "300 offsets behind in 1 partition" in wording.describe(summary)
+    assert "end not in sight" in wording.describe(summary)
 
 
 def test_a_tail_that_keeps_up_is_neither_slow_nor_stuck():
@@ -96,7 +96,7 @@ def test_a_tail_that_keeps_up_is_neither_slow_nor_stuck():
     for now in range(12):  # 250 offsets a second on both sides, always 25 behind
         _, summary = look(course, float(now), (tail(), told(250 * now, end=250 * now + 25, passed=now)))
     assert summary["eta_s"] == 0 and summary["slowest"][0]["advances"]
-    assert words.describe(summary) == (
+    assert wording.describe(summary) == (
         "25 offsets behind in 1 partition; 0.0 kB/s, 0 records/s, about 0 s to go; batches: 11 passed"
     )
 
@@ -144,9 +144,9 @@ def test_nothing_known_is_said_as_nothing_known():
     (row,), summary = look(Course(), 0.0, (tail(), None))
     assert (row.state, row.position, row.lag, row.eta_s) == ("opening", None, None, None)
     assert summary["lag"] is None and summary["eta_s"] is None
-    assert words.describe(summary).startswith("how far 1 partition got is not known; ")
+    assert wording.describe(summary).startswith("how far 1 partition got is not known; ")
     _, summary = look(Course(), 0.0, (tail(), None), (tail(1), told(7, "following", end=7)))
-    assert words.describe(summary).startswith("0 offsets behind in 1 partition, not known for 1; ")
+    assert wording.describe(summary).startswith("0 offsets behind in 1 partition, not known for 1; ")
 
 
 def test_a_partition_that_is_gone_leaves_no_window_behind():
@@ -222,7 +222,7 @@ def test_the_log_line_reads_like_a_sentence():
         course, 10.0, (bounded(0), told(900, bytes=10**9, records=800, passed=7, reencoded=2, padded=100)),
         (bounded(1), told(100, bytes=10**6, records=90, passed=1, dropped=1234)), waiting,
     )  # fmt: skip
-    assert words.describe(summary) == (
+    assert wording.describe(summary) == (
         "33 % of 3,000 offsets in 3 partitions; 100.1 MB/s, 89 records/s, about 20 s to go; "
         "slowest orders-1: 900 offsets, about 1 min 30 s to go; "
         "batches: 8 passed, 2 re-encoded, 1,234 dropped; offsets: 100 padded"
@@ -233,25 +233,25 @@ def test_a_partition_that_does_not_advance_is_named_before_all_others():
     course = Course()
     for now in (0.0, 5.0):
         _, summary = look(course, now, (bounded(0), told(int(now))), (bounded(1, end=20), told(10)), (bounded(2), None))
-    assert "slowest orders-1: 10 offsets, does not advance" in words.describe(summary)
+    assert "slowest orders-1: 10 offsets, does not advance" in wording.describe(summary)
 
 
 def test_a_copy_that_has_not_begun_has_no_forecast():
     _, summary = look(Course(), 0.0, (bounded(), None), seen=[(FIRST, Where(0, 1000))])
-    assert words.describe(summary) == (
+    assert wording.describe(summary) == (
         "0 % of 1,000 offsets in 1 partition; 0.0 kB/s, 0 records/s; slowest orders-0: 1,000 offsets, waits"
     )
 
 
 def test_a_share_is_whole_only_when_everything_is_there():
-    assert [words.percent(done, 1000) for done in (0, 999, 1000)] == ["0 %", "99 %", "100 %"]
-    assert [words.duration(s) for s in (0, 59, 61, 7_260)] == ["0 s", "59 s", "1 min 1 s", "2 h 1 min"]
-    assert words.rate(150) == "0.1 kB/s" and words.rate(2_500_000) == "2.5 MB/s"
+    assert [wording.percent(done, 1000) for done in (0, 999, 1000)] == ["0 %", "99 %", "100 %"]
+    assert [wording.duration(s) for s in (0, 59, 61, 7_260)] == ["0 s", "59 s", "1 min 1 s", "2 h 1 min"]
+    assert wording.rate(150) == "0.1 kB/s" and wording.rate(2_500_000) == "2.5 MB/s"
 
 
 def test_a_copy_of_nothing_has_words_too():
     _, summary = look(Course(), 0.0, (bounded(end=0), told(0, "done")))
-    assert words.describe(summary).startswith("nothing to copy in 1 partition")
+    assert wording.describe(summary).startswith("nothing to copy in 1 partition")
 
 
 def test_the_line_in_a_tasks_log_has_the_phase_and_what_the_job_says():
@@ -281,7 +281,7 @@ def test_the_bar_draws_every_kind_of_row(one):
 
     from rich.console import Console
 
-    from airflow_mirror.jobs.bar import _drawing
+    from airflow_mirror.jobs.progress.bar import _drawing
 
     course, stuck = Course(), CopyRange("[bold]not markup[/]", "t", 1, 0, 10)
     known = [

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from airflow_mirror.errors import InputError, JavaNotFound
-from airflow_mirror.jobs import java
-from airflow_mirror.jobs.java import cache_dir, find_java, java_home_for_spark
+from airflow_mirror.jobs.runner import java
+from airflow_mirror.jobs.runner.java import cache_dir, find_java, java_home_for_spark
 
 
 def runtime(home: Path, version: str, modules: str = "java.base jdk.incubator.vector", release: bool = True) -> Path:

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_mirror.errors import InputError, PartitionStuck
-from airflow_mirror.jobs.lag import CatchUp, PartitionLag, measure, summary
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.partition import TopicPartition as TP
+from airflow_mirror.sync.lag import CatchUp, PartitionLag, measure, summary
 
 
 def lags(*positions, end=100):

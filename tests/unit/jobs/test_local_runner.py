@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from airflow_mirror.errors import JobConflict, JobElsewhere, JobFailed, JobNeedsHuman, JobRefused
-from airflow_mirror.jobs import directory, process
-from airflow_mirror.jobs.local import LocalRunner
-from airflow_mirror.jobs.spec import JobSpec
+from airflow_mirror.jobs.runner import directory, process
+from airflow_mirror.jobs.runner.local import LocalRunner
+from airflow_mirror.jobs.runner.spec import JobSpec
 from airflow_mirror.kafka.config import ClientConfig
 
 FAKE = str(Path(__file__).with_name("fake_job.py"))

@@ -8,15 +8,15 @@ import time
 
 import pytest
 
-from airflow_mirror.copy import report
-from airflow_mirror.copy.partition import PartitionCopy
+from airflow_mirror.copy import reporter as report
+from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.copy.report import ReportAddress, Reporter, state_of
+from airflow_mirror.copy.reporter import ReportAddress, Reporter, state_of
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.errors import LeaseLost
-from airflow_mirror.jobs import listener as listening
-from airflow_mirror.jobs.listener import LOOPBACK, Hosts, Listener, hosts_of
-from airflow_mirror.jobs.live import Key, Live
+from airflow_mirror.jobs.progress import listener as listening
+from airflow_mirror.jobs.progress.listener import LOOPBACK, Hosts, Listener, hosts_of
+from airflow_mirror.jobs.progress.reports import Key, Live
 
 EPOCH = 5
 RANGES = [CopyRange("orders", "orders", p, 0, 1000) for p in range(3)]

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from airflow_mirror.errors import InputError, InvalidField, NeedsHuman
-from airflow_mirror.jobs import state
-from airflow_mirror.jobs.directory import open_generation, write_json
-from airflow_mirror.jobs.spec import JobSpec
-from airflow_mirror.jobs.status import blame, ensure_final
+from airflow_mirror.jobs.runner import state
+from airflow_mirror.jobs.runner.directory import open_generation, write_json
+from airflow_mirror.jobs.runner.spec import JobSpec
+from airflow_mirror.jobs.runner.status import blame, ensure_final
 
 
 def test_a_spec_survives_json_with_its_hash():

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.copy.lease import LeaseToken
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
-from airflow_mirror.copy.spark_tail import work_from_json, work_to_json
+from airflow_mirror.copy.spark.tail import work_from_json, work_to_json
 from airflow_mirror.copy.task import CopyWork
-from airflow_mirror.jobs.main_tail import Tail
+from airflow_mirror.copy.writer.lease import LeaseToken
+from airflow_mirror.jobs.driver.tail import Tail
 
 
 @pytest.fixture

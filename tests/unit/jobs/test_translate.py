@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from airflow_mirror.copy.map_store import MapStore
-from airflow_mirror.copy.offset_map import OffsetMap
+from airflow_mirror.copy.offsets.map import OffsetMap
+from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.jobs.translate import main
 
 

@@ -79,7 +79,7 @@ def plan(home, mirror):
 def fake_spark(monkeypatch, home):
     """Run the fake job instead of Spark; returns the list of command lines that were started."""
     from airflow_mirror.hooks import spark
-    from airflow_mirror.jobs.local import LocalRunner
+    from airflow_mirror.jobs.runner.local import LocalRunner
     from airflow_mirror.operators import mirror as operators
     from airflow_mirror.operators import spark_job
 

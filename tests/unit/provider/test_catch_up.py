@@ -10,11 +10,11 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 
 from airflow_mirror.errors import ClusterUnreachable, InvalidField
 from airflow_mirror.hooks import lag as hook_lag
-from airflow_mirror.jobs.lag import PartitionLag
-from airflow_mirror.jobs.local import LocalRunner
+from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
+from airflow_mirror.sync.lag import PartitionLag
 from airflow_mirror.triggers.catch_up import CatchUpTrigger
 
 

@@ -96,7 +96,7 @@ def test_a_spark_connection_names_the_cluster(monkeypatch, home):
 
 
 def test_for_a_cluster_the_providers_hook_makes_the_command(monkeypatch, home, tmp_path):
-    from airflow_mirror.jobs.spec import JobSpec
+    from airflow_mirror.jobs.runner.spec import JobSpec
 
     monkeypatch.setenv("AIRFLOW_CONN_SP", "spark://master:7077")
     spec = JobSpec("bulk_copy", {"name": "m"}, master="spark://master:7077")

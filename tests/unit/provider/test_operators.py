@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_mirror.jobs import process
-from airflow_mirror.jobs.local import LocalRunner
+from airflow_mirror.jobs.runner import process
+from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.operators.cutover import CutoverOperator
 from airflow_mirror.operators.drill import LoseSourceOperator, OpenDrillOperator
 from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from airflow_mirror.copy.offset_map import OffsetMap
+from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.errors import GroupActive, InputError, NotKept, OffsetNotMirrored, OffsetOutOfRange
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
 from airflow_mirror.partition import TopicPartition

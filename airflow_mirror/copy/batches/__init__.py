@@ -1,0 +1,1 @@
+"""What becomes of a batch. Bytes in, steps out: nothing in here can block."""

@@ -1,0 +1,459 @@
+"""One partition on its way: what was fetched, what comes next, what was acknowledged. No socket and no clock in here.
+
+The loop feeds fetch responses in and asks :meth:`PartitionCopy.next_step`; the answer is a batch to send, a hole to pad,
+a transaction to begin or commit, or nothing. State changes only on acknowledgement, so that a lost answer loses nothing:
+the loop re-reads the target's end and calls :meth:`PartitionCopy.reopen`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from airflow_mirror.copy.batches import tiers, tombstones
+from airflow_mirror.copy.batches.by_key import key_filter
+from airflow_mirror.copy.batches.merging import merged
+from airflow_mirror.copy.batches.single_records import Singles
+from airflow_mirror.copy.batches.tiers import AbortedFilter, Corrupt, Send, Tier
+from airflow_mirror.copy.loop.limits import Buffer
+from airflow_mirror.copy.offsets.map import OffsetMap
+from airflow_mirror.copy.opening.identical import Opening
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.errors import CorruptBatch, MirrorError, TargetMoved
+from airflow_mirror.wire import batch as wire_batch
+from airflow_mirror.wire.batch import BatchHeader, RawBatch, iter_batches
+from airflow_mirror.wire.fetch import FetchedPartition
+from airflow_mirror.wire.records import Record
+
+FOREVER = 2**63 - 1
+_TRICKLE_BYTES = 1 << 16
+
+
+class Pad(NamedTuple):
+    """Fill target offsets [start, end): nothing must land there but padding."""
+
+    start: int
+    end: int
+
+
+class Begin(NamedTuple):
+    """Open a transaction that will hold the records from ``position`` on."""
+
+    position: int
+
+
+class Commit(NamedTuple):
+    """End the open transaction; in it goes ``position``, the next source offset."""
+
+    position: int
+
+
+@dataclass
+class Counters:
+    """What a partition's copy did, in records, bytes (as sent) and batches."""
+
+    records: int = 0
+    bytes: int = 0
+    batches: int = 0  # sent
+    passed: int = 0  # of these: as they were
+    reencoded: int = 0  # of these: decoded and encoded again, one from one or several from one
+    merged: int = 0  # source batches that were made part of a larger one
+    dropped: int = 0  # source batches not sent: markers, aborted, emptied
+    padded: int = 0  # offsets
+    primed: int = 0  # offsets
+
+
+class _Response(NamedTuple):
+    """A fetch response that is being worked through."""
+
+    steps: Iterator[Send | Corrupt]
+    size: int
+    buffer: Buffer
+
+
+@dataclass(eq=False)
+class PartitionCopy:
+    """The copy of one range.
+
+    :param max_bytes: largest batch the target takes.
+    :param merge_below: batches of a backlog that are smaller than this on average (bytes) are merged; 0 never.
+    :param transaction_bytes: deliver in transactions that hold the progress too, of at most about this size; they are
+        committed earlier when the source has nothing more to offer. 0: without transactions. Mapped offsets only.
+    :param tombstones: fill holes with tombstones of a reserved key instead of markers; identical offsets only.
+    :ivar timestamp: time of the last record on the target, in ms; fillers take it.
+    :ivar position: next source offset: everything below it is on the target.
+    :ivar map: in mapped mode, where this copy put what since it was opened (or since the map was last taken away).
+    :ivar open_map: the same of the open transaction: it counts when that is committed.
+    """
+
+    range: CopyRange
+    committed_only: bool
+    max_bytes: int
+    merge_below: int = 0
+    transaction_bytes: int = 0
+    tombstones: bool = False
+    position: int = 0
+    timestamp: int = 0
+    map: OffsetMap | None = None
+    open_map: OffsetMap | None = None
+    fetch_offset: int = 0
+    producer_id: int = -1
+    epoch: int = 0
+    sequence: int = 0
+    available_end: int = -1  # last stable offset or high watermark: what a fetch may return; -1 not yet known
+    counters: Counters = field(default_factory=Counters)
+    error: MirrorError | None = None
+    busy: bool = False  # a step is under way
+    fetching: bool = False
+    generation: int = 0  # grows with every reopening; answers to older requests are thrown away
+    failures: int = 0  # reopenings since the last progress
+    opened: bool = False  # once at least
+    watched: int = 0  # position at which the source topic was last seen to be the planned one
+    target_start: int = 0  # log start of the target when it was opened
+    dry: int = 0  # answers in a row that held nothing for anybody although there should be more
+    open_bytes: int = -1  # sent in the open transaction; -1 when none is open
+    committed: int = 0  # transactional: position of the last commit
+    _responses: deque[_Response] = field(default_factory=deque)
+    _next: Send | Corrupt | None = None
+    _filler: Send | None = None
+    _unanswered: Send | None = None  # sent; whether it is on the target is known when that is read again, at the latest
+    queued_bytes: int = 0
+    _wanted: Callable[[Record], bool] | None = None
+
+    def __post_init__(self) -> None:
+        if self.range.key_partitions is not None:
+            self._wanted = key_filter(self.range.partition, self.range.target.partition, self.range.key_partitions)
+
+    @property
+    def end(self) -> int:
+        """Offset to stop at; a huge number when following."""
+        return FOREVER if self.range.end_offset is None else self.range.end_offset
+
+    @property
+    def transactional(self) -> bool:
+        """True when records are delivered in transactions."""
+        return self.transaction_bytes > 0
+
+    @property
+    def done(self) -> bool:
+        """True when everything up to the end of the range is on the target, for good."""
+        return self.position >= self.end and self.open_bytes < 0
+
+    @property
+    def settled_position(self) -> int:
+        """The next source offset that a copier would find if this one ended now."""
+        return self.committed if self.transactional else self.position
+
+    @property
+    def is_behind(self) -> bool:
+        """True when the next fetch is known or expected to find data at once."""
+        return self.available_end < 0 or self.fetch_offset < min(self.available_end, self.end)
+
+    @property
+    def wants_fetch(self) -> bool:
+        """True when another fetch response could be used."""
+        waiting = self.error is not None or self.fetching or self.fetch_offset >= self.end
+        # Two are enough for a backlog: one is written, one is ready. A trickle needs more of them, or the partition would
+        # miss the next long poll while its last record is on its way, and then wait half a second for that poll's end.
+        queued = len(self._responses)
+        return not waiting and (queued < 2 or (queued < 8 and self.queued_bytes < _TRICKLE_BYTES))
+
+    def reopen(self, opening: Opening) -> None:
+        """Forget everything in flight and go on where the target's log says."""
+        self.forget()
+        unanswered, self._unanswered = self._unanswered, None
+        if unanswered is not None and opening.position >= unanswered.next_source:
+            self._count(unanswered)  # its answer was lost, or came too late
+        self.opened, self.watched = True, opening.position
+        self.target_start = opening.log_start
+        self.position = self.committed = self.fetch_offset = opening.position
+        self.producer_id, self.epoch, self.sequence = opening.producer_id, opening.epoch, opening.sequence
+        self.map, self.timestamp = opening.map, opening.timestamp
+        self.counters.primed += opening.primed
+        self.available_end = -1
+        self.busy = False
+
+    def forget(self) -> None:
+        """Drop what was fetched and not sent; answers under way are not for us any more."""
+        self.generation += 1
+        self.fetching = False
+        while self._responses:
+            self._drop_response()
+        self._next = self._filler = None
+        self.open_bytes = -1
+        self.open_map = None
+
+    def feed(self, fetched: FetchedPartition, buffer: Buffer) -> None:
+        """Take a fetch response for :attr:`fetch_offset`; its batches are worked through lazily, in order.
+
+        :param buffer: what holds the response's bytes; given back when the last of them was sent.
+        """
+        self.available_end = fetched.last_stable if self.committed_only else fetched.high_watermark
+        start = self.fetch_offset
+        batches = 0
+        try:
+            batches, behind = wire_batch.scan(fetched.records)
+            self.fetch_offset = max(self.fetch_offset, behind)
+        except wire_batch.BrokenFrame:
+            pass
+        # The first batch is sent whole, however large: if none is, its length is wrong, and working through it says so.
+        broken = bool(fetched.records) and not batches
+        self.fetch_offset = min(self.fetch_offset, self.end)
+        if self.fetch_offset <= start and not broken:
+            return
+        size = len(fetched.records)
+        merging = batches > 1 and size < batches * self.merge_below
+        steps = self._work(fetched, start, Singles(self.max_bytes) if merging and self._wanted is None else None)
+        if merging:
+            steps = merged(steps, 2 * self.merge_below, self.max_bytes, dense=not self.range.is_mapped)
+        buffer.take()
+        self._responses.append(_Response(steps, size, buffer))
+        self.queued_bytes += size
+
+    def next_step(self) -> Send | Pad | Begin | Commit | None:
+        """Return what to do next, or None when there is nothing (or something is under way, or it has stopped).
+
+        :raises CorruptBatch: when the next source batch is broken.
+        """
+        if self.busy or self.error is not None or self.done:
+            return None
+        step = self._peek()
+        if isinstance(step, Corrupt):
+            if self.open_bytes >= 0:
+                return Commit(self.position)  # first what is whole
+            raise CorruptBatch(
+                self.range.source_topic, self.range.partition, step.start, step.end, step.cause,
+                "Everything before it was copied. Restore the batch from another replica of the source, or start the "
+                "mirror of this partition behind it.",
+            )  # fmt: skip
+        if step is not None:
+            return self._before(step) or step
+        return self._at_the_end()
+
+    def _before(self, send: Send) -> Send | Pad | Begin | Commit | None:
+        """Return what has to be done before a batch can be sent."""
+        if self.transactional:
+            if self.open_bytes >= self.transaction_bytes:
+                return Commit(self.position)
+            return Begin(self.position) if self.open_bytes < 0 else None
+        if self._keeps_offsets and send.base_offset > self.position:
+            return self._fill(send.base_offset)
+        return None
+
+    def _fill(self, end: int) -> Send | Pad:
+        """Return what fills the hole from the position to ``end``, or the next part of it."""
+        if not self.tombstones:
+            return Pad(self.position, end)
+        # Kept, because the loop asks twice for each step, and packing one takes milliseconds.
+        if self._filler is None or self._filler.base_offset != self.position:
+            self._filler = tombstones.filler(self.position, end, self.timestamp, self.max_bytes)
+        return self._filler
+
+    def _at_the_end(self) -> Send | Pad | Begin | Commit | None:
+        """Nothing is left to send. Whatever lies between the last record and what was fetched is a hole.
+
+        It is filled, or passed over, once the source has nothing more to show, because the next response may begin with a
+        batch at any offset above it.
+        """
+        if self.fetch_offset > self.position and (not self.is_behind or self.fetch_offset >= self.end):
+            if self._keeps_offsets:
+                return self._fill(self.fetch_offset)
+            self.position = self.fetch_offset
+            if (book := self._book) is not None:
+                book.advance(self.position)
+        if self.open_bytes >= 0:
+            return Commit(self.position)
+        # A range may end in a hole: the progress over it belongs in a transaction too.
+        return Begin(self.position) if self.transactional and self._ended_uncommitted else None
+
+    @property
+    def _ended_uncommitted(self) -> bool:
+        return self.position >= self.end and self.committed < self.position
+
+    @property
+    def _book(self) -> OffsetMap | None:
+        """The map that the next record goes into."""
+        return self.open_map if self.open_map is not None else self.map
+
+    @property
+    def _keeps_offsets(self) -> bool:
+        return not self.range.is_mapped
+
+    def sent(self, send: Send | None = None) -> None:
+        """Mark the step as under way.
+
+        :param send: the batch, if it is one.
+        """
+        self.busy, self._unanswered = True, send
+
+    def acknowledged(self, send: Send, base_offset: int) -> None:
+        """Take the broker's answer for a batch.
+
+        :raises TargetMoved: if it landed elsewhere than expected; the caller re-reads the end and decides again.
+        """
+        self.busy, self._unanswered = False, None
+        book = self._book
+        # Others may write to a mapped target too; a lower offset is the broker's answer to a batch that it has already.
+        moved = base_offset != send.base_offset if book is None else base_offset < book.target_end
+        if moved:
+            raise TargetMoved(
+                self.range.target_topic, self.range.target.partition, send.base_offset,
+                send.base_offset + send.record_count, f"the target stored this batch at offset {base_offset}",
+                "Another writer appended to the target. Stop it, then delete and copy this partition again.",
+            )  # fmt: skip
+        if book is not None:
+            at = base_offset
+            for first, count in send.runs():
+                book.add(first, at, count)
+                at += count
+            book.advance(send.next_source)
+        if self.open_bytes >= 0:
+            self.open_bytes += send.size
+        self.position = send.next_source
+        self.sequence = wire_batch.next_sequence(self.sequence, send.record_count)
+        self._count(send)
+        self.failures = 0
+        if send is self._next:
+            self._next = None
+        if self.tombstones:
+            self.timestamp = send.newest_timestamp
+
+    def padded(self, pad: Pad, written: int) -> None:
+        """Take note that a hole is filled."""
+        self.busy = False
+        self.position = pad.end
+        self.counters.padded += written
+        self.failures = 0
+
+    def began(self) -> None:
+        """Take note that a transaction is open."""
+        self.busy = False
+        self.open_bytes = 0
+        if self.map is not None:
+            self.open_map = OffsetMap(self.map.source_end, self.map.target_end)
+
+    def transaction_ended(self, commit: Commit) -> None:
+        """Take note that a transaction is committed."""
+        self.busy = False
+        self.open_bytes = -1
+        self.committed = commit.position
+        if self.map is not None and self.open_map is not None:
+            self.map.extend(self.open_map)
+        self.open_map = None
+        self.failures = 0
+
+    def _count(self, send: Send) -> None:
+        c = self.counters
+        if send.filler:
+            c.padded += send.record_count
+            return
+        c.records += send.record_count
+        c.batches += 1
+        c.bytes += send.size
+        c.passed += send.raw is not None and not send.merged
+        c.reencoded += send.raw is None and not send.merged
+        c.merged += send.merged
+
+    def _peek(self) -> Send | Corrupt | None:
+        while self._next is None and self._responses:
+            self._next = next(self._responses[0].steps, None)
+            if self._next is None:
+                self._drop_response()
+        return self._next
+
+    def _drop_response(self) -> None:
+        response = self._responses.popleft()
+        self.queued_bytes -= response.size
+        response.buffer.give_back()
+
+    def _work(self, fetched: FetchedPartition, start: int, singles: Singles | None) -> Iterator[Send | Corrupt]:
+        """Yield what a response asks for, in order; ends behind the first thing that is broken.
+
+        :param singles: joins batches of one record each.
+        """
+        records = fetched.records
+        aborted = AbortedFilter(fetched.aborted if self.committed_only else [])
+        unusual = wire_batch.CONTROL | wire_batch.LOG_APPEND_TIME
+        unusual |= wire_batch.TRANSACTIONAL if self.committed_only and fetched.aborted else 0
+        at, read = start, 0  # everything before this offset was looked at, and these bytes of the response
+        try:
+            for raw in iter_batches(records):
+                read += len(raw.view)
+                header = raw.header
+                # Nearly every batch: it comes next and passes as it is. What is below says the same for all of them.
+                if header is not None and header.base_offset == at and self._passes(raw, header, unusual):
+                    if not wire_batch.crc_is_valid(raw.view, header):
+                        yield from _flushed(singles)
+                        yield Corrupt(at, max(header.next_offset, at + 1), "its CRC-32C does not fit its bytes")
+                        return
+                    at = header.next_offset
+                    if singles is not None:
+                        if singles.take(raw.view, header):
+                            continue
+                        yield from _flushed(singles)
+                        if singles.take(raw.view, header):
+                            continue
+                    yield Send(header.base_offset, header.record_count, header.size, raw, [], 0, at)
+                    continue
+                yield from _flushed(singles)
+                steps = self._unusual(raw, at, start, wire_batch.follows(records, read), aborted)
+                if steps is None:
+                    return
+                for step in steps:
+                    yield step
+                    if isinstance(step, Corrupt):
+                        return
+                at = max(at, raw.next_offset)
+        except wire_batch.BrokenFrame as e:
+            yield from _flushed(singles)
+            yield Corrupt(at, at + 1, str(e))
+            return
+        yield from _flushed(singles)
+        if at == start and records and self.fetch_offset == start:
+            yield Corrupt(at, at + 1, "its length goes beyond everything that the source sent")
+
+    def _unusual(
+        self, raw: RawBatch, at: int, start: int, behind: int | None, aborted: AbortedFilter
+    ) -> Iterable[Send | Corrupt] | None:
+        """Return what a batch asks for that is not the next one to pass as it is; None if it is beyond the range.
+
+        Its soundness comes first: a broken header could say that it lies behind us, or that it is a marker, and it would
+        be dropped.
+
+        :param behind: the base offset of what follows in the response.
+        """
+        # The base offset is the one field that no checksum covers.
+        if behind is not None and at < raw.first_offset and behind < raw.next_offset:
+            return (Corrupt(at, at + 1, f"a batch of offset {raw.first_offset} stands before one of offset {behind}"),)
+        if raw.header is not None and raw.header.base_offset >= self.end:
+            return None
+        if corrupt := tiers.damage(raw, at):
+            return (corrupt,)
+        if at > start and raw.first_offset < at:
+            return (Corrupt(at, at + 1, f"a batch of offset {raw.first_offset} stands behind offset {at - 1}"),)
+        is_aborted = aborted.is_aborted(raw)
+        if raw.next_offset <= at:
+            return ()
+        tier = Tier.DROP if is_aborted else tiers.tier_of(raw.header, start, self.end, self.max_bytes)
+        if tier is Tier.PASS and self._wanted is not None:
+            tier = Tier.REENCODE
+        self.counters.dropped += tier is Tier.DROP
+        return tiers.actions(raw, tier, at, self.end, self.max_bytes, dense=self._keeps_offsets, wanted=self._wanted)
+
+    def _passes(self, raw: RawBatch, header: BatchHeader, unusual: int) -> bool:
+        return (
+            not header.attributes & unusual
+            and 0 < header.record_count == header.last_offset_delta + 1
+            and header.length + wire_batch.LOG_OVERHEAD <= self.max_bytes
+            and header.base_offset + header.record_count <= self.end
+            and self._wanted is None
+            and not tiers.has_linked_blocks(raw, header)
+        )
+
+
+def _flushed(singles: Singles | None) -> Iterator[Send]:
+    send = singles.flush() if singles is not None else None
+    if send is not None:
+        yield send

@@ -1,0 +1,195 @@
+"""The source side of the loop: fetches, for many partitions at once.
+
+For each leader up to two requests are out, one for partitions that are *behind* (answered at once) and one long poll for
+those that *follow* the log's end, so that neither waits for the other. The next fetch of a backlog is sent as soon as an
+answer has arrived, before its batches are written: the broker reads while we write. The next long poll comes after
+what the last one brought is on its way to the target: there every tenth of a millisecond is latency.
+"""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Iterable, Iterator
+
+from airflow_mirror.copy.loop.failures import Asked, Judge, retry_all
+from airflow_mirror.copy.loop.limits import Buffer, Memory
+from airflow_mirror.copy.loop.partition import PartitionCopy
+from airflow_mirror.errors import CorruptBatch, MirrorError, TryAgain
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire import fetch
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.connection import Connection
+from airflow_mirror.wire.errors import error_name
+from airflow_mirror.wire.fetch import FetchedPartition, FetchSpec
+
+_LONG_POLL_MS = 500
+_PARTITION_FETCH_BYTES = 2 << 20
+_FETCH_BYTES = 16 << 20
+_LEAST_FETCH_BYTES = 1 << 20
+_DRY_ANSWERS = 2400  # a broker waits 50 ms before it sends an empty one, so this takes two minutes
+_CORRUPT_MESSAGE = 2
+
+
+class FetchLane:
+    """One connection to a source leader with at most one fetch under way."""
+
+    def __init__(self, node_id: int, following: bool) -> None:
+        self.node_id, self.following = node_id, following
+        self.connection: Connection | None = None
+        self.correlation = 0
+        self.asked: dict[TopicPartition, Asked] = {}
+        self.expected = 0  # bytes that the answer may have
+        self.not_before = 0.0  # the broker asked us to pause until then (throttle_time_ms)
+
+
+class SourceSide:
+    """Fetches for partitions and feeds them.
+
+    :param memory: what answers may take; nothing is asked for that would not fit.
+    :param isolation: of every fetch (0 read_uncommitted, 1 read_committed).
+    """
+
+    def __init__(
+        self, source: WireCluster, selector: selectors.BaseSelector, memory: Memory, isolation: int, judge: Judge
+    ) -> None:
+        self._source, self._selector, self._memory = source, selector, memory
+        self._isolation, self._judge = isolation, judge
+        self._lanes: dict[tuple[int, bool], FetchLane] = {}
+        self._polls: list[tuple[FetchLane, list[PartitionCopy]]] = []
+
+    def send(self, partitions: Iterable[PartitionCopy]) -> None:
+        """Ask for those of ``partitions`` that can use an answer: now for a backlog, at :meth:`poll` for the others."""
+        wanted: dict[tuple[int, bool], dict[TopicPartition, PartitionCopy]] = {}
+        for p in partitions:
+            if p.wants_fetch:
+                try:
+                    key = self._source.leader(p.range.source).node_id, not p.is_behind
+                except MirrorError as e:  # also a topic that is gone: it must not end the others
+                    self._judge.failed(p, e)
+                    continue
+                # A request asks for a partition once; of several copies of it (by key) the others come next.
+                wanted.setdefault(key, {}).setdefault(p.range.source, p)
+        now = time.monotonic()
+        for (node_id, following), several in wanted.items():
+            lane = self._lanes.setdefault((node_id, following), FetchLane(node_id, following))
+            if lane.asked or lane.not_before > now:
+                continue
+            if following:
+                self._polls.append((lane, list(several.values())))
+            else:
+                self._ask(lane, several.values())
+
+    def poll(self) -> None:
+        """Send the long polls that :meth:`send` put off."""
+        for lane, several in self._polls:
+            if wanting := [p for p in several if p.wants_fetch]:
+                self._ask(lane, wanting)
+        self._polls.clear()
+
+    def _ask(self, lane: FetchLane, partitions: Iterable[PartitionCopy]) -> None:
+        expected = sum(other.expected for other in self._lanes.values() if other.asked)
+        size = min(_FETCH_BYTES, self._memory.free - expected)
+        # A long poll brings little, and must not wait for the memory that a backlog has taken.
+        if size < _LEAST_FETCH_BYTES and not lane.following and (expected or self._memory.used):
+            return
+        size = max(size, _LEAST_FETCH_BYTES)
+        wait_ms = _LONG_POLL_MS if lane.following else 50
+        try:
+            specs = [
+                FetchSpec(
+                    p.range.source,
+                    p.fetch_offset,
+                    min(size, _PARTITION_FETCH_BYTES),
+                    self._source.leader(p.range.source).epoch,  # which may be gone since, if metadata were read meanwhile
+                )
+                for p in partitions
+            ]
+            if lane.connection is None:
+                lane.connection = self._source.dedicated(lane.node_id)
+                self._selector.register(lane.connection, selectors.EVENT_READ, lane)
+            body = fetch.encode(specs, wait_ms, 1, size, self._isolation)
+            lane.correlation = lane.connection.send(fetch.API_KEY, fetch.API_VERSION, [body])
+        except TryAgain as e:
+            self._drop(lane)
+            for p in partitions:
+                self._judge.retry_later(p, e)
+            return
+        lane.expected = size
+        for p in partitions:
+            p.fetching = True
+            lane.asked[p.range.source] = p, p.generation
+
+    def receive(self, lane: FetchLane) -> None:
+        """Take what a connection has for us."""
+        if not lane.asked:
+            self._drop(lane)  # readable without a request: the broker closed an idle connection
+            return
+        asked, lane.asked = lane.asked, {}
+        for p, generation in asked.values():
+            if p.generation == generation:
+                p.fetching = False
+        try:
+            assert lane.connection is not None
+            body = lane.connection.receive(lane.correlation)
+            throttle_ms, error, answers = fetch.decode(body)
+        except TryAgain as e:
+            self._drop(lane)
+            retry_all(self._judge, asked.values(), e)
+            return
+        lane.not_before = time.monotonic() + throttle_ms / 1000
+        buffer = Buffer(self._memory, len(body))
+        if error:
+            retry_all(self._judge, asked.values(), error_name(error))
+            return
+        dry = not throttle_ms and not any(answer.records for answer in answers)
+        for answer in answers:
+            p, generation = asked[answer.tp]
+            if p.generation == generation and p.error is None:
+                self._take_fetched(p, answer, buffer, dry)
+
+    def _take_fetched(self, p: PartitionCopy, answer: FetchedPartition, buffer: Buffer, dry: bool) -> None:
+        if answer.error == _CORRUPT_MESSAGE and p.failures >= 3:
+            self._judge.stop(p, _unreadable(p, p.fetch_offset + 1, "its broker can't read them (CORRUPT_MESSAGE)"))
+        elif answer.error:
+            # Offset out of range included: reopening tells truncation from retention, with the offsets.
+            self._judge.retry_later(p, f"fetch from {answer.tp}: {error_name(answer.error)}")
+        else:
+            p.feed(answer, buffer)
+            # A batch whose length is wrong hides what is behind it: the broker then has nothing to send, for ever. An
+            # answer that was filled with other partitions' batches, or is empty because of a quota, says nothing.
+            p.dry = p.dry + 1 if dry and p.is_behind else 0 if answer.records else p.dry
+            if p.dry > _DRY_ANSWERS:
+                cause = f"nothing comes although the log ends at {p.available_end}; a batch with a wrong length looks so"
+                self._judge.stop(p, _unreadable(p, p.available_end, cause))
+
+    def drop_silent(self, silence_s: float) -> None:
+        """Give up connections whose broker is frozen or cut off: a socket that stays silent never wakes the selector."""
+        for lane in list(self._lanes.values()):
+            if lane.connection is not None and lane.connection.waiting_s > silence_s:
+                asked, lane.asked = lane.asked, {}
+                self._drop(lane)
+                retry_all(self._judge, asked.values(), f"no answer for {silence_s:.0f} s")
+
+    def pauses(self) -> Iterator[float]:
+        """Yield for each connection the seconds that its broker still wants to be left alone; below 0: none."""
+        now = time.monotonic()
+        return (lane.not_before - now for lane in self._lanes.values())
+
+    def close(self) -> None:
+        """Close all connections."""
+        for lane in list(self._lanes.values()):
+            self._drop(lane)
+
+    def _drop(self, lane: FetchLane) -> None:
+        if lane.connection is not None:
+            self._selector.unregister(lane.connection)
+            lane.connection.close()
+        self._lanes.pop((lane.node_id, lane.following), None)
+
+
+def _unreadable(p: PartitionCopy, end: int, cause: str) -> CorruptBatch:
+    return CorruptBatch(
+        p.range.source_topic, p.range.partition, p.fetch_offset, end, f"the source's records can't be read: {cause}",
+        "Everything before them was copied. Restore this partition of the source from another replica.",
+    )  # fmt: skip

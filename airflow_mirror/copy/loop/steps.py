@@ -1,0 +1,92 @@
+"""Steps that wait for a coordinator, in threads of their own: padding, and the begin and end of transactions."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from airflow_mirror.copy.loop.failures import Judge
+from airflow_mirror.copy.loop.partition import Begin, Commit, Pad, PartitionCopy
+from airflow_mirror.copy.loop.worker import Worker
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.errors import MirrorError
+from airflow_mirror.kafka.config import ClientConfig
+
+_WORKERS = 4
+
+
+class Steps:
+    """Starts steps and takes their outcome; wakes the selector when there is one."""
+
+    def __init__(
+        self, target: ClientConfig, options: CopyOptions, selector: selectors.BaseSelector,
+        check_lease: Callable[[], None], judge: Judge,
+    ) -> None:  # fmt: skip
+        self._target, self._options, self._check_lease, self._judge = target, options, check_lease, judge
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._wake_read.setblocking(False)
+        selector.register(self._wake_read, selectors.EVENT_READ, self)
+        self._workers: list[Worker] = []
+        self._steps: deque[tuple[PartitionCopy, Pad | Begin | Commit, int, Future[Any]]] = deque()
+
+    @property
+    def busy(self) -> bool:
+        """True while a step is under way."""
+        return bool(self._steps)
+
+    def start(self, p: PartitionCopy, step: Pad | Begin | Commit) -> None:
+        """Take a step in a thread of its own: a coordinator's answers take milliseconds each, and others can go on."""
+        if not self._workers:
+            self._workers = [
+                Worker(i, self._target, self._options.mirror, self._check_lease, self._options.direct_markers)
+                for i in range(_WORKERS)
+            ]
+        # Always the same worker for a partition: taking its transactional id over in another would fence this one.
+        worker = self._workers[hash(p.range.target) % _WORKERS]
+        future: Future[Any]
+        if isinstance(step, Pad):
+            future = worker.pad(p.range.target, step.start, step.end)
+        elif isinstance(step, Begin):
+            future = worker.begin(p.range.target, p.producer_id, p.epoch)
+        else:
+            future = worker.commit(p.range.target, step.position, p.producer_id, p.epoch)
+        p.sent()
+        self._steps.append((p, step, p.generation, future))
+        future.add_done_callback(lambda _: self._wake_write.send(b"."))
+
+    def receive(self) -> None:
+        """Take the outcome of every step that is done."""
+        try:
+            self._wake_read.recv(4096)
+        except BlockingIOError:
+            pass
+        for _ in range(len(self._steps)):
+            p, step, generation, future = self._steps.popleft()
+            if not future.done():
+                self._steps.append((p, step, generation, future))
+            elif p.generation == generation:
+                self._take(p, step, future)
+
+    def _take(self, p: PartitionCopy, step: Pad | Begin | Commit, future: Future[Any]) -> None:
+        try:
+            result = future.result()
+        except MirrorError as e:
+            self._judge.failed(p, e)
+            return
+        if isinstance(step, Pad):
+            p.padded(step, result)
+        elif isinstance(step, Begin):
+            p.began()
+        else:
+            p.transaction_ended(step)
+
+    def close(self) -> None:
+        """Wait for what is under way and end the threads."""
+        for worker in self._workers:
+            worker.close()
+        self._wake_read.close()
+        self._wake_write.close()

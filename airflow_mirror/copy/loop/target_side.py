@@ -1,0 +1,225 @@
+"""The target side of the loop: batches of many partitions in one request.
+
+For each leader a few lanes, each a connection with at most one Produce request under way (with acks=all a broker serves a
+connection's requests one after another, so that more in flight gains nothing and costs the certainty about what was
+appended). A request carries one batch of every partition of the lane that has one.
+"""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from airflow_mirror.copy.batches.tiers import Send
+from airflow_mirror.copy.loop.failures import Judge, retry_all
+from airflow_mirror.copy.loop.limits import Pace
+from airflow_mirror.copy.loop.partition import PartitionCopy
+from airflow_mirror.copy.writer import identity
+from airflow_mirror.errors import MirrorError, RecordRefused, TargetMoved, TryAgain
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire import batch as wire_batch
+from airflow_mirror.wire import produce
+from airflow_mirror.wire import records as wire_records
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.codec import NONE
+from airflow_mirror.wire.connection import Connection
+from airflow_mirror.wire.errors import error_name
+from airflow_mirror.wire.single import MOVED
+
+PRODUCE_TIMEOUT_MS = 30_000
+_REQUEST_BYTES = 8 << 20
+_LANES = 2  # connections for each target leader: one is answered while the other is filled
+# The target will never take this batch: corrupt, too large, bad timestamp, invalid record, unsupported codec, policy.
+_REFUSED = frozenset({2, 10, 18, 32, 44, 76, 87})
+
+
+class ProduceLane:
+    """One connection to a target leader with at most one Produce request under way."""
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.connection: Connection | None = None
+        self.correlation = 0
+        self.sent: dict[TopicPartition, tuple[PartitionCopy, Send, int]] = {}
+        self.ready: deque[PartitionCopy] = deque()
+        self.not_before = 0.0
+        self.filled_at = 0.0
+
+
+class TargetSide:
+    """Sends the batches of partitions and takes the answers.
+
+    :param pace: how fast it may write.
+    :param mirror: name of the Mirror: transactional ids derive from it.
+    :param check_lease: raises LeaseLost when this process must not write any more.
+    """
+
+    def __init__(
+        self, target: WireCluster, selector: selectors.BaseSelector, pace: Pace, mirror: str,
+        check_lease: Callable[[], None], judge: Judge,
+    ) -> None:  # fmt: skip
+        self._target, self._selector, self._pace, self._mirror = target, selector, pace, mirror
+        self._check_lease, self._judge = check_lease, judge
+        self._lanes: dict[tuple[int, int], ProduceLane] = {}
+        self._queued: set[PartitionCopy] = set()  # partitions that stand in a lane's ready queue
+
+    @property
+    def busy(self) -> bool:
+        """True while any answer is awaited."""
+        return any(lane.sent for lane in self._lanes.values())
+
+    def has(self, p: PartitionCopy) -> bool:
+        """True when ``p`` is queued."""
+        return p in self._queued
+
+    def queue(self, p: PartitionCopy) -> None:
+        """Queue a partition that has a batch to send.
+
+        :raises TryAgain: it has no leader.
+        """
+        self._lane_of(p, self._target.leader(p.range.target).node_id).ready.append(p)
+        self._queued.add(p)
+
+    def send(self) -> None:
+        """Fill a request on each connection that is idle."""
+        now = time.monotonic()
+        # Under a byte rate only the first one gets to write: the one that has waited longest.
+        for lane in sorted(self._lanes.values(), key=lambda lane: lane.filled_at):
+            if lane.ready and not lane.sent and lane.not_before <= now and self._pace.wait_s <= 0:
+                self._fill(lane)
+
+    def _fill(self, lane: ProduceLane) -> None:
+        lane.filled_at = time.monotonic()
+        batches: dict[TopicPartition, memoryview] = {}
+        transactional_id: str | None = None
+        size, limit = 0, min(_REQUEST_BYTES, self._pace.portion or _REQUEST_BYTES)
+        for _ in range(len(lane.ready)):
+            if size >= limit or transactional_id is not None:
+                break  # a request belongs to one transaction at most
+            p = lane.ready[0]
+            if p.range.target in batches or (p.transactional and batches):
+                lane.ready.rotate(-1)  # one batch a partition in a request: this one goes with the next
+                continue
+            lane.ready.popleft()
+            self._queued.discard(p)
+            try:
+                step = p.next_step()  # the same as when it was queued, unless the partition was reopened meanwhile
+            except MirrorError as e:
+                self._judge.failed(p, e)
+                continue
+            if not isinstance(step, Send):
+                continue
+            batch = self._sign(p, step)
+            if len(batch) > p.max_bytes:
+                self._refuse(p, step, f"a batch of {len(batch)} bytes is larger than max.message.bytes={p.max_bytes}")
+                continue
+            batches[p.range.target] = batch
+            size += len(batch)
+            transactional_id = identity.marker_id(self._mirror, p.range.target) if p.transactional else None
+            lane.sent[p.range.target] = p, step, p.generation
+            p.sent(step)
+        if batches:
+            self._produce(lane, batches, transactional_id)
+            self._pace.spend(size)
+
+    def _produce(
+        self, lane: ProduceLane, batches: dict[TopicPartition, memoryview], transactional_id: str | None
+    ) -> None:
+        self._check_lease()
+        try:
+            if lane.connection is None:
+                lane.connection = self._target.dedicated(lane.node_id)
+                self._selector.register(lane.connection, selectors.EVENT_READ, lane)
+            buffers = produce.encode(batches, PRODUCE_TIMEOUT_MS, transactional_id)
+            lane.correlation = lane.connection.send(produce.API_KEY, produce.API_VERSION, buffers)
+        except TryAgain as e:
+            self._lose(lane, e)
+
+    def _sign(self, p: PartitionCopy, step: Send) -> memoryview:
+        if step.raw is not None and step.raw.header is not None:
+            raw = step.raw
+            wire_batch.resign(raw.view, step.raw.header, p.producer_id, p.epoch, p.sequence, p.transactional)
+            return raw.view
+        batch = wire_records.encode(step.records, step.codec, p.producer_id, p.epoch, p.sequence, p.transactional)
+        if len(batch) > p.max_bytes and step.codec != NONE:  # a codec makes random bytes longer
+            batch = wire_records.encode(step.records, NONE, p.producer_id, p.epoch, p.sequence, p.transactional)
+        return batch
+
+    def receive(self, lane: ProduceLane) -> None:
+        """Take what a connection has for us."""
+        if not lane.sent:
+            self._lose(lane, "closed by the broker while idle")
+            return
+        try:
+            assert lane.connection is not None
+            throttle_ms, answers = produce.decode(lane.connection.receive(lane.correlation))
+        except TryAgain as e:
+            self._lose(lane, e)
+            return
+        lane.not_before = time.monotonic() + throttle_ms / 1000
+        sent, lane.sent = lane.sent, {}
+        for answer in answers:
+            p, step, generation = sent[answer.tp]
+            if p.generation == generation and p.error is None:
+                self._take_answer(p, step, answer)
+
+    def drop_silent(self, silence_s: float) -> None:
+        """Give up connections whose broker is frozen or cut off: a socket that stays silent never wakes the selector."""
+        for lane in self._lanes.values():
+            if lane.connection is not None and lane.connection.waiting_s > silence_s:
+                self._lose(lane, f"no answer for {silence_s:.0f} s")
+
+    def pauses(self) -> Iterator[float]:
+        """Yield the seconds until the rate lets us write, and those of each connection as the source side does."""
+        yield self._pace.wait_s
+        now = time.monotonic()
+        for lane in self._lanes.values():
+            yield lane.not_before - now
+
+    def close(self) -> None:
+        """Close all connections."""
+        for lane in self._lanes.values():
+            if lane.connection is not None:
+                lane.connection.close()
+
+    def _lane_of(self, p: PartitionCopy, leader: int) -> ProduceLane:
+        key = leader, hash(p.range.target) % _LANES
+        return self._lanes.setdefault(key, ProduceLane(leader))
+
+    def _take_answer(self, p: PartitionCopy, step: Send, answer: produce.Produced) -> None:
+        if answer.error in _REFUSED and answer.error not in MOVED:
+            self._refuse(p, step, f"{error_name(answer.error)} {answer.message}".strip())
+        elif answer.error:
+            self._judge.retry_later(p, f"produce to {answer.tp}: {error_name(answer.error)} {answer.message}".strip())
+        else:
+            try:
+                p.acknowledged(step, answer.base_offset)
+            except TargetMoved as e:
+                self._judge.failed(p, e)
+
+    def _refuse(self, p: PartitionCopy, step: Send, cause: str) -> None:
+        if step.merged:
+            # Most of it may be fine: from here on batch by batch, so that the error names the one that is not.
+            p.merge_below = 0
+            self._judge.retry_later(p, f"the target refuses a merged batch: {cause}")
+            return
+        self._judge.stop(
+            p,
+            RecordRefused(
+                p.range.source_topic, p.range.partition, step.base_offset, step.base_offset + step.record_count,
+                f"the target refuses these records: {cause}",
+                "Correct the target topic's settings (max.message.bytes, message.timestamp.*, cleanup.policy) and run "
+                "this again; nothing behind them was copied.",
+            ),
+        )  # fmt: skip
+
+    def _lose(self, lane: ProduceLane, cause: Exception | str) -> None:
+        """Give a connection up. What it carried may or may not be in the log: those partitions re-read the end."""
+        if lane.connection is not None:
+            self._selector.unregister(lane.connection)
+            lane.connection.close()
+            lane.connection = None
+        sent, lane.sent = lane.sent, {}
+        retry_all(self._judge, [(p, generation) for p, _, generation in sent.values()], cause)

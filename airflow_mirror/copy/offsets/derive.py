@@ -1,0 +1,197 @@
+"""The offset map, derived from both logs: the k-th record of ours on the target is the k-th mirrorable one of the source.
+
+That holds because one writer at a time appends a source partition's records in order, under producer ids of its own.
+What is stored of a map only saves the walk over what it covers; a crash at any moment costs a longer walk and nothing
+else. What the walk can't survive: a source that lost records (retention, compaction) after they were copied and before
+the map over them was stored. The counts or the records then differ at the end of the walk, and the error says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from itertools import chain
+
+from airflow_mirror.copy.batches.by_key import key_filter
+from airflow_mirror.copy.batches.tiers import AbortedFilter
+from airflow_mirror.copy.fingerprint import committed_records, digest
+from airflow_mirror.copy.offsets.map import OffsetMap
+from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.writer import identity
+from airflow_mirror.copy.writer.transactional import Deliveries
+from airflow_mirror.errors import ForeignData, NoOffsetMap
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire import records as wire_records
+from airflow_mirror.wire.batch import RawBatch
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
+from airflow_mirror.wire.records import Record
+from airflow_mirror.wire.single import read_batches
+
+FOREVER = 2**63 - 1
+_FETCH_BYTES = 4 << 20
+_GLANCE_BYTES = 1 << 16
+Run = tuple[int, int]  # first offset, count
+
+
+def complete(
+    source: WireCluster, target: WireCluster, one: CopyRange, mirror: str, isolation: int, store: MapStore
+) -> OffsetMap:
+    """Return the whole map of ``one`` as both logs stand now, and store what was missing. Reads only; no lease is needed.
+
+    :param isolation: of the copy, as for Fetch (1 read_committed).
+    :raises NoOffsetMap: nothing was ever copied, or the map's beginning is lost.
+    :raises ForeignData: the logs contradict the stored map.
+    """
+    known = store.load(one.map_key)
+    if known is None:
+        raise NoOffsetMap(one.source)
+    producers, committed_only = writers(target, mirror, one)
+    end = (target.last_stable if committed_only else target.high_watermarks)([one.target])[one.target]
+    part = walk(source, target, one, known, producers, isolation, end, committed_only=committed_only)
+    check_last(source, target, one, part if len(part) else known, isolation)
+    part.advance(next_mirrorable(source, one, part.source_end, isolation))
+    if part.source_end > known.source_end:
+        store.append(one.map_key, part)
+        store.compact(one.map_key)
+    known.extend(part)
+    return known
+
+
+def next_mirrorable(source: WireCluster, one: CopyRange, start: int, isolation: int) -> int:
+    """Return the offset of the first mirrorable record from ``start`` on, or the source's end if there is none.
+
+    A log often ends with markers. Without a look behind the last record, the map would seem to end before the log.
+    """
+    ends = source.last_stable if isolation == READ_COMMITTED else source.high_watermarks
+    end = ends([one.source])[one.source]
+    if start >= end or start < source.log_starts([one.source])[one.source]:
+        return start
+    found = next(source_runs(source, one, start, isolation, end, _GLANCE_BYTES), None)
+    return end if found is None else found[0]
+
+
+def writers(target: WireCluster, mirror: str, one: CopyRange) -> tuple[set[int], bool]:
+    """Return the producer ids under which ``one`` was written, and whether in transactions."""
+    deliveries = Deliveries(target, mirror, lambda: None)
+    found = deliveries.progress(one.target) if one.key_partitions is None else None
+    if found is None:
+        return {identity.writer_of(mirror, one)}, False
+    current = deliveries.writer(one.target)
+    return {found[1]} | ({current} if current is not None else set()), True
+
+
+def walk(
+    source: WireCluster, target: WireCluster, one: CopyRange, known: OffsetMap, producers: Collection[int],
+    isolation: int, end: int, *, committed_only: bool,
+) -> OffsetMap:  # fmt: skip
+    """Return what continues ``known`` up to the target offset ``end``; empty when nothing of ours was appended since.
+
+    :param producers: the ids under which this range was written.
+    :param committed_only: on the target: it was written in transactions.
+    :raises ForeignData: the target has more records of ours than the source has records.
+    """
+    part = OffsetMap(known.source_end, known.target_end)
+    theirs = target_runs(target, one.target, known.target_log_end, end, producers, committed_only=committed_only)
+    started = next(theirs, None)
+    if started is None:
+        part.advance(part.source_end, end)
+        return part
+    log_start = source.log_starts([one.source])[one.source]
+    if log_start > known.source_end:
+        raise ForeignData(
+            one.target_topic, one.target.partition, started[0], end,
+            f"it holds records of this mirror whose place is not in the offset map, and the source {one.source} has "
+            f"deleted theirs ([{known.source_end}, {log_start}))",
+            "Raise the source's retention, delete the target topic and its offset map, and copy again.",
+        )  # fmt: skip
+    ours = source_runs(source, one, known.source_end, isolation)
+    at = left = 0
+    for first, count in chain([started], theirs):
+        while count:
+            if not left:
+                at, left = next(ours, (0, 0))
+            if not left:
+                raise ForeignData(
+                    one.target_topic, one.target.partition, first, first + count,
+                    f"the target holds {count} more record(s) of this mirror than the source {one.source} from offset "
+                    f"{known.source_end} on",
+                    "The source lost records (retention, compaction) that were copied before their place was stored. "
+                    "Delete the target topic and its offset map, and copy again.",
+                )  # fmt: skip
+            taken = min(count, left)
+            part.add(at, first, taken)
+            at, first, left, count = at + taken, first + taken, left - taken, count - taken
+    part.advance(part.source_end, end)
+    return part
+
+
+def check_last(source: WireCluster, target: WireCluster, one: CopyRange, known: OffsetMap, isolation: int) -> None:
+    """Compare the last mapped record with its source: a map that counted wrongly would show here.
+
+    :raises ForeignData: they differ.
+    """
+    if not len(known):
+        return
+    starts_here, starts_there, counts = known.columns()
+    here, there = starts_here[-1] + counts[-1] - 1, starts_there[-1] + counts[-1] - 1
+    if here < source.log_starts([one.source])[one.source] or there < target.log_starts([one.target])[one.target]:
+        return  # deleted by now: proves nothing
+    original = committed_records(source, one.source, here, here + 1, isolation).get(here)
+    copied = committed_records(target, one.target, there, there + 1, READ_UNCOMMITTED).get(there)
+    if original is None or copied is None:
+        return  # compacted away meanwhile
+    if digest(original) != digest(copied):
+        raise ForeignData(
+            one.target_topic, one.target.partition, there, there + 1,
+            f"the target's record differs from the source's at offset {here} (source {digest(original)}, target "
+            f"{digest(copied)}), which the offset map says it is a copy of",
+            "The source lost records after they were copied, the map belongs to another topic, or somebody else wrote "
+            "under this mirror's name. Nothing was written. Delete the target topic and its map, and copy again.",
+        )  # fmt: skip
+
+
+def source_runs(
+    cluster: WireCluster, one: CopyRange, start: int, isolation: int, end: int = FOREVER, max_bytes: int = _FETCH_BYTES
+) -> Iterator[Run]:
+    """Yield the offsets of mirrorable records from ``start`` on, as runs; by headers alone where batches are dense."""
+    wanted = None
+    if one.key_partitions is not None:
+        wanted = key_filter(one.partition, one.target.partition, one.key_partitions)
+    yield from _runs(cluster, one.source, start, end, isolation, lambda raw: True, wanted, max_bytes)
+
+
+def target_runs(
+    cluster: WireCluster, tp: TopicPartition, start: int, end: int, producers: Collection[int], *, committed_only: bool
+) -> Iterator[Run]:
+    """Yield the offsets in [start, end) of records that these producers wrote, as runs."""
+    isolation = READ_COMMITTED if committed_only else READ_UNCOMMITTED
+
+    def ours(raw: RawBatch) -> bool:
+        header = raw.header
+        return header is not None and header.producer_id in producers and header.is_transactional == committed_only
+
+    yield from _runs(cluster, tp, start, end, isolation, ours, None)
+
+
+def _runs(
+    cluster: WireCluster, tp: TopicPartition, start: int, end: int, isolation: int, takes: Callable[[RawBatch], bool],
+    wanted: Callable[[Record], bool] | None, max_bytes: int = _FETCH_BYTES,
+) -> Iterator[Run]:  # fmt: skip
+    seen: list[tuple[int, int]] | None = None
+    aborted_filter = AbortedFilter([])
+    for raw, aborted in read_batches(cluster, tp, start, end, isolation=isolation, max_bytes=max_bytes):
+        if aborted is not seen:
+            seen, aborted_filter = aborted, AbortedFilter(aborted)
+        is_aborted = isolation == READ_COMMITTED and aborted_filter.is_aborted(raw)
+        header = raw.header
+        if is_aborted or (header is not None and header.is_control) or not takes(raw):
+            continue
+        if header is not None and header.is_dense and wanted is None:
+            first, stop = max(start, header.base_offset), min(end, header.next_offset)
+            if stop > first:
+                yield first, stop - first
+            continue
+        for record in wire_records.decode(raw):
+            if start <= record.offset < end and (wanted is None or wanted(record)):
+                yield record.offset, 1

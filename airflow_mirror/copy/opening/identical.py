@@ -1,0 +1,210 @@
+"""Where the copy of a partition goes on: read the journal, check that it is ours, prime if it is empty.
+
+Every start compares the last target batch with the source's records at the same offsets (the fingerprint), so that a
+foreign writer, a wrong target or a re-created topic is found before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from airflow_mirror.copy.batches import tombstones
+from airflow_mirror.copy.fingerprint import committed_records, decoded, digest
+from airflow_mirror.copy.offsets.map import OffsetMap
+from airflow_mirror.copy.opening import journal
+from airflow_mirror.copy.opening.journal import Journal
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.writer import identity, priming
+from airflow_mirror.errors import ForeignData, RetentionLost, SourceTruncated
+from airflow_mirror.wire.batch import RawBatch
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.errors import UnknownTopic
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Where to go on, and as whom.
+
+    :param position: next source offset; with identical offsets it is the target's log end too.
+    :param producer_id: with ``epoch`` and ``sequence``: the identity of the next batch.
+    :param primed: offsets that were filled before the first record.
+    :param log_start: the target's.
+    :param map: an empty map that continues the stored one; None with identical offsets.
+    :param timestamp: time of the last record on the target, in ms; 0 when none was found.
+    """
+
+    position: int
+    producer_id: int
+    epoch: int
+    sequence: int
+    primed: int = 0
+    log_start: int = 0
+    map: OffsetMap | None = None
+    timestamp: int = 0
+
+
+def open_partition(
+    source: WireCluster, target: WireCluster, one: CopyRange, mirror: str, isolation: int, check: Callable[[], None]
+) -> Opening:
+    """Return where a copy with identical offsets goes on; primes an empty partition first.
+
+    :param isolation: of the fetches that follow (0 read_uncommitted, 1 read_committed).
+    :raises SourceTruncated, RetentionLost, ForeignData: with topic, partition, offset range and remedy.
+    """
+    check_same_topic(source, one, lambda: target.log_ends([one.target])[one.target])
+    log_start = source.log_starts([one.source])[one.source]
+    high_watermark = source.high_watermarks([one.source])[one.source]
+    found = journal.read(target, mirror, one.target)
+    primed = 0
+    if _is_fresh(found, one, mirror):
+        start = max(one.start_offset, log_start)
+        if found.end < start or found.log_start < start:
+            primed = priming.prime(target, mirror, one.target, found.end, start, check)
+            found = journal.read(target, mirror, one.target)
+    elif found.end > high_watermark:
+        raise truncated(one, high_watermark, found.end)
+    elif log_start > found.end:
+        raise retention_lost(one, found.end, log_start)
+    else:
+        if found.log_start < one.start_offset:
+            restored = priming.restore_start(target, mirror, one.target, found.log_start, found.end, check)
+            found = replace(found, log_start=restored)
+        last = found.last
+        if last is not None and tombstones.is_filler(last):
+            _check_fillers(source, one, last, isolation)
+            last = journal.last_data_batch(target, one.target, found.log_start, found.end, tombstones.is_filler)
+        _check_fingerprint(source, one, last, isolation)
+        _check_padding(source, one, found, isolation)
+    producer_id = identity.data_producer_id(mirror, one.target)
+    newest = found.last.header.max_timestamp if found.last is not None and found.last.header is not None else 0
+    return Opening(found.end, producer_id, found.epoch, found.sequence, primed, found.log_start, timestamp=newest)
+
+
+def truncated(one: CopyRange, end: int, position: int) -> SourceTruncated:
+    """Return the error for a source whose log ends below what was copied."""
+    return SourceTruncated(
+        one.source_topic, one.partition, end, position,
+        f"the source's log ends at {end}, and was copied up to {position} already",
+        "The source lost records or was re-created, or the target has another writer. Compare both ends; to start over, "
+        "delete the target topic.",
+    )  # fmt: skip
+
+
+def retention_lost(one: CopyRange, position: int, log_start: int) -> RetentionLost:
+    """Return the error for a source that deleted records before they were copied."""
+    return RetentionLost(
+        one.source_topic, one.partition, position, log_start,
+        f"the source deleted these offsets before they were copied (its log now starts at {log_start})",
+        "Raise the source's retention. To go on without them, delete the target topic and copy again.",
+    )  # fmt: skip
+
+
+def check_same_topic(source: WireCluster, one: CopyRange, copied_to: Callable[[], int]) -> None:
+    """Compare the source topic's id with the one that was planned.
+
+    :param copied_to: tells the source offset up to which the old topic was copied; asked only when it is another one.
+    :raises SourceTruncated: it is gone, or was created again; with the offsets of :func:`affected`.
+    """
+    try:
+        now = source.topic_id(one.source_topic)
+    except UnknownTopic as e:
+        raise SourceTruncated(
+            one.source_topic, one.partition, *affected(one, copied_to()),
+            f"the source topic is gone, or hidden from this principal ({e})",
+            "What was copied of it stays on the target. Plan again without it, or give the right to describe it back.",
+        ) from e  # fmt: skip
+    if one.source_topic_id is not None and now != one.source_topic_id:
+        raise SourceTruncated(
+            one.source_topic, one.partition, *affected(one, copied_to()),
+            f"the source topic was deleted and created again (id {one.source_topic_id} when planned, {now} now)",
+            "Plan again. The target topic holds the old topic's records: delete it, or mirror under another name.",
+        )  # fmt: skip
+
+
+def affected(one: CopyRange, position: int) -> tuple[int, int]:
+    """Return the offsets that the loss of a topic concerns: those to come or, where there is no end, those copied of it.
+
+    :param position: up to where it was copied.
+    """
+    position = max(position, one.start_offset)
+    if one.end_offset is not None and one.end_offset > position:
+        return position, one.end_offset
+    return one.start_offset, position
+
+
+def _is_fresh(found: Journal, one: CopyRange, mirror: str) -> bool:
+    """True for a partition that never held anything but, at most, our own fillers below the first offset."""
+    if found.end == 0:
+        return True
+    filler = identity.filler_producer_id(mirror, one.target)
+    only_fillers = found.last is not None and found.last.header is not None and found.last.header.producer_id == filler
+    return only_fillers and found.end <= one.start_offset
+
+
+def _check_fingerprint(source: WireCluster, one: CopyRange, last: RawBatch | None, isolation: int) -> None:
+    """Compare the target's last batch of records with the source's at the same offsets.
+
+    Offsets that the source no longer has (compaction, retention) prove nothing and are passed over.
+    """
+    if last is None:
+        return
+    ours = {r.offset: r for r in decoded(last, one.target, "target")}
+    low, high = min(ours), max(ours) + 1
+    log_start = source.log_starts([one.source])[one.source]
+    if high <= log_start:
+        return
+    theirs = committed_records(source, one.source, max(low, log_start), high, isolation)
+    for offset, record in ours.items():
+        if offset < log_start:
+            continue
+        other = theirs.get(offset)
+        if other is not None and digest(other) != digest(record):
+            raise ForeignData(
+                one.target_topic, one.partition, low, high,
+                f"the target's last batch differs from the source at offset {offset} "
+                f"(source {digest(other)}, target {digest(record)})",
+                "Somebody else wrote to the target, or this is another topic. Nothing was written. Delete the target "
+                "topic, or choose another name for it.",
+            )  # fmt: skip
+
+
+def _check_fillers(source: WireCluster, one: CopyRange, last: RawBatch, isolation: int) -> None:
+    """Check that the fillers at the target's end stand where the source has no records."""
+    assert last.header is not None
+    start, end = last.header.base_offset, last.header.next_offset
+    start = min(end, max(start, source.log_starts([one.source])[one.source]))
+    theirs = committed_records(source, one.source, start, end, isolation)
+    # A source that was filled by a mirror has fillers of its own, which are copied like records.
+    missing = [offset for offset, record in theirs.items() if not tombstones.is_filler_record(record)]
+    if missing:
+        raise ForeignData(
+            one.target_topic, one.partition, start, end,
+            f"the target's log ends with fillers where the source has {len(missing)} record(s), the first at offset "
+            f"{min(missing)}",
+            "This is another topic than the one that was copied. Nothing was written. Delete the target topic and copy "
+            "it again.",
+        )  # fmt: skip
+
+
+def _check_padding(source: WireCluster, one: CopyRange, found: Journal, isolation: int) -> None:
+    """Check that the markers at the target's end stand where the source has no records.
+
+    A marker too many (a dying coordinator may repeat one) would otherwise be taken for copied records: lost, silently.
+    """
+    last = found.last
+    start = max(found.log_start, found.end - journal.LOOK_BACK)
+    if last is not None and last.header is not None:
+        start = last.header.next_offset
+    start = max(start, source.log_starts([one.source])[one.source]) if start < found.end else found.end
+    if start >= found.end:
+        return
+    missing = committed_records(source, one.source, start, found.end, isolation)
+    if missing:
+        raise ForeignData(
+            one.target_topic, one.partition, start, found.end,
+            f"the target's log ends with markers where the source has {len(missing)} record(s), the first at offset "
+            f"{min(missing)}",
+            "Another writer appended to it, or its transaction coordinator died and repeated a marker. Nothing was "
+            "written. Delete the target topic and copy it again.",
+        )  # fmt: skip

@@ -1,0 +1,188 @@
+"""Where a copy with mapped offsets goes on: read what is stored of the offset map, walk the rest, check that it is ours.
+
+Nothing is padded and nothing primed; the target may hold data of others, before and between ours. The map's origin, the
+pair of offsets at which the copy begins, is stored before the first record is written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from airflow_mirror.copy.fingerprint import committed_records, digest
+from airflow_mirror.copy.offsets import derive
+from airflow_mirror.copy.offsets.map import OffsetMap
+from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.opening.identical import Opening, check_same_topic, retention_lost, truncated
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.writer import identity
+from airflow_mirror.copy.writer.transactional import Deliveries
+from airflow_mirror.errors import BrokerError, ForeignData, TargetTruncated
+from airflow_mirror.wire import batch as wire_batch
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.fetch import READ_UNCOMMITTED
+from airflow_mirror.wire.single import read_batches
+
+_PATIENCE_S = 10.0
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Who wrote this range, and who goes on.
+
+    :param progress: transactional: the next source offset of the last commit.
+    """
+
+    producers: frozenset[int]
+    producer_id: int
+    epoch: int = 0
+    transactional: bool = False
+    progress: int | None = None
+
+
+def open_mapped(
+    source: WireCluster, target: WireCluster, one: CopyRange, mirror: str, isolation: int, store: MapStore,
+    check: Callable[[], None], *, transactional: bool = False,
+) -> Opening:  # fmt: skip
+    """Return where a copy with mapped offsets goes on. The stored map is complete up to there when this returns.
+
+    :param isolation: of the fetches that follow (0 read_uncommitted, 1 read_committed).
+    :param check: called before every step that has an effect; raises when the writer lease is gone.
+    :raises SourceTruncated, RetentionLost, ForeignData, TargetTruncated: with topic, partition, offset range and remedy.
+    """
+    check_same_topic(source, one, lambda: _mapped_to(store, one))
+    log_start = source.log_starts([one.source])[one.source]
+    high_watermark = source.high_watermarks([one.source])[one.source]
+    writer = _writer(target, mirror, one, check, transactional=transactional)
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        end = _settled_end(target, one, writer, deadline)
+        known = _known(source, target, one, store, writer, isolation, max(one.start_offset, log_start), end, check)
+        part = derive.walk(
+            source, target, one, known, writer.producers, isolation, end, committed_only=writer.transactional
+        )
+        empty = not len(known) and not len(part)
+        if empty and known.source_start < log_start:
+            check()
+            known = part = _begin(store, one, max(one.start_offset, log_start), end)
+        position = max(part.source_end, writer.progress or 0)
+        epoch, sequence = _next_sequence(target, mirror, one, writer, part if len(part) else known)
+        # One snapshot: map, position and sequence belong together only if nothing was appended meanwhile (`journal`).
+        if target.log_ends([one.target])[one.target] == end:
+            break
+    if position > high_watermark:
+        raise truncated(one, high_watermark, position)
+    if log_start > position:
+        raise retention_lost(one, position, log_start)
+    derive.check_last(source, target, one, part if len(part) else known, isolation)
+    part.advance(position)
+    if part.source_end > known.source_end:
+        check()
+        store.append(one.map_key, part)
+        store.compact(one.map_key)
+    return Opening(position, writer.producer_id, epoch, sequence, map=OffsetMap(position, part.target_end))
+
+
+def _mapped_to(store: MapStore, one: CopyRange) -> int:
+    known = store.load_end(one.map_key)
+    return 0 if known is None else known.source_end
+
+
+def _writer(
+    target: WireCluster, mirror: str, one: CopyRange, check: Callable[[], None], *, transactional: bool
+) -> _Writer:
+    if not transactional:
+        ours = identity.writer_of(mirror, one)
+        return _Writer(frozenset({ours}), ours)
+    deliveries = Deliveries(target, mirror, check)
+    producer_id, epoch = deliveries.take_over(one.target)
+    found = deliveries.progress(one.target)
+    if found is None:
+        return _Writer(frozenset({producer_id}), producer_id, epoch, True)
+    return _Writer(frozenset({producer_id, found[1]}), producer_id, epoch, True, found[0])
+
+
+def _settled_end(target: WireCluster, one: CopyRange, writer: _Writer, deadline: float) -> int:
+    """Return the target's log end once everything below it can be read.
+
+    Records above the high watermark can't be fetched; they will be replicated or truncated, so wait. In transactions,
+    what an open one of somebody else hides may be ours.
+    """
+    readable = target.last_stable if writer.transactional else target.high_watermarks
+    while True:
+        end = target.log_ends([one.target])[one.target]
+        if readable([one.target])[one.target] == end:
+            return end
+        if time.monotonic() > deadline:
+            why = "an open transaction of another producer" if writer.transactional else "its replicas don't follow"
+            raise BrokerError(f"{one.target}: log end {end}", -1, "can't be read up to it", why)
+        time.sleep(0.05)
+
+
+def _known(
+    source: WireCluster, target: WireCluster, one: CopyRange, store: MapStore, writer: _Writer, isolation: int,
+    start: int, end: int, check: Callable[[], None],
+) -> OffsetMap:  # fmt: skip
+    """Return the end of what is stored of the map; begins one when there is none."""
+    known = store.load_end(one.map_key)
+    if known is not None and end >= known.target_end:
+        return known
+    if known is not None and end > 0:
+        raise TargetTruncated(
+            one.target_topic, one.target.partition, end, known.target_end,
+            f"the target's log ends at {end}, but the offset map knows records up to {known.target_end}",
+            "The target lost records, or was re-created and written to since. Delete the target topic and its offset "
+            "map, and copy again.",
+        )  # fmt: skip
+    first = _first_of_ours(target, one, writer, end) if known is None and end > 0 else None
+    check()
+    if first is None:
+        return _begin(store, one, start, end)
+    _check_first(source, target, one, isolation, start, first)
+    return _begin(store, one, start, first)
+
+
+def _begin(store: MapStore, one: CopyRange, source_start: int, target_start: int) -> OffsetMap:
+    store.origin(one.map_key, source_start, target_start)
+    return OffsetMap(source_start, target_start)
+
+
+def _first_of_ours(target: WireCluster, one: CopyRange, writer: _Writer, end: int) -> int | None:
+    """Return the offset of the first record that this mirror wrote: the map was lost, or never stored."""
+    start = target.log_starts([one.target])[one.target]
+    runs = derive.target_runs(target, one.target, start, end, writer.producers, committed_only=writer.transactional)
+    return next((first for first, _ in runs), None)
+
+
+def _check_first(
+    source: WireCluster, target: WireCluster, one: CopyRange, isolation: int, start: int, first: int
+) -> None:
+    """Without a stored origin the first records must be each other's copies, or nobody knows where the copy began."""
+    here = next((at for at, _ in derive.source_runs(source, one, start, isolation)), None)
+    original = {} if here is None else committed_records(source, one.source, here, here + 1, isolation)
+    copied = committed_records(target, one.target, first, first + 1, READ_UNCOMMITTED)
+    if here is None or digest(original[here]) != digest(copied[first]):
+        raise ForeignData(
+            one.target_topic, one.target.partition, first, first + 1,
+            "it holds records of this mirror, but its offset map is gone and the source's first record (offset "
+            f"{here}) is another one",
+            "Restore the map directory. Without it, delete the target topic and copy again.",
+        )  # fmt: skip
+
+
+def _next_sequence(
+    target: WireCluster, mirror: str, one: CopyRange, writer: _Writer, known: OffsetMap
+) -> tuple[int, int]:
+    if writer.transactional:
+        return writer.epoch, 0  # a new epoch starts at 0
+    last = known.target_end - 1
+    if len(known) and last >= target.log_starts([one.target])[one.target]:
+        for raw, _ in read_batches(target, one.target, last, known.target_end, isolation=READ_UNCOMMITTED):
+            header = raw.header
+            if header is not None and header.producer_id == writer.producer_id:
+                return header.producer_epoch, wire_batch.next_sequence(header.base_sequence, header.record_count)
+    for state in target.describe_producers([one.target])[one.target]:
+        if state.producer_id == writer.producer_id and state.last_sequence >= 0:
+            return state.epoch, wire_batch.next_sequence(state.last_sequence, 1)
+    return 0, identity.sequence_after_unknown(mirror, one.target, known.target_end)

@@ -1,0 +1,76 @@
+"""What may change under a copy that runs: the source topic is created again, the target gets another writer."""
+
+from __future__ import annotations
+
+from airflow_mirror.copy.fingerprint import committed_records, decoded, digest
+from airflow_mirror.copy.opening.identical import check_same_topic
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.errors import ForeignData, SourceTruncated
+from airflow_mirror.wire.batch import RawBatch
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.fetch import READ_UNCOMMITTED
+from airflow_mirror.wire.single import read_batches
+
+_BATCHES = 64  # what another copier of ours may have added in the meantime is its own business beyond this
+
+
+def same_topic(source: WireCluster, one: CopyRange, since: int, position: int) -> None:
+    """Check the source topic's id (`opening.check_same_topic`) while it is copied.
+
+    :param since: where the copy stood when the topic was last seen to be the planned one.
+    :raises SourceTruncated: with the offsets that may be the new topic's, or else those of `opening.affected`.
+    """
+    try:
+        check_same_topic(source, one, lambda: position)
+    except SourceTruncated as e:
+        if position <= since:
+            raise
+        cause = f"{e.cause}; these were copied since it was last seen unchanged"
+        raise SourceTruncated(e.topic, e.partition, since, position, cause, e.remedy) from e.__cause__
+
+
+def not_foreign(
+    source: WireCluster, target: WireCluster, one: CopyRange, ours: int, start: int, end: int, isolation: int
+) -> None:
+    """Compare what the target got in [start, end), since our last acknowledged write, with the source.
+
+    The last batch alone would not tell: behind a foreign record, ours stand one offset too late, and where the source
+    repeats itself (a heartbeat) they are equal all the same.
+
+    :param ours: our producer id: records of another that the source does not have are foreign. Ours may lack there,
+        because the source was compacted meanwhile.
+    :raises ForeignData: naming the offsets from the first one that is not the source's.
+    """
+    at = start
+    for number, (raw, _aborted) in enumerate(read_batches(target, one.target, start, end, isolation=READ_UNCOMMITTED)):
+        if number >= _BATCHES:
+            return
+        stop = min(raw.next_offset, end)
+        wrong = _first_wrong(source, one, raw, ours, at, stop, isolation)
+        if wrong is not None:
+            raise ForeignData(
+                one.target_topic, one.target.partition, wrong, end,
+                f"what was written at offset {wrong} while this copy ran is not what the source has there",
+                "Another writer appended to the target. Stop it, then delete the target topic and copy it again.",
+            )  # fmt: skip
+        at = stop
+
+
+def _first_wrong(
+    source: WireCluster, one: CopyRange, raw: RawBatch, ours: int, start: int, end: int, isolation: int
+) -> int | None:
+    header = raw.header
+    is_data = header is None or not header.is_control
+    here = {r.offset: r for r in decoded(raw, one.target, "target") if start <= r.offset < end} if is_data else {}
+    there = committed_records(source, one.source, start, end, isolation)
+    foreign = header is None or header.producer_id != ours
+    for offset in range(start, end):
+        a, b = there.get(offset), here.get(offset)
+        if a is None and b is None:
+            continue
+        if a is None:
+            if foreign:
+                return offset
+        elif b is None or digest(a) != digest(b):
+            return offset
+    return None

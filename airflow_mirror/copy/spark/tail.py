@@ -1,0 +1,120 @@
+"""The streaming tail on Spark: each micro-batch is a lease of some seconds in which tasks copy by long poll.
+
+A micro-batch costs about 0.3 s of Spark's own time; inside the lease nothing waits for Spark, so that a record takes
+milliseconds from source to target. Which partitions exist is asked anew for each micro-batch: topics and partitions that
+appear on the source join at the next lease. Spark's offsets count leases and mean nothing else: the position of each
+partition is its target's log end.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.spark.bulk import RESULT_SCHEMA
+from airflow_mirror.copy.task import CopyWork, copy_ranges
+from airflow_mirror.copy.writer.lease import LeaseToken
+from airflow_mirror.kafka.config import Handover
+
+SOURCE_NAME = "kafka_mirror_tail"
+_AGAIN_S = 5.0
+
+
+def work_to_json(work: CopyWork) -> str:
+    """Serialise for a Spark option; holds references to settings, no settings."""
+    return json.dumps(asdict(work), default=sorted)  # a set, for one, is a Collection too
+
+
+def work_from_json(text: str) -> CopyWork:
+    """Inverse of :func:`work_to_json`."""
+    values = json.loads(text)
+    values["options"] = CopyOptions(**values["options"])
+    values["lease"] = LeaseToken(**values["lease"])
+    return CopyWork(**values)
+
+
+@dataclass
+class LeasePartition(InputPartition):  # type: ignore[misc]
+    """The ranges that one task copies during one lease.
+
+    :ivar until: when the lease is over, in seconds since the epoch by the driver's clock.
+    """
+
+    ranges: str
+    until: float
+
+
+class TailReader(DataSourceStreamReader):  # type: ignore[misc]
+    """Offers one lease after another.
+
+    Options: ``work`` (JSON of CopyWork), ``ranges_file`` (JSON lists of ranges, one list a task, rewritten by the driver
+    whenever the dealing changed), ``lease_s``, ``hand_over`` ("true": tasks get the clusters' settings from here).
+
+    Made in the driver; what is read here reaches the tasks with the pickled reader, and no option holds it.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._work = work_from_json(options["work"])
+        self._ranges_file = options["ranges_file"]
+        self._lease_s = float(options["lease_s"])
+        self._handed = Handover()
+        if options.get("hand_over") == "true":
+            self._handed = Handover.of(self._work.source, self._work.target)
+        self._offered = 0
+
+    def initialOffset(self) -> dict[str, int]:
+        """Leases are counted from 0."""
+        return {"lease": 0}
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
+        """Offer one more lease than was started."""
+        self._offered = max(self._offered, (start or {"lease": self._offered})["lease"]) + 1
+        return {"lease": self._offered}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[LeasePartition]:
+        """Return the tasks of the next lease."""
+        with open(self._ranges_file, encoding="utf-8") as file:
+            until = time.time() + self._lease_s
+            return [LeasePartition(json.dumps(ranges), until) for ranges in json.load(file)]
+
+    def read(self, partition: LeasePartition) -> Iterator[tuple[str]]:
+        """Copy for the length of the lease; yield each partition's result."""
+        self._handed.accept()
+        ranges = [CopyRange(**values) for values in json.loads(partition.ranges)]
+        for result in copy_ranges(self._work, ranges, duration_s=_duration_s(self._lease_s, partition.until)):
+            yield (json.dumps(result.to_dict()),)
+
+
+def _duration_s(lease_s: float, until: float) -> float:
+    """Return how long this task copies. A repeated one ends with the others of its lease, which would wait for it.
+
+    :param until: as of :class:`LeasePartition`. Where clocks differ, a repeated task ends a little early or late.
+    """
+    context = TaskContext.get()
+    again = context is not None and context.attemptNumber() > 0
+    return min(lease_s, max(_AGAIN_S, until - time.time())) if again else lease_s
+
+
+class TailSource(DataSource):  # type: ignore[misc]
+    """Python data source ``kafka_mirror_tail``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Name for ``readStream.format``."""
+        return SOURCE_NAME
+
+    def schema(self) -> str:
+        """One JSON string a partition."""
+        return RESULT_SCHEMA
+
+    def streamReader(self, schema: Any) -> TailReader:
+        """Return the reader of a stream."""
+        return TailReader(self.options)

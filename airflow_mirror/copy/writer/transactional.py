@@ -1,0 +1,68 @@
+"""Transactional delivery: records and progress become visible together, or not at all.
+
+Each target partition has a transactional id of its own. A copier takes it over when it opens the partition, which aborts
+what a predecessor left open and refuses everything that one may still send: a frozen copier that thaws can't commit.
+The progress, the next source offset, is committed for a consumer group in the same transaction (KIP-98, KIP-447), so
+that a reader in read_committed sees either a stretch of the source with the progress over it, or nothing.
+
+Markers and aborted records take offsets of the target: delivery in transactions needs mapped offsets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from airflow_mirror.copy.writer import identity
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.transactions import TransactionClient
+
+# The coordinator aborts what a dead copier left open after this; a live one commits within seconds.
+TIMEOUT_MS = 60_000
+
+
+class Deliveries:
+    """Begins and commits the transactions of target partitions. Not thread-safe: one for each thread.
+
+    :param check: called before every step that has an effect; raises when the writer lease is gone.
+    """
+
+    def __init__(self, target: WireCluster, mirror: str, check: Callable[[], None]) -> None:
+        self._target, self._mirror, self._check = target, mirror, check
+        self._group = identity.progress_group(mirror)
+        self._clients: dict[TopicPartition, TransactionClient] = {}
+
+    def take_over(self, tp: TopicPartition) -> tuple[int, int]:
+        """Return (producer id, epoch) to write with; an earlier writer is fenced, its transaction aborted."""
+        self._check()
+        return self._client(tp).init(TIMEOUT_MS)
+
+    def begin(self, tp: TopicPartition, producer_id: int, epoch: int) -> None:
+        """Open a transaction; :raises Fenced: a newer copier took the partition over."""
+        self._check()
+        self._client(tp).begin(tp, self._group, producer_id, epoch)
+
+    def commit(self, tp: TopicPartition, position: int, producer_id: int, epoch: int) -> None:
+        """Commit the open transaction, with ``position`` as the next source offset."""
+        self._check()
+        metadata = json.dumps({"producer_id": producer_id})
+        self._client(tp).commit(tp, self._group, position, metadata, producer_id, epoch)
+
+    def progress(self, tp: TopicPartition) -> tuple[int, int] | None:
+        """Return (next source offset, producer id that committed it); None when nothing was committed yet."""
+        found = self._client(tp).committed_offset(tp, self._group)
+        if found is None:
+            return None
+        offset, metadata = found
+        return offset, int(json.loads(metadata)["producer_id"])
+
+    def writer(self, tp: TopicPartition) -> int | None:
+        """Return the producer id that the coordinator has for ``tp``, None when it was never taken over."""
+        described = self._client(tp).describe()
+        return None if described is None else described.producer_id
+
+    def _client(self, tp: TopicPartition) -> TransactionClient:
+        if tp not in self._clients:
+            self._clients[tp] = TransactionClient(self._target, identity.marker_id(self._mirror, tp))
+        return self._clients[tp]

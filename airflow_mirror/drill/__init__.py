@@ -1,0 +1,1 @@
+"""A disaster on a topic of its own, measured."""

@@ -1,0 +1,101 @@
+"""The command line that the Spark jobs share (design, section 4)."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow_mirror.jobs.driver.windows import LATE_S
+from airflow_mirror.mirror import Mirror
+
+_SOURCE_ID, _TARGET_ID = "source", "target"  # names for both ends when a job is run by hand, without connections
+
+
+def parser(prog: str, description: str) -> argparse.ArgumentParser:
+    """Return the parser with the arguments that every job takes. Bad arguments end the process with status 2."""
+    p = argparse.ArgumentParser(prog=prog, description=description, formatter_class=argparse.RawTextHelpFormatter)
+    what = p.add_argument_group("clusters")
+    reference = "librdkafka settings: a properties file (key=value a line), or env:NAME holding JSON"
+    what.add_argument("--source", required=True, metavar="FILE", help=f"the cluster to read. {reference}")
+    what.add_argument("--target", required=True, metavar="FILE", help=f"the cluster to write. {reference}")
+    flow = p.add_argument_group("what to mirror")
+    flow.add_argument(
+        "--mirror", metavar="FILE", help="a Mirror as YAML or JSON; the options of this group then change it"
+    )
+    flow.add_argument("--name", help="identity of the flow; two jobs of one name never write at once (default: cli)")
+    flow.add_argument(
+        "--include", action="append", metavar="RE", help="topic name or regex; may be repeated (default: .*)"
+    )
+    flow.add_argument("--exclude", action="append", metavar="RE", help="topics to leave out; wins over --include")
+    flow.add_argument("--groups", action="append", metavar="RE", help="consumer groups, for the plan (default: .*)")
+    flow.add_argument("--policy", choices=("identity", "prefix"), help="names on the target (default: identity)")
+    flow.add_argument("--source-alias", metavar="A", help="what --policy prefix puts before the name")
+    flow.add_argument("--offsets", choices=("auto", "identical", "mapped"), help="how offsets are kept (default: auto)")
+    flow.add_argument("--start", metavar="earliest|latest|ISO", help="where a partition new on the target begins")
+    flow.add_argument("--isolation", choices=("read_committed", "read_uncommitted"), help="default: read_committed")
+    flow.add_argument(
+        "--prime-budget", type=int, metavar="N", help="most offsets to fill below a partition's first record"
+    )
+    flow.add_argument("--hole-budget", type=float, metavar="SHARE", help="largest share of holes to fill (default: 0.5)")
+    flow.add_argument("--compacted-filler", choices=("markers", "tombstones"), help="what fills them in compacted topics")
+    flow.add_argument(
+        "--partitioning", choices=("preserve", "by_key"),
+        help="by_key: as Kafka's Java producer would, for a target of any partition count (default: preserve)",
+    )  # fmt: skip
+    flow.add_argument(
+        "--delivery", choices=("idempotent", "transactional"),
+        help="transactional: records and progress appear together; mapped offsets only (default: idempotent)",
+    )  # fmt: skip
+    flow.add_argument(
+        "--max-bytes-per-second", type=int, metavar="N", help="what the job may write on average (default: no limit)"
+    )
+    run = p.add_argument_group("this run")
+    run.add_argument("--plan", metavar="FILE", help="plan.json; without it the job plans and creates topics by itself")
+    run.add_argument("--no-probe", action="store_true", help="don't try the rights on the target out on a scratch topic")
+    run.add_argument("--map-dir", metavar="DIR", help="where offset maps go (mapped offsets only)")
+    run.add_argument("--tasks", type=int, metavar="N", help="Spark tasks (default: by the cluster's cores and the bytes)")
+    run.add_argument(
+        "--settings-from", choices=("driver", "executor"), default="driver",
+        help="on a Spark cluster: the driver hands the clusters' settings to its tasks, in memory,\n"
+        "or each executor reads --source and --target by itself (default: driver)",
+    )  # fmt: skip
+    run.add_argument("--job-dir", metavar="DIR", help="where status.json is kept while the job runs")
+    return p
+
+
+def add_late(p: argparse.ArgumentParser) -> None:
+    """Add what belongs to an ``--end`` that is a time."""
+    p.add_argument(
+        "--late-s", type=float, metavar="S", default=LATE_S,
+        help=f"with --end ISO: how late its last records may come, in seconds (default: {LATE_S:g})",
+    )  # fmt: skip
+
+
+def mirror_of(arguments: argparse.Namespace) -> Mirror:
+    """Build the Mirror that the arguments describe.
+
+    :raises InputError: naming the field, its value and the remedy.
+    """
+    values: dict[str, Any] = {"name": "cli", "source": _SOURCE_ID, "target": _TARGET_ID}
+    if arguments.mirror:
+        values = Mirror.from_file(arguments.mirror).to_dict()
+    given: Mapping[str, Sequence[str] | str | float | None] = {
+        "name": arguments.name,
+        "topics": arguments.include,
+        "exclude_topics": arguments.exclude,
+        "groups": arguments.groups,
+        "policy": arguments.policy,
+        "source_alias": arguments.source_alias,
+        "offsets": arguments.offsets,
+        "start": arguments.start,
+        "isolation": arguments.isolation,
+        "prime_budget": arguments.prime_budget,
+        "hole_budget": arguments.hole_budget,
+        "compacted_filler": arguments.compacted_filler,
+        "partitioning": arguments.partitioning,
+        "delivery": arguments.delivery,
+        "max_bytes_per_second": arguments.max_bytes_per_second,
+    }
+    values.update({k: v for k, v in given.items() if v is not None})
+    return Mirror.from_dict(values)

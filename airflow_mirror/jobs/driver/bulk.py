@@ -1,0 +1,101 @@
+"""The bulk copy: every partition up to where the source's log ended at the start (or ``--end``), then exit.
+
+Exit status 0: every partition at its end. 1: failed; partition and cause on stderr. 2: bad arguments.
+The last line on stdout is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from collections.abc import Sequence
+
+from airflow_mirror.copy.dealing import deal_bulk
+from airflow_mirror.copy.ranges import deal, total_offsets
+from airflow_mirror.copy.results import PartitionResult, summarise
+from airflow_mirror.copy.spark.bulk import run_bulk
+from airflow_mirror.copy.task import CopyWork
+from airflow_mirror.errors import MirrorError, NeedsHuman, TryAgain
+from airflow_mirror.jobs.driver import arguments as cli
+from airflow_mirror.jobs.driver import entry
+from airflow_mirror.jobs.driver.entry import Outcome
+from airflow_mirror.jobs.driver.executors import handover_for, slots
+from airflow_mirror.jobs.driver.prepare import prepare, resolve_window, shared, wait_until, writer_lease
+from airflow_mirror.jobs.driver.reachable import check_reachable
+from airflow_mirror.jobs.driver.session import spark_session
+from airflow_mirror.jobs.driver.weights import WEIGH_S, bytes_to_copy
+from airflow_mirror.jobs.driver.windows import WindowBook
+from airflow_mirror.jobs.progress.keeper import Progress
+from airflow_mirror.jobs.progress.listener import hosts_of
+from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.kafka.config import load
+from airflow_mirror.wire.cluster import WireCluster
+
+log = logging.getLogger(__name__)
+
+DESCRIPTION = """Copy Kafka topics to another cluster: same records, same bytes, same offsets.
+
+Safe to repeat: each partition goes on where its target's log ends."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the job; see the module's text for exit status and output."""
+    parser = cli.parser("bulk_copy.py", DESCRIPTION)
+    parser.add_argument(
+        "--end", metavar="latest|ISO", default="latest", help="where to stop (default: latest, as of now)"
+    )
+    cli.add_late(parser)
+    return entry.run(parser, argv, _work)
+
+
+def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
+    begun = time.monotonic()
+    mirror = cli.mirror_of(arguments)
+    job = prepare(arguments, mirror)
+    with (
+        WireCluster(load(arguments.source, "source")) as source,
+        WireCluster(load(arguments.target, "target"), timeout_s=WEIGH_S) as target,
+    ):
+        book = WindowBook.beside(arguments.plan)
+        ranges, window = resolve_window(job, source, mirror.start, arguments.end, arguments.late_s, book)
+        if arguments.start is not None or arguments.end != "latest":
+            check_reachable(ranges, target, job.options.map_dir, mirror.start)
+        weights = bytes_to_copy(source, target, ranges)
+    log.info("%d partitions, %s offsets up to their ends", len(ranges), f"{total_offsets(ranges):,}")
+    with writer_lease(arguments.target, mirror.name) as held:
+        status.update("starting Spark")
+        with spark_session(f"airflow-mirror bulk {mirror.name}") as spark:
+            if arguments.tasks:
+                dealt = deal(ranges, arguments.tasks, weights)
+            else:
+                limited = job.options.max_bytes_per_second is not None
+                dealt = deal_bulk(ranges, slots(spark), weights, at_once=limited)
+            wait_until(held.safe_at, status)
+            status.update("copying")
+            clusters, committed = (arguments.source, arguments.target), job.options.committed_only
+            progress = Progress(*clusters, ranges, committed, status, held.token.epoch, hosts_of(spark))
+            results: list[PartitionResult] = []
+            progress.start()
+            try:
+                options = shared(job.options, min(len(dealt), slots(spark)))
+                work = CopyWork(*clusters, options, held.token, progress.report_to)
+                handed = handover_for(spark, arguments.settings_from, arguments.source, arguments.target)
+                results = run_bulk(spark, dealt, work, handed)
+            finally:
+                progress.stop(results)
+    summary = summarise(results, time.monotonic() - begun) | window
+    summary["errors"] += _unfinished(results)
+    return summary, _failure(results, summary["errors"])
+
+
+def _unfinished(results: list[PartitionResult]) -> list[str]:
+    """Report a partition that neither failed nor reached its end: that must never look like success."""
+    return [f"{r.topic}-{r.partition}: stopped at {r.position}" for r in results if not r.done and not r.error]
+
+
+def _failure(results: list[PartitionResult], errors: list[str]) -> MirrorError | None:
+    if not errors:
+        return None
+    kind = NeedsHuman if any(r.final for r in results) else TryAgain
+    return kind("\n".join(errors))

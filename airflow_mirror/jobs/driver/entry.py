@@ -1,0 +1,45 @@
+"""The rim of every job: arguments in; status file, summary on stdout, errors on stderr and the exit status out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from airflow_mirror.errors import InputError, MirrorError
+from airflow_mirror.jobs.runner.status import StatusFile
+
+# The summary, and what was found wrong, None when nothing was.
+Outcome = tuple[dict[str, Any], MirrorError | None]
+
+
+def run(
+    parser: argparse.ArgumentParser, argv: Sequence[str], work: Callable[[argparse.Namespace, StatusFile], Outcome]
+) -> int:
+    """Run ``work`` and return the exit status: 0 done, 1 failed, 2 bad input (nothing was touched)."""
+    arguments = parser.parse_args(argv)
+    _log_to_stderr()
+    status = StatusFile(arguments.job_dir)
+    summary: dict[str, Any] | None = None
+    error: MirrorError | None
+    try:
+        summary, error = work(arguments, status)
+    except MirrorError as e:
+        error = e
+    if error is not None:
+        print(f"error: {error}", file=sys.stderr)
+        status.fail(error, summary)
+    elif summary is not None:
+        status.succeed(summary)
+    if summary is not None:
+        print(json.dumps(summary), flush=True)
+    return 0 if error is None else 2 if isinstance(error, InputError) else 1
+
+
+def _log_to_stderr() -> None:
+    """Set up logging. spark-submit merges stderr into stdout, whose last line belongs to the summary."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it says goodbye after the summary

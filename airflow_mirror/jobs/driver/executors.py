@@ -1,0 +1,234 @@
+"""What executors must have, asked of each of them before anything is copied, and what they are told.
+
+On a cluster a task runs with the packages of another host. Without this check the first missing one would end the job
+in the middle of a stack trace from some task; with it the job ends at its start and names host, package and remedy. The
+question is the job's first Python work, so the start of the Python workers is paid once.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+import airflow_mirror
+from airflow_mirror.errors import ExecutorUnfit, NoExecutors
+from airflow_mirror.kafka.config import Handover, load
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+# The only list of what a task imports beside this package and pyspark: module -> distribution.
+PACKAGES: Mapping[str, str] = {
+    "aiokafka.record.default_records": "aiokafka",
+    "confluent_kafka": "confluent-kafka",
+    "crc32c": "crc32c",
+    "cramjam": "cramjam",
+    "kafka.protocol.metadata": "kafka-python",
+    "lz4.frame": "lz4",
+    "pandas": "pandas",
+    "pyarrow": "pyarrow",
+    "upath": "universal-pathlib",
+    "xxhash": "xxhash",
+    "zstandard": "zstandard",
+}
+# Their internals are used, so that the executors' version must be the driver's.
+PINNED = frozenset({"aiokafka", "kafka-python"})
+
+_PATIENCE_S = 300.0  # until the cluster gives the first executor; a queue may be long
+_ROUNDS = 3
+_SAY_EVERY_S = 15.0
+# What one task of the check found: its host, its daemon's pid, Python, versions, failures, and the package's file.
+Found = dict[str, Any]
+
+
+def is_local(master: str) -> bool:
+    """Say whether tasks run on this machine, with this environment."""
+    return master.startswith("local[") or master == "local"
+
+
+def slots(spark: SparkSession) -> int:
+    """Return how many tasks run at once, with the executors that there are now."""
+    context = spark.sparkContext
+    if is_local(context.master):
+        return int(context.defaultParallelism)
+    scala: Any = context._jsc.sc()
+    # defaultParallelism is a setting, and never below 2; this is what the scheduler itself counts.
+    running = int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
+    return running or int(context.defaultParallelism)
+
+
+def handover_for(spark: SparkSession, settings_from: str, *references: str) -> Handover:
+    """Return what tasks are told of the clusters' settings: nothing where they can read the references themselves.
+
+    :param settings_from: ``driver``, or ``executor`` when each executor reads the references by itself.
+    """
+    if is_local(spark.sparkContext.master) or settings_from == "executor":
+        return Handover()
+    encrypted = spark.sparkContext.getConf().get("spark.network.crypto.enabled", "false") == "true"
+    if not encrypted and any(load(reference).secrets() for reference in references):
+        log.warning(
+            "the clusters' passwords go to the executors over Spark's own connections, which are not encrypted. Set "
+            "spark.authenticate and spark.network.crypto.enabled, or keep the settings on each executor and say "
+            "--settings-from executor."
+        )
+    return Handover.of(*references)
+
+
+def check_executors(spark: SparkSession, stopping: threading.Event | None = None) -> list[Found]:
+    """Ask every executor for what tasks need; nothing on a local master, where the driver's own imports prove it.
+
+    Executors that join later are not asked; what they lack fails the task and, after its repetitions, the job.
+
+    :param stopping: ends the wait for a first executor.
+    :raises ExecutorUnfit: naming host, package and remedy.
+    :raises NoExecutors: when the cluster gives none.
+    """
+    context = spark.sparkContext
+    if is_local(context.master):
+        return []
+    if not _await_first(context, stopping):
+        return []
+    found: dict[tuple[str, int], Found] = {}
+    for round_no in range(_ROUNDS):
+        for answer in _ask(context, pause_s=0.2 * round_no):
+            found[answer["host"], answer["daemon"]] = answer
+        # Executors register one after another: those that came while the others were asked get a round of their own.
+        if len(found) >= _registered(context):
+            break
+    answers = list(found.values())
+    _judge(answers)
+    for a in answers:
+        log.info("executor on %s has what a copy needs; package from %s", a["host"], a["package"].get("file"))
+    return answers
+
+
+def _await_first(context: Any, stopping: threading.Event | None) -> bool:
+    begun = said = time.monotonic()
+    while _registered(context) == 0:
+        if stopping is not None and stopping.is_set():
+            return False
+        now = time.monotonic()
+        if now - begun > _PATIENCE_S:
+            raise NoExecutors(context.master, now - begun)
+        if now - said > _SAY_EVERY_S:
+            said = now
+            log.warning("waiting for executors of %s for %.0f s", context.master, now - begun)
+        time.sleep(0.1)
+    return True
+
+
+def _registered(context: Any) -> int:
+    return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # the driver counts as one
+
+
+def _ask(context: Any, pause_s: float) -> list[Found]:
+    tasks = max(context.defaultParallelism, _registered(context), 1)
+    # Not mapInArrow: that fails in pyspark's own code, without saying where, on an executor without pyarrow.
+    try:
+        answers: list[Found] = context.parallelize(range(tasks), tasks).mapPartitions(_probe(pause_s)).collect()
+    except Exception as e:  # py4j's and pyspark's: no Python on the executor, another Python, a worker that dies
+        host, cause = cause_of(str(e))
+        raise ExecutorUnfit(
+            [f"{host}: no Python task runs ({cause})"],
+            f"Every executor needs Python {_python()} with pyspark {version('pyspark')} at the driver's path; where it "
+            "is elsewhere, set spark.pyspark.python to its path.",
+        ) from e
+    return answers
+
+
+def _probe(pause_s: float) -> Callable[[Iterator[int]], Iterator[Found]]:
+    modules = dict(PACKAGES)
+
+    # Nested, so that it travels as code and not as a reference to a module that the executor may not have.
+    def probe(_: Iterator[int]) -> Iterator[Found]:
+        import importlib
+        import importlib.metadata
+        import os
+        import platform
+        import socket
+        import sys
+        import time
+
+        versions, failures = {}, {}
+        for module, distribution in modules.items():
+            try:
+                importlib.import_module(module)
+                versions[distribution] = importlib.metadata.version(distribution)
+            except Exception as e:  # a broken native library raises anything
+                failures[distribution] = f"{type(e).__name__}: {e}"
+        package: dict[str, str] = {}
+        try:
+            own: Any = importlib.import_module("airflow_mirror")
+            package = {"version": own.__version__, "file": os.path.abspath(own.__file__)}
+        except ImportError as e:
+            failures["airflow-mirror"] = f"{type(e).__name__}: {e}"
+        time.sleep(pause_s)
+        yield {
+            "host": socket.gethostname(), "daemon": os.getppid(), "python": platform.python_version(),
+            "executable": sys.executable, "versions": versions, "failures": failures, "package": package,
+        }  # fmt: skip
+
+    return probe
+
+
+def _judge(answers: list[Found]) -> None:
+    mine = {name: _installed(name) for name in PINNED}
+    problems: dict[str, None] = {}
+    remedies: dict[str, None] = {}
+    for a in sorted(answers, key=lambda a: str(a["host"])):
+        where = f"{a['host']} ({a['executable']}, Python {a['python']})"
+        for name, failure in a["failures"].items():
+            problems[f"{where}: package {name!r} can't be imported ({failure})"] = None
+            remedies[_remedy(name)] = None
+        for name, wanted in mine.items():
+            has = a["versions"].get(name)
+            if has is not None and wanted is not None and has != wanted:
+                problems[f"{where}: {name} {has}, but the driver has {wanted}"] = None
+                remedies[f"Install {name}=={wanted} there."] = None
+        own = a["package"].get("version")
+        if own is not None and own != airflow_mirror.__version__:
+            problems[f"{where}: airflow-mirror {own}, but the driver has {airflow_mirror.__version__}"] = None
+            remedies[_remedy("airflow-mirror")] = None
+    if problems:
+        raise ExecutorUnfit(list(problems), " ".join(remedies))
+
+
+def _remedy(distribution: str) -> str:
+    if distribution == "airflow-mirror":
+        return (
+            "Build the zip with 'python -m airflow_mirror.jobs.runner.package OUT.zip' and give it to spark-submit "
+            "--py-files."
+        )
+    wanted = _installed(distribution)
+    return f"Install {distribution}{f'=={wanted}' if wanted else ''} there."
+
+
+def _installed(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def _python() -> str:
+    import sys
+
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def cause_of(text: str) -> tuple[str, str]:
+    """Return the host and the last exception's line of a failed Spark job's message; "?" for what it does not say."""
+    host = re.search(r"\(TID \d+\) \(([^ )]+)", text)
+    if program := re.search(r'Cannot run program "[^"]*"[^\n]*', text):
+        cause = program.group(0)
+    else:
+        lines = re.findall(r"^(?:[\w.]+\.)?\w*(?:Error|Exception)\b:? ?.*$", text, re.MULTILINE)
+        cause = next((line for line in lines if "org.apache.spark" not in line and "py4j" not in line), text[:200])
+    return host.group(1) if host else "an executor", cause.strip()

@@ -1,0 +1,248 @@
+"""What the bulk copy and the tail have in common: plan or load a plan, resolve ranges, hold the lease."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.copy.ranges import IDENTICAL, MAPPED, CopyRange
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.errors import MirrorError
+from airflow_mirror.jobs.driver.windows import Span, WindowBook, resolve, summed, to_ms
+from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.config import load
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan import Plan, build
+from airflow_mirror.sync.maps import map_source
+from airflow_mirror.sync.topics import create_target_topics
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.errors import Fenced
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CopyJob:
+    """A copy, ready to be run: what, from where, to where.
+
+    :param key_partitions: partitioned by key: target topic -> its partition count.
+    """
+
+    mirror: Mirror
+    source: str
+    target: str
+    plan: Plan
+    options: CopyOptions
+    key_partitions: Mapping[str, int] = field(default_factory=dict)
+
+
+def prepare(arguments: argparse.Namespace, mirror: Mirror) -> CopyJob:
+    """Load the plan, or make one and create what it says: a job run by hand needs no operator before it.
+
+    :raises PlanBlocked: with every finding, before anything is written.
+    """
+    if arguments.plan:
+        plan = Plan.load(Path(arguments.plan))
+    else:
+        source = ClusterAdmin(load(arguments.source, "source"))
+        target = ClusterAdmin(load(arguments.target, "target"))
+        known = _begun(mirror, source.topics(), arguments.map_dir)
+        plan = build(mirror, source, target, known_topics=known, probe_target=not arguments.no_probe)
+        plan.raise_if_blocked()
+        create_target_topics(plan, target)
+    admin = ClusterAdmin(load(arguments.target, "target"))
+    configs = admin.topic_configs([t.target_topic for t in plan.topics])
+    limits = {topic: int(entries["max.message.bytes"].value or 0) for topic, entries in configs.items()}
+    fillers = tuple(t.target_topic for t in plan.topics if t.filler == "tombstones")
+    direct = plan.capabilities.markers in ("direct", "unknown")
+    maps = map_source(plan, arguments.map_dir)
+    options = CopyOptions(
+        mirror.name, mirror.isolation == "read_committed", limits, direct_markers=direct, tombstone_topics=fillers,
+        map_dir=maps.map_dir if maps else None, delivery=mirror.delivery, merge_below=mirror.merge_below,
+        max_bytes_per_second=mirror.max_bytes_per_second,
+    )  # fmt: skip
+    by_key = mirror.partitioning == "by_key"
+    counts = {name: info.partitions for name, info in admin.topics(configs).items()} if by_key else {}
+    return CopyJob(mirror, arguments.source, arguments.target, plan, options, counts)
+
+
+def _begun(mirror: Mirror, source_topics: Iterable[str], map_dir: str | None) -> dict[str, str]:
+    """Return the target topics that a job without a plan may fill, each with the mode in which it was begun if it was.
+
+    Without a map it can only be identical offsets: the copy itself compares the target's last batch with the source's,
+    and refuses a topic that was filled otherwise.
+    """
+    store = MapStore(map_dir) if map_dir else None
+    wanted = [mirror.naming.target_topic(t) for t in source_topics if mirror.selects_topic(t)]
+    return {t: MAPPED if store is not None and store.has_begun(t) else IDENTICAL for t in wanted}
+
+
+def shared(options: CopyOptions, tasks: int) -> CopyOptions:
+    """Return the options of one of ``tasks`` that run at once: each has its share of the byte rate."""
+    rate = options.max_bytes_per_second
+    return options if rate is None else replace(options, max_bytes_per_second=rate / max(1, tasks))
+
+
+def resolve_ranges(
+    job: CopyJob, source: WireCluster, start: str, end: str | None, topics: Mapping[str, tuple[str, str]] | None = None
+) -> list[CopyRange]:
+    """Resolve the plan's topics to offset ranges, partition by partition, as the source stands now.
+
+    :param start: ``earliest``, ``latest`` or ISO 8601; where a partition begins that the target holds nothing of.
+    :param end: ``latest`` (the last stable offset now, or the high watermark), ISO 8601, or None to follow.
+    :param topics: source topic -> (target topic, source topic id); default: those of the plan.
+    """
+    wanted = topics or {t.source_topic: (t.target_topic, t.source_topic_id) for t in job.plan.topics}
+    partitions = _partitions(source, wanted)
+    starts = _offsets_at(source, partitions, start, job.options.committed_only)
+    ends = _offsets_at(source, partitions, end, job.options.committed_only) if end is not None else {}
+    return _ranges(job, wanted, starts, ends)
+
+
+def resolve_window(
+    job: CopyJob, source: WireCluster, start: str, end: str, late_s: float, book: WindowBook
+) -> tuple[list[CopyRange], dict[str, Any]]:
+    """Resolve ranges with an end; for one that is a time, so that no record is left out that came a little late.
+
+    :param end: ``latest`` or ISO 8601.
+    :param late_s: how late a record of the window may come (`resolving`).
+    :param book: what it knows of this window is taken as it is.
+    :return: the ranges and, for a window, what goes into the job's summary about it.
+    """
+    if end == "latest":
+        return resolve_ranges(job, source, start, end), {}
+    wanted = {t.source_topic: (t.target_topic, t.source_topic_id) for t in job.plan.topics}
+    topic_ids = {t.source_topic: t.source_topic_id for t in job.plan.topics}
+    span = Span.of(start, end, late_s)
+    windows = book.load(span, topic_ids)
+    partitions = _partitions(source, wanted)
+    missing = [tp for tp in partitions if tp not in windows]
+    if missing:
+        committed = job.options.committed_only
+        starts, latest = (_offsets_at(source, missing, when, committed) for when in (start, "latest"))
+        windows |= resolve(source, span, starts, latest, committed)
+        book.save(span, windows, topic_ids)
+    counts = summed(windows[tp] for tp in partitions)
+    log.info(
+        "window [%s, %s): %s of its records came late, %s newer ones stand before the last of them, %s older ones behind "
+        "its first one", start, end, f"{counts['late']:,}", f"{counts['newer']:,}", f"{counts['older']:,}",
+    )  # fmt: skip
+    starts, ends = ({tp: getattr(windows[tp], side) for tp in partitions} for side in ("start", "end"))
+    return _ranges(job, wanted, starts, ends), {"window": {"start": start, "end": end, "late_s": late_s, **counts}}
+
+
+def _partitions(source: WireCluster, topics: Iterable[str]) -> list[TopicPartition]:
+    source.refresh(topics)
+    return [TopicPartition(t, p) for t in topics for p in range(source.partitions(t))]
+
+
+def _ranges(
+    job: CopyJob, topics: Mapping[str, tuple[str, str]], starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+) -> list[CopyRange]:  # fmt: skip
+    modes = {t.source_topic: t.mode for t in job.plan.topics}
+    return [
+        CopyRange(
+            tp.topic, topics[tp.topic][0], tp.partition, start, ends.get(tp), topics[tp.topic][1],
+            modes.get(tp.topic, IDENTICAL), place, job.key_partitions.get(topics[tp.topic][0]),
+        )
+        for tp, start in starts.items()
+        for place in _places(job.key_partitions.get(topics[tp.topic][0]))
+    ]  # fmt: skip
+
+
+def _places(key_partitions: int | None) -> Sequence[int | None]:
+    """Return the target partitions of a source partition: its own, or all of them when records go by key."""
+    return (None,) if key_partitions is None else range(key_partitions)
+
+
+def _offsets_at(
+    source: WireCluster, partitions: list[TopicPartition], when: str, committed_only: bool
+) -> Mapping[TopicPartition, int]:
+    if when == "earliest":
+        return source.log_starts(partitions)
+    latest = source.last_stable(partitions) if committed_only else source.high_watermarks(partitions)
+    if when == "latest":
+        return latest
+    found = source.offsets_for_time(partitions, to_ms(when))
+    # -1: no record is as young as that, so the point in time lies at the end of the log.
+    return {tp: latest[tp] if found[tp] < 0 else found[tp] for tp in partitions}
+
+
+def wait_until(safe_at: float, status: StatusFile, stopping: threading.Event | None = None) -> None:
+    """Let the tasks of a job that did not end cleanly notice that the lease is gone."""
+    pause_s = safe_at - time.monotonic()
+    if pause_s > 0:
+        status.update("waiting for an older job's writers to stop")
+        log.info("waiting %.1f s: an older job of this mirror may still be writing", pause_s)
+        (stopping or threading.Event()).wait(pause_s)
+
+
+class HeldLease:
+    """The writer lease as a job's driver holds it.
+
+    :ivar token: for the tasks.
+    :ivar safe_at: monotonic time from which writing is safe.
+    """
+
+    def __init__(self, target: WireCluster, mirror: str) -> None:
+        self._target = target
+        self.token = lease.take(target, mirror)
+        self.safe_at = time.monotonic() + self.token.wait_s
+
+    def withdraw(self) -> None:
+        """Make every task stop by itself."""
+        self.token = lease.withdraw(self._target, self.token)
+
+    def release(self) -> None:
+        """Say that no task is left."""
+        lease.release(self._target, self.token)
+
+
+@contextmanager
+def writer_lease(reference: str, mirror: str) -> Iterator[HeldLease]:
+    """Take the writer lease, keep it, and release it when the block ends well.
+
+    After an exception it stays held: tasks of a Spark job that failed may still be writing, and the next job waits for
+    them.
+    """
+    with WireCluster(load(reference, "target")) as target:
+        held = HeldLease(target, mirror)
+        with _kept(held, reference):
+            yield held
+        held.release()
+
+
+@contextmanager
+def _kept(held: HeldLease, reference: str) -> Iterator[None]:
+    """Renew a lease in the background while the block runs."""
+    ended = threading.Event()
+
+    def keep() -> None:
+        with WireCluster(load(reference, "target")) as target:  # of its own: connections belong to one thread
+            while not ended.wait(lease.RENEW_EVERY_S):
+                try:
+                    lease.renew(target, held.token)
+                except Fenced:
+                    pass  # withdrawn just now, or taken over; the tasks hear of that by themselves
+                except MirrorError as e:
+                    log.warning("lease not renewed, next try in %.0f s: %s", lease.RENEW_EVERY_S, e)
+
+    thread = threading.Thread(target=keep, name="lease-keeper", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -1,0 +1,34 @@
+"""Can a time window still be copied? A copy goes forward only: nothing can be put in front of what it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.errors import WindowUnreachable
+from airflow_mirror.wire.cluster import WireCluster
+
+
+def check_reachable(ranges: Sequence[CopyRange], target: WireCluster, map_dir: str | None, start: str) -> None:
+    """Refuse a window that begins before what the target holds of a partition: it would be left out silently.
+
+    :param start: ISO 8601 with a time zone; ``earliest`` and ``latest`` are always reachable.
+    :raises WindowUnreachable: naming every such partition.
+    """
+    if start in ("earliest", "latest"):
+        return
+    store = MapStore(map_dir) if map_dir else None
+    kept = [r.target for r in ranges if not r.is_mapped]
+    begins, ends = target.log_starts(kept), target.high_watermarks(kept)
+
+    def begin(one: CopyRange) -> int | None:
+        """Return the source offset at which the copy of a partition began."""
+        if one.is_mapped:
+            return store.source_start(one.map_key) if store is not None else None
+        # A target log of length 0 can begin anywhere.
+        return begins[one.target] if ends[one.target] > begins[one.target] else None
+
+    begun = [(one, at) for one in ranges if (at := begin(one)) is not None and one.start_offset < at]
+    if begun:
+        raise WindowUnreachable(start, sorted((str(one.source), one.start_offset, at) for one, at in begun))

@@ -1,0 +1,287 @@
+"""The streaming tail: follows the source until SIGTERM, in one lease (micro-batch) after another.
+
+Exit status 0: stopped by SIGTERM or SIGINT. 1: failed; partition and cause on stderr. 2: bad arguments.
+
+Between two leases nothing is copied for about a second, so leases are long. One is ended early when there is news: new
+partitions, or one that stopped. A partition that stops for good (`errors.NeedsHuman`) ends the job after that lease: the
+others have come to a clean stop by then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from airflow_mirror.copy.ranges import CopyRange, deal
+from airflow_mirror.copy.results import PartitionResult, add, summarise
+from airflow_mirror.copy.task import CopyWork
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.errors import MirrorError, NeedsHuman, TryAgain
+from airflow_mirror.jobs.driver import arguments as cli
+from airflow_mirror.jobs.driver import entry
+from airflow_mirror.jobs.driver.entry import Outcome
+from airflow_mirror.jobs.driver.executors import is_local, slots
+from airflow_mirror.jobs.driver.prepare import (
+    CopyJob,
+    HeldLease,
+    prepare,
+    resolve_ranges,
+    shared,
+    wait_until,
+    writer_lease,
+)
+from airflow_mirror.jobs.driver.session import spark_session
+from airflow_mirror.jobs.progress.keeper import Progress
+from airflow_mirror.jobs.progress.listener import hosts_of
+from airflow_mirror.jobs.runner.directory import write_json
+from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.kafka.config import load
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.errors import UnknownTopic
+
+log = logging.getLogger(__name__)
+
+DESCRIPTION = """Follow Kafka topics on another cluster: same records, same bytes, same offsets, milliseconds later.
+
+Runs until SIGTERM. Safe to kill and start again: each partition goes on where its target's log ends."""
+_LEASE_S = 600.0
+_LEASE_UNTOLD_S = 60.0  # at most, where tasks can't be told to end early
+_MERCY_S = 5.0  # from the first partition that stops to the end of the lease: what stops one often stops others
+_DISCOVER_EVERY_S = 10.0
+_NO_WORKER = "Python worker failed to connect back"  # Spark's words; no setting changes how long it waits
+_STARTS = 5
+_IDLE_BYTES = 64 << 10  # what a partition without news weighs in a lease: requests and the opening
+
+
+class Tail:
+    """The state of a running tail: which ranges it follows and what its leases reported.
+
+    Ranges are dealt out anew for each lease, by the bytes that they brought in the leases before, to as many tasks as run
+    at once then: a list that had to wait for another one's lease would stand still for as long.
+
+    :param tasks: how many, when not as many as :attr:`slots` says.
+    :param ranges_file: read by the data source at the start of each lease.
+    :ivar slots: tells how many tasks run at once.
+    :ivar on_lease_end: called when all tasks of a lease have ended.
+    """
+
+    def __init__(self, job: CopyJob, tasks: int | None, ranges_file: Path) -> None:
+        self._job, self._tasks, self._ranges_file = job, tasks, ranges_file
+        self._most: int | None = None
+        self.slots: Callable[[], int] = lambda: os.cpu_count() or 2
+        self.on_lease_end: Callable[[], None] = lambda: None
+        self._weights: dict[TopicPartition, int] = {}
+        self._dealt: list[list[CopyRange]] = []
+        self._dealing = threading.Lock()  # both the stream's thread and the one that looks for new partitions deal
+        self.ranges: list[CopyRange] = []
+        self.totals: dict[tuple[str, int, int], PartitionResult] = {}
+        self.failed: MirrorError | None = None
+        self.stopping = threading.Event()
+        self.reported = threading.Event()  # all tasks of a lease have ended
+
+    def discover(self) -> bool:
+        """Resolve which partitions there are now; return whether that changed."""
+        with WireCluster(load(self._job.source, "source")) as source:
+            found = resolve_ranges(self._job, source, self._job.mirror.start, None)
+        known = {(r.source, r.target): r for r in self.ranges}
+        # A partition keeps the range with which it joined: its start must not move with the source's log start.
+        found = [known.get((r.source, r.target), r) for r in found]
+        if found == self.ranges:
+            return False
+        self.ranges = found
+        self.deal()
+        return True
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks the next lease has."""
+        return self._tasks or min(self.slots(), self._most or sys.maxsize)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether executors were lost, so that a task has to wait until another one's lease is over."""
+        return self._tasks is None and self.tasks < len(self._dealt)
+
+    def limit_tasks(self) -> int:
+        """Deal to at most as many tasks as run at once now, whoever joins: each has its share of a byte rate."""
+        self._most = self.tasks
+        return self._most
+
+    def deal(self) -> None:
+        """Deal the ranges out for the next lease."""
+        with self._dealing:
+            weight = {r.source: _IDLE_BYTES + self._weights.get(r.source, 0) for r in self.ranges}
+            dealt = deal(self.ranges, self.tasks, weight)
+            if dealt != self._dealt:
+                write_json(self._ranges_file, [[r.to_dict() for r in part] for part in dealt])
+                self._dealt = dealt
+
+    def take_results(self, frame: Any, _batch_id: int) -> None:
+        """Add up what one lease reported (``foreachBatch``; runs in the driver)."""
+        errors = []
+        rows = frame.collect()
+        self.reported.set()
+        self.on_lease_end()
+        for row in rows:
+            result = PartitionResult(**json.loads(row.result))
+            if self.stopping.is_set():
+                result = replace(result, error=None)  # the lease was released on purpose: that is how tasks are told
+            self.totals[result.key] = add(self.totals, result)
+            tp = TopicPartition(result.topic, result.partition)
+            self._weights[tp] = (self._weights.get(tp, result.bytes) + result.bytes) // 2
+            if result.error:
+                errors.append(result)
+        for error in errors:
+            # Not final: the next lease opens the partition again, wherever its target's log ends by then.
+            log.log(logging.ERROR if error.final else logging.WARNING, "%s", error.error)
+        if any(r.final for r in errors):
+            self.failed = NeedsHuman("\n".join(str(r.error) for r in errors if r.final))
+            raise self.failed
+        self.deal()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the tail; see the module's text for exit status."""
+    parser = cli.parser("streaming_tail.py", DESCRIPTION)
+    parser.add_argument(
+        "--lease-s", type=float, default=_LEASE_S, metavar="S", help="seconds of copying a micro-batch (default: 600)"
+    )
+    return entry.run(parser, argv, _work)
+
+
+def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
+    begun = time.monotonic()
+    mirror = cli.mirror_of(arguments)
+    job = prepare(arguments, mirror)
+    with (
+        tempfile.TemporaryDirectory(prefix="airflow-mirror-tail-") as scratch,
+        writer_lease(arguments.target, mirror.name) as held,
+    ):
+        tail = Tail(job, arguments.tasks, Path(scratch, "ranges.json"))
+        tail.discover()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: tail.stopping.set())
+        status.update("starting Spark")
+        with spark_session(f"airflow-mirror tail {mirror.name}", tail.stopping) as spark:
+            tail.slots = partial(slots, spark)
+            if job.options.max_bytes_per_second is not None:
+                job = replace(job, options=shared(job.options, tail.limit_tasks()))
+            tail.deal()
+            wait_until(held.safe_at, status, tail.stopping)
+            _follow(spark, tail, job, held, arguments, status, Path(scratch))
+    return summarise(tail.totals.values(), time.monotonic() - begun), None
+
+
+def _follow(
+    spark: Any,
+    tail: Tail,
+    job: CopyJob,
+    held: HeldLease,
+    arguments: argparse.Namespace,
+    status: StatusFile,
+    scratch: Path,
+) -> None:
+    from airflow_mirror.copy.spark.tail import SOURCE_NAME, TailSource, work_to_json
+
+    clusters, committed = (arguments.source, arguments.target), job.options.committed_only
+    progress = Progress(*clusters, tail.ranges, committed, status, held.token.epoch, hosts_of(spark))
+    tail.on_lease_end = progress.begin_lease
+    spark.dataSource.register(TailSource)
+    lease_s = arguments.lease_s if progress.report_to else min(arguments.lease_s, _LEASE_UNTOLD_S)
+    cluster = not is_local(spark.sparkContext.master)
+    reader = {
+        "ranges_file": str(scratch / "ranges.json"),
+        "lease_s": str(lease_s),
+        "hand_over": str(cluster and arguments.settings_from == "driver").lower(),
+    }
+
+    def start(attempt: int) -> Any:
+        work = work_to_json(CopyWork(*clusters, job.options, held.token, progress.report_to))
+        stream = spark.readStream.format(SOURCE_NAME).options(**reader, work=work).load()
+        return (
+            stream.writeStream.foreachBatch(tail.take_results)
+            .option("checkpointLocation", str(scratch / f"checkpoint-{attempt}"))  # leases are counted anew
+            .queryName(f"mirror_{job.mirror.name}".replace("-", "_"))
+            .start()
+        )
+
+    status.update("copying")
+    progress.start()
+    query = None
+    try:
+        for attempt in range(1, _STARTS + 1):
+            if tail.stopping.is_set():
+                break
+            try:
+                query = start(attempt)
+                _supervise(query, tail, progress)
+                break
+            except Exception as e:
+                if _NO_WORKER not in str(e) or attempt == _STARTS:
+                    raise
+                log.warning(
+                    "start %d of %d: a Python worker took more than the 10 s that Spark gives it", attempt, _STARTS
+                )
+                if query is not None:
+                    _end(query, held, tail)  # others of the same lease may be running still
+                progress.begin_lease()
+    finally:
+        progress.stop()
+        if query is not None:
+            _end(query, held, tail)
+    if tail.failed is not None:
+        raise tail.failed
+
+
+def _end(query: Any, held: HeldLease, tail: Tail) -> None:
+    """Let the tasks, anywhere in the cluster, stop by themselves: each finishes what it has in flight and reports.
+
+    :param query: stopped then.
+    """
+    tail.reported.clear()
+    try:
+        held.withdraw()
+    except TryAgain as e:
+        log.warning("lease not withdrawn, tasks stop when they can't confirm it: %s", e)
+    tail.reported.wait(lease.HANDOVER_S)
+    query.stop()
+
+
+def _supervise(query: Any, tail: Tail, progress: Progress) -> None:
+    """Wait until told to stop or the query ended; look for new topics and partitions meanwhile."""
+    looked = time.monotonic()
+    well = looked  # when no partition had stopped, as far as is known
+    while not tail.stopping.wait(0.5):
+        if not query.isActive:
+            error = query.exception()
+            if tail.failed is None:
+                raise TryAgain(f"the streaming query ended: {error}")
+            return
+        if not progress.has_stopped:
+            well = time.monotonic()
+        elif time.monotonic() - well > _MERCY_S:
+            progress.end_lease()
+        if tail.is_crowded:
+            progress.end_lease()  # those that waited too, as soon as they begin: the next one is dealt out to fewer
+        if time.monotonic() - looked > _DISCOVER_EVERY_S:
+            looked = time.monotonic()
+            try:
+                if tail.discover():
+                    progress.follow(tail.ranges)
+                    progress.end_lease()
+            except (TryAgain, UnknownTopic) as e:
+                # A topic that is gone is the business of the task that copies it: it knows up to where it was copied.
+                log.warning("new partitions not looked for: %s", e)

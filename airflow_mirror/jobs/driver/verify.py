@@ -1,0 +1,100 @@
+"""The comparison of two clusters: every partition of the plan, on Spark, then exit.
+
+Exit status 0: equal. 1: a difference, or a cluster that could not be read; each on stderr. 2: bad arguments.
+The last line on stdout is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow_mirror.copy.ranges import CopyRange, deal
+from airflow_mirror.errors import InputError, VerificationFailed
+from airflow_mirror.jobs.driver import arguments as cli
+from airflow_mirror.jobs.driver import entry
+from airflow_mirror.jobs.driver.entry import Outcome
+from airflow_mirror.jobs.driver.executors import handover_for
+from airflow_mirror.jobs.driver.prepare import CopyJob, prepare, resolve_window
+from airflow_mirror.jobs.driver.session import spark_session
+from airflow_mirror.jobs.driver.windows import WindowBook
+from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.kafka.config import load
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.sync.maps import OffsetMaps, map_source
+from airflow_mirror.verify.result import LEVELS, PartitionComparison, PartitionPair, differences
+from airflow_mirror.verify.spark import run_verify
+from airflow_mirror.wire.cluster import WireCluster
+
+DESCRIPTION = """Prove that two Kafka clusters hold the same records at the same offsets.
+
+Without --end, each partition is compared up to where the target stands at the start, so that it may run beside a tail."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the job; see the module's text for exit status and output."""
+    parser = cli.parser("verify.py", DESCRIPTION)
+    parser.add_argument("--level", choices=LEVELS, default="batches", help="how closely to compare (default: batches)")
+    parser.add_argument("--end", metavar="latest|ISO", help="compare up to here and demand that the target reached it")
+    cli.add_late(parser)
+    return entry.run(parser, argv, _work)
+
+
+def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
+    begun = time.monotonic()
+    mirror = cli.mirror_of(arguments)
+    if mirror.partitioning == "by_key":
+        raise InputError(
+            f"mirror {mirror.name!r}: partitioning='by_key' deals the records of a partition out to several; partitions "
+            "can't be compared one to one. Compare counts, or copy with partitioning='preserve'."
+        )
+    job = prepare(arguments, mirror)
+    with WireCluster(load(arguments.source, "source")) as source:
+        book = WindowBook.beside(arguments.plan)
+        ranges, window = resolve_window(job, source, mirror.start, arguments.end or "latest", arguments.late_s, book)
+    ends: Mapping[TopicPartition, int] = {r.source: r.end_offset or 0 for r in ranges}
+    if arguments.end is None:
+        ends = _reached(arguments, job, ranges)
+    status.update("starting Spark")
+    with spark_session(f"airflow-mirror verify {mirror.name}") as spark:
+        dealt = deal(ranges, arguments.tasks or spark.sparkContext.defaultParallelism, ends)
+        pairs = [
+            [
+                PartitionPair(r.source_topic, r.target_topic, r.partition, r.start_offset, ends[r.source], r.is_mapped)
+                for r in part
+            ]
+            for part in dealt
+        ]
+        status.update("comparing")
+        handed = handover_for(spark, arguments.settings_from, arguments.source, arguments.target)
+        maps = map_source(job.plan, arguments.map_dir)
+        verdicts = run_verify(
+            spark, pairs, arguments.source, arguments.target, arguments.level, handed, maps, mirror.isolation
+        )
+    summary = _summary(verdicts, arguments.level, time.monotonic() - begun) | window
+    return summary, VerificationFailed(summary["differences"]) if summary["differences"] else None
+
+
+def _reached(arguments: argparse.Namespace, job: CopyJob, ranges: Sequence[CopyRange]) -> Mapping[TopicPartition, int]:
+    """Return, for each source partition, where the target stands now, but not more than the source's end."""
+    source, target = load(arguments.source, "source"), load(arguments.target, "target")
+    with WireCluster(target) as cluster, OffsetMaps(job.plan, source, target, arguments.map_dir) as maps:
+        stable = cluster.last_stable([r.target for r in ranges if not r.is_mapped])
+        by_map = maps.positions() if maps else {}
+    reached = {r.source: by_map.get(r.source, r.start_offset) if r.is_mapped else stable[r.target] for r in ranges}
+    return {r.source: min(reached[r.source], r.end_offset or 0) for r in ranges}
+
+
+def _summary(verdicts: Sequence[PartitionComparison], level: str, seconds: float) -> dict[str, Any]:
+    return {
+        "level": level,
+        "partitions": len(verdicts),
+        "records": sum(v.records for v in verdicts),
+        "bytes": sum(v.bytes for v in verdicts),
+        "seconds": round(seconds, 3),
+        # Named by the source's topic: what reads this is the cutover, which counts in source offsets.
+        "end_offsets": {f"{v.source_topic}-{v.partition}": v.end_offset for v in verdicts},
+        "differences": differences(verdicts),
+    }

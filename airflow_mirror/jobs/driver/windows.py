@@ -1,0 +1,251 @@
+"""A time window as offsets, resolved once.
+
+Times in a log may go back. A window [t0, t1) is a stretch of each partition's log all the same, because offsets are kept:
+
+- It **begins** at the first record of t0 or later, as the broker says.
+- It **ends** at the first record of t1 or later; or, when records of the window follow that one, behind the last of those
+  before the first record of t1 + ``late_s``. What comes later still is left to the next window, whose copy goes on where
+  the target's log ends.
+
+So no record of the window is left out that came at most ``late_s`` late, by the log's own clock. What else is in the
+stretch is copied with it, and counted. Markers have times too, but are no records: a transaction of old records ends with
+a marker of today, at which a broker's search by time would end.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from airflow_mirror.copy.batches.tiers import AbortedFilter
+from airflow_mirror.copy.fingerprint import decoded
+from airflow_mirror.errors import CorruptBatch
+from airflow_mirror.jobs.runner.directory import read_json, write_json
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.batch import RawBatch
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
+from airflow_mirror.wire.single import read_batches
+
+log = logging.getLogger(__name__)
+
+LATE_S = 300.0
+_FETCH_BYTES = 256 << 10  # mostly one batch is enough, and there may be 10,000 partitions
+_COUNT_BYTES = 64 << 20  # of a partition, to count older records; the end is searched however far it is
+
+
+@dataclass(frozen=True)
+class Window:
+    """Offsets [start, end) of one partition, and what of it is out of order.
+
+    :param late: records of the window behind the first one of its end or later.
+    :param newer: records of the window's end or later that stand before the last late one, and are copied with it.
+    :param older: records from before the window that stand behind its first one, within ``late_s``.
+    """
+
+    start: int
+    end: int
+    late: int = 0
+    newer: int = 0
+    older: int = 0
+
+
+@dataclass(frozen=True)
+class Span:
+    """A window of time in ms since the epoch, [start, end); ``start`` is None for one without a beginning."""
+
+    start: int | None
+    end: int
+    late_s: float = LATE_S
+
+    @classmethod
+    def of(cls, start: str, end: str, late_s: float) -> Span:
+        """Read ISO 8601 times; a ``start`` that is none (``earliest``, ``latest``) means: without a beginning."""
+        return cls(None if start in ("earliest", "latest") else to_ms(start), to_ms(end), late_s)
+
+    @property
+    def _late_ms(self) -> int:
+        return round(self.late_s * 1000)
+
+    @property
+    def end_of_late(self) -> int:
+        """A record of this time or later ends the search for late ones."""
+        return self.end + self._late_ms
+
+    @property
+    def end_of_older(self) -> int | None:
+        """A record of this time or later ends the search for older ones."""
+        return None if self.start is None else self.start + self._late_ms
+
+    def holds(self, timestamp: int) -> bool:
+        """Say whether a record of this time belongs to the window."""
+        return (self.start is None or timestamp >= self.start) and timestamp < self.end
+
+
+def to_ms(when: str) -> int:
+    """Return an ISO 8601 time in ms since the epoch."""
+    return round(datetime.fromisoformat(when).timestamp() * 1000)
+
+
+def resolve(
+    source: WireCluster, span: Span, starts: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int],
+    committed_only: bool,
+) -> dict[TopicPartition, Window]:  # fmt: skip
+    """Resolve a window for the partitions in ``starts``.
+
+    :param latest: where each partition's log ends for this isolation.
+    """
+    from_broker = source.offsets_for_time(starts, span.end)
+    return {
+        tp: _resolve_one(source, tp, span, start, from_broker[tp], latest[tp], committed_only)
+        for tp, start in starts.items()
+    }
+
+
+def _resolve_one(
+    source: WireCluster, tp: TopicPartition, span: Span, start: int, found: int, latest: int, committed_only: bool
+) -> Window:
+    if found < 0:  # no record, and no marker, is as young
+        end, late, newer = latest, 0, 0
+    else:
+        try:
+            end, late, newer = _search_end(_batches(source, tp, max(start, found), latest, committed_only), span, latest)
+        except (CorruptBatch, ValueError) as e:  # the copy will stop there, and say so; the other partitions are resolved
+            log.warning("%s: its window ends at %d, because times can't be read further: %s", tp, latest, e)
+            end, late, newer = latest, 0, 0
+    end = max(end, start)
+    try:
+        older = _count_older(_batches(source, tp, start, end, committed_only), span)
+    except (CorruptBatch, ValueError):
+        older = 0
+    return Window(start, end, late, newer, older)
+
+
+def _search_end(batches: Iterable[_Times], span: Span, latest: int) -> tuple[int, int, int]:
+    """Return (end, late records, newer records) of a window whose end lies in ``batches`` or behind them."""
+    first: int | None = None  # offset of the first record of the window's end or later
+    end, late, newer, waiting = latest, 0, 0, 0
+    for batch in batches:
+        if first is None and batch.newest < span.end:
+            continue
+        for offset, timestamp in batch.times():
+            if first is None:
+                if timestamp < span.end:
+                    continue
+                first = end = offset
+            if timestamp >= span.end_of_late:
+                return end, late, newer
+            if span.holds(timestamp):
+                end, late, newer, waiting = offset + 1, late + 1, newer + waiting, 0
+            else:
+                waiting += 1
+    return end, late, newer
+
+
+def _count_older(batches: Iterable[_Times], span: Span) -> int:
+    if span.start is None or span.end_of_older is None:
+        return 0
+    older = size = 0
+    for batch in batches:
+        size += batch.size
+        if batch.newest < span.start:
+            older += batch.count
+        else:
+            for _, timestamp in batch.times():
+                if timestamp >= span.end_of_older:
+                    return older
+                older += timestamp < span.start
+        if size > _COUNT_BYTES:
+            break
+    return older
+
+
+class _Times:
+    """The times of a batch; its records are decoded only when the header does not tell enough."""
+
+    def __init__(self, raw: RawBatch, tp: TopicPartition, start: int, end: int) -> None:
+        self._raw, self._tp, self._start, self._end = raw, tp, start, end
+        self.size = len(raw.view)
+
+    @property
+    def newest(self) -> int:
+        header = self._raw.header
+        return header.max_timestamp if header is not None else max((t for _, t in self.times()), default=-1)
+
+    @property
+    def count(self) -> int:
+        header = self._raw.header
+        if header is not None and self._start <= header.base_offset and header.next_offset <= self._end:
+            return header.record_count
+        return sum(1 for _ in self.times())
+
+    def times(self) -> Iterator[tuple[int, int]]:
+        """Yield (offset, timestamp) of each record.
+
+        :raises CorruptBatch: the batch is damaged.
+        """
+        for record in decoded(self._raw, self._tp, "source"):
+            if self._start <= record.offset < self._end:
+                yield record.offset, record.timestamp
+
+
+def _batches(source: WireCluster, tp: TopicPartition, start: int, end: int, committed_only: bool) -> Iterator[_Times]:
+    """Yield the batches of records that overlap [start, end), as a consumer of this isolation would take them."""
+    isolation = READ_COMMITTED if committed_only else READ_UNCOMMITTED
+    seen: list[tuple[int, int]] | None = None
+    aborted_filter = AbortedFilter([])
+    for raw, aborted in read_batches(source, tp, start, end, isolation=isolation, max_bytes=_FETCH_BYTES):
+        if aborted is not seen:
+            seen, aborted_filter = aborted, AbortedFilter(aborted)
+        is_aborted = committed_only and aborted_filter.is_aborted(raw)
+        if not is_aborted and (raw.header is None or not raw.header.is_control):
+            yield _Times(raw, tp, start, end)
+
+
+class WindowBook:
+    """Remembers how windows were resolved, beside the plan: copy, comparison and repetition mean the same offsets.
+
+    :param directory: of the plan; None remembers nothing.
+    """
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
+
+    @classmethod
+    def beside(cls, plan: str | None) -> WindowBook:
+        """Return the book that belongs to a plan file."""
+        return cls(Path(plan).parent / "windows" if plan else None)
+
+    def load(self, span: Span, topic_ids: Mapping[str, str]) -> dict[TopicPartition, Window]:
+        """Return what is known; not of topics that were created again since."""
+        known = read_json(self._path(span)) if self._directory is not None else None
+        found: dict[TopicPartition, Window] = {}
+        for row in (known or {}).get("partitions", []):
+            if topic_ids.get(row["topic"]) == row["topic_id"]:
+                found[TopicPartition(row["topic"], row["partition"])] = Window(**row["window"])
+        return found
+
+    def save(self, span: Span, windows: Mapping[TopicPartition, Window], topic_ids: Mapping[str, str]) -> None:
+        """Remember ``windows``; replaces what was known of this window."""
+        if self._directory is None:
+            return
+        self._directory.mkdir(parents=True, exist_ok=True)
+        rows = [
+            {"topic": tp.topic, "partition": tp.partition, "topic_id": topic_ids[tp.topic], "window": asdict(window)}
+            for tp, window in sorted(windows.items())
+        ]
+        write_json(self._path(span), {"start": span.start, "end": span.end, "late_s": span.late_s, "partitions": rows})
+
+    def _path(self, span: Span) -> Path:
+        assert self._directory is not None
+        return self._directory / f"{span.start}-{span.end}-{span.late_s:g}.json"
+
+
+def summed(windows: Iterable[Window]) -> dict[str, Any]:
+    """Return the counts over all partitions, for a job's summary."""
+    rows = list(windows)
+    return {name: sum(getattr(w, name) for w in rows) for name in ("late", "newer", "older")}

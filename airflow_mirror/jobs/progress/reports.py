@@ -1,0 +1,196 @@
+"""What running tasks told so far, merged by partition. Nothing in here waits or asks anybody.
+
+A *run* is one task's copy (`copy.report.Reporter`). A partition is copied by one run after another: a tail has one for
+each lease, and so has the second attempt of a Spark task. Counters add up over a partition's runs; position and state are
+those of the newest.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.reporter import COUNTERS, MAX_ERROR_CHARS
+from airflow_mirror.copy.results import PartitionResult
+
+STATES = ("opening", "copying", "following", "done", "stopped")
+_MAX_OFFSET = 2**63 - 1
+_REMEMBERED_RUNS = 4096  # a run that reconnects is known again; a job has far fewer tasks at a time
+
+
+class Key(NamedTuple):
+    """A source partition and the target partition that it is copied to."""
+
+    topic: str
+    partition: int
+    target_partition: int
+
+
+def key_of(one: CopyRange) -> Key:
+    """Return the key of a range."""
+    return Key(one.source_topic, one.partition, one.target.partition)
+
+
+@dataclass
+class Run:
+    """One task's copy as the listener knows it.
+
+    :ivar number: later runs have higher ones.
+    :ivar closed_at: monotonic time when its last connection ended; None while it has one.
+    """
+
+    number: int
+    connections: int = 0
+    closed_at: float | None = None
+
+
+@dataclass(frozen=True)
+class Told:
+    """The newest row of a partition.
+
+    :param before: counters of the partition's earlier runs.
+    """
+
+    run: Run
+    state: str
+    position: int
+    end: int | None
+    error: str | None
+    counters: dict[str, int]
+    before: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """Counters over all runs."""
+        return _sum(self.before, self.counters) if self.before else self.counters
+
+    def is_fresh(self, now: float, patience_s: float) -> bool:
+        """Say whether the row still holds: the partition is done, or its task is connected or was until just now."""
+        return self.state == "done" or self.run.closed_at is None or now - self.run.closed_at < patience_s
+
+
+class Live:
+    """Merges rows of tasks; safe to use from several threads.
+
+    :param epoch: of the job's writer lease. Tasks of an older one may still be about to stop; their rows are ignored.
+    """
+
+    def __init__(self, epoch: int, ranges: Iterable[CopyRange]) -> None:
+        self._epoch = epoch
+        self._lock = threading.Lock()
+        self._told: dict[Key, Told] = {}
+        self._runs: dict[str, Run] = {}
+        self._started = 0
+        self._before_lease = 0  # number of the last run before the present lease
+        self.follow(ranges)
+
+    def follow(self, ranges: Iterable[CopyRange]) -> None:
+        """Take rows of these ranges only, from now on: nothing that is sent makes this grow."""
+        keys = {key_of(one) for one in ranges}
+        with self._lock:
+            self._keys = keys
+            self._told = {key: told for key, told in self._told.items() if key in keys}
+
+    def begin(self, run_id: str, epoch: int) -> Run | None:
+        """Take note that a task connected; None when its lease is an older one."""
+        with self._lock:
+            if epoch < self._epoch:
+                return None
+            run = self._runs.get(run_id)
+            if run is None:
+                self._forget_old_runs()
+                self._started += 1
+                run = self._runs[run_id] = Run(self._started)
+            run.connections += 1
+            run.closed_at = None
+            return run
+
+    def end(self, run: Run) -> None:
+        """Take note that a task's connection ended."""
+        with self._lock:
+            run.connections -= 1
+            if run.connections == 0:
+                run.closed_at = time.monotonic()
+
+    def take(self, run: Run, rows: Sequence[Any]) -> None:
+        """Merge what a task sent; what is no row, or of no partition of this job, or outdated, is ignored."""
+        with self._lock:
+            for value in rows:
+                row = _parse(value)
+                if row is not None and row[0] in self._keys:
+                    self._merge(run, *row)
+
+    def settle(self, results: Iterable[PartitionResult]) -> None:
+        """Replace what tasks told by what they returned at their end, which is exact."""
+        with self._lock:
+            self._started += 1
+            final = Run(self._started, closed_at=time.monotonic())
+            for result in results:
+                key = Key(*result.key)
+                if key in self._keys:
+                    self._told[key] = _settled(final, self._told.get(key), result)
+
+    def told(self) -> dict[Key, Told]:
+        """Return the newest row of each partition that any task spoke of."""
+        with self._lock:
+            return dict(self._told)
+
+    def begin_lease(self) -> None:
+        """Take note that all tasks have ended, and new ones begin."""
+        with self._lock:
+            self._before_lease = self._started
+
+    def has_stopped(self) -> bool:
+        """Say whether a task of this lease, which may have ended since, has given up on a partition."""
+        with self._lock:
+            return any(told.state == "stopped" and told.run.number > self._before_lease for told in self._told.values())
+
+    def _merge(self, run: Run, key: Key, now: dict[str, Any]) -> None:
+        known = self._told.get(key)
+        if known is not None and now["end"] is None:
+            now["end"] = known.end  # a new run has not fetched yet; where the source ended a moment ago is near enough
+        if known is None:
+            self._told[key] = Told(run, **now)
+        elif known.run is run:
+            self._told[key] = Told(run, **now, before=known.before)
+        elif run.number > known.run.number:
+            self._told[key] = Told(run, **now, before=known.totals)
+
+    def _forget_old_runs(self) -> None:
+        if len(self._runs) >= _REMEMBERED_RUNS:
+            self._runs = {run_id: run for run_id, run in self._runs.items() if run.connections > 0}
+
+
+def _sum(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
+    return {name: first.get(name, 0) + second.get(name, 0) for name in {**first, **second}}
+
+
+def _settled(run: Run, known: Told | None, result: PartitionResult) -> Told:
+    counters = {name: getattr(result, name) for name in COUNTERS}
+    state = "stopped" if result.error else "done" if result.done else "copying"
+    end = known.end if known is not None else None
+    return Told(run, state, result.position, end, result.error[:MAX_ERROR_CHARS] if result.error else None, counters)
+
+
+def _parse(value: Any) -> tuple[Key, dict[str, Any]] | None:
+    """Return key and content of a row, or None when it is none: it came from a network."""
+    if not isinstance(value, dict) or not isinstance(value.get("topic"), str) or value.get("state") not in STATES:
+        return None
+    counters, error, end = value.get("counters"), value.get("error"), value.get("end")
+    numbers = [value.get("partition"), value.get("target_partition"), value.get("position"), 0 if end is None else end]
+    if not isinstance(counters, dict) or not all(map(_is_count, [*numbers, *counters.values()])):
+        return None
+    content = {
+        "state": value["state"], "position": value["position"], "end": end,
+        "error": None if error is None else str(error)[:MAX_ERROR_CHARS],
+        "counters": {name: counters.get(name, 0) for name in COUNTERS},
+    }  # fmt: skip
+    return Key(value["topic"], value["partition"], value["target_partition"]), content
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value <= _MAX_OFFSET

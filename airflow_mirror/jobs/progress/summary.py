@@ -1,0 +1,195 @@
+"""The figures of a running copy: a row for each partition and a summary, from what is known at one moment.
+
+Position and end are source offsets. Rates are smoothed over some seconds (`jobs.rates`). None means: not known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.reporter import COUNTERS
+from airflow_mirror.jobs.progress.rates import Window, eta_s
+from airflow_mirror.jobs.progress.reports import Key, Told, key_of
+
+MAX_ROWS = 1000  # in status.json, about 350 bytes each
+TIERS = tuple(name for name in COUNTERS if name not in ("records", "bytes", "batches"))
+_NAMED = 3  # how many of the slowest and of the stopped partitions a summary names
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a partition stands, as the clusters say."""
+
+    position: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One partition at one moment.
+
+    :param start: first offset of the range.
+    :param state: opening (not begun, or the target's end is being read), copying, following (at the end of the source's
+        log, waiting for more), done (at the end of a bounded range) or stopped (with an error).
+    :param advances_per_s: by how many offsets the position moves.
+    :param shrinks_per_s: by how many offsets the lag shrinks; negative while it grows.
+    """
+
+    key: Key
+    start: int
+    position: int | None
+    end: int | None
+    state: str
+    error: str | None = None
+    counters: Mapping[str, int] | None = None
+    bytes_per_s: float | None = None
+    records_per_s: float | None = None
+    advances_per_s: float = 0.0
+    shrinks_per_s: float = 0.0
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets still to copy."""
+        return _lag(self.start, self.position, self.end)
+
+    @property
+    def eta_s(self) -> int | None:
+        """Seconds until the lag is gone at the present rate; None when it does not shrink or is not known."""
+        if self.lag is None or self.state == "stopped":
+            return None
+        return eta_s(self.lag, self.shrinks_per_s, self.advances_per_s)
+
+    @property
+    def name(self) -> str:
+        """How people name the partition, and where it goes when that is another one."""
+        there = "" if self.key.target_partition == self.key.partition else f" to {self.key.target_partition}"
+        return f"{self.key.topic}-{self.key.partition}{there}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what status.json shows."""
+        unknown = dict.fromkeys(COUNTERS)
+        return {
+            "topic": self.key.topic, "partition": self.key.partition, "target_partition": self.key.target_partition,
+            "state": self.state, "position": self.position, "end": self.end, "lag": self.lag, "eta_s": self.eta_s,
+            "bytes_per_s": _rounded(self.bytes_per_s), "records_per_s": _rounded(self.records_per_s),
+            **(self.counters or unknown), "error": self.error,
+        }  # fmt: skip
+
+
+@dataclass
+class Course:
+    """The figures of one job from look to look; :meth:`look` is called every second or two."""
+
+    # By partition and whether its task has spoken yet: the time before it began must not count as slow.
+    _windows: dict[tuple[Key, bool], Window] = field(default_factory=dict)
+
+    def look(
+        self, ranges: Sequence[CopyRange], told: Mapping[Key, Told], seen: Mapping[Key, Where], now: float
+    ) -> tuple[list[Row], dict[str, Any]]:
+        """Return a row for each range, and the summary.
+
+        :param told: by tasks.
+        :param seen: at the clusters; for partitions of which no task speaks at the moment.
+        """
+        keys = [key_of(one) for one in ranges]
+        rows = [self._row(key, one, told.get(key), seen.get(key), now) for key, one in zip(keys, ranges, strict=True)]
+        for gone in self._windows.keys() - {(row.key, row.counters is not None) for row in rows}:
+            del self._windows[gone]
+        bounded = all(one.end_offset is not None for one in ranges)
+        return rows, _summary(rows, sum(max(0, (r.end or 0) - r.start) for r in rows) if bounded else None)
+
+    def _row(self, key: Key, one: CopyRange, told: Told | None, seen: Where | None, now: float) -> Row:
+        end: int | None
+        if seen is not None:
+            position, end = seen.position, seen.end
+        elif told is not None:
+            position, end = told.position, one.end_offset if told.end is None else told.end
+        else:
+            return Row(key, one.start_offset, None, one.end_offset, "opening")
+        state = _state(one, position, end, told, seen)
+        window = self._windows.get((key, told is not None))
+        if window is None:
+            window = self._windows[key, told is not None] = Window()
+        lag = _lag(one.start_offset, position, end) or 0
+        if told is None:
+            window.add(now, 0, 0, position, -lag)
+            return Row(key, one.start_offset, position, end, state, None, None, None, None, *window.per_s[2:])
+        done = told.totals
+        window.add(now, done.get("bytes", 0), done.get("records", 0), position, -lag)
+        bytes_per_s, records_per_s, *moves = window.per_s
+        return Row(
+            key, one.start_offset, position, end, state, told.error, done, max(0.0, bytes_per_s), max(0.0, records_per_s),
+            *moves,
+        )  # fmt: skip
+
+
+def _lag(start: int, position: int | None, end: int | None) -> int | None:
+    return None if end is None else max(0, end - max(position or 0, start))
+
+
+def _state(one: CopyRange, position: int, end: int | None, told: Told | None, seen: Where | None) -> str:
+    if told is not None and (seen is None or told.state == "stopped"):
+        return told.state
+    if end is not None and position >= end:
+        return "following" if one.end_offset is None else "done"
+    return "copying" if position > one.start_offset else "opening"
+
+
+def _summary(rows: Sequence[Row], offsets: int | None) -> dict[str, Any]:
+    sums = {name: sum((row.counters or {}).get(name, 0) for row in rows) for name in COUNTERS}
+    unknown = sum(row.lag is None for row in rows)
+    moving = [row for row in rows if row.lag and row.state != "stopped"]
+    going = [row for row in rows if row.state != "stopped"]
+    shrinks_per_s, advances_per_s = sum(r.shrinks_per_s for r in moving), sum(r.advances_per_s for r in going)
+    return {
+        "partitions": len(rows),
+        "states": dict(Counter(row.state for row in rows)),
+        "offsets": offsets,  # of all ranges together; None for a tail
+        "lag": sum(row.lag or 0 for row in rows) if unknown < len(rows) else None,
+        "unknown": unknown,  # partitions whose lag is not known, and not in the sum
+        "eta_s": None if unknown else eta_s(sum(row.lag or 0 for row in moving), shrinks_per_s, advances_per_s),
+        "bytes_per_s": round(sum(row.bytes_per_s or 0 for row in rows)),
+        "records_per_s": round(sum(row.records_per_s or 0 for row in rows)),
+        "offsets_per_s": max(0, round(advances_per_s)),
+        "records": sums["records"],
+        "bytes": sums["bytes"],
+        "tiers": {name: sums[name] for name in TIERS},
+        "slowest": [_named(row) for row in sorted(moving, key=_slowness, reverse=True)[:_NAMED]],
+        "stopped": [f"{row.name}: {row.error}" for row in rows if row.state == "stopped"][:_NAMED],
+    }
+
+
+def _slowness(row: Row) -> tuple[bool, bool, int, int]:
+    """Sort those first that were begun and do not advance, then those that fall behind, then by the time to go."""
+    begun = row.state == "copying"
+    return begun and row.advances_per_s <= 0, begun and row.eta_s is None, row.eta_s or 0, row.lag or 0
+
+
+def _named(row: Row) -> dict[str, Any]:
+    return {
+        "partition": row.name,
+        "state": row.state,
+        "lag": row.lag,
+        "eta_s": row.eta_s,
+        "advances": row.advances_per_s > 0,
+    }
+
+
+def worth_listing(rows: Sequence[Row], limit: int = MAX_ROWS) -> tuple[list[Row], int]:
+    """Return the rows for status.json and how many are left out.
+
+    Up to ``limit`` partitions are all listed. Of more, those that are stopped, then those farthest behind.
+    """
+    if len(rows) <= limit:
+        return list(rows), 0
+    matter = [row for row in rows if row.state == "stopped" or row.lag != 0]
+    matter.sort(key=lambda row: (row.state != "stopped", -(row.lag or 0)))
+    return matter[:limit], len(rows) - min(len(matter), limit)
+
+
+def _rounded(value: float | None) -> int | None:
+    return None if value is None else round(value)

@@ -1,0 +1,100 @@
+"""The directory of one job, with a numbered subdirectory per start (a *generation*).
+
+``<mirror>/jobs/<name>/<generation>/`` holds spec.json, mirror.json, job.json (pid, start tick, host), log.txt and
+status.json. A generation is never used twice: a job that ended keeps its evidence, and the next start gets the next
+number. All files are replaced whole, so a reader sees the old or the new one and never half of it. None of them holds a
+secret.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from airflow_mirror.jobs.runner.spec import JobSpec
+
+# Held by a job's first process from before it exists (it inherits it) until the last one that inherited it ends.
+LAUNCH_LOCK = "launch.lock"
+
+
+def job_name(*parts: str | int) -> str:
+    """Return a directory name made of ``parts`` (DAG, task, run, map index): the same parts, the same name."""
+    return (
+        re.sub(r"[^A-Za-z0-9._+-]+", "_", "--".join(str(p) for p in parts if p not in ("", -1)))[:200].strip(".") or "_"
+    )
+
+
+def generations(job: Path) -> list[int]:
+    """Return the numbers of the starts of the job in directory ``job``, ascending."""
+    if not job.is_dir():
+        return []
+    return sorted(int(p.name) for p in job.iterdir() if p.name.isdigit())
+
+
+def latest(job: Path) -> Path | None:
+    """Return the directory of the last start, or None."""
+    numbers = generations(job)
+    return job / str(numbers[-1]) if numbers else None
+
+
+def open_generation(job: Path, spec: JobSpec) -> Path:
+    """Make the directory of the next start, with the spec in it.
+
+    :raises FileExistsError: when somebody else makes the same one; callers hold :func:`locked`, so that is a bug.
+    """
+    numbers = generations(job)
+    directory = job / str(numbers[-1] + 1 if numbers else 1)
+    directory.mkdir(parents=True)
+    write_json(directory / "spec.json", {**spec.to_dict(), "hash": spec.hash})
+    write_json(directory / "mirror.json", dict(spec.mirror))
+    return directory
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace ``path`` by ``value`` as JSON, in one step."""
+    write_text(path, json.dumps(value, indent=1, default=str))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace ``path`` by ``text``, in one step."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return the JSON object in ``path``; None when it is missing or unreadable."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on ``path`` (created when missing); waits for its turn."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def is_locked(path: Path) -> bool:
+    """Say whether somebody holds the lock on ``path``."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

@@ -1,0 +1,224 @@
+"""LocalRunner: Spark jobs as detached child processes that outlive the task that started them.
+
+The job runs in a process session of its own, so the signals that end a task don't reach it; a later try finds it again
+by its directory. The rules, each of which has a test:
+
+- A job that runs with the same spec is returned, not started again. With another spec it is a :class:`JobConflict`.
+- A mirror has one live writer: another job of the mirror that writes is a :class:`JobConflict` too.
+- A job that ended is left alone; the next start is a new generation. What it left running is ended first.
+- A starter may die at any moment. Until job.json is written the child is found by the launch lock that it inherited.
+- A job of another host is never judged by a pid.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import JobConflict, JobElsewhere, JobFailed, JobNeedsHuman, JobRefused
+from airflow_mirror.jobs.runner import directory, process, state
+from airflow_mirror.jobs.runner.command import Submit, environment, local_submit, script_args
+from airflow_mirror.jobs.runner.spec import WRITERS, JobSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_mirror.kafka.config import ClientConfig
+
+Handle = dict[str, Any]
+TAIL = "tail"  # the name of a mirror's tail job: one per mirror, whatever task or run started it
+_LAUNCH_S = 10.0  # from fork to exec; far longer than it ever takes
+_SHUTDOWN_S = 10.0  # from a job's last word to the end of its JVM
+
+
+class LocalRunner:
+    """Starts, finds, watches and stops the Spark jobs of one mirror on this host.
+
+    :param mirror_home: the mirror's directory; jobs live in ``<mirror_home>/jobs/<name>/<generation>/``.
+    :param submit: makes the command line; default: the Spark installed beside this package.
+
+    A *handle* is the JSON content of job.json: ``name, generation, dir, pid, started, host, spec``. It survives a trip
+    through XCom or a state store.
+    """
+
+    def __init__(self, mirror_home: str | Path, submit: Submit = local_submit) -> None:
+        self.jobs = Path(mirror_home).resolve() / "jobs"
+        self._submit = submit
+
+    # --- start --------------------------------------------------------------------------------------------------------
+
+    def ensure_started(self, name: str, spec: JobSpec, secrets: Mapping[str, ClientConfig]) -> Handle:
+        """Return the handle of the running job ``name``; start it when it isn't running. Safe to repeat at any moment.
+
+        :param secrets: settings of ``source`` and ``target``, handed to the job in its environment.
+        :raises JobConflict: when it runs with another spec, or another writer of this mirror runs.
+        :raises JobElsewhere: when it runs on another host.
+        """
+        with directory.locked(self.jobs / "lock"):
+            self._refuse_second_writer(name, spec)
+            handle = self.find(name)
+            if handle is not None:
+                if self.status(handle) == state.RUNNING:
+                    return self._reattach(handle, spec)
+                self._clean_up(handle)
+            return self._launch(name, spec, secrets)
+
+    def _reattach(self, handle: Handle, spec: JobSpec) -> Handle:
+        if handle["spec"] != spec.hash:
+            raise JobConflict(handle["name"], handle["dir"], handle["spec"], spec.hash)
+        if handle["host"] != socket.gethostname():
+            raise JobElsewhere(handle["name"], handle["host"], handle["dir"])
+        return handle
+
+    def _refuse_second_writer(self, name: str, spec: JobSpec) -> None:
+        for other in self.running() if spec.writes else ():
+            if other["name"] != name and other["kind"] in WRITERS:
+                raise JobConflict(other["name"], other["dir"], other["kind"], spec.kind)
+
+    def _clean_up(self, handle: Handle) -> None:
+        job_dir = Path(handle["dir"])
+        if handle["host"] == socket.gethostname():
+            if self.status(handle) in state.FINAL:
+                process.wait_until_gone(job_dir, _SHUTDOWN_S)
+            # A killed driver's Python workers may live on for seconds, and they may be in the middle of a write.
+            process.end_job(job_dir, grace_s=2.0)
+        shutil.rmtree(job_dir / "spark", ignore_errors=True)
+
+    def _launch(self, name: str, spec: JobSpec, secrets: Mapping[str, ClientConfig]) -> Handle:
+        job_dir = directory.open_generation(self.jobs / name, spec)
+        command = self._submit(spec, job_dir, script_args(spec, job_dir))
+        env = environment(job_dir, secrets, os.environ)
+        with (
+            open(job_dir / "log.txt", "ab") as log,
+            open(job_dir / directory.LAUNCH_LOCK, "a", encoding="utf-8") as lock,
+        ):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, cwd=job_dir,
+                start_new_session=True, pass_fds=(lock.fileno(),),
+            )  # fmt: skip
+        child.returncode = 0  # it is meant to outlive this process; Python would warn that nobody waited for it
+        return self._record(job_dir, spec.hash, spec.kind, child.pid)
+
+    def _record(self, job_dir: Path, spec_hash: str, kind: str, pid: int) -> Handle:
+        handle = {
+            "name": job_dir.parent.name, "generation": int(job_dir.name), "dir": str(job_dir), "kind": kind,
+            "pid": pid, "started": process.started_at(pid), "host": socket.gethostname(), "spec": spec_hash,
+        }  # fmt: skip
+        directory.write_json(job_dir / "job.json", handle)
+        return handle
+
+    # --- find ---------------------------------------------------------------------------------------------------------
+
+    def find(self, name: str) -> Handle | None:
+        """Return the handle of the last start of job ``name``, or None when it was never started."""
+        job_dir = directory.latest(self.jobs / name)
+        if job_dir is None:
+            return None
+        return directory.read_json(job_dir / "job.json") or self._recover(job_dir)
+
+    def running(self) -> list[Handle]:
+        """Return the handles of all jobs of this mirror that run."""
+        if not self.jobs.is_dir():
+            return []
+        handles = (self.find(job.name) for job in sorted(self.jobs.iterdir()) if job.is_dir())
+        return [h for h in handles if h is not None and self.status(h) == state.RUNNING]
+
+    def _recover(self, job_dir: Path) -> Handle:
+        """Make the handle of a start whose starter died before it wrote job.json."""
+        spec = directory.read_json(job_dir / "spec.json") or {}
+        found: list[int] = []
+        deadline = time.monotonic() + _LAUNCH_S
+        # The lock is held from before the fork, the mark in the environment is there from the exec on.
+        while directory.is_locked(job_dir / directory.LAUNCH_LOCK) and not found and time.monotonic() < deadline:
+            found = process.members(job_dir)
+            time.sleep(0 if found else 0.05)
+        return self._record(job_dir, str(spec.get("hash", "")), str(spec.get("kind", "")), found[0] if found else 0)
+
+    # --- watch --------------------------------------------------------------------------------------------------------
+
+    def status(self, handle: Handle) -> str:
+        """Return RUNNING, SUCCEEDED, FAILED or LOST (it vanished without a word)."""
+        path = Path(handle["dir"], "status.json")
+        alive = self._is_alive(handle)
+        # Read after the look at the process: a job that ends between the two has written its final state.
+        return state.decide(directory.read_json(path), alive, time.time())
+
+    def _is_alive(self, handle: Handle) -> bool | None:
+        if handle["host"] != socket.gethostname():
+            return None
+        return bool(handle["pid"]) and process.is_alive(int(handle["pid"]), handle["started"])
+
+    def progress(self, handle: Handle) -> dict[str, Any]:
+        """Return what the job last reported (see :mod:`.status`); ``{}`` before its first report."""
+        return directory.read_json(Path(handle["dir"], "status.json")) or {}
+
+    def summary(self, handle: Handle) -> dict[str, Any]:
+        """Return the job's own summary: counts, seconds, end offsets."""
+        return dict(self.progress(handle).get("summary") or {})
+
+    def raise_for(self, handle: Handle) -> None:
+        """Raise when a job ended without success; the branch of the error is the one that the job met.
+
+        :raises JobRefused: its input was wrong.
+        :raises JobNeedsHuman: data are not what they must be.
+        :raises JobFailed: anything else.
+        """
+        status = self.status(handle)
+        if state.is_active(status) or state.is_succeeded(status):
+            return
+        report = self.progress(handle)
+        name, log = f"{handle['name']}/{handle['generation']}", str(Path(handle["dir"], "log.txt"))
+        cause = str(report.get("error") or f"its process is gone; its log ends with: {self.log_tail(handle)}")
+        if status == state.FAILED and report.get("blame") == "input":
+            raise JobRefused(name, cause, log)
+        if status == state.FAILED and report.get("blame") == "human":
+            raise JobNeedsHuman(name, cause, log)
+        raise JobFailed(name, status, cause, log)
+
+    def log_tail(self, handle: Handle, max_bytes: int = 2000) -> str:
+        """Return the end of the job's log."""
+        try:
+            with open(Path(handle["dir"], "log.txt"), "rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - max_bytes))
+                return log.read().decode("utf-8", errors="replace").strip()
+        except OSError:
+            return ""
+
+    # --- stop ---------------------------------------------------------------------------------------------------------
+
+    def cancel(self, handle: Handle, grace_s: float = 30.0) -> bool:
+        """Stop a job and all its processes; return whether it stopped by itself within ``grace_s``. Safe to repeat.
+
+        The driver gets SIGTERM first and may finish what it has in flight; then everything that is left is ended.
+
+        :raises JobElsewhere: when it runs on another host.
+        """
+        if handle["host"] != socket.gethostname():
+            if self.status(handle) == state.RUNNING:
+                raise JobElsewhere(handle["name"], handle["host"], handle["dir"])
+            return True
+        job_dir = Path(handle["dir"])
+        driver = directory.read_json(job_dir / "driver.json") or {}
+        clean = False
+        if process.is_alive(int(driver.get("pid", 0)), driver.get("started")):
+            process.end([int(driver["pid"])], signal.SIGTERM)
+            # Finishing is the driver's business: what outlives it is not waited for any longer than Spark takes to end.
+            clean = process.wait_until_dead(int(driver["pid"]), driver["started"], grace_s) and process.wait_until_gone(
+                job_dir, min(grace_s, _SHUTDOWN_S)
+            )
+        ended = process.end_job(job_dir, grace_s=0.0 if driver else min(grace_s, 5.0))
+        return clean or ended
+
+    def cancel_all(self, grace_s: float = 10.0) -> None:
+        """Stop every running job of this mirror on this host."""
+        for handle in self.running():
+            if handle["host"] == socket.gethostname():
+                self.cancel(handle, grace_s)

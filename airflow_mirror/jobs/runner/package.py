@@ -1,0 +1,57 @@
+"""The package as one zip for ``spark-submit --py-files``: ``python -m airflow_mirror.jobs.runner.package OUT.zip``.
+
+Executors then run the code of the driver's version without an installation of their own. The zip is pure Python; what it
+imports has to be installed on the executors (:mod:`airflow_mirror.jobs.driver.executors`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from importlib.abc import Traversable
+from importlib.resources import files
+from pathlib import Path
+
+NAME = "airflow_mirror"
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the zip format's first day: equal code gives an equal file
+
+
+def build(out: str | Path) -> Path:
+    """Write the zip, replacing ``out`` as a whole; return its path."""
+    path = Path(out)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".zip")
+    with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in sorted(_contents(files(NAME), NAME)):
+            entry = zipfile.ZipInfo(name, _EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, content)
+    os.chmod(temporary, 0o644)
+    os.replace(temporary, path)
+    return path
+
+
+def _contents(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
+    for item in folder.iterdir():
+        if item.is_dir():
+            if item.name != "__pycache__":
+                yield from _contents(item, f"{name}/{item.name}")
+        else:
+            yield f"{name}/{item.name}", item.read_bytes()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Build the zip named by the one argument; return the exit status."""
+    if len(argv) != 1 or argv[0].startswith("-"):
+        print("usage: python -m airflow_mirror.jobs.runner.package OUT.zip", file=sys.stderr)
+        return 0 if argv in (["-h"], ["--help"]) else 2
+    print(build(argv[0]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,107 @@
+"""The status file: how a running job tells the outside where it is. Written by the job, read by the runner.
+
+``status.json`` has the keys state, phase, updated, summary, partitions, left_out, error and blame. A final state is a
+job's last act. ``blame`` carries the branch of an error across the process boundary: ``input``, ``human`` or ``retry``.
+``left_out`` says how many partitions are not listed: of more than a thousand, only those that matter are
+(`jobs.figures.worth_listing`), so that the file stays below half a megabyte.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import InputError, JobAlreadyRuns, NeedsHuman
+from airflow_mirror.jobs.runner.directory import read_json, write_json, write_text
+from airflow_mirror.jobs.runner.state import FAILED, FINAL, RUNNING, SUCCEEDED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class StatusFile:
+    """Where one job reports. Holds an exclusive lock on ``<job_dir>/lock`` until the process ends.
+
+    :param job_dir: the generation's directory; None for a job started by hand without one: nothing is written.
+    :raises JobAlreadyRuns: when another process holds the lock.
+    """
+
+    def __init__(self, job_dir: str | Path | None) -> None:
+        self._dir = Path(job_dir) if job_dir else None
+        self._content: dict[str, Any] = {
+            "phase": "starting",
+            "summary": {},
+            "partitions": [],
+            "left_out": 0,
+            "error": None,
+        }
+        self._lock: int | None = None
+        self._turn = threading.Lock()  # progress writes from a thread of its own
+        self._ended = False
+        if self._dir is not None:
+            self._dir.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self._dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise JobAlreadyRuns(str(self._dir)) from None
+            self.update()
+
+    def update(
+        self, phase: str | None = None, partitions: Sequence[dict[str, Any]] | None = None,
+        summary: dict[str, Any] | None = None, left_out: int | None = None,
+    ) -> None:  # fmt: skip
+        """Say that the job is alive, and what changed since the last call. Nothing happens after the final state."""
+        changed = {"phase": phase, "partitions": partitions, "left_out": left_out, "summary": summary}
+        self._write(RUNNING, {k: v for k, v in changed.items() if v is not None})
+
+    def succeed(self, summary: dict[str, Any]) -> None:
+        """Write the final state of a job that did what it was asked to."""
+        self._write(SUCCEEDED, {"phase": "done", "summary": summary})
+
+    def fail(self, error: BaseException | str, summary: dict[str, Any] | None = None) -> None:
+        """Write the final state of a job that could not. ``error`` names the object, the cause and the remedy."""
+        changed = {"error": str(error), "blame": blame(error), "summary": summary or self._content["summary"]}
+        self._write(FAILED, changed)
+
+    def _write(self, state: str, changed: dict[str, Any]) -> None:
+        with self._turn:
+            if self._ended:
+                return
+            self._ended = state in FINAL
+            self._content |= changed
+            if self._dir is not None:
+                content = {"state": state, "updated": time.time(), **self._content}
+                write_text(self._dir / "status.json", _to_text(content))
+
+
+def _to_text(content: dict[str, Any]) -> str:
+    """Return JSON with a line for each partition: people read it too, and a line for each number would double it."""
+    rows = ",\n  ".join(json.dumps(row, default=str) for row in content["partitions"])
+    others = json.dumps({k: v for k, v in content.items() if k != "partitions"}, indent=1, default=str)
+    return f'{others[:-2]},\n "partitions": [{rows}]\n}}\n'
+
+
+def blame(error: BaseException | str | None) -> str:
+    """Return what a reader of ``error`` can do: ``input`` (correct it), ``human`` (fetch one) or ``retry``."""
+    if isinstance(error, InputError):
+        return "input"
+    return "human" if isinstance(error, NeedsHuman) else "retry"
+
+
+def ensure_final(job_dir: Path, exit_code: int, error: BaseException | None) -> None:
+    """Write a final state for a job that ended without one, so that "it failed" is never mistaken for "it vanished"."""
+    status = read_json(job_dir / "status.json") or {}
+    if status.get("state") in FINAL:
+        return
+    state = SUCCEEDED if exit_code == 0 else FAILED
+    final: dict[str, Any] = {"state": state, "updated": time.time()}
+    if exit_code != 0:
+        known = blame(error) if error else {2: "input"}.get(exit_code, "retry")  # 2: the command line was wrong
+        final |= {"error": f"{error or f'exit code {exit_code}'}", "blame": known}
+    write_json(job_dir / "status.json", {**status, **final})
