@@ -115,7 +115,7 @@ def test_a_byte_rate_is_not_exceeded_and_nothing_is_lost(
     # The last request is not waited for, and half a second's worth may be saved up.
     assert (sent - rate) / seconds < 1.1 * rate
     # Nor is it a fraction of the rate, however slow the machine: no byte is waited for twice. What a pace makes of that
-    # is told by tests/unit/test_budget.py.
+    # is told by tests/unit/copy/test_limits.py.
     assert rates == [rate] and sent <= sum(spent) < 1.2 * sent
     assert_equal(source_cluster, target_cluster, topic_name, 3)
 

@@ -7,7 +7,7 @@ import pytest
 from airflow_mirror.copy.batches.tiers import Send
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.opening.identical import Opening
-from tests.unit.test_damage import START, feed, log, opened, run
+from tests.unit.copy.test_damage import START, feed, log, opened, run
 
 
 def send(copy: PartitionCopy) -> Send:

@@ -20,7 +20,7 @@ from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.errors import ApiNotServed, ConnectionLost
 from tests.unit.peer import Peer, Talk, connected, settings
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FETCH, PRODUCE = 1, 0
 
 
