@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from airflow_mirror.kafka.config import ClientConfig
+from airflow_mirror.config import ClientConfig
 from benchmarks import systems
 from benchmarks.cases import Case
 from benchmarks.systems import OURS, Running, Task

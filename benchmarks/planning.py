@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Producer
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
-from airflow_mirror.kafka.config import ClientConfig
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import holes
 from airflow_mirror.plan.build import build, decide

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 
-from airflow_mirror.kafka.config import ClientConfig
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import produce
 from airflow_mirror.wire.cluster import WireCluster

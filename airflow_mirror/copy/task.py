@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
+from airflow_mirror.config import load
 from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
@@ -17,12 +18,11 @@ from airflow_mirror.copy.reporter import Reporter
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.writer.lease import LeaseToken, LeaseWatch
 from airflow_mirror.errors import LeaseLost
-from airflow_mirror.kafka.config import load
 
 
 @dataclass(frozen=True)
 class CopyWork:
-    """What every task of a job is given. Settings travel as references (`kafka.config.load`), never as values.
+    """What every task of a job is given. Settings travel as references (`config.load`), never as values.
 
     :param report_to: where the driver listens for progress (`report.ReportAddress`); None: nobody does.
     """

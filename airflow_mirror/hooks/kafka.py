@@ -8,9 +8,9 @@ from airflow.providers.apache.kafka.hooks.base import KafkaBaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import InvalidField, MissingSetting, UnknownConnection
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.config import ClientConfig
 
 if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror

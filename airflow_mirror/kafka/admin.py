@@ -30,7 +30,7 @@ from airflow_mirror.partition import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from airflow_mirror.kafka.config import ClientConfig
+    from airflow_mirror.config import ClientConfig
 
 __all__ = ["Acl", "ClusterAdmin", "ConfigEntry", "GroupInfo", "GroupPosition", "NewTopicSpec", "TopicInfo"]
 

@@ -30,7 +30,7 @@ from airflow_mirror.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from airflow_mirror.kafka.config import ClientConfig
+    from airflow_mirror.config import ClientConfig
 
 T = TypeVar("T")
 K = TypeVar("K")

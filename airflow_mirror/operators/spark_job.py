@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from airflow_mirror.config import ClientConfig
     from airflow_mirror.jobs.runner.local import Handle, LocalRunner
-    from airflow_mirror.kafka.config import ClientConfig
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan import Plan
 

@@ -29,7 +29,7 @@ from airflow_mirror.wire.errors import refusal
 from airflow_mirror.wire.fetch import FetchedPartition, FetchSpec
 
 if TYPE_CHECKING:
-    from airflow_mirror.kafka.config import ClientConfig
+    from airflow_mirror.config import ClientConfig
     from airflow_mirror.plan.inventory import TopicState
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 
 if TYPE_CHECKING:
-    from airflow_mirror.kafka.config import ClientConfig
+    from airflow_mirror.config import ClientConfig
     from airflow_mirror.plan.model import Plan, TopicPlan
 
 

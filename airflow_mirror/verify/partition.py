@@ -36,7 +36,7 @@ from airflow_mirror.wire.single import fetch_one, read_batches
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from airflow_mirror.kafka.config import ClientConfig
+    from airflow_mirror.config import ClientConfig
     from airflow_mirror.partition import TopicPartition
     from airflow_mirror.wire.batch import RawBatch
 

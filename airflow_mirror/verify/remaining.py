@@ -13,7 +13,7 @@ from airflow_mirror.verify.result import PartitionPair
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from airflow_mirror.kafka.config import ClientConfig
+    from airflow_mirror.config import ClientConfig
     from airflow_mirror.plan.model import Plan
     from airflow_mirror.verify.result import PartitionComparison
 

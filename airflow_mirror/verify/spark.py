@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.kafka.config import Handover, load
+from airflow_mirror.config import Handover, load
 from airflow_mirror.sync.maps import MapSource
 from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import PartitionComparison, PartitionPair, check_level
@@ -38,7 +38,7 @@ def run_verify(
 
     Differences are results. A task that can't read a cluster is tried again by Spark, as often as it is told to.
 
-    :param source: reference to the source's settings, as :func:`airflow_mirror.kafka.config.load` takes it.
+    :param source: reference to the source's settings, as :func:`airflow_mirror.config.load` takes it.
     :param target: the same of the target.
     :param handover: the clusters' settings for executors that can't read these references themselves.
     :param maps: where the offset maps of mapped pairs are; every task must reach it.

@@ -18,7 +18,7 @@ from airflow_mirror.wire.topology import Address, Leader, ProducerState, Topic, 
 if TYPE_CHECKING:
     from typing import Self
 
-    from airflow_mirror.kafka.config import ClientConfig
+    from airflow_mirror.config import ClientConfig
 
 __all__ = ["Leader", "ProducerState", "WireCluster"]
 

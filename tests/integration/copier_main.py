@@ -7,11 +7,11 @@ import logging
 import sys
 import time
 
+from airflow_mirror.config import load
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.kafka.config import load
 from airflow_mirror.wire.cluster import WireCluster
 
 if __name__ == "__main__":

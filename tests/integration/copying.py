@@ -18,13 +18,13 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as Assigned
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
-from airflow_mirror.kafka.config import ClientConfig
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic

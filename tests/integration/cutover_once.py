@@ -11,11 +11,11 @@ import signal
 import sys
 from pathlib import Path
 
+from airflow_mirror.config import load
 from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.config import load
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify.remaining import verify_rest
 from tests.integration.cutover_world import HeardFence

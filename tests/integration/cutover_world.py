@@ -11,10 +11,10 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as WireTopicPartition
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.fence import AclFence, Intent
 from airflow_mirror.errors import BrokerError
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition, NewTopicSpec
-from airflow_mirror.kafka.config import ClientConfig
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan, TopicPlan

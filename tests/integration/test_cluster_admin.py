@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPosition
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import (
     AuthenticationFailed,
     BrokerError,
@@ -22,7 +23,6 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.kafka import session
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition, NewTopicSpec
-from airflow_mirror.kafka.config import ClientConfig
 from airflow_mirror.partition import TopicPartition
 from sandbox import Cluster
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover import quiet
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.fence import AclFence, CallableFence
@@ -38,7 +39,6 @@ from airflow_mirror.errors import (
     VerificationFailed,
 )
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition
-from airflow_mirror.kafka.config import ClientConfig
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify.remaining import verify_rest

@@ -7,6 +7,7 @@ import time
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import (
     ClusterUnreachable,
     GroupActive,
@@ -16,7 +17,6 @@ from airflow_mirror.errors import (
     TargetTopicsDiffer,
 )
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition, NewTopicSpec
-from airflow_mirror.kafka.config import ClientConfig
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.writer import identity
 from airflow_mirror.errors import MissingRight
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, NewTopicSpec
-from airflow_mirror.kafka.config import ClientConfig
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import probe as probing
 from airflow_mirror.plan.probe import probe, scratch_topic

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.jobs.driver.weights import OPENING, bytes_to_copy
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin
-from airflow_mirror.kafka.config import ClientConfig
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from airflow_mirror.kafka.config import ClientConfig
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.cluster import WireCluster

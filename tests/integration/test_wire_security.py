@@ -21,8 +21,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import AuthenticationFailed, MirrorError, TryAgain
-from airflow_mirror.kafka.config import ClientConfig
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import AclMissing, ConnectionLost, TlsRefused

@@ -12,7 +12,7 @@ from typing import Any
 
 from kafka.protocol.metadata import ApiVersionsResponse
 
-from airflow_mirror.kafka.config import ClientConfig
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.settings import WireSettings
 

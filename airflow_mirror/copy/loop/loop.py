@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from itertools import chain
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.batches.tiers import Send
 from airflow_mirror.copy.loop.limits import Memory, Pace
 from airflow_mirror.copy.loop.partition import Commit, PartitionCopy
@@ -39,7 +40,6 @@ from airflow_mirror.errors import (
     TargetMoved,
     TryAgain,
 )
-from airflow_mirror.kafka.config import ClientConfig
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.loop.failures import Judge
 from airflow_mirror.copy.loop.partition import Begin, Commit, Pad, PartitionCopy
 from airflow_mirror.copy.loop.worker import Worker
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.errors import MirrorError
-from airflow_mirror.kafka.config import ClientConfig
 
 _WORKERS = 4
 

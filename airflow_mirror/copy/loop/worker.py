@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.writer.padding import Padder
 from airflow_mirror.copy.writer.transactional import Deliveries
-from airflow_mirror.kafka.config import ClientConfig
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 

@@ -11,10 +11,10 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.config import Handover
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.task import CopyWork, copy_ranges
-from airflow_mirror.kafka.config import Handover
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,12 +17,12 @@ from typing import Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from airflow_mirror.config import Handover
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.spark.bulk import RESULT_SCHEMA
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer.lease import LeaseToken
-from airflow_mirror.kafka.config import Handover
 
 SOURCE_NAME = "kafka_mirror_tail"
 _AGAIN_S = 5.0

@@ -20,9 +20,9 @@ import threading
 import time
 from dataclasses import dataclass
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.writer import identity
 from airflow_mirror.errors import LeaseLost, TryAgain
-from airflow_mirror.kafka.config import ClientConfig
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import Fenced
 from airflow_mirror.wire.transactions import TransactionClient

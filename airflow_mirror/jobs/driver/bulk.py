@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Sequence
 
+from airflow_mirror.config import load
 from airflow_mirror.copy.dealing import deal_bulk
 from airflow_mirror.copy.ranges import deal, total_offsets
 from airflow_mirror.copy.results import PartitionResult, summarise
@@ -29,7 +30,6 @@ from airflow_mirror.jobs.driver.windows import WindowBook
 from airflow_mirror.jobs.progress.keeper import Progress
 from airflow_mirror.jobs.progress.listener import hosts_of
 from airflow_mirror.jobs.runner.status import StatusFile
-from airflow_mirror.kafka.config import load
 from airflow_mirror.wire.cluster import WireCluster
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import airflow_mirror
+from airflow_mirror.config import Handover, load
 from airflow_mirror.errors import ExecutorUnfit, NoExecutors
-from airflow_mirror.kafka.config import Handover, load
+from airflow_mirror.jobs.runner.spec import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,11 +47,6 @@ _ROUNDS = 3
 _SAY_EVERY_S = 15.0
 # What one task of the check found: its host, its daemon's pid, Python, versions, failures, and the package's file.
 Found = dict[str, Any]
-
-
-def is_local(master: str) -> bool:
-    """Say whether tasks run on this machine, with this environment."""
-    return master.startswith("local[") or master == "local"
 
 
 def slots(spark: SparkSession) -> int:

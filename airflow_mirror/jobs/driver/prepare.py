@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.config import load
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED, CopyRange
@@ -20,7 +21,6 @@ from airflow_mirror.errors import MirrorError
 from airflow_mirror.jobs.driver.windows import Span, WindowBook, resolve, summed, to_ms
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.config import load
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build

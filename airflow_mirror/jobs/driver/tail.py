@@ -24,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.config import load
 from airflow_mirror.copy.ranges import CopyRange, deal
 from airflow_mirror.copy.results import PartitionResult, add, summarise
 from airflow_mirror.copy.task import CopyWork
@@ -32,7 +33,7 @@ from airflow_mirror.errors import MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import arguments as cli
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.entry import Outcome
-from airflow_mirror.jobs.driver.executors import is_local, slots
+from airflow_mirror.jobs.driver.executors import slots
 from airflow_mirror.jobs.driver.prepare import (
     CopyJob,
     HeldLease,
@@ -46,8 +47,8 @@ from airflow_mirror.jobs.driver.session import spark_session
 from airflow_mirror.jobs.progress.keeper import Progress
 from airflow_mirror.jobs.progress.listener import hosts_of
 from airflow_mirror.jobs.runner.directory import write_json
+from airflow_mirror.jobs.runner.spec import is_local
 from airflow_mirror.jobs.runner.status import StatusFile
-from airflow_mirror.kafka.config import load
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from airflow_mirror.config import load
 from airflow_mirror.copy.ranges import CopyRange, deal
 from airflow_mirror.errors import InputError, VerificationFailed
 from airflow_mirror.jobs.driver import arguments as cli
@@ -21,7 +22,6 @@ from airflow_mirror.jobs.driver.prepare import CopyJob, prepare, resolve_window
 from airflow_mirror.jobs.driver.session import spark_session
 from airflow_mirror.jobs.driver.windows import WindowBook
 from airflow_mirror.jobs.runner.status import StatusFile
-from airflow_mirror.kafka.config import load
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync.maps import OffsetMaps, map_source
 from airflow_mirror.verify.result import LEVELS, PartitionComparison, PartitionPair, differences

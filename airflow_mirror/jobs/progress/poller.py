@@ -10,11 +10,11 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
+from airflow_mirror.config import load
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.jobs.progress.reports import Key, key_of
 from airflow_mirror.jobs.progress.summary import Where
-from airflow_mirror.kafka.config import load
 from airflow_mirror.wire.cluster import WireCluster
 
 log = logging.getLogger(__name__)

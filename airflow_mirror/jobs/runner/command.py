@@ -2,7 +2,7 @@
 
 Settings with secrets travel in two environment variables of the driver: every user of the host can read a command line,
 and Spark shows its configuration in the UI and in event logs. To the executors of a cluster the driver hands them over in
-memory (:class:`airflow_mirror.kafka.config.Handover`).
+memory (:class:`airflow_mirror.config.Handover`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import SparkMissing
-from airflow_mirror.jobs.driver.executors import is_local
 from airflow_mirror.jobs.runner import package
 from airflow_mirror.jobs.runner.java import java_home_for_spark
 from airflow_mirror.jobs.runner.process import JOB_DIR_VARIABLE
-from airflow_mirror.jobs.runner.spec import JobSpec
+from airflow_mirror.jobs.runner.spec import JobSpec, is_local
 
 if TYPE_CHECKING:
-    from airflow_mirror.kafka.config import ClientConfig
+    from airflow_mirror.config import ClientConfig
 
 SOURCE_VARIABLE, TARGET_VARIABLE = "AIRFLOW_MIRROR_SOURCE", "AIRFLOW_MIRROR_TARGET"
 SCRIPT = Path(__file__).parents[1] / "driver" / "run_job.py"

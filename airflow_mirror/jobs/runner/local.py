@@ -30,7 +30,7 @@ from airflow_mirror.jobs.runner.spec import WRITERS, JobSpec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_mirror.kafka.config import ClientConfig
+    from airflow_mirror.config import ClientConfig
 
 Handle = dict[str, Any]
 TAIL = "tail"  # the name of a mirror's tail job: one per mirror, whatever task or run started it

@@ -67,3 +67,8 @@ class JobSpec:
         if values.get("version") != VERSION:
             raise InvalidField("version", values.get("version"), "unknown job spec", f"This software reads {VERSION}.")
         return cls(**{k: v for k, v in values.items() if k != "version"})
+
+
+def is_local(master: str) -> bool:
+    """Say whether tasks run on this machine, with this environment."""
+    return master.startswith("local[") or master == "local"

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.opening.answers import PrereadCluster, preread
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import BrokerError
-from airflow_mirror.kafka.config import ClientConfig
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.loop import loop
 from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.kafka.config import ClientConfig
 
 
 @pytest.fixture

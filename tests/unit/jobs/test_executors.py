@@ -17,12 +17,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from airflow_mirror import __version__
+from airflow_mirror.config import Handover, load
 from airflow_mirror.errors import ExecutorUnfit, InputError
 from airflow_mirror.jobs.driver import executors
 from airflow_mirror.jobs.runner import package
 from airflow_mirror.jobs.runner.command import local_submit
 from airflow_mirror.jobs.runner.spec import JobSpec
-from airflow_mirror.kafka.config import Handover, load
 
 ROOT = Path(__file__).parents[3]
 
@@ -157,7 +157,7 @@ def test_the_zip_is_the_package_and_the_same_for_equal_code(tmp_path: Path) -> N
 
 
 def test_settings_that_were_handed_over_come_first_and_show_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_mirror.kafka.config._handed", {})
+    monkeypatch.setattr("airflow_mirror.config._handed", {})
     monkeypatch.setenv("HERE", '{"bootstrap.servers": "a:1", "sasl.password": "hush"}')
     handed = Handover.of("env:HERE")
     assert "hush" not in repr(handed)

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import JobConflict, JobElsewhere, JobFailed, JobNeedsHuman, JobRefused
 from airflow_mirror.jobs.runner import directory, process
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.jobs.runner.spec import JobSpec
-from airflow_mirror.kafka.config import ClientConfig
 
 FAKE = str(Path(__file__).with_name("fake_job.py"))
 SECRETS = {

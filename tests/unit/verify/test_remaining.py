@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_mirror.kafka.config import ClientConfig
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.verify import remaining

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import ClusterUnreachable, InvalidField
-from airflow_mirror.kafka.config import ClientConfig
 from airflow_mirror.wire.security import _mechanism
 from airflow_mirror.wire.settings import WireSettings
 from airflow_mirror.wire.topology import Address, parse_bootstrap

@@ -16,8 +16,8 @@ from kafka.protocol.producer import (
     WriteTxnMarkersResponse,
 )
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import BrokerError, RequestRefused
-from airflow_mirror.kafka.config import ClientConfig
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import AclMissing, ConnectionLost, CoordinatorFenced, Fenced, MarkerUnsettled
