@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench soak test test-unit test-integration test-e2e lint format clean lock
+.PHONY: help setup demo bench soak test test-all lint format clean lock
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9%-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv with everything in it (fast when nothing changed)
 
@@ -32,16 +32,14 @@ bench: setup ## compare with MirrorMaker 2 side by side, half an hour (BENCH=--h
 soak: setup ## kill copiers a hundred times at random moments and compare, a quarter of an hour (SOAK=--help lists options)
 	$(BIN)/python -m tests.soak $(SOAK)
 
-test: test-unit test-integration test-e2e ## run every test
+test: setup ## what CI runs: unit tests, real brokers and Spark, one migration in a real Airflow
+	$(BIN)/python -m tests.parts unit core e2e $(TESTS)
 
-test-unit: setup ## run the tests that need no broker
-	$(BIN)/python -m pytest tests/unit
+test-all: setup ## every test, in parts; goes on after a failure (TESTS=--resume leaves out what passed)
+	$(BIN)/python -m tests.parts --all $(TESTS)
 
-test-integration: setup ## run the tests against real brokers and a real Spark
-	$(BIN)/python -m pytest tests/integration
-
-test-e2e: setup ## run the DAGs in a real Airflow on real brokers with real Spark jobs
-	$(BIN)/python -m pytest tests/e2e
+test-%: setup ## one part: unit core e2e faults spark versions drills tools
+	$(BIN)/python -m tests.parts $* $(TESTS)
 
 lint: setup ## check style, types and the import boundaries
 	$(BIN)/ruff check .

@@ -1,14 +1,62 @@
-"""Fixtures for all tests: real clusters of one node each, started once a session and only when a test asks."""
+"""For all tests: real clusters of one node each, started once a session and only when a test asks, and ``--resume``."""
 
 from __future__ import annotations
 
+import hashlib
 import re
+import subprocess
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from sandbox import Cluster, clusters
+
+ROOT = Path(__file__).parents[1]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--resume", action="store_true", help="leave out what passed on this very tree before")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput") and (passed := _passed_file()) is not None:
+        config.pluginmanager.register(_Passed(passed, resume=config.getoption("--resume")))
+
+
+class _Passed:
+    """Notes what passed, and leaves it out of a run that resumes."""
+
+    def __init__(self, file: Path, *, resume: bool) -> None:
+        self._file, self._resume = file, resume
+        self._failed: set[str] = set()
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        if self._resume and self._file.exists():
+            known = set(self._file.read_text(encoding="utf-8").split("\n"))
+            config.hook.pytest_deselected(items=[item for item in items if item.nodeid in known])
+            items[:] = [item for item in items if item.nodeid not in known]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._failed.add(report.nodeid)
+        elif report.when == "teardown" and report.nodeid not in self._failed:
+            self._file.parent.mkdir(exist_ok=True)
+            with self._file.open("a", encoding="utf-8") as file:
+                file.write(report.nodeid + "\n")
+
+
+def _passed_file() -> Path | None:
+    """Return where to note what passed on this tree: commit and changes; None without git."""
+    try:
+        state = b"".join(
+            subprocess.run(["git", *command], cwd=ROOT, capture_output=True, check=True).stdout
+            for command in (["rev-parse", "HEAD"], ["diff", "HEAD"])
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return ROOT / ".tests" / f"passed-{hashlib.sha256(state).hexdigest()[:12]}.txt"
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,8 @@ from confluent_kafka.admin import AdminClient
 from airflow_mirror.jobs.runner.local import LocalRunner
 from tests.e2e.test_migration import explain
 
+pytestmark = pytest.mark.drills
+
 DAG = "kafka_dr_drill"
 ENDS = {"source": "e2e_source", "target": "e2e_target"}
 

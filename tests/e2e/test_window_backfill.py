@@ -7,6 +7,8 @@ import pytest
 from tests.e2e.records import create, fill, read_all
 from tests.e2e.test_migration import explain
 
+pytestmark = pytest.mark.drills
+
 DAG = "kafka_window_backfill"
 HOUR_MS = 3_600_000
 DAY_MS = 1_772_323_200_000  # 2026-03-01T00:00:00Z

@@ -20,6 +20,8 @@ from benchmarks.systems import LIMIT, MM2_TUNED, OURS, READING_LIMIT, Task
 from benchmarks.worlds import Endpoint, World
 from sandbox import Cluster
 
+pytestmark = pytest.mark.tools
+
 ROOT = Path(__file__).parents[2]
 SYSTEMS = MM2_TUNED, OURS, LIMIT, READING_LIMIT
 

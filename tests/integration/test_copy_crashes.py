@@ -31,6 +31,8 @@ from tests.integration.copying import (
     write_transactions,
 )
 
+pytestmark = pytest.mark.faults
+
 PARTITIONS = 3
 
 

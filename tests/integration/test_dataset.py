@@ -17,6 +17,8 @@ from demo.dataset import BULK, COMPACTED, LIVE, QUIET, TRANSACTIONAL, TRIMMED, D
 from demo.records import CODECS, DAY_MS
 from sandbox import Cluster
 
+pytestmark = pytest.mark.tools
+
 HEADER = struct.Struct(">qiibIhiqqqhii")  # of a record batch, as KIP-98 lays it out
 SIZE = Size(bulk_records=9_001, bulk_partitions=4, mixed_records=1_500, rounds=40)
 

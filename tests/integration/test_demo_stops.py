@@ -10,6 +10,9 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
+
+pytestmark = pytest.mark.tools
 
 REPOSITORY = Path(__file__).parents[2]
 

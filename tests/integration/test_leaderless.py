@@ -30,6 +30,8 @@ from tests.integration.copying import (
     write,
 )
 
+pytestmark = pytest.mark.faults
+
 LED, LEADERLESS = 0, 1  # partitions
 # A copier that stood still for half a minute at a time would bring two or three of them within the minute.
 RECORDS, PACE_S, DEADLINE_S = 20, 0.5, 60.0

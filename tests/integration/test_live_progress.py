@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 
 from airflow_mirror.jobs.runner.command import spark_home
@@ -18,6 +19,8 @@ from airflow_mirror.jobs.runner.java import java_home_for_spark
 from sandbox import Cluster
 from tests.integration.copying import assert_equal, create, ends, properties_of, wait_until, write
 from tests.integration.test_spark_jobs import end_job
+
+pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
 TIERS = ("passed", "reencoded", "merged", "dropped", "padded", "primed")

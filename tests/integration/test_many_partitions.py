@@ -16,6 +16,8 @@ from sandbox import Cluster, clusters
 from tests.integration.copying import config, create, properties_of, wait_until
 from tests.integration.test_spark_jobs import end_job, submit, summary_of
 
+pytestmark = pytest.mark.faults
+
 TOPICS, PARTITIONS, RECORDS = 100, 10, 2
 HOT = TopicPartition("hot", 0)
 HOT_RECORDS, HOT_BYTES = 400, 100_000

@@ -31,6 +31,8 @@ from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
 from sandbox import Cluster
 from tests.integration.copying import config, create, ends, read, write, write_transactions
 
+pytestmark = pytest.mark.spark
+
 
 def no_writers(_: ClusterAdmin) -> CallableFence:
     """Nobody writes in this test, so that there is nobody to keep out."""

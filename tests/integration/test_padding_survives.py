@@ -26,6 +26,8 @@ from tests.integration.copying import (
     write_transactions,
 )
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Cluster]:

@@ -18,6 +18,8 @@ from demo.referee import compare_topics
 from demo.traffic import value_of
 from sandbox import Cluster
 
+pytestmark = pytest.mark.tools
+
 REPOSITORY = Path(__file__).parents[2]
 GROUP = "referee-readers"
 RECORDS = 401

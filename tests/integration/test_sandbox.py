@@ -20,6 +20,8 @@ from sandbox import Cluster, DiskFull, NodeFailed, PortInUse
 from sandbox.home import _base
 from tests.integration.copying import wait_until
 
+pytestmark = pytest.mark.tools
+
 REPOSITORY = Path(__file__).parents[2]
 
 

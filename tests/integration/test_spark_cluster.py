@@ -27,7 +27,7 @@ from sandbox.spark import SparkCluster
 from tests.integration.copying import assert_equal, create, ends, wait_until, write, write_transactions
 from tests.integration.test_spark_jobs import driver_of, end_job, summary_of
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 4

@@ -46,6 +46,8 @@ from tests.integration.copying import (
 )
 from tests.integration.test_spark_jobs import end_job, submit, summary_of
 
+pytestmark = pytest.mark.faults
+
 
 class Tail:
     """A copy that follows in a thread, and can be held between two fetches as a slow or frozen one would be."""

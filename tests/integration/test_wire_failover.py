@@ -20,6 +20,8 @@ from airflow_mirror.wire.transactions import TransactionClient
 from sandbox import Cluster
 from tests.integration.copying import wait_until
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.fixture(scope="module")
 def three_nodes() -> Iterator[Cluster]:

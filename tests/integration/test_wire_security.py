@@ -32,6 +32,8 @@ from sandbox.certificates import Authority
 from sandbox.cluster import start_all, stop_all
 from tests.integration.copying import wait_until
 
+pytestmark = pytest.mark.faults
+
 TOPIC = "secured"
 TP = TopicPartition(TOPIC, 0)
 _LISTENER = "listener.name.sasl_plaintext"

@@ -1,0 +1,144 @@
+"""The tests in parts: ``python -m tests.parts [PART ...]`` runs some of them, one after the other, and sums up.
+
+``make test`` is the parts that CI runs; ``make test-all`` is every part. A part that fails does not keep the next from
+running. With ``--resume`` what passed on this very tree (commit and changes) in an earlier run is left out.
+
+A part is a folder of tests and a mark. A test without a mark of a part is in its folder's first one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+from rich.console import Console
+from rich.table import Table
+
+RESULTS = Path(".tests")
+_ABSENT = 5  # pytest's exit status when nothing was selected: everything had passed before
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of the tests.
+
+    :param minutes: what it takes on a quiet machine of two cores, about.
+    """
+
+    name: str
+    folders: tuple[str, ...]
+    marks: str
+    minutes: int
+    what: str
+
+
+PARTS = (
+    Part("unit", ("tests/unit",), "", 1, "values, decisions, and the engine against a broker in the same process"),
+    Part("core", ("tests/integration",), "", 6, "real brokers, real Spark: one way through each thing"),
+    Part("e2e", ("tests/e2e",), "", 5, "one real Airflow with the whole migration"),
+    Part("faults", ("tests/integration",), "faults", 20, "killed and frozen brokers, broken networks, lost topics"),
+    Part("spark", ("tests/integration",), "spark", 8, "a Spark cluster: lost executors and workers, live progress"),
+    Part("versions", ("tests/integration",), "versions", 15, "brokers of other versions"),
+    Part("drills", ("tests/e2e",), "drills", 8, "drills, windows and backfills in a real Airflow"),
+    Part("tools", ("tests/integration",), "tools", 8, "sandbox, demo and benchmarks"),
+)
+CI = ("unit", "core", "e2e")
+_MARKS = sorted({part.marks for part in PARTS if part.marks})
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a part ended. ``slowest``: seconds and name of its slowest tests."""
+
+    part: Part
+    status: int
+    seconds: float
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    slowest: tuple[tuple[float, str], ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether every test of the part passed, now or before."""
+        return self.status in (0, _ABSENT)
+
+
+def command(part: Part, *more: str) -> list[str]:
+    """Return the command line that runs a part."""
+    marks = part.marks or " and ".join(f"not {mark}" for mark in _MARKS)
+    report = RESULTS / f"{part.name}.xml"
+    return [sys.executable, "-m", "pytest", *part.folders, "-m", marks, f"--junitxml={report}", *more]
+
+
+def run(part: Part, *more: str) -> Outcome:
+    """Run a part and return how it ended."""
+    report = RESULTS / f"{part.name}.xml"
+    report.parent.mkdir(exist_ok=True)
+    report.unlink(missing_ok=True)
+    began = time.monotonic()
+    status = subprocess.run(command(part, *more), check=False).returncode
+    seconds = time.monotonic() - began
+    if not report.exists():  # the run ended before it had a result
+        return Outcome(part, status, seconds)
+    return _read(part, status, seconds, report)
+
+
+def _read(part: Part, status: int, seconds: float, report: Path) -> Outcome:
+    suite = ElementTree.parse(report).getroot().find("testsuite")
+    assert suite is not None
+    count = {key: int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")}
+    failed = count["failures"] + count["errors"]
+    timed = [(float(case.get("time", 0)), f"{case.get('classname')}::{case.get('name')}") for case in suite]
+    slowest = tuple(sorted(timed, reverse=True)[:10])
+    return Outcome(part, status, seconds, count["tests"] - failed - count["skipped"], failed, count["skipped"], slowest)
+
+
+def show(outcomes: list[Outcome]) -> None:
+    """Print the closing table."""
+    table = Table(title="Tests", title_justify="left", box=None)
+    for column in ("part", "result", "passed", "failed", "skipped", "time"):
+        table.add_column(column, justify="left" if column in ("part", "result") else "right")
+    for o in outcomes:
+        result = "passed" if o.ok else f"FAILED ({o.status})"
+        minutes, seconds = divmod(round(o.seconds), 60)
+        table.add_row(o.part.name, result, str(o.passed), str(o.failed), str(o.skipped), f"{minutes}:{seconds:02d}")
+    Console(width=100).print(table)
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; see the module's text."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.parts",
+        description=__doc__.splitlines()[0],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="parts:\n" + "\n".join(f"  {p.name:10} {p.what} (about {p.minutes} min)" for p in PARTS),
+    )
+    names = [part.name for part in PARTS]
+    parser.add_argument("parts", nargs="*", choices=[*names, []], metavar="PART", help=f"default: {' '.join(CI)}")
+    parser.add_argument("--all", action="store_true", help="every part")
+    parser.add_argument("--resume", action="store_true", help="leave out what passed on this very tree before")
+    parser.add_argument("--slowest", action="store_true", help="list the slowest ten tests of each part as well")
+    arguments = parser.parse_args(argv)
+    wanted = names if arguments.all else arguments.parts or CI
+    more = ["--resume"] if arguments.resume else []
+    outcomes = []
+    for part in PARTS:
+        if part.name in wanted:
+            print(f"\n=== {part.name}: {part.what} ===", flush=True)
+            outcomes.append(run(part, *more))
+    show(outcomes)
+    if arguments.slowest:
+        for outcome in outcomes:
+            for seconds, name in outcome.slowest:
+                print(f"{outcome.part.name:10} {seconds:7.1f} s  {name}")
+    return 0 if all(outcome.ok for outcome in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
