@@ -1,0 +1,78 @@
+"""Disaster-recovery drill: lose the source on purpose, on a topic of the drill's own, and measure what that costs.
+
+Canary records are written while the mirror follows; then the tail is killed and the source is not asked again. A
+consumer group goes on at the target. Measured: RPO (records and seconds lost) and RTO (seconds until reading and writing
+work on the target). The report is `drill.json` and `drill.html` in the run's directory. Topic, group and jobs are removed
+whatever happens. No topic but the drill's is touched.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG, CronTriggerTimetable, Param
+
+from airflow_mirror.operators.drill import (
+    CleanUpDrillOperator,
+    FailOverDrillOperator,
+    LoseSourceOperator,
+    OpenDrillOperator,
+)
+from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
+from airflow_mirror.operators.plan import PlanMirrorOperator
+from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopicConfigsOperator
+from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
+
+PARAMS = {
+    "source": Param("kafka_source", type="string", description_md="Connection (type `kafka`) of the cluster to lose."),
+    "target": Param("kafka_target", type="string", description_md="Connection (type `kafka`) to go on with."),
+    "prefix": Param("mirror-drill.", type="string", minLength=3, description_md="What the drill's topics begin with."),
+    "partitions": Param(3, type="integer", minimum=1, maximum=100, description_md="Partitions of the drill's topic."),
+    "seconds": Param(15, type="number", minimum=3, description_md="How long canaries are written."),
+    "per_second": Param(50, type="number", minimum=1, maximum=1000, description_md="Canaries per second."),
+    "max_rpo_s": Param(5.0, type="number", minimum=0, description_md="The drill fails above this."),
+    "max_rto_s": Param(120.0, type="number", minimum=0, description_md="The drill fails above this."),
+}
+TOPIC = "{{ params.prefix }}{{ dag_run.run_after.strftime('%Y%m%dT%H%M%S') }}"
+MIRROR = {
+    "name": "dr-drill",
+    "source": "{{ params.source }}",
+    "target": "{{ params.target }}",
+    "topics": [TOPIC],
+    "groups": ["none"],
+    "offsets": "identical",
+}
+
+with DAG(
+    "kafka_dr_drill",
+    description="Measure RPO and RTO on a topic of the drill's own",
+    doc_md=__doc__,
+    # Without a start date, turning the DAG on waits for the next Sunday instead of drilling at once.
+    schedule=CronTriggerTimetable("0 3 * * 0", timezone="UTC"),
+    catchup=False,
+    max_active_runs=1,
+    is_paused_upon_creation=True,
+    params=PARAMS,
+    tags=["kafka-mirror"],
+    # A second try would measure something else.
+    default_args={"retries": 0, "execution_timeout": timedelta(minutes=10)},
+) as dag:
+    open_drill = OpenDrillOperator(task_id="open_drill", mirror=MIRROR, partitions="{{ params.partitions }}")
+    plan = PlanMirrorOperator(task_id="plan", mirror=MIRROR)
+    create_topics = CreateTargetTopicsOperator(task_id="create_topics", mirror=MIRROR)
+    sync_configs = SyncTopicConfigsOperator(task_id="sync_configs", mirror=MIRROR)
+    start_tail = StartMirrorOperator(task_id="start_tail", mirror=MIRROR, mode="tail")
+    wait_for_catch_up = WaitForCatchUpSensor(task_id="wait_for_catch_up", mirror=MIRROR)
+    lose_source = LoseSourceOperator(
+        task_id="lose_source", mirror=MIRROR, seconds="{{ params.seconds }}", per_second="{{ params.per_second }}"
+    )
+    fail_over = FailOverDrillOperator(
+        task_id="fail_over", mirror=MIRROR, max_rpo_s="{{ params.max_rpo_s }}", max_rto_s="{{ params.max_rto_s }}"
+    )
+    stop_tail = StopMirrorOperator(task_id="stop_tail", mirror=MIRROR, grace_s=10)
+    clean_up = CleanUpDrillOperator(task_id="clean_up", mirror=MIRROR)
+
+    open_drill >> plan >> create_topics >> sync_configs >> start_tail >> wait_for_catch_up >> lose_source >> fail_over
+    # Something left behind on a cluster must look red; a teardown alone would not.
+    clean_up.as_teardown(setups=open_drill, on_failure_fail_dagrun=True)
+    fail_over >> stop_tail.as_teardown(setups=open_drill) >> clean_up

@@ -1,0 +1,182 @@
+"""Migrate a Kafka cluster: plan, copy, follow, prove, cut over. Trigger it and fill in the form.
+
+Nothing is written before the plan's checks have passed. Every task may be cleared and run again. Until `cutover` the
+source serves as before; what `cutover` does is taken back when any part of it fails.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import DAG, Param, task
+
+from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator
+from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
+from airflow_mirror.operators.offsets import TranslateConsumerOffsetsOperator
+from airflow_mirror.operators.plan import PlanMirrorOperator
+from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopicConfigsOperator
+from airflow_mirror.operators.verify import VerifyMirrorOperator
+from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
+
+
+def patterns(default: list[str], section: str, text: str) -> Param:
+    """Return a form field for a list of names or regular expressions."""
+    return Param(default, type="array", items={"type": "string"}, section=section, description_md=text)
+
+
+WHO, WHAT, HOW, CUTOVER = "Clusters", "Topics and groups", "How to copy", "Cutover"
+PARAMS = {
+    "name": Param(
+        "migration", type="string", minLength=1, section=WHO,
+        description_md="Name of this flow. Its plan, jobs and reports are kept under it.",
+    ),
+    "source": Param("kafka_source", type="string", section=WHO, description_md="Connection (type `kafka`) to read from."),
+    "target": Param("kafka_target", type="string", section=WHO, description_md="Connection (type `kafka`) to write to."),
+    "topics": patterns([".*"], WHAT, "Topics to move: names, or regular expressions for whole names; one a line."),
+    "exclude_topics": patterns([], WHAT, "Topics to leave out; wins over the list above. Internal topics never move."),
+    "groups": patterns([".*"], WHAT, "Consumer groups whose positions move."),
+    "exclude_groups": patterns(["console-consumer-.*", "connect-.*", "__.*"], WHAT, "Groups to leave out."),
+    "offsets": Param(
+        "auto", enum=["auto", "identical", "mapped"], section=HOW,
+        values_display={"auto": "Decide per topic", "identical": "Same offsets", "mapped": "Other offsets, exact map"},
+        description_md="`identical` keeps every record at its offset; `mapped` translates offsets exactly. The plan says "
+        "what `auto` chose, and why.",
+    ),
+    "policy": Param(
+        "identity", enum=["identity", "prefix"], section=HOW,
+        description_md="`identity` keeps topic names; `prefix` puts the source's alias and a dot before them.",
+    ),
+    "source_alias": Param(
+        None, type=["null", "string"], section=HOW, description_md="Prefix; default: the source's connection.",
+    ),
+    "start": Param(
+        "earliest", type="string", section=HOW,
+        description_md="Where a partition new on the target begins: `earliest`, `latest` or a time such as "
+        "`2026-01-31T00:00:00+00:00`.",
+    ),
+    "isolation": Param(
+        "read_committed", enum=["read_committed", "read_uncommitted"], section=HOW,
+        description_md="`read_committed` leaves records of aborted transactions out.",
+    ),
+    "replication_factor": Param(
+        None, type=["null", "integer"], minimum=1, section=HOW,
+        description_md="Of topics created on the target; default: the source's, as far as there are brokers.",
+    ),
+    "spark_conn_id": Param(
+        None, type=["null", "string"], section=HOW,
+        description_md="Connection (type `spark`) of a Spark cluster; empty runs Spark on the worker.",
+    ),
+    "verify_level": Param(
+        "batches", enum=["offsets", "batches", "records"], section=CUTOVER,
+        description_md="How closely both sides are compared before the cutover.",
+    ),
+    "max_lag_records": Param(
+        1000, type="integer", minimum=0, section=CUTOVER,
+        description_md="Records per partition that may be missing before the cutover; its drain copies them.",
+    ),
+    "approval": Param(False, type="boolean", section=CUTOVER, description_md="Ask a person before the cutover."),
+    "keep_fence": Param(
+        True, type="boolean", section=CUTOVER,
+        description_md="Leave the source closed for writing afterwards, so that nobody writes where nobody reads.",
+    ),
+    "quiet_s": Param(
+        3.0, type="number", minimum=0, section=CUTOVER,
+        description_md="Seconds for which the source's log ends must stand still before the fence is believed.",
+    ),
+    "wait_groups_s": Param(
+        60.0, type="number", minimum=0, section=CUTOVER,
+        description_md="Seconds for consumer groups to come to rest on the source once it is fenced.",
+    ),
+    "fence": Param(
+        "acl", type="string", section=CUTOVER,
+        description_md="`acl`, or the dotted path of a function that returns a fence of your own.",
+    ),
+    "restore_configs": Param(
+        True, type="boolean", section=CUTOVER,
+        description_md="Afterwards put the source's retention and compaction into force on the target.",
+    ),
+}  # fmt: skip
+
+MIRROR = {
+    key: f"{{{{ params.{key} }}}}"
+    for key in (
+        "name", "source", "target", "topics", "exclude_topics", "groups", "exclude_groups", "offsets", "policy",
+        "source_alias", "start", "isolation", "replication_factor",
+    )
+}  # fmt: skip
+SPARK = "{{ params.spark_conn_id }}"
+
+APPROVAL_TEXT = """Cutting over fences the source: its producers are refused until the target is open.
+
+* plan: {{ ti.xcom_pull(task_ids='plan') }}
+* lag: {{ ti.xcom_pull(task_ids='wait_for_catch_up') }}
+* comparison: {{ ti.xcom_pull(task_ids='verify') }}
+* groups: {{ ti.xcom_pull(task_ids='preview_groups') }}
+
+Reject leaves everything as it is: the tail goes on, and the source serves."""
+
+with DAG(
+    "kafka_migration",
+    description="Move a Kafka cluster: same records, same offsets, proven cutover",
+    doc_md=__doc__,
+    schedule=None,
+    max_active_runs=1,
+    allowed_run_types=["manual", "operator_triggered"],
+    params=PARAMS,
+    tags=["kafka-mirror"],
+    # Wrong input and damaged data are never retried, whatever stands here.
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
+) as dag:
+    plan = PlanMirrorOperator(task_id="plan", mirror=MIRROR)
+    create_topics = CreateTargetTopicsOperator(task_id="create_topics", mirror=MIRROR)
+    sync_configs = SyncTopicConfigsOperator(task_id="sync_configs", mirror=MIRROR, hold=True)
+    bulk_copy = StartMirrorOperator(task_id="bulk_copy", mirror=MIRROR, mode="bulk", spark_conn_id=SPARK)
+    start_tail = StartMirrorOperator(task_id="start_tail", mirror=MIRROR, mode="tail", spark_conn_id=SPARK)
+    wait_for_catch_up = WaitForCatchUpSensor(
+        task_id="wait_for_catch_up", mirror=MIRROR, max_lag_records="{{ params.max_lag_records }}", deferrable=True
+    )
+    verify = VerifyMirrorOperator(task_id="verify", mirror=MIRROR, level="{{ params.verify_level }}", spark_conn_id=SPARK)
+    preview_groups = TranslateConsumerOffsetsOperator(task_id="preview_groups", mirror=MIRROR, dry_run=True)
+
+    @task.branch
+    def is_approval_wanted(params: dict[str, Any]) -> str:
+        """Go to the approval, or straight to the cutover."""
+        return "approve_cutover" if params["approval"] else "cutover"
+
+    wanted = is_approval_wanted()
+    approve_cutover = ApprovalOperator(
+        task_id="approve_cutover",
+        subject="Cut over {{ params.name }}: {{ params.source }} to {{ params.target }}?",
+        body=APPROVAL_TEXT,
+        defaults="Reject",
+        response_timeout=timedelta(days=1),
+    )
+    cutover = CutoverOperator(
+        task_id="cutover",
+        mirror=MIRROR,
+        fence="{{ params.fence }}",
+        keep_fence="{{ params.keep_fence }}",
+        quiet_s="{{ params.quiet_s }}",
+        wait_groups_s="{{ params.wait_groups_s }}",
+        level="{{ params.verify_level }}",
+        trigger_rule="none_failed_min_one_success",
+    )
+    # Does nothing unless the cutover was killed without a chance to take its fence back.
+    lift_fence = LiftFenceOperator(
+        task_id="lift_fence", mirror=MIRROR, fence="{{ params.fence }}", trigger_rule="all_done"
+    )
+    stop_tail = StopMirrorOperator(task_id="stop_tail", mirror=MIRROR, spark_conn_id=SPARK)
+
+    @task.short_circuit
+    def is_restore_wanted(params: dict[str, Any]) -> bool:
+        """Say whether the source's own retention and compaction go into force on the target."""
+        return bool(params["restore_configs"])
+
+    restore_configs = SyncTopicConfigsOperator(task_id="restore_configs", mirror=MIRROR, hold=False)
+
+    plan >> create_topics >> sync_configs >> bulk_copy >> start_tail >> wait_for_catch_up >> verify >> preview_groups
+    preview_groups >> wanted >> [approve_cutover, cutover]
+    approve_cutover >> cutover >> [lift_fence, stop_tail]
+    stop_tail >> is_restore_wanted() >> restore_configs
