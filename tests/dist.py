@@ -1,0 +1,96 @@
+"""What is built is what works: ``python -m tests.dist`` builds wheel and sdist, checks them and tries the wheel.
+
+The wheel goes into an empty environment, beside nothing but Airflow and its Kafka and Spark providers. There the package
+must be consistent with what is installed, Airflow must list it as a provider, and the unit tests must pass against it:
+they run in a copy of the repository that has everything but the package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+DIST = ROOT / "dist"
+PROVIDERS = ("apache-airflow", "apache-airflow-providers-apache-kafka", "apache-airflow-providers-apache-spark")
+# What the unit tests need and users don't.
+TOOLS = ("pytest", "hypothesis", "jsonschema", "psutil")
+WANTED = ("py.typed", "jobs/runner/log4j2.properties", "example_dags/kafka_migration.py")
+
+
+def run(*command: str | Path, cwd: Path = ROOT) -> str:
+    """Run a command, show it, and return what it printed; a failure ends the whole check."""
+    print("$", *command, flush=True)
+    done = subprocess.run([str(c) for c in command], cwd=cwd, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{done.stdout}\n{command[0]} ended with status {done.returncode}")
+    return done.stdout
+
+
+def build() -> Path:
+    """Build both, check their metadata and contents, and return the wheel."""
+    shutil.rmtree(DIST, ignore_errors=True)
+    run(sys.executable, "-m", "build", "--outdir", DIST, ROOT)
+    built = sorted(DIST.iterdir())
+    run(sys.executable, "-m", "twine", "check", "--strict", *built)
+    (wheel,) = (path for path in built if path.suffix == ".whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    missing = [name for name in WANTED if f"airflow_mirror/{name}" not in names]
+    foreign = sorted({name.split("/")[0] for name in names if not name.startswith("airflow_mirror")})
+    if missing or len(foreign) > 0:
+        raise SystemExit(f"{wheel.name}: lacks {missing}, has {foreign} beside the package")
+    for path in built:
+        print(f"{path.name}: {path.stat().st_size:,} bytes")
+    return wheel
+
+
+def install(wheel: Path, home: Path) -> Path:
+    """Install the wheel beside Airflow and its two providers; return the environment's Python."""
+    venv.create(home / "env", with_pip=True)
+    python = home / "env" / "bin" / "python"
+    pip = (python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", ROOT / "constraints.txt")
+    run(*pip, *PROVIDERS)
+    run(*pip, f"{wheel}[spark,java]")
+    print(run(python, "-m", "pip", "check"), end="")
+    listed = run(python.with_name("airflow"), "providers", "list", "--output", "plain")
+    if "airflow-mirror" not in listed:
+        raise SystemExit(f"Airflow does not list the provider:\n{listed}")
+    print(next(line for line in listed.splitlines() if "airflow-mirror" in line))
+    run(*pip, *TOOLS)
+    return python
+
+
+def try_out(python: Path, home: Path) -> None:
+    """Run the unit tests against the installed package."""
+    copy = home / "repository"
+    for name in run("git", "ls-files").splitlines():
+        if not name.startswith("airflow_mirror/"):
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, copy / name)
+    where = run(python, "-c", "import airflow_mirror; print(airflow_mirror.__file__)", cwd=copy).strip()
+    if not where.startswith(str(home / "env")):
+        raise SystemExit(f"the unit tests would test {where}, not what was installed")
+    # The pages of the documentation link to the package's files.
+    print(run(python, "-m", "pytest", "-q", "tests/unit", "--ignore=tests/unit/test_docs.py", cwd=copy)[-2000:])
+
+
+def main() -> int:
+    """Run the command; see the module's text."""
+    parser = argparse.ArgumentParser(prog="python -m tests.dist", description=__doc__.splitlines()[0])
+    parser.add_argument("--build-only", action="store_true", help="leave out the trial in an empty environment")
+    arguments = parser.parse_args()
+    wheel = build()
+    if not arguments.build_only:
+        with tempfile.TemporaryDirectory(prefix="airflow-mirror-dist-") as home:
+            try_out(install(wheel, Path(home)), Path(home))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
