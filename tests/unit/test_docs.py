@@ -17,10 +17,11 @@ from airflow_mirror.cutover.steps import STEPS
 from airflow_mirror.errors import InputError, NeedsHuman, TryAgain
 from airflow_mirror.get_provider_info import get_provider_info
 from airflow_mirror.mirror import Mirror
+from tests.parts import PARTS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 EXAMPLE = DOCS / "examples" / "first_mirror.py"
 
 
@@ -30,7 +31,8 @@ def text(name):
 
 def blocks(page, language=""):
     """The fenced blocks of one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    every = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return [content for named, content in every if named == language]
 
 
 def prose(page):
@@ -142,6 +144,10 @@ def test_every_dependency_is_explained_and_no_other():
     wanted = {name for part in lists for name in re.findall(r"^([A-Za-z][\w-]*)", part.strip(), re.MULTILINE)}
     cells = [cell for cell in first_cells(text("docs/dependencies.md")) if cell not in ("package", "---")]
     assert {name for cell in cells for name in cell.split(", ")} == wanted
+
+
+def test_every_part_of_the_tests_is_documented():
+    assert first_cells(text("docs/testing.md"))[2:] == [part.name for part in PARTS]
 
 
 # --- for maintainers -------------------------------------------------------------------------------------------------
