@@ -137,7 +137,7 @@ def machine() -> dict[str, Any]:
 def software() -> dict[str, str]:
     """Return the versions of what took part."""
     from airflow_mirror.jobs.runner.java import find_java
-    from sandbox.jars import KAFKA_VERSION
+    from sandbox.versions import DEFAULT_VERSION as KAFKA_VERSION
 
     return {
         "kafka": KAFKA_VERSION, "mirrormaker": KAFKA_VERSION, "airflow_mirror": version("airflow-mirror"),

@@ -1,4 +1,4 @@
-"""Local Kafka 4.3.1 clusters of real brokers, for the demo, for tests and for drills.
+"""Local Kafka clusters of real brokers, from 0.11 to 4.3.1, for the demo, for tests and for drills.
 
     with clusters("source", "target") as (source, target):
         print(source.bootstrap, target.bootstrap)
@@ -13,6 +13,15 @@ Not for production: no TLS, passwords that are in this repository, and all nodes
 from __future__ import annotations
 
 from sandbox.cluster import Cluster, clusters
-from sandbox.errors import DiskFull, JarsUnavailable, NodeFailed, NodeNotReady, PortInUse
+from sandbox.errors import DiskFull, JarsUnavailable, NodeFailed, NodeNotReady, OldJavaUnavailable, PortInUse
 
-__all__ = ["Cluster", "DiskFull", "JarsUnavailable", "NodeFailed", "NodeNotReady", "PortInUse", "clusters"]
+__all__ = [
+    "Cluster",
+    "DiskFull",
+    "JarsUnavailable",
+    "NodeFailed",
+    "NodeNotReady",
+    "OldJavaUnavailable",
+    "PortInUse",
+    "clusters",
+]

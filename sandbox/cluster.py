@@ -19,14 +19,16 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from airflow_mirror.errors import InputError
-from airflow_mirror.jobs.runner.java import find_java
-from sandbox import jars, ready
+from sandbox import ready
 from sandbox.errors import DiskFull
 from sandbox.home import Home
 from sandbox.node import Node
 from sandbox.ports import ReservedPort, reserve
 from sandbox.process import stands_still
-from sandbox.settings import SUPER_USER, USERS, NodeAddresses, node_settings
+from sandbox.program import Installed, Program, install
+from sandbox.settings import SUPER_USER, USERS, NodeAddresses, jaas, node_settings
+from sandbox.versions import DEFAULT_VERSION, release
+from sandbox.zookeeper import ZooKeeper
 
 T = TypeVar("T")
 
@@ -35,18 +37,20 @@ _running: set[Cluster] = set()  # held here so that a dropped reference loses no
 
 
 class Cluster:
-    """Kafka 4.3.1 nodes on this machine; start it with ``with`` or :meth:`start`.
+    """Kafka nodes on this machine; start it with ``with`` or :meth:`start`.
 
     :param name: for messages and directories; letters, digits, ``-`` and ``_``.
-    :param nodes: how many nodes; each is broker and controller. One or three are useful.
+    :param nodes: how many nodes; with KRaft each is broker and controller. One or three are useful.
     :param overrides: broker settings that win over the sandbox's own.
     :param authorizer: ACLs are enforced and a second listener asks for user and password, see :meth:`properties`.
     :param data_dir: a directory to keep; by default a temporary one, deleted on :meth:`stop`.
     :param ports: the PLAINTEXT port of each node; free ports by default.
+    :param version: the release of Kafka, one of :data:`sandbox.versions.RELEASES`.
+    :param zookeeper: with a ZooKeeper beside the nodes; by default only where the release needs it.
     :param heap_mb: maximum heap of a node in MB.
     :param min_free_mb: free space that the data directory's file system must have at the start, in MB.
     :param ready_timeout_s: how long a node may take to become ready, in seconds.
-    :raises InputError: for a name or a number of nodes that can't be.
+    :raises InputError: for a name, a number of nodes or a version that can't be.
     """
 
     def __init__(
@@ -58,6 +62,8 @@ class Cluster:
         data_dir: str | Path | None = None,
         *,
         ports: Sequence[int] | None = None,
+        version: str = DEFAULT_VERSION,
+        zookeeper: bool | None = None,
         heap_mb: int = 512,
         min_free_mb: int = 256,
         ready_timeout_s: float = 240.0,
@@ -68,12 +74,18 @@ class Cluster:
             raise InputError(f"cluster {name!r}: nodes={nodes}; one or three make sense, nine are the limit.")
         if ports is not None and len(ports) != nodes:
             raise InputError(f"cluster {name!r}: {len(ports)} port(s) for {nodes} node(s); give one for each node.")
-        self.name, self.node_count, self.authorizer = name, nodes, authorizer
+        self.name, self.node_count, self.authorizer, self.release = name, nodes, authorizer, release(version)
+        self._with_zookeeper = self.release.needs_zookeeper if zookeeper is None else zookeeper
+        if self._with_zookeeper and not self.release.knows_zookeeper:
+            raise InputError(f"cluster {name!r}: Kafka {version} knows no ZooKeeper; 3.9 is the last that does.")
+        if self.release.needs_zookeeper and not self._with_zookeeper:
+            raise InputError(f"cluster {name!r}: Kafka {version} needs ZooKeeper; 3.3 is the first that does without.")
         self._overrides = {key: str(value) for key, value in (overrides or {}).items()}
         self._data_dir = Path(data_dir) if data_dir is not None else None
         self._ports, self._heap_mb, self._min_free_mb = ports, heap_mb, min_free_mb
         self._ready_timeout_s = ready_timeout_s
         self._nodes: list[Node] = []
+        self._zookeeper: ZooKeeper | None = None
         self._addresses: list[NodeAddresses] = []
         self._home: Home | None = None
         self._cluster_id = ""
@@ -86,18 +98,20 @@ class Cluster:
     def start(self) -> Self:
         """Start all nodes and wait until they are ready. A started cluster is left as it is.
 
-        :raises JavaNotFound, JarsUnavailable, DiskFull, PortInUse, NodeFailed, NodeNotReady: and nothing is left behind.
+        :raises JavaNotFound, OldJavaUnavailable, JarsUnavailable, DiskFull, PortInUse, NodeFailed, NodeNotReady:
+            and nothing is left behind.
         """
         with self._lock:
             if self._nodes:
                 return self
-            # Before anything is taken: the two that need the user's hands.
-            find_java()
-            classpath = jars.classpath("broker")
+            installed = install(self.release)  # before anything is taken: it may need the user's hands
             _running.add(self)
             self._cancel.clear()
             try:
-                self._prepare(classpath)
+                self._prepare(installed)
+                if self._zookeeper is not None:
+                    self._zookeeper.start()
+                    self._zookeeper.wait_ready(self._ready_timeout_s, self._cancel)
                 _each(self._format_and_start, self._nodes, self._cancel.set)
                 self.wait_ready()
             except BaseException as e:
@@ -121,14 +135,15 @@ class Cluster:
             # No threads here: at the interpreter's exit none can be started any more.
             for node in self._nodes:
                 node.ask_to_end(signal.SIGTERM if graceful else signal.SIGKILL)
-            for node in self._nodes:
-                node.end(_STOP_TIMEOUT_S)
-            for node in self._nodes:
-                for port in node.ports:
+            programs: list[Program] = [*self._nodes, *([self._zookeeper] if self._zookeeper else [])]
+            for program in programs:  # ZooKeeper last: brokers sign off there
+                program.end(_STOP_TIMEOUT_S if graceful else 0)
+            for program in programs:
+                for port in program.ports:
                     port.release()
             if self._home is not None:
                 self._home.release()
-            self._nodes, self._addresses, self._home = [], [], None
+            self._nodes, self._zookeeper, self._addresses, self._home = [], None, [], None
             _running.discard(self)
 
     def cancel(self) -> None:
@@ -167,7 +182,7 @@ class Cluster:
         """Start a node again and wait until it is ready; one that runs is shut down in order first."""
         node = self._node(node_id)
         node.end(_STOP_TIMEOUT_S)
-        node.start()
+        self._start(node)
         self.wait_ready([node_id])
 
     def pause(self, node_id: int) -> None:
@@ -242,7 +257,7 @@ class Cluster:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _prepare(self, classpath: str) -> None:
+    def _prepare(self, installed: Installed) -> None:
         self._home = Home(self.name, self._data_dir)
         self._home.require_free(self._min_free_mb)
         ports: list[list[ReservedPort]] = []
@@ -251,6 +266,9 @@ class Cluster:
                 own = [reserve(self.name, self._ports[index] if self._ports else None)]
                 ports.append(own)
                 own.extend(reserve(self.name) for _ in range(2 if self.authorizer else 1))
+            if self._with_zookeeper:
+                port = reserve(self.name)
+                self._zookeeper = ZooKeeper(self.name, self._home.path / "zookeeper", port, installed)
         except BaseException:
             for own in ports:
                 for port in own:
@@ -260,11 +278,22 @@ class Cluster:
         self._addresses = [NodeAddresses(*(port.address for port in own)) for own in ports]
         for node_id, own in enumerate(ports, 1):
             directory = self._home.path / f"node-{node_id}"
-            settings = node_settings(node_id, self._addresses, directory / "data", self._overrides, self.authorizer)
-            self._nodes.append(Node(self.name, node_id, directory, settings, own, classpath, self._heap_mb))
+            settings = node_settings(
+                node_id, self._addresses, directory / "data", self._overrides, self.authorizer,
+                release=self.release, zookeeper=self._zookeeper.address if self._zookeeper else None,
+            )  # fmt: skip
+            login = jaas(self.release) if self.authorizer else None
+            self._nodes.append(Node(self.name, node_id, directory, settings, own, installed, self._heap_mb, login))
 
     def _format_and_start(self, node: Node) -> None:
-        node.format(self._cluster_id)
+        node.write()
+        if self._zookeeper is None:
+            node.format(self._cluster_id)
+        self._start(node)
+
+    def _start(self, node: Node) -> None:
+        if self._zookeeper is not None:
+            self._zookeeper.wait_forgotten(node.node_id, self._ready_timeout_s, self._cancel)
         node.start()
 
     def _node(self, node_id: int) -> Node:
@@ -305,8 +334,8 @@ def clusters(*names: str, **kw: Any) -> Iterator[list[Cluster]]:
 
 def start_all(several: Sequence[Cluster]) -> None:
     """Start clusters at the same time; the first error is raised when all have ended their attempt."""
-    find_java()
-    jars.classpath("broker")  # once, and where Ctrl-C can end it
+    for version in dict.fromkeys(cluster.release for cluster in several):
+        install(version)  # once, and where Ctrl-C can end it
     _each(Cluster.start, several, lambda: stop_all(several))
 
 

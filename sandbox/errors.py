@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from airflow_mirror.errors import InputError, TryAgain
@@ -41,22 +42,33 @@ class JarsUnavailable(TryAgain):
         )
 
 
-class NodeFailed(TryAgain):
-    """A node's process ended although nobody asked it to."""
+class OldJavaUnavailable(TryAgain):
+    """An old broker needs an old Java, and it could not be fetched."""
 
-    def __init__(self, cluster: str, node_id: int, status: int, log: Sequence[str]) -> None:
-        self.cluster, self.node_id, self.status, self.log = cluster, node_id, status, list(log)
+    def __init__(self, version: str, java: str, cause: str, output: Sequence[str] = ()) -> None:
+        self.version, self.java, self.cause, self.output = version, java, cause, list(output)
+        super().__init__(
+            f"Kafka {version} runs on Java {java}, and the wheel that has one {cause}. Nothing was kept. Try again, or "
+            f"set JAVA_HOME to such a Java; what needs Java 17 then takes it from PATH.{_quoted(output)}"
+        )
+
+
+class NodeFailed(TryAgain):
+    """A process of a cluster ended although nobody asked it to; ``part`` is ``node <id>`` or ``ZooKeeper``."""
+
+    def __init__(self, cluster: str, part: str, status: int, log: Sequence[str]) -> None:
+        self.cluster, self.part, self.status, self.log = cluster, part, status, list(log)
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-        super().__init__(f"cluster {cluster!r}, node {node_id} {how} before it was ready.{_quoted(log)}")
+        super().__init__(f"cluster {cluster!r}, {part} {how} before it was ready.{_quoted(log)}")
 
 
 class NodeNotReady(TryAgain):
-    """A node is alive but did not become ready in time."""
+    """A process of a cluster is alive but did not become ready in time."""
 
-    def __init__(self, cluster: str, node_id: int, timeout_s: float, seen: str, log: Sequence[str]) -> None:
-        self.cluster, self.node_id, self.timeout_s, self.log = cluster, node_id, timeout_s, list(log)
+    def __init__(self, cluster: str, part: str, timeout_s: float, seen: str, log: Sequence[str]) -> None:
+        self.cluster, self.part, self.timeout_s, self.log = cluster, part, timeout_s, list(log)
         super().__init__(
-            f"cluster {cluster!r}, node {node_id} was not ready after {timeout_s:g} s ({seen}). A slow machine may need "
+            f"cluster {cluster!r}, {part} was not ready after {timeout_s:g} s ({seen}). A slow machine may need "
             f"a longer ready_timeout_s.{_quoted(log)}"
         )
 
@@ -64,9 +76,14 @@ class NodeNotReady(TryAgain):
 class StartCancelled(TryAgain):
     """The cluster was stopped while it started."""
 
-    def __init__(self, cluster: str, node_id: int) -> None:
-        self.cluster, self.node_id = cluster, node_id
-        super().__init__(f"cluster {cluster!r} was stopped while node {node_id} was starting; start it again.")
+    def __init__(self, cluster: str, part: str) -> None:
+        self.cluster, self.part = cluster, part
+        super().__init__(f"cluster {cluster!r} was stopped while {part} was starting; start it again.")
+
+
+def without_addresses(lines: Iterable[str]) -> list[str]:
+    """Return ``lines`` with addresses cut out: they may hold a company's user name and token."""
+    return [re.sub(r"\S+://\S+", "<address>", line.strip()) for line in lines]
 
 
 def _quoted(lines: Sequence[str]) -> str:

@@ -1,27 +1,21 @@
 """The jars of Kafka: fetched once by the Ivy that ships with PySpark, checked, and kept in the user's cache.
 
-``jars.sha256`` is the list: one line per jar, ``sum set group:artifact:version``. The set ``broker`` runs a node. The
-set ``tools`` adds the command-line classes and MirrorMaker 2 on top of it. Ivy gets the exact list and resolves nothing
-by itself: one request per jar instead of the dozen that reading all the POMs takes (6 s instead of 42 s measured), and
-a new release of a dependency can't change what runs here. ``python -m sandbox.lock`` makes the list anew.
-
-A set is fetched into a temporary directory, checked there, and moved into place by one rename under a file lock. A crash
-leaves a temporary directory that the next fetch removes, never half a set. Every start checks the sums again (0.1 s).
+``jars.sha256`` is the list: one line per jar, ``sum version set group:artifact:version``. The set ``broker`` runs a node,
+and ZooKeeper where the release needs one. The set ``tools`` adds the command-line classes and MirrorMaker 2 on top of it.
+Ivy gets the exact list and resolves nothing by itself: one request per jar instead of the dozen that reading all the POMs
+takes (6 s instead of 42 s measured), and a new release of a dependency can't change what runs here. ``python -m
+sandbox.lock`` makes the list anew. Every start checks the sums again (0.1 s).
 """
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import hashlib
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,10 +23,11 @@ from typing import TextIO
 from xml.sax.saxutils import quoteattr
 
 from airflow_mirror.jobs.runner.java import cache_dir, find_java
-from sandbox.errors import JarsUnavailable
+from sandbox.errors import JarsUnavailable, without_addresses
 from sandbox.process import leashed
+from sandbox.store import keep
+from sandbox.versions import DEFAULT_VERSION
 
-KAFKA_VERSION = "4.3.1"
 LOCK_FILE = Path(__file__).with_name("jars.sha256")
 
 # Ivy's own default for a repository of Maven's layout; no address of a registry stands in this repository. No POMs: the
@@ -51,6 +46,7 @@ class Jar:
     """One line of the list."""
 
     sha256: str
+    kafka: str
     jar_set: str
     group: str
     artifact: str
@@ -66,10 +62,10 @@ class Jar:
 def locked_jars() -> tuple[Jar, ...]:
     """Return the recorded list."""
     lines = (line.split() for line in LOCK_FILE.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
-    return tuple(Jar(sha256, jar_set, *gav.split(":")) for sha256, jar_set, gav in (line for line in lines if line))
+    return tuple(Jar(*fields, *gav.split(":")) for *fields, gav in (line for line in lines if line))
 
 
-def classpath(*jar_sets: str, progress: TextIO | None = None) -> str:
+def classpath(*jar_sets: str, version: str = DEFAULT_VERSION, progress: TextIO | None = None) -> str:
     """Return a Java class path of ``jar_sets`` (``broker`` alone by default), fetching what is missing.
 
     :param progress: where to show the progress of a download; standard error by default.
@@ -77,27 +73,24 @@ def classpath(*jar_sets: str, progress: TextIO | None = None) -> str:
     :raises JavaNotFound: when something has to be fetched and there is no Java to run Ivy.
     """
     return os.pathsep.join(
-        str(path) for name in jar_sets or ("broker",) for path in ensure(name, progress=progress or sys.stderr)
+        str(path)
+        for name in jar_sets or ("broker",)
+        for path in ensure(name, progress=progress or sys.stderr, version=version)
     )
 
 
-def ensure(jar_set: str, progress: TextIO, root: Path | None = None) -> list[Path]:
+def ensure(jar_set: str, progress: TextIO, root: Path | None = None, version: str = DEFAULT_VERSION) -> list[Path]:
     """Return the checked files of one set below ``root`` (the user's cache by default), fetching them if need be.
 
     :raises JarsUnavailable: see :func:`classpath`.
     """
-    root = root or cache_dir() / f"kafka-{KAFKA_VERSION}"
-    jars = [jar for jar in locked_jars() if jar.jar_set == jar_set]
+    root = root or cache_dir() / f"kafka-{version}"
+    jars = [jar for jar in locked_jars() if (jar.kafka, jar.jar_set) == (version, jar_set)]
     directory = root / jar_set
-    if _wrong(directory, jars):
-        try:
-            root.mkdir(parents=True, exist_ok=True)
-            with _locked(root / f".{jar_set}.lock", progress):
-                # Whoever had the lock before us may have fetched it.
-                if _wrong(directory, jars):
-                    _replace(directory, jars, progress)
-        except OSError as e:
-            raise JarsUnavailable(jar_set, f"can't be kept in {root}: {e}") from e
+    try:
+        keep(directory, lambda: not _wrong(directory, jars), lambda work: _fetch(work, jars, progress), progress)
+    except OSError as e:
+        raise JarsUnavailable(jar_set, f"can't be kept in {root}: {e}") from e
     return [directory / jar.file_name for jar in jars]
 
 
@@ -115,32 +108,18 @@ def sha256_of(path: Path) -> str | None:
         return None
 
 
-@contextmanager
-def _locked(path: Path, progress: TextIO) -> Iterator[None]:
-    with open(path, "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print("waiting for another process that fetches Kafka's jars ...", file=progress, flush=True)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def _fetch(work: Path, jars: Sequence[Jar], progress: TextIO) -> Path:
+    """Fetch ``jars`` into a directory inside ``work`` and return it.
 
-
-def _replace(directory: Path, jars: Sequence[Jar], progress: TextIO) -> None:
-    for left_over in directory.parent.glob(f".{directory.name}.*.tmp"):
-        shutil.rmtree(left_over, ignore_errors=True)  # of a crash: we hold the lock, so nobody is using it
-    work = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", suffix=".tmp", dir=directory.parent))
-    try:
-        output = run_ivy(work, jars, progress, f"Kafka {KAFKA_VERSION}, {directory.name} jars", transitive=False)
-        if wrong := _wrong(work / "jars", jars):
-            missing = [name for name in wrong if not (work / "jars" / name).exists()]
-            cause = f"could not fetch {_some(missing)}" if missing else f"{_some(wrong)} has not the recorded SHA-256 sum"
-            raise JarsUnavailable(directory.name, cause, [] if not missing else _errors(output))
-        if directory.exists():
-            os.replace(directory, work / "old")
-        os.replace(work / "jars", directory)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    :raises JarsUnavailable: when one is missing or is not the recorded one.
+    """
+    of = jars[0]
+    output = run_ivy(work, jars, progress, f"Kafka {of.kafka}, {of.jar_set} jars", transitive=False)
+    if wrong := _wrong(work / "jars", jars):
+        missing = [name for name in wrong if not (work / "jars" / name).exists()]
+        cause = f"could not fetch {_some(missing)}" if missing else f"{_some(wrong)} has not the recorded SHA-256 sum"
+        raise JarsUnavailable(of.jar_set, cause, [] if not missing else _errors(output))
+    return work / "jars"
 
 
 def run_ivy(work: Path, jars: Iterable[Jar], progress: TextIO, title: str, transitive: bool) -> list[str]:
@@ -224,8 +203,7 @@ def _ivy_jar() -> Path:
 
 
 def _errors(output: Sequence[str]) -> list[str]:
-    # Addresses are cut out: they may hold a company's user name and token.
-    lines = [re.sub(r"\S+://\S+", "<address>", line.strip()) for line in output]
+    lines = without_addresses(output)
     return [line for line in lines if re.search(r"WARN|ERROR|[Ee]xception|not found|UNRESOLVED", line)][:8] or lines[-4:]
 
 

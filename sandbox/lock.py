@@ -10,45 +10,66 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sandbox.jars import KAFKA_VERSION, LOCK_FILE, Jar, run_ivy, sha256_of
+from sandbox.jars import LOCK_FILE, Jar, run_ivy, sha256_of
+from sandbox.versions import DEFAULT_VERSION, RELEASES, Release
 
-LOG4J_VERSION = "2.25.4"
-# Kafka's POMs name no logging back end. The binding is the one for SLF4J 1.7, which Kafka still uses.
-_LOGGING = [
-    Jar("", "broker", "org.apache.logging.log4j", name, LOG4J_VERSION)
-    for name in ("log4j-api", "log4j-core", "log4j-slf4j-impl")
-]
-ROOTS = {
-    "broker": [Jar("", "broker", "org.apache.kafka", "kafka_2.13", KAFKA_VERSION), *_LOGGING],
-    "tools": [Jar("", "tools", "org.apache.kafka", name, KAFKA_VERSION) for name in ("kafka-tools", "connect-mirror")],
-}
+LOG4J_VERSION, RELOAD4J_VERSION = "2.25.4", "1.2.26"
+# The last SLF4J whose bindings fit what Kafka uses, 1.7.
+SLF4J_VERSION = "1.7.36"
 
 
-def resolve(roots: list[Jar], jar_set: str) -> list[Jar]:
-    """Return ``roots`` and everything that they need, with the sums of the files that came."""
+def roots(release: Release, jar_set: str) -> list[Jar]:
+    """Return the direct dependencies of a set; all others follow from their POMs."""
+
+    def jar(group: str, artifact: str, version: str) -> Jar:
+        return Jar("", release.version, jar_set, group, artifact, version)
+
+    if jar_set == "tools":
+        return [jar("org.apache.kafka", name, release.version) for name in ("kafka-tools", "connect-mirror")]
+    found = [jar("org.apache.kafka", f"kafka_{release.scala}", release.version)]
+    # Kafka's POMs name no logging back end, but for the oldest. Before 4.0 some classes use log4j 1.2 itself.
+    if release.number >= (4,):
+        names = ("log4j-api", "log4j-core", "log4j-slf4j-impl")
+        found += [jar("org.apache.logging.log4j", name, LOG4J_VERSION) for name in names]
+    elif release.number >= (1,):
+        found += [jar("ch.qos.reload4j", "reload4j", RELOAD4J_VERSION), jar("org.slf4j", "slf4j-reload4j", SLF4J_VERSION)]
+    else:
+        found += [jar("javax.xml.bind", "jaxb-api", "2.3.1")]  # used by the broker, gone from Java 11
+    return found
+
+
+def resolve(wanted: list[Jar]) -> list[Jar]:
+    """Return ``wanted``, all of one set, and everything that they need, with the sums of the files that came."""
+    of = wanted[-1]
     with tempfile.TemporaryDirectory(prefix="sandbox-lock-") as directory:
         work = Path(directory)
-        run_ivy(work, roots, sys.stderr, f"resolving {jar_set}", transitive=True)
+        run_ivy(work, wanted, sys.stderr, f"resolving {of.kafka} {of.jar_set}", transitive=True)
         found = []
         for path in work.glob("cache/*/*/*/*.jar"):
             group, artifact = path.parts[-4:-2]
             version = path.stem.removeprefix(f"{artifact}-")
             # Ivy's cache also holds versions that lost a conflict; the retrieved directory has the winners.
             if (work / "jars" / path.name).exists() and (digest := sha256_of(path)):
-                found.append(Jar(digest, jar_set, group, artifact, version))
+                found.append(Jar(digest, of.kafka, of.jar_set, group, artifact, version))
     return found
 
 
 def main() -> None:
-    """Resolve both sets and write the list."""
-    broker = resolve(ROOTS["broker"], "broker")
-    have = {jar.file_name for jar in broker}
-    tools = [jar for jar in resolve(ROOTS["broker"] + ROOTS["tools"], "tools") if jar.file_name not in have]
-    jars = sorted(broker + tools, key=lambda jar: (jar.jar_set, jar.group, jar.artifact))
-    lines = [f"{jar.sha256} {jar.jar_set} {jar.group}:{jar.artifact}:{jar.version}" for jar in jars]
-    header = f"# The jars of Kafka {KAFKA_VERSION}: SHA-256, set, coordinates. Made by: python -m sandbox.lock"
+    """Resolve every release's sets and write the list."""
+    jars: list[Jar] = []
+    for release in RELEASES.values():
+        broker = resolve(roots(release, "broker"))
+        jars += broker
+        if release.version == DEFAULT_VERSION:
+            have = {jar.file_name for jar in broker}
+            tools = resolve(roots(release, "broker") + roots(release, "tools"))
+            jars += [jar for jar in tools if jar.file_name not in have]
+    places = {version: place for place, version in enumerate(RELEASES)}
+    jars.sort(key=lambda jar: (places[jar.kafka], jar.jar_set, jar.group, jar.artifact))
+    lines = [f"{jar.sha256} {jar.kafka} {jar.jar_set} {jar.group}:{jar.artifact}:{jar.version}" for jar in jars]
+    header = "# The jars of Kafka: SHA-256, Kafka's version, set, coordinates. Made by: python -m sandbox.lock"
     LOCK_FILE.write_text("\n".join([header, *lines, ""]), encoding="utf-8")
-    print(f"{LOCK_FILE.name}: {len(broker)} + {len(tools)} jars")
+    print(f"{LOCK_FILE.name}: {len(jars)} jars of {len(RELEASES)} releases")
 
 
 if __name__ == "__main__":

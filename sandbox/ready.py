@@ -6,6 +6,7 @@ import logging
 import socket
 import threading
 import time
+from collections.abc import Callable
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -13,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from sandbox.errors import NodeNotReady, StartCancelled
 from sandbox.node import Node
 from sandbox.ports import HOST
+from sandbox.program import Program
 
 _POLL_S = 0.1
 
@@ -20,27 +22,40 @@ _POLL_S = 0.1
 def wait(node: Node, address: str, timeout_s: float, cancel: threading.Event) -> None:
     """Return when ``node``, asked at its own ``address``, is ready.
 
+    :raises NodeFailed, DiskFull, PortInUse, NodeNotReady, StartCancelled: see :func:`until`.
+    """
+    admin: AdminClient | None = None
+
+    def missing() -> str:
+        nonlocal admin
+        # librdkafka doubles its pause after each refused connection; it is made only when somebody listens.
+        if admin is None and not _listens(address):
+            return "it does not listen yet"
+        admin = admin or AdminClient({"bootstrap.servers": address, "log_level": 0}, logger=_silent())
+        return _missing(admin, node.node_id)
+
+    until(node, missing, timeout_s, cancel)
+
+
+def until(program: Program, missing: Callable[[], str], timeout_s: float, cancel: threading.Event) -> None:
+    """Return when ``missing`` returns an empty string; otherwise it returns what ``program`` still lacks.
+
     :raises NodeFailed, DiskFull, PortInUse: when its process ended.
     :raises NodeNotReady: after ``timeout_s`` seconds.
     :raises StartCancelled: when ``cancel`` was set.
     """
     deadline = time.monotonic() + timeout_s
-    admin: AdminClient | None = None
-    seen = "it does not listen yet"
+    seen = "it was not asked yet"
     while time.monotonic() < deadline:
         if cancel.is_set():
-            raise StartCancelled(node.cluster, node.node_id)
-        if (status := node.child.status() if node.child is not None else -9) is not None:
-            raise node.failure(status)
-        # librdkafka doubles its pause after each refused connection; it is made only when somebody listens.
-        if admin is None and _listens(address):
-            admin = AdminClient({"bootstrap.servers": address, "log_level": 0}, logger=_silent())
-        if admin is not None:
-            seen = _missing(admin, node.node_id)
-            if not seen:
-                return
+            raise StartCancelled(program.cluster, program.part)
+        if (status := program.child.status() if program.child is not None else -9) is not None:
+            raise program.failure(status)
+        seen = missing()
+        if not seen:
+            return
         time.sleep(_POLL_S)
-    raise NodeNotReady(node.cluster, node.node_id, timeout_s, seen, node.log_tail())
+    raise NodeNotReady(program.cluster, program.part, timeout_s, seen, program.log_tail())
 
 
 def _listens(address: str) -> bool:
@@ -53,12 +68,13 @@ def _listens(address: str) -> bool:
 
 def _missing(admin: AdminClient, node_id: int) -> str:
     """Return what the node still lacks, or an empty string."""
+    # Every broker from 0.11 on serves this client's metadata request.
     try:
         metadata = admin.list_topics(timeout=2)
     except KafkaException as e:
         return f"it listens but does not answer: {e.args[0].str()}"
     if node_id not in metadata.brokers:
-        return "it answers but is still fenced"
+        return "it answers but is not, or not yet, part of its cluster"
     # A node that comes back is in the list a little before the partitions that only it holds have a leader again.
     leaderless = [
         f"{topic.topic}-{partition.id}"

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandbox.versions import DEFAULT_VERSION, Release
+from sandbox.versions import release as release_of
+
 # Users of the SASL listener. They protect nothing: they exist so that ACLs have somebody to be about.
 SUPER_USER = "admin"
 USERS = {SUPER_USER: "admin-secret", "alice": "alice-secret", "mirror": "mirror-secret"}
@@ -13,39 +16,74 @@ SASL_LISTENER = "SASL_PLAINTEXT"
 _PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
+# The first of the sandbox's releases that knows a setting; what is not here is known to all of them.
+_SINCE = {
+    "share.coordinator.state.topic.replication.factor": (4, 0),
+    "share.coordinator.state.topic.min.isr": (4, 0),
+    "share.coordinator.state.topic.num.partitions": (4, 0),
+    "log.initial.task.delay.ms": (3, 9),
+}
+
+
 @dataclass(frozen=True)
 class NodeAddresses:
-    """Where one node listens; each is ``host:port``. ``sasl`` is None without an authorizer."""
+    """Where one node listens, each ``host:port``; ``controller`` with KRaft only, ``sasl`` with an authorizer only."""
 
     plain: str
-    controller: str
+    controller: str | None = None
     sasl: str | None = None
 
 
 def node_settings(
-    node_id: int, addresses: Sequence[NodeAddresses], data: Path, overrides: Mapping[str, str], authorizer: bool
-) -> dict[str, str]:
+    node_id: int, addresses: Sequence[NodeAddresses], data: Path, overrides: Mapping[str, str], authorizer: bool,
+    *, release: Release | None = None, zookeeper: str | None = None,
+) -> dict[str, str]:  # fmt: skip
     """Return ``server.properties`` of node ``node_id`` (from 1) of a cluster that listens at ``addresses``.
 
-    Every node is broker and controller. ``overrides`` win over everything.
+    :param overrides: win over everything.
+    :param release: leaves out what it does not know; the sandbox's default release when None.
+    :param zookeeper: ZooKeeper's ``host:port``; when None, every node is broker and controller (KRaft).
     """
+    release = release or release_of(DEFAULT_VERSION)
     own = addresses[node_id - 1]
-    voters = ",".join(f"{i}@{a.controller}" for i, a in enumerate(addresses, 1))
     settings = {
-        "process.roles": "broker,controller",
-        "node.id": str(node_id),
-        "controller.quorum.voters": voters,
-        "listeners": f"PLAINTEXT://{own.plain},CONTROLLER://{own.controller}",
+        **(_kraft(node_id, addresses) if zookeeper is None else _with_zookeeper(node_id, own, zookeeper)),
         "advertised.listeners": f"PLAINTEXT://{own.plain}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "inter.broker.listener.name": "PLAINTEXT",
-        "controller.listener.names": "CONTROLLER",
         "log.dirs": str(data),
         **_small_and_quick(len(addresses)),
     }
     if authorizer:
-        settings.update(_secured(settings, own))
-    return settings | dict(overrides)
+        settings.update(_secured(settings, own, release))
+    known = {key: value for key, value in settings.items() if release.number >= _SINCE.get(key, ())}
+    return known | dict(overrides)
+
+
+def _kraft(node_id: int, addresses: Sequence[NodeAddresses]) -> dict[str, str]:
+    own = addresses[node_id - 1]
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node_id),
+        "controller.quorum.voters": ",".join(f"{i}@{a.controller}" for i, a in enumerate(addresses, 1)),
+        "listeners": f"PLAINTEXT://{own.plain},CONTROLLER://{own.controller}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        # A killed node may register again only when its old session is over; 9 s by default.
+        "broker.session.timeout.ms": "4000",
+        "broker.heartbeat.interval.ms": "1000",
+    }
+
+
+def _with_zookeeper(node_id: int, own: NodeAddresses, zookeeper: str) -> dict[str, str]:
+    return {
+        "broker.id": str(node_id),
+        "zookeeper.connect": zookeeper,
+        # A killed node may register again only when its old session is over; 6 s by default, 18 s from 2.5 on.
+        "zookeeper.session.timeout.ms": "4000",
+        "zookeeper.connection.timeout.ms": "60000",
+        "listeners": f"PLAINTEXT://{own.plain}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT",
+    }
 
 
 def _small_and_quick(nodes: int) -> dict[str, str]:
@@ -64,9 +102,6 @@ def _small_and_quick(nodes: int) -> dict[str, str]:
         "share.coordinator.state.topic.min.isr": min_isr,
         "share.coordinator.state.topic.num.partitions": "1",
         "group.initial.rebalance.delay.ms": "0",
-        # A killed node may register again only when its old session is over; 9 s by default.
-        "broker.session.timeout.ms": "4000",
-        "broker.heartbeat.interval.ms": "1000",
         # Retention and compaction show within seconds, not minutes.
         "log.initial.task.delay.ms": "500",
         "log.retention.check.interval.ms": "5000",
@@ -78,28 +113,48 @@ def _small_and_quick(nodes: int) -> dict[str, str]:
     }
 
 
-def _secured(settings: Mapping[str, str], own: NodeAddresses) -> dict[str, str]:
+def _secured(settings: Mapping[str, str], own: NodeAddresses, release: Release) -> dict[str, str]:
     """Return what the authorizer adds.
 
     Nodes talk to each other as the super user. Over the open listener they would be ANONYMOUS, and the first ACL that a
     test puts on the cluster resource would lock the brokers out of their own controller.
     """
-    users = " ".join(f'user_{name}="{password}"' for name, password in USERS.items())
-    jaas = f'{_PLAIN_LOGIN} required username="{SUPER_USER}" password="{USERS[SUPER_USER]}" {users};'
-    return {
+    added = {
         "listeners": f"{settings['listeners']},{SASL_LISTENER}://{own.sasl}",
         "advertised.listeners": f"{settings['advertised.listeners']},{SASL_LISTENER}://{own.sasl}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{SASL_LISTENER}:SASL_PLAINTEXT",
         "inter.broker.listener.name": SASL_LISTENER,
         "sasl.enabled.mechanisms": "PLAIN",
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "sasl.mechanism.controller.protocol": "PLAIN",
-        f"listener.name.{SASL_LISTENER.lower()}.plain.sasl.jaas.config": jaas,
-        "listener.name.controller.plain.sasl.jaas.config": jaas,
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": f"User:{SUPER_USER}",
         "allow.everyone.if.no.acl.found": "true",
     }
+    if not _logins_from_a_file_alone(release):
+        added[f"listener.name.{SASL_LISTENER.lower()}.plain.sasl.jaas.config"] = _login()
+    if "process.roles" in settings:
+        added["listener.security.protocol.map"] += ",CONTROLLER:SASL_PLAINTEXT"
+        added["sasl.mechanism.controller.protocol"] = "PLAIN"
+        added["listener.name.controller.plain.sasl.jaas.config"] = _login()
+        added["authorizer.class.name"] = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    elif release.number >= (2, 4):
+        added["authorizer.class.name"] = "kafka.security.authorizer.AclAuthorizer"
+    else:
+        added["authorizer.class.name"] = "kafka.security.auth.SimpleAclAuthorizer"
+    return added
+
+
+def jaas(release: Release) -> str | None:
+    """Return the login file that brokers of ``release`` need for the SASL listener, or None: it is in the settings."""
+    return f"KafkaServer {{\n  {_login()}\n}};\n" if _logins_from_a_file_alone(release) else None
+
+
+def _logins_from_a_file_alone(release: Release) -> bool:
+    return release.number < (1, 1)
+
+
+def _login() -> str:
+    users = " ".join(f'user_{name}="{password}"' for name, password in USERS.items())
+    return f'{_PLAIN_LOGIN} required username="{SUPER_USER}" password="{USERS[SUPER_USER]}" {users};'
 
 
 def to_properties(settings: Mapping[str, str]) -> str:

@@ -24,6 +24,7 @@ class Description(TypedDict):
     """One cluster; ``pids`` in the order of node ids, None for a node that is down."""
 
     name: str
+    version: str
     bootstrap: str
     bootstrap_sasl: str | None
     directory: str

@@ -17,7 +17,8 @@ from sandbox import __main__ as cli
 from sandbox import state
 
 DESCRIPTION: state.Description = {
-    "name": "source", "bootstrap": "127.0.0.1:21000", "bootstrap_sasl": None, "directory": "/d", "pids": [7],
+    "name": "source", "version": "4.3.1", "bootstrap": "127.0.0.1:21000", "bootstrap_sasl": None, "directory": "/d",
+    "pids": [7],
 }  # fmt: skip
 
 
@@ -36,6 +37,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["--clusters", "a,a"], "different names"),
         (["--clusters", ","], "one or more"),
         (["--nodes", "0"], "nodes=0"),
+        (["--version", "2.1"], "0.11.0.3, 1.1.1, 2.1.1"),
     ],
 )
 @pytest.mark.parametrize("mode", [[], ["--detach"]])

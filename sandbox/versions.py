@@ -1,0 +1,70 @@
+"""Which releases of Kafka the sandbox starts, and what is different about each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_mirror.errors import InputError
+
+DEFAULT_VERSION = "4.3.1"
+
+
+@dataclass(frozen=True)
+class Release:
+    """One release of Kafka.
+
+    :param version: as its jars are named, for example ``2.1.1``.
+    :param scala: the Scala release in the name of its main jar.
+    :param java: the first and the last Java that it was seen to run on; no last one for a release that goes on.
+    """
+
+    version: str
+    scala: str
+    java: tuple[int, int | None]
+
+    @property
+    def number(self) -> tuple[int, ...]:
+        """The version as numbers, so that 2.10 is later than 2.9."""
+        return tuple(int(part) for part in self.version.split("."))
+
+    @property
+    def needs_zookeeper(self) -> bool:
+        """Whether it can't do without ZooKeeper; before 3.3 KRaft was a preview."""
+        return self.number < (3, 3)
+
+    @property
+    def knows_zookeeper(self) -> bool:
+        """Whether it can use ZooKeeper; 4.0 removed it."""
+        return self.number < (4,)
+
+    def runs_on(self, java: int) -> bool:
+        """Say whether it runs on Java ``java``."""
+        first, last = self.java
+        return first <= java and (last is None or java <= last)
+
+
+# Up to 2.3 the ZooKeeper client fails on Java 14 and later. Before 4.0, SASL logins ask for the access controller's
+# subject, which Java 24 refuses.
+RELEASES = {
+    release.version: release
+    for release in (
+        Release("0.11.0.3", "2.12", (8, 13)),
+        Release("1.1.1", "2.12", (8, 13)),
+        Release("2.1.1", "2.12", (8, 13)),
+        Release("2.8.2", "2.13", (8, 17)),
+        Release("3.4.1", "2.13", (8, 17)),
+        Release("3.9.1", "2.13", (8, 23)),
+        Release(DEFAULT_VERSION, "2.13", (17, None)),
+    )
+}
+
+
+def release(version: str) -> Release:
+    """Return the release of ``version``.
+
+    :raises InputError: when the sandbox has no such version.
+    """
+    found = RELEASES.get(version)
+    if found is None:
+        raise InputError(f"the sandbox has no Kafka {version!r}; it has {', '.join(RELEASES)}.")
+    return found
