@@ -17,7 +17,7 @@ from airflow_mirror.wire.errors import error_name
 from airflow_mirror.wire.fetch import FetchedPartition, FetchSpec
 
 # Leadership moved, or this broker does not know yet: refresh metadata and ask again.
-MOVED = frozenset({3, 5, 6, 9, 74, 75, 76, 100})
+MOVED = frozenset({3, 5, 6, 9, 74, 75, 78, 100})
 OFFSET_OUT_OF_RANGE = 1
 _BACKOFF_S = 0.1
 

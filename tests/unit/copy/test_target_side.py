@@ -1,0 +1,98 @@
+"""What the target side makes of a broker's answer to a batch."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import struct
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_mirror.copy.loop.limits import Pace
+from airflow_mirror.copy.loop.partition import PartitionCopy
+from airflow_mirror.copy.loop.target_side import ProduceLane, TargetSide
+from airflow_mirror.errors import MirrorError, RecordRefused
+from tests.unit.copy.test_damage import START, feed, log, opened
+
+UNSUPPORTED_COMPRESSION_TYPE, OFFSET_NOT_AVAILABLE = 76, 78
+
+
+class Answering:
+    """A connection to a broker that answers every batch with one error code."""
+
+    waiting_s = 0.0
+
+    def __init__(self, error: int) -> None:
+        self._error, self._ends = error, socket.socketpair()
+
+    def fileno(self) -> int:
+        return self._ends[0].fileno()
+
+    def send(self, *_: object) -> int:
+        return 1
+
+    def receive(self, _: int) -> memoryview:
+        topic = struct.pack(">ih", 1, 6) + b"orders"
+        partition = struct.pack(">iihqqqih", 1, 4, self._error, -1, -1, -1, 0, -1)
+        return memoryview(topic + partition + struct.pack(">i", 0))
+
+    def close(self) -> None:
+        for end in self._ends:
+            end.close()
+
+
+class Judge:
+    """Notes what is reported to it."""
+
+    def __init__(self) -> None:
+        self.stopped: list[MirrorError] = []
+        self.retried: list[str] = []
+
+    def failed(self, p: PartitionCopy, error: MirrorError) -> None:
+        raise AssertionError(error)
+
+    def stop(self, p: PartitionCopy, error: MirrorError) -> None:
+        self.stopped.append(error)
+
+    def retry_later(self, p: PartitionCopy, cause: Exception | str) -> None:
+        self.retried.append(str(cause))
+
+
+@pytest.fixture
+def selector() -> Iterator[selectors.BaseSelector]:
+    with selectors.DefaultSelector() as one:
+        yield one
+
+
+def answered(error: int, selector: selectors.BaseSelector) -> Judge:
+    """Send one batch, have the broker answer with ``error``, return what the judge was told."""
+    content, _ = log(4)
+    p = opened(START + 4)
+    feed(p, content)
+    judge = Judge()
+    target: Any = SimpleNamespace(leader=lambda tp: SimpleNamespace(node_id=1), dedicated=lambda node: Answering(error))
+    side = TargetSide(target, selector, Pace(None), "m", lambda: None, judge)
+    side.queue(p)
+    side.send()
+    (key,) = selector.get_map().values()
+    assert isinstance(key.data, ProduceLane)
+    side.receive(key.data)
+    side.close()
+    return judge
+
+
+def test_codec_that_the_target_does_not_know_is_refused(selector: selectors.BaseSelector) -> None:
+    judge = answered(UNSUPPORTED_COMPRESSION_TYPE, selector)
+    (error,) = judge.stopped
+    assert isinstance(error, RecordRefused) and "UNSUPPORTED_COMPRESSION_TYPE" in str(error)
+    assert (error.start_offset, error.end_offset) == (START, START + 4)
+    assert not judge.retried
+
+
+def test_answer_that_passes_is_no_refusal(selector: selectors.BaseSelector) -> None:
+    judge = answered(OFFSET_NOT_AVAILABLE, selector)
+    assert not judge.stopped
+    assert len(judge.retried) == 1
