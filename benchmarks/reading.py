@@ -11,7 +11,7 @@ from airflow_mirror.wire import fetch
 from airflow_mirror.wire.batch import scan
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Connection
-from airflow_mirror.wire.errors import error_name
+from airflow_mirror.wire.error_codes import error_name
 from airflow_mirror.wire.fetch import FetchSpec
 
 # The copier's own sizes.

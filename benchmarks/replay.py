@@ -24,7 +24,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import produce
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Connection
-from airflow_mirror.wire.errors import error_name
+from airflow_mirror.wire.error_codes import error_name
 from benchmarks import records
 from benchmarks.cases import CASES, Case
 from benchmarks.reading import Reader

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_mirror.errors import FenceNotLifted, MissingRight, NoAuthorizer, RequestRefused
 from airflow_mirror.kafka.admin import Acl
+from airflow_mirror.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from airflow_mirror.kafka.admin import ClusterAdmin
 
-SECURITY_DISABLED = 54
 READ_BACK_S = 10.0
 _OPEN_BY_DEFAULT = "allow.everyone.if.no.acl.found"
 
@@ -120,7 +120,7 @@ class AclFence:
         try:
             self._source.delete_acls([nobody])
         except RequestRefused as e:
-            if e.code == SECURITY_DISABLED:
+            if e.code == ErrorCode.SECURITY_DISABLED:
                 raise NoAuthorizer(self._source.role) from None
             raise
 

@@ -25,6 +25,7 @@ from airflow_mirror.wire import fetch
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.batch import BatchHeader, RawBatch
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import refusal
 from airflow_mirror.wire.fetch import FetchedPartition, FetchSpec
 
@@ -40,7 +41,6 @@ _PER_PARTITION = 8
 _SAMPLE_BYTES = 32 << 10
 _PER_REQUEST = 256
 _PATIENCE_S = 20.0  # what is not answered by then stays unknown
-_TOPIC_AUTHORIZATION_FAILED = 29
 
 
 class Part(NamedTuple):
@@ -95,7 +95,7 @@ def sample(source: ClientConfig, topics: Mapping[str, TopicState], *, committed:
     isolation = fetch.READ_COMMITTED if committed else fetch.READ_UNCOMMITTED
     with WireCluster(source, client_id="airflow-mirror.plan", timeout_s=5.0) as cluster:
         for part, answer in _fetch_all(cluster, choose(spans), isolation, _PATIENCE_S):
-            if answer.error == _TOPIC_AUTHORIZATION_FAILED:
+            if answer.error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 denied = refusal(f"Fetch {part.tp}", answer.error, "Read", part.tp.topic, cluster.settings.principal)
                 unreadable[part.tp.topic] = str(denied)
             elif not answer.error:

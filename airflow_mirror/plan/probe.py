@@ -21,6 +21,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Capabilities
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import AclMissing, refusal
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
 from airflow_mirror.wire.records import Record
@@ -35,7 +36,6 @@ log = logging.getLogger(__name__)
 _PREFIX = "__airflow-mirror.probe."
 _PRODUCER_ID = 1 << 62  # of our own choice, as the copy's; any topic WRITE allows it
 _TIMEOUT_MS = 10_000
-_TOPIC_ALREADY_EXISTS = 36
 _GONE_WITHIN_S = 10.0
 # A deleted topic must not keep the disk for long if it can't be deleted.
 _CONFIGS = {"retention.ms": "3600000", "segment.bytes": "1048576", "cleanup.policy": "delete"}
@@ -143,7 +143,7 @@ def _create(target: ClusterAdmin, topic: str) -> str | None:
             target.create_topics([NewTopicSpec(topic, 1, 1, _CONFIGS)])
             return None
         except BrokerError as e:
-            if e.code != _TOPIC_ALREADY_EXISTS:
+            if e.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 return str(e)
             log.warning("the scratch topic %r of an earlier plan is still there; it is deleted", topic)
             if _delete(target, topic) is not None:

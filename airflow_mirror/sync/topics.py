@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.errors import BrokerError, NotKept, TargetTopicsDiffer
 from airflow_mirror.kafka.model import NewTopicSpec
 from airflow_mirror.plan.configs import same_value
+from airflow_mirror.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
     from airflow_mirror.plan.model import Plan, TopicPlan
 
-TOPIC_ALREADY_EXISTS = 36
 
 # A new topic or setting reaches the brokers' metadata some milliseconds after the controller has said yes.
 _SETTLE_S = 60.0  # a busy broker hears of a hundred new topics late
@@ -83,7 +83,7 @@ def _create(target: ClusterAdmin, topics: Iterable[TopicPlan]) -> list[str]:
         try:
             target.create_topics([NewTopicSpec(t.target_topic, t.partitions, t.replication_factor, t.held_configs)])
         except BrokerError as e:
-            if e.code != TOPIC_ALREADY_EXISTS:  # another run was faster, or our own request was sent twice
+            if e.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # another run was faster, or our own request was sent twice
                 raise
         else:
             created.append(t.target_topic)

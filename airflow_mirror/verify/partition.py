@@ -29,7 +29,7 @@ from airflow_mirror.verify.result import (
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.batch import iter_batches
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.errors import error_name
+from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from airflow_mirror.wire.single import fetch_one, read_batches
 
@@ -213,4 +213,5 @@ def _batches(
             position, stalled_since = max(position, raw.next_offset), time.monotonic()
             yield raw, aborted.is_aborted(raw)
         if time.monotonic() - stalled_since > STALL_S:
-            raise BrokerError(f"fetch {tp} at offset {position}", 7, "no records", f"nothing came for {STALL_S:.0f} s")
+            cause = f"nothing came for {STALL_S:.0f} s"
+            raise BrokerError(f"fetch {tp} at offset {position}", ErrorCode.REQUEST_TIMED_OUT, "no records", cause)

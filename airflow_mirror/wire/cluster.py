@@ -11,7 +11,8 @@ from airflow_mirror.errors import BrokerError, ClusterUnreachable, MirrorError, 
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.connection import Connection, WireSettings
-from airflow_mirror.wire.errors import RETRIABLE, UNKNOWN_TOPIC_OR_PARTITION, ConnectionLost, error_name, refusal
+from airflow_mirror.wire.error_codes import ErrorCode, error_name
+from airflow_mirror.wire.errors import RETRIABLE, ConnectionLost, refusal
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.topology import Address, Leader, ProducerState, Topic, parse_bootstrap, topic_of
 
@@ -25,7 +26,6 @@ __all__ = ["Leader", "ProducerState", "WireCluster"]
 T = TypeVar("T")
 Ask = Callable[[Connection, requests.Led], Iterable[tuple[TopicPartition, int, T]]]
 
-_LEADER_NOT_AVAILABLE = 5
 _BOOTSTRAP = -1  # no broker has this id
 # A broker that has not heard of a new topic yet says that it does not exist. It hears within this time or never.
 _NEWS_S = 1.0
@@ -91,7 +91,7 @@ class WireCluster:
             if not missing:
                 return
             if news.expired:
-                raise self._refusal("Metadata", UNKNOWN_TOPIC_OR_PARTITION, "Describe", missing[0])
+                raise self._refusal("Metadata", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Describe", missing[0])
             news.pause()
 
     def forget(self, topic: str) -> None:
@@ -109,7 +109,7 @@ class WireCluster:
         backoff = Backoff(self.timeout_s)
         while leader.node_id < 0:
             if backoff.expired or not self.patient:
-                raise self._gave_up("finding the leader", tp, _LEADER_NOT_AVAILABLE)
+                raise self._gave_up("finding the leader", tp, ErrorCode.LEADER_NOT_AVAILABLE)
             backoff.pause()
             self.refresh([tp.topic])
             leader = self._known_leader(tp)
@@ -236,14 +236,14 @@ class WireCluster:
         while True:
             failures = self._ask_once(what, pending, ask, answers)
             for tp, failure in failures.items():
-                passes = failure in RETRIABLE or (failure == UNKNOWN_TOPIC_OR_PARTITION and not news.expired)
+                passes = failure in RETRIABLE or (failure == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not news.expired)
                 if isinstance(failure, int) and not passes:
                     raise self._refusal(f"{what} of {tp}", failure, operation, tp.topic)
             pending = [tp for tp in pending if tp not in answers]
             if not pending:
                 return answers
             if backoff.expired or not self.patient:
-                raise self._gave_up(what, pending[0], failures.get(pending[0], _LEADER_NOT_AVAILABLE))
+                raise self._gave_up(what, pending[0], failures.get(pending[0], ErrorCode.LEADER_NOT_AVAILABLE))
             backoff.pause()
             self._refresh_if_possible({tp.topic for tp in pending})
 
@@ -258,7 +258,7 @@ class WireCluster:
             if leader.node_id in self._brokers:
                 by_node.setdefault(leader.node_id, []).append((tp, leader))
             else:
-                failures[tp] = _LEADER_NOT_AVAILABLE
+                failures[tp] = ErrorCode.LEADER_NOT_AVAILABLE
         for node_id, led in by_node.items():
             try:
                 for tp, code, value in ask(self.connection(node_id), led):
@@ -290,7 +290,7 @@ class WireCluster:
             self.refresh([tp.topic])  # the topic may have grown
             leader = self._topic(tp.topic).leaders.get(tp.partition)
         if leader is None:
-            raise self._refusal("Metadata", UNKNOWN_TOPIC_OR_PARTITION, "Describe", str(tp))
+            raise self._refusal("Metadata", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Describe", str(tp))
         return leader
 
     def _refresh_if_possible(self, topics: set[str]) -> None:
@@ -315,7 +315,7 @@ class WireCluster:
         self._adopt_bootstrap()
         missing = []
         for topic in response.topics:
-            if topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 self._topics.pop(topic.name, None)
                 missing.append(topic.name)
             elif topic.error_code and topic.error_code not in RETRIABLE:

@@ -22,7 +22,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow_mirror.wire.errors import UNSUPPORTED_VERSION, ApiNotServed, ConnectionLost, TlsRefused
+from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.errors import ApiNotServed, ConnectionLost, TlsRefused
 from airflow_mirror.wire.settings import WireSettings
 
 if TYPE_CHECKING:
@@ -264,7 +265,7 @@ class Connection:
         # The response header has no tags even where the body has: a broker that is too old must be understood as well.
         sent = self._send(_API_VERSIONS, version, [message.encode(version=version)], True, flexible_answer=False)
         response = ApiVersionsResponse.decode(self.receive(sent), version=version)
-        if response.error_code == UNSUPPORTED_VERSION:  # before 2.4
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:  # before 2.4
             sent = self._send(_API_VERSIONS, 0, [b""], False)
             response = ApiVersionsResponse.decode(self.receive(sent), version=0)
         if response.error_code:

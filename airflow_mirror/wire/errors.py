@@ -6,47 +6,40 @@
 from __future__ import annotations
 
 from airflow_mirror.errors import BrokerError, InputError, MirrorError, MissingRight, RequestRefused, TryAgain
-
-UNKNOWN_TOPIC_OR_PARTITION = 3
-REQUEST_TIMED_OUT = 7
-COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
-UNSUPPORTED_SASL_MECHANISM, UNSUPPORTED_VERSION = 33, 35
-INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED = 47, 49, 90
-CONCURRENT_TRANSACTIONS, TRANSACTION_COORDINATOR_FENCED = 51, 52
-TRANSACTIONAL_ID_NOT_FOUND = 105
+from airflow_mirror.wire.error_codes import ErrorCode, error_name
 
 # Codes that pass: a leader moves, a replica or a coordinator is starting, an epoch of ours is older or newer than the
 # broker's. The metadata are read again before the next try.
 RETRIABLE = frozenset(
     {
-        5,  # LEADER_NOT_AVAILABLE
-        6,  # NOT_LEADER_OR_FOLLOWER
-        REQUEST_TIMED_OUT,
-        8,  # BROKER_NOT_AVAILABLE
-        9,  # REPLICA_NOT_AVAILABLE
-        13,  # NETWORK_EXCEPTION
-        COORDINATOR_LOAD_IN_PROGRESS,
-        COORDINATOR_NOT_AVAILABLE,
-        NOT_COORDINATOR,
-        19,  # NOT_ENOUGH_REPLICAS
-        20,  # NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        41,  # NOT_CONTROLLER
-        CONCURRENT_TRANSACTIONS,
-        56,  # KAFKA_STORAGE_ERROR
-        72,  # LISTENER_NOT_FOUND
-        74,  # FENCED_LEADER_EPOCH
-        75,  # UNKNOWN_LEADER_EPOCH
-        78,  # OFFSET_NOT_AVAILABLE
-        89,  # THROTTLING_QUOTA_EXCEEDED
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-FENCED = frozenset({INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED})
+FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.PRODUCER_FENCED})
 # Error code -> (resource type as kafka-acls names it, option of kafka-acls)
-_AUTHORIZATION = {
-    29: ("topic", "--topic"),
-    30: ("group", "--group"),
-    31: ("cluster", "--cluster"),
-    53: ("transactional id", "--transactional-id"),
+_AUTHORIZATION: dict[int, tuple[str, str]] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: ("topic", "--topic"),
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: ("group", "--group"),
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ("cluster", "--cluster"),
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ("transactional id", "--transactional-id"),
 }
 
 
@@ -130,15 +123,6 @@ class CoordinatorFenced(Fenced):
     """A marker with a higher coordinator epoch was written before; a direct marker must carry at least that one."""
 
 
-def error_name(code: int) -> str:
-    """Return Kafka's name of an error code, like ``NOT_LEADER_FOR_PARTITION``."""
-    from kafka.errors import for_code  # the package costs 0.25 s to import
-
-    if code == -1:
-        return "UNKNOWN_SERVER_ERROR"
-    return str(getattr(for_code(code), "message", None) or for_code(code).__name__)
-
-
 def refusal(what: str, code: int, operation: str, name: str, principal: str, detail: str = "") -> MirrorError:
     """Return the error to raise for ``code``.
 
@@ -148,7 +132,7 @@ def refusal(what: str, code: int, operation: str, name: str, principal: str, det
     if code in _AUTHORIZATION:
         resource = _AUTHORIZATION[code][0]
         return AclMissing(what, code, principal, operation, resource, "kafka-cluster" if resource == "cluster" else name)
-    if code == UNKNOWN_TOPIC_OR_PARTITION:
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return UnknownTopic(what, name)
     if code in RETRIABLE:
         return BrokerError(what, code, error_name(code), detail)

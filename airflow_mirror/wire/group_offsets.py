@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import BrokerError, MissingRight
-from airflow_mirror.wire.errors import error_name
+from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.retry import Backoff
 
 if TYPE_CHECKING:
@@ -18,23 +18,24 @@ if TYPE_CHECKING:
     from airflow_mirror.partition import TopicPartition
     from airflow_mirror.wire.cluster import WireCluster
 
-_COORDINATOR_MOVED = frozenset({14, 15, 16})
-_NOT_AUTHORIZED = frozenset({29, 30})
-_GROUP_UNKNOWN = 69
+_COORDINATOR_MOVED = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
+_NOT_AUTHORIZED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
 
 
 def forget_offsets(cluster: WireCluster, group: str, tps: Sequence[TopicPartition]) -> None:
     """Delete a group's committed offsets in these partitions; those that it has not are no error.
 
     :raises MissingRight: without DELETE on the group (and READ on the topics).
-    :raises BrokerError: for any other refusal, such as a group that consumes one of the topics (86).
+    :raises BrokerError: for any other refusal, such as GROUP_SUBSCRIBED_TO_TOPIC of one that consumes now.
     """
     if not tps:
         return
     backoff = Backoff(cluster.timeout_s)
     while True:
         code = _delete(cluster, group, tps)
-        if code in (0, _GROUP_UNKNOWN):
+        if code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
             return
         what = f"{cluster.role} cluster: delete offsets of consumer group {group!r}"
         if code in _NOT_AUTHORIZED:

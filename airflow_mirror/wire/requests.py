@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.topology import Leader, ProducerState, by_topic
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 Led = Sequence[tuple[TopicPartition, Leader]]
 EARLIEST, LATEST = -2, -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-CLUSTER_AUTHORIZATION_FAILED = 31
 
 
 def metadata(connection: Connection, topics: Iterable[str]) -> Any:
@@ -117,7 +117,7 @@ def log_sizes(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition
     ]
     response = connection.request(Request(topics=topics, version=version), version)
     # Before v3 a principal without the right gets an empty answer.
-    refused = getattr(response, "error_code", 0) or (0 if response.results else CLUSTER_AUTHORIZATION_FAILED)
+    refused = getattr(response, "error_code", 0) or (0 if response.results else ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     sizes: dict[TopicPartition, int] = {}
     for directory in response.results:
         for topic in directory.topics:

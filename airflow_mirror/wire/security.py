@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import AuthenticationFailed, InvalidField
-from airflow_mirror.wire.errors import UNSUPPORTED_SASL_MECHANISM, error_name
+from airflow_mirror.wire.error_codes import ErrorCode, error_name
 
 if TYPE_CHECKING:
     from airflow_mirror.wire.connection import Connection
@@ -115,7 +115,7 @@ def log_in(connection: Connection, settings: WireSettings) -> int:
         served = ", ".join(handshake.mechanisms) or "none"
         cause = (
             f"it serves the SASL mechanisms {served}, not {name}"
-            if handshake.error_code == UNSUPPORTED_SASL_MECHANISM
+            if handshake.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
             else f"SaslHandshake answered {error_name(handshake.error_code)}; this listener may want no login"
         )
         raise AuthenticationFailed(settings.role, connection.address, cause)

@@ -13,12 +13,22 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import fetch, produce
 from airflow_mirror.wire.batch import BrokenFrame, RawBatch, iter_batches
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.errors import error_name
+from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.fetch import FetchedPartition, FetchSpec
 
 # Leadership moved, or this broker does not know yet: refresh metadata and ask again.
-MOVED = frozenset({3, 5, 6, 9, 74, 75, 78, 100})
-OFFSET_OUT_OF_RANGE = 1
+MOVED = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
 _BACKOFF_S = 0.1
 
 

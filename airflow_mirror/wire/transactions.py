@@ -15,18 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_mirror.errors import BrokerError, MirrorError, TryAgain
+from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.errors import (
-    CONCURRENT_TRANSACTIONS,
     FENCED,
-    PRODUCER_FENCED,
     RETRIABLE,
-    TRANSACTION_COORDINATOR_FENCED,
-    TRANSACTIONAL_ID_NOT_FOUND,
-    UNKNOWN_TOPIC_OR_PARTITION,
     CoordinatorFenced,
     Fenced,
     MarkerUnsettled,
-    error_name,
     refusal,
 )
 from airflow_mirror.wire.retry import Backoff
@@ -40,8 +35,13 @@ T = TypeVar("T")
 
 _UNDECIDED = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 _GROUP, _TRANSACTION = 0, 1  # FindCoordinator's key types
-_UNSTABLE_OFFSET_COMMIT = 88
-_TOPIC_AUTHORIZATION_FAILED, _GROUP_AUTHORIZATION_FAILED = 29, 30
+_ABOUT_TOPIC = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
 _WRITE_TXN_MARKERS = 27
 
 
@@ -97,7 +97,7 @@ class TransactionClient:
 
         def ask(connection: Connection) -> tuple[int, TransactionDescription | None]:
             state = connection.request(Request(transactional_ids=[self.transactional_id]), 0).transaction_states[0]
-            if state.error_code == TRANSACTIONAL_ID_NOT_FOUND:
+            if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 return 0, None
             return state.error_code, TransactionDescription(
                 state.producer_id, state.producer_epoch, state.transaction_state, state.transaction_timeout_ms
@@ -234,11 +234,12 @@ class TransactionClient:
         while True:
             seen = self.describe()
             if seen is None or (seen.producer_id, seen.epoch) != (producer_id, epoch):
-                raise Fenced(what, PRODUCER_FENCED, producer_id, epoch)
+                raise Fenced(what, ErrorCode.PRODUCER_FENCED, producer_id, epoch)
             if seen.state not in _UNDECIDED:
                 return
             if backoff.expired:
-                raise BrokerError(what, CONCURRENT_TRANSACTIONS, error_name(CONCURRENT_TRANSACTIONS), seen.state)
+                busy = ErrorCode.CONCURRENT_TRANSACTIONS
+                raise BrokerError(what, busy, busy.name, seen.state)
             backoff.pause()
 
     def _ask(
@@ -269,11 +270,11 @@ class TransactionClient:
                     return value
             except TryAgain as e:  # also FindCoordinator's own
                 failure = e
-            if isinstance(failure, int) and failure not in RETRIABLE and failure != _UNSTABLE_OFFSET_COMMIT:
+            if isinstance(failure, int) and failure not in RETRIABLE and failure != ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 raise self._refusal(asked, failure, producer_id, epoch, operation, topic)
             if backoff.expired:
                 raise failure if isinstance(failure, TryAgain) else BrokerError(asked, failure, error_name(failure))
-            if failure in (CONCURRENT_TRANSACTIONS, _UNSTABLE_OFFSET_COMMIT):
+            if failure in (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNSTABLE_OFFSET_COMMIT):
                 busy.pause()
             else:
                 self._coordinators.pop(at, None)
@@ -282,8 +283,7 @@ class TransactionClient:
     def _refusal(self, asked: str, code: int, producer_id: int, epoch: int, operation: str, topic: str) -> MirrorError:
         if code in FENCED:
             return Fenced(asked, code, producer_id, epoch)
-        about_topic = code in (_TOPIC_AUTHORIZATION_FAILED, _GROUP_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION)
-        name = topic if about_topic else self.transactional_id
+        name = topic if code in _ABOUT_TOPIC else self.transactional_id
         return refusal(asked, code, operation, name, self._cluster.settings.principal)
 
     def _connect(self, asked: str, at: tuple[str, int]) -> Connection:
@@ -333,7 +333,7 @@ def write_txn_markers(
         cluster.forget(tp.topic)  # the leader may have moved
     if code in FENCED:
         raise Fenced(asked, code, producer_id, epoch)
-    if code == TRANSACTION_COORDINATOR_FENCED:
+    if code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
         raise CoordinatorFenced(asked, code, producer_id, epoch)
     raise refusal(asked, code, "Alter (or ClusterAction)", tp.topic, cluster.settings.principal)
 

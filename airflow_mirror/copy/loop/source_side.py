@@ -20,7 +20,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import fetch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Connection
-from airflow_mirror.wire.errors import error_name
+from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.fetch import FetchedPartition, FetchSpec
 
 _LONG_POLL_MS = 500
@@ -28,7 +28,6 @@ _PARTITION_FETCH_BYTES = 2 << 20
 _FETCH_BYTES = 16 << 20
 _LEAST_FETCH_BYTES = 1 << 20
 _DRY_ANSWERS = 2400  # a broker waits 50 ms before it sends an empty one, so this takes two minutes
-_CORRUPT_MESSAGE = 2
 
 
 class FetchLane:
@@ -149,7 +148,7 @@ class SourceSide:
                 self._take_fetched(p, answer, buffer, dry)
 
     def _take_fetched(self, p: PartitionCopy, answer: FetchedPartition, buffer: Buffer, dry: bool) -> None:
-        if answer.error == _CORRUPT_MESSAGE and p.failures >= 3:
+        if answer.error == ErrorCode.CORRUPT_MESSAGE and p.failures >= 3:
             self._judge.stop(p, _unreadable(p, p.fetch_offset + 1, "its broker can't read them (CORRUPT_MESSAGE)"))
         elif answer.error:
             # Offset out of range included: reopening tells truncation from retention, with the offsets.

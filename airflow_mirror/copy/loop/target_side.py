@@ -25,14 +25,23 @@ from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.codec import NONE
 from airflow_mirror.wire.connection import Connection
-from airflow_mirror.wire.errors import error_name
-from airflow_mirror.wire.single import MOVED
+from airflow_mirror.wire.error_codes import ErrorCode, error_name
 
 PRODUCE_TIMEOUT_MS = 30_000
 _REQUEST_BYTES = 8 << 20
 _LANES = 2  # connections for each target leader: one is answered while the other is filled
-# The target will never take this batch: corrupt, too large, bad timestamp, invalid record, unsupported codec, policy.
-_REFUSED = frozenset({2, 10, 18, 32, 44, 76, 87})
+# The target will never take this batch.
+_REFUSED = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.INVALID_RECORD,
+    }
+)
 
 
 class ProduceLane:
@@ -189,7 +198,7 @@ class TargetSide:
         return self._lanes.setdefault(key, ProduceLane(leader))
 
     def _take_answer(self, p: PartitionCopy, step: Send, answer: produce.Produced) -> None:
-        if answer.error in _REFUSED and answer.error not in MOVED:
+        if answer.error in _REFUSED:
             self._refuse(p, step, f"{error_name(answer.error)} {answer.message}".strip())
         elif answer.error:
             self._judge.retry_later(p, f"produce to {answer.tp}: {error_name(answer.error)} {answer.message}".strip())

@@ -39,7 +39,8 @@ from airflow_mirror.copy.writer import identity
 from airflow_mirror.errors import MirrorError, MissingRight, TargetMoved, TryAgain
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.errors import PRODUCER_FENCED, CoordinatorFenced, Fenced
+from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.errors import CoordinatorFenced, Fenced
 from airflow_mirror.wire.transactions import (
     TransactionClient,
     TransactionDescription,
@@ -171,7 +172,7 @@ class Padder:
             return
         seen = hold.client.describe()
         if seen is None or (seen.producer_id, seen.epoch) != (hold.producer_id, hold.epoch):
-            raise Fenced(f"padding of {tp}", PRODUCER_FENCED, hold.producer_id, hold.epoch)
+            raise Fenced(f"padding of {tp}", ErrorCode.PRODUCER_FENCED, hold.producer_id, hold.epoch)
         hold.confirmed = asked
 
     def _take_over(self, tp: TopicPartition) -> _Hold:

@@ -20,13 +20,12 @@ from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import codec
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.errors import error_name
+from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
 from airflow_mirror.wire.single import produce_one, read_batches
 from airflow_mirror.wire.varint import zigzag
 
 FILLERS_PER_BATCH = 1_000_000  # 9 MB raw, 0.76 MB compressed: below the default message.max.bytes of 1,048,588
-_OUT_OF_ORDER = 45
 
 
 def prime(target: WireCluster, mirror: str, tp: TopicPartition, end: int, up_to: int, check: Callable[[], None]) -> int:
@@ -44,7 +43,7 @@ def prime(target: WireCluster, mirror: str, tp: TopicPartition, end: int, up_to:
         sequence = at % wire_batch.MAX_SEQUENCE
         batch = wire_batch.build(_payload(count), codec.ZSTD, count, 0, 0, producer_id, 0, sequence)
         answer = produce_one(target, tp, batch)
-        if answer.error not in (0, _OUT_OF_ORDER):
+        if answer.error not in (ErrorCode.NONE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
             raise BrokerError(f"prime {tp} at offset {at}", answer.error, error_name(answer.error), answer.message)
         at = _settled_end(target, tp, at + count)
         if at > up_to:
