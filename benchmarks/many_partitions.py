@@ -21,6 +21,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from airflow_mirror.config import ClientConfig
+from airflow_mirror.copy.loop.clusters import Clusters
 from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
@@ -58,7 +59,7 @@ class Measured:
     """
 
     def __init__(self, source: Cluster, target: Cluster, ranges: Sequence[CopyRange]) -> None:
-        self._loop = CopyLoop(ranges, settings(source), settings(target), CopyOptions("many"), lambda: None)
+        self._loop = CopyLoop(ranges, Clusters.of(settings(source), settings(target)), CopyOptions("many"), lambda: None)
         self.opened_s = self.total_s = self.cpu_s = 0.0
         self.turns = 0
 

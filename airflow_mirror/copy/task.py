@@ -11,6 +11,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from airflow_mirror.config import load
+from airflow_mirror.copy.loop.clusters import Clusters
 from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
@@ -46,7 +47,8 @@ def copy_ranges(
     deadline = None if duration_s is None else time.monotonic() + duration_s
     target = load(work.target, "target")
     with ExitStack() as stack:
-        loop = CopyLoop(ranges, load(work.source, "source"), target, work.options, lambda: watch.check())
+        clusters = Clusters.of(load(work.source, "source"), target)
+        loop = CopyLoop(ranges, clusters, work.options, lambda: watch.check())
         reporter = stack.enter_context(Reporter(work.report_to, work.lease.epoch, loop.partitions))
 
         def ends() -> bool:

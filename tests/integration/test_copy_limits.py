@@ -6,7 +6,7 @@ import random
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -98,8 +98,8 @@ def test_a_byte_rate_is_not_exceeded_and_nothing_is_lost(
     spent: list[int] = []
 
     class Noting(Pace):
-        def __init__(self, bytes_per_s: float | None) -> None:
-            super().__init__(bytes_per_s)
+        def __init__(self, bytes_per_s: float | None, clock: Callable[[], float]) -> None:
+            super().__init__(bytes_per_s, clock)
             rates.append(bytes_per_s)
 
         def spend(self, size: int) -> None:

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Iterable
 from itertools import chain
 
-from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.batches.tiers import Send
+from airflow_mirror.copy.loop.clusters import Clusters
 from airflow_mirror.copy.loop.limits import Memory, Pace
 from airflow_mirror.copy.loop.partition import Commit, PartitionCopy
 from airflow_mirror.copy.loop.source_side import FetchLane, SourceSide
@@ -25,7 +25,7 @@ from airflow_mirror.copy.loop.target_side import PRODUCE_TIMEOUT_MS, ProduceLane
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.opening import recheck
-from airflow_mirror.copy.opening.answers import PrereadCluster, preread
+from airflow_mirror.copy.opening.answers import preread
 from airflow_mirror.copy.opening.identical import Opening, affected, open_partition
 from airflow_mirror.copy.opening.mapped import open_mapped
 from airflow_mirror.copy.options import DEFAULT_MAX_BATCH_BYTES, CopyOptions
@@ -63,21 +63,21 @@ class CopyLoop:
     """Copies ranges until each reached its end, stopped with an error, or the loop was told to stop.
 
     :param check_lease: raises LeaseLost when this process must not write any more.
+    :param clock: seconds, monotonic.
     """
 
     def __init__(
-        self, ranges: Iterable[CopyRange], source: ClientConfig, target: ClientConfig, options: CopyOptions,
-        check_lease: Callable[[], None],
+        self, ranges: Iterable[CopyRange], clusters: Clusters, options: CopyOptions, check_lease: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self._options, self._check_lease = options, check_lease
-        self._source_config, self._target_config = source, target
+        self._clusters, self._options, self._check_lease, self._clock = clusters, options, check_lease, clock
         self._isolation = READ_COMMITTED if options.committed_only else READ_UNCOMMITTED
         self.partitions = [self._copy_of(r) for r in ranges]
         self._store = _map_store(self.partitions, options)
         self._reopen_at: dict[PartitionCopy, float] = {}
         self._failing_since: dict[PartitionCopy, float] = {}
         self._open_since: dict[PartitionCopy, float] = {}
-        self._maps_stored = self._watched = self._opened = time.monotonic()
+        self._maps_stored = self._watched = self._opened = self._clock()
 
     def _copy_of(self, one: CopyRange) -> PartitionCopy:
         options = self._options
@@ -94,13 +94,13 @@ class CopyLoop:
         options, check = self._options, self._check_lease
         with (
             selectors.DefaultSelector() as self._selector,
-            PrereadCluster(self._source_config, client_id=f"airflow-mirror.{options.mirror}") as self._source,
-            PrereadCluster(self._target_config, client_id=f"airflow-mirror.{options.mirror}") as self._target,
+            self._clusters.source(f"airflow-mirror.{options.mirror}") as self._source,
+            self._clusters.target(f"airflow-mirror.{options.mirror}") as self._target,
         ):
-            self._in = SourceSide(self._source, self._selector, Memory(_MEMORY_BYTES), self._isolation, self)
-            pace = Pace(options.max_bytes_per_second)
-            self._out = TargetSide(self._target, self._selector, pace, options.mirror, check, self)
-            self._steps = Steps(self._target_config, options, self._selector, check, self)
+            self._in = SourceSide(self._source, self._selector, Memory(_MEMORY_BYTES), self._isolation, self, self._clock)
+            pace = Pace(options.max_bytes_per_second, self._clock)
+            self._out = TargetSide(self._target, self._selector, pace, options.mirror, check, self, self._clock)
+            self._steps = Steps(self._clusters.target, options, self._selector, check, self)
             try:
                 _learn(self._source, {p.range.source_topic for p in self.partitions})
                 _learn(self._target, {p.range.target_topic for p in self.partitions})
@@ -170,8 +170,8 @@ class CopyLoop:
 
     def _drain(self) -> None:
         """Await what was sent: its answer tells whether more was appended than the counters say. Commit what is open."""
-        deadline = time.monotonic() + PRODUCE_TIMEOUT_MS / 1000
-        while time.monotonic() < deadline:
+        deadline = self._clock() + PRODUCE_TIMEOUT_MS / 1000
+        while self._clock() < deadline:
             for p in self.partitions:
                 if p.open_bytes >= 0 and not p.busy and p.error is None and p not in self._reopen_at:
                     self._steps.start(p, Commit(p.position))
@@ -183,9 +183,9 @@ class CopyLoop:
     # --- offset maps -------------------------------------------------------------------------------------------------
 
     def _store_maps_now_and_then(self) -> None:
-        if self._store is not None and time.monotonic() - self._maps_stored > _STORE_MAPS_EVERY_S:
+        if self._store is not None and self._clock() - self._maps_stored > _STORE_MAPS_EVERY_S:
             self._store_maps()
-            self._maps_stored = time.monotonic()
+            self._maps_stored = self._clock()
 
     def _store_maps(self) -> None:
         for p in self.partitions:
@@ -209,7 +209,7 @@ class CopyLoop:
         try:
             self._check_led(p)
             p.reopen(self._opening(p))
-            self._opened = self._open_since[p] = time.monotonic()
+            self._opened = self._open_since[p] = self._clock()
         except OSError as e:
             self.failed(p, TryAgain(f"{p.range.source}: its offset map can't be stored: {e}"))
         except MirrorError as e:
@@ -272,7 +272,7 @@ class CopyLoop:
         """Forget what is in flight for a partition and re-read the target's end after a pause."""
         p.forget()
         p.busy = True  # nothing is sent for it until it is open again
-        now = time.monotonic()
+        now = self._clock()
         if now - self._open_since.pop(p, now) > _FORGIVEN_S:
             p.failures = 0  # an acknowledged write says the same, but there may have been nothing to write
         p.failures += 1
@@ -287,7 +287,7 @@ class CopyLoop:
         self._reopen_at[p] = now + _BACKOFF_S[min(p.failures, len(_BACKOFF_S)) - 1]
 
     def _reopen_due(self) -> None:
-        now = time.monotonic()
+        now = self._clock()
         due = sorted((p for p, at in self._reopen_at.items() if at <= now), key=self._reopen_at.__getitem__)
         if not due:
             return
@@ -296,12 +296,12 @@ class CopyLoop:
             del self._reopen_at[p]
             self._open(p)
             # A machine that is gone lets each question wait for its whole time, until the metadata tell it.
-            if time.monotonic() - now > _REOPEN_S:
+            if self._clock() - now > _REOPEN_S:
                 break
 
     def _watch(self, *, now: bool = False) -> None:
-        if now or time.monotonic() - self._watched >= _WATCH_S:
-            self._watched = time.monotonic()
+        if now or self._clock() - self._watched >= _WATCH_S:
+            self._watched = self._clock()
             self._watch_topics()
             if now or self._watched - self._opened < _UNSURE_S:
                 self._watch_starts()

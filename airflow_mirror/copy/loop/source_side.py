@@ -9,8 +9,7 @@ what the last one brought is on its way to the target: there every tenth of a mi
 from __future__ import annotations
 
 import selectors
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from airflow_mirror.copy.loop.failures import Asked, Judge, retry_all
 from airflow_mirror.copy.loop.limits import Buffer, Memory
@@ -50,10 +49,11 @@ class SourceSide:
     """
 
     def __init__(
-        self, source: WireCluster, selector: selectors.BaseSelector, memory: Memory, isolation: int, judge: Judge
-    ) -> None:
+        self, source: WireCluster, selector: selectors.BaseSelector, memory: Memory, isolation: int, judge: Judge,
+        clock: Callable[[], float],
+    ) -> None:  # fmt: skip
         self._source, self._selector, self._memory = source, selector, memory
-        self._isolation, self._judge = isolation, judge
+        self._isolation, self._judge, self._clock = isolation, judge, clock
         self._lanes: dict[tuple[int, bool], FetchLane] = {}
         self._polls: list[tuple[FetchLane, list[PartitionCopy]]] = []
 
@@ -69,7 +69,7 @@ class SourceSide:
                     continue
                 # A request asks for a partition once; of several copies of it (by key) the others come next.
                 wanted.setdefault(key, {}).setdefault(p.range.source, p)
-        now = time.monotonic()
+        now = self._clock()
         for (node_id, following), several in wanted.items():
             lane = self._lanes.setdefault((node_id, following), FetchLane(node_id, following))
             if lane.asked or lane.not_before > now:
@@ -136,7 +136,7 @@ class SourceSide:
             self._drop(lane)
             retry_all(self._judge, asked.values(), e)
             return
-        lane.not_before = time.monotonic() + throttle_ms / 1000
+        lane.not_before = self._clock() + throttle_ms / 1000
         buffer = Buffer(self._memory, len(body))
         if error:
             retry_all(self._judge, asked.values(), error_name(error))
@@ -172,7 +172,7 @@ class SourceSide:
 
     def pauses(self) -> Iterator[float]:
         """Yield for each connection the seconds that its broker still wants to be left alone; below 0: none."""
-        now = time.monotonic()
+        now = self._clock()
         return (lane.not_before - now for lane in self._lanes.values())
 
     def close(self) -> None:

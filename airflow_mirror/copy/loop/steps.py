@@ -9,21 +9,24 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.loop.failures import Judge
 from airflow_mirror.copy.loop.partition import Begin, Commit, Pad, PartitionCopy
 from airflow_mirror.copy.loop.worker import Worker
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.errors import MirrorError
+from airflow_mirror.wire.cluster import WireCluster
 
 _WORKERS = 4
 
 
 class Steps:
-    """Starts steps and takes their outcome; wakes the selector when there is one."""
+    """Starts steps and takes their outcome; wakes the selector when there is one.
+
+    :param target: opens the target cluster for a thread, under the client id that it is given.
+    """
 
     def __init__(
-        self, target: ClientConfig, options: CopyOptions, selector: selectors.BaseSelector,
+        self, target: Callable[[str], WireCluster], options: CopyOptions, selector: selectors.BaseSelector,
         check_lease: Callable[[], None], judge: Judge,
     ) -> None:  # fmt: skip
         self._target, self._options, self._check_lease, self._judge = target, options, check_lease, judge
@@ -42,7 +45,13 @@ class Steps:
         """Take a step in a thread of its own: a coordinator's answers take milliseconds each, and others can go on."""
         if not self._workers:
             self._workers = [
-                Worker(i, self._target, self._options.mirror, self._check_lease, self._options.direct_markers)
+                Worker(
+                    i,
+                    self._target(f"airflow-mirror.{self._options.mirror}.worker-{i}"),
+                    self._options.mirror,
+                    self._check_lease,
+                    self._options.direct_markers,
+                )
                 for i in range(_WORKERS)
             ]
         # Always the same worker for a partition: taking its transactional id over in another would fence this one.

@@ -8,7 +8,6 @@ appended). A request carries one batch of every partition of the lane that has o
 from __future__ import annotations
 
 import selectors
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
@@ -67,10 +66,10 @@ class TargetSide:
 
     def __init__(
         self, target: WireCluster, selector: selectors.BaseSelector, pace: Pace, mirror: str,
-        check_lease: Callable[[], None], judge: Judge,
+        check_lease: Callable[[], None], judge: Judge, clock: Callable[[], float],
     ) -> None:  # fmt: skip
         self._target, self._selector, self._pace, self._mirror = target, selector, pace, mirror
-        self._check_lease, self._judge = check_lease, judge
+        self._check_lease, self._judge, self._clock = check_lease, judge, clock
         self._lanes: dict[tuple[int, int], ProduceLane] = {}
         self._queued: set[PartitionCopy] = set()  # partitions that stand in a lane's ready queue
 
@@ -93,14 +92,14 @@ class TargetSide:
 
     def send(self) -> None:
         """Fill a request on each connection that is idle."""
-        now = time.monotonic()
+        now = self._clock()
         # Under a byte rate only the first one gets to write: the one that has waited longest.
         for lane in sorted(self._lanes.values(), key=lambda lane: lane.filled_at):
             if lane.ready and not lane.sent and lane.not_before <= now and self._pace.wait_s <= 0:
                 self._fill(lane)
 
     def _fill(self, lane: ProduceLane) -> None:
-        lane.filled_at = time.monotonic()
+        lane.filled_at = self._clock()
         batches: dict[TopicPartition, memoryview] = {}
         transactional_id: str | None = None
         size, limit = 0, min(_REQUEST_BYTES, self._pace.portion or _REQUEST_BYTES)
@@ -167,7 +166,7 @@ class TargetSide:
         except TryAgain as e:
             self._lose(lane, e)
             return
-        lane.not_before = time.monotonic() + throttle_ms / 1000
+        lane.not_before = self._clock() + throttle_ms / 1000
         sent, lane.sent = lane.sent, {}
         for answer in answers:
             p, step, generation = sent[answer.tp]
@@ -183,7 +182,7 @@ class TargetSide:
     def pauses(self) -> Iterator[float]:
         """Yield the seconds until the rate lets us write, and those of each connection as the source side does."""
         yield self._pace.wait_s
-        now = time.monotonic()
+        now = self._clock()
         for lane in self._lanes.values():
             yield lane.not_before - now
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.writer.padding import Padder
 from airflow_mirror.copy.writer.transactional import Deliveries
 from airflow_mirror.partition import TopicPartition
@@ -15,14 +14,15 @@ from airflow_mirror.wire.cluster import WireCluster
 class Worker:
     """Takes one step at a time, in the order given; each future holds what the step returned, or its error.
 
+    :param target: its own, closed with it.
     :param check: called before every step that has an effect; raises when the writer lease is gone.
     :param direct_markers: as of :class:`~airflow_mirror.copy.options.CopyOptions`.
     """
 
     def __init__(
-        self, index: int, target: ClientConfig, mirror: str, check: Callable[[], None], direct_markers: bool
+        self, index: int, target: WireCluster, mirror: str, check: Callable[[], None], direct_markers: bool
     ) -> None:
-        self._cluster = WireCluster(target, client_id=f"airflow-mirror.{mirror}.worker-{index}")
+        self._cluster = target
         self._padder = Padder(self._cluster, mirror, check, direct_markers)
         self._deliveries = Deliveries(self._cluster, mirror, check)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"worker-{index}")

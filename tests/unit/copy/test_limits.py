@@ -76,7 +76,7 @@ def test_a_copy_that_only_the_rate_holds_up_uses_all_of_it(largest: int, monkeyp
     monkeypatch.setattr(TargetSide, "_sign", lambda _, __, step: memoryview(bytes(step.size)))
     monkeypatch.setattr(TargetSide, "_produce", produce)
     target, no_source = Mock(**{"leader.return_value.node_id": 1}), Mock(**{"pauses.return_value": []})
-    side = TargetSide(target, Mock(), Pace(rate, clock), "m", Mock(), Mock())
+    side = TargetSide(target, Mock(), Pace(rate, clock), "m", Mock(), Mock(), clock)
     loop = Mock(_in=no_source, _out=side)
     partitions = [Endless(CopyRange("t", "t", number, 0), True, 1 << 20) for number in range(5)]
     started = clock.now

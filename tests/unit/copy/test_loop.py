@@ -8,22 +8,23 @@ import pytest
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.loop import loop
+from airflow_mirror.copy.loop.clusters import Clusters
 from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    now = SimpleNamespace(s=1000.0)
-    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now.s))
-    return now
+def clock() -> SimpleNamespace:
+    return SimpleNamespace(s=1000.0)
 
 
 @pytest.fixture
 def copy(clock: SimpleNamespace) -> CopyLoop:
     nowhere = ClientConfig({"bootstrap.servers": "127.0.0.1:1"}, "source")
-    return CopyLoop([CopyRange("t", "t", 0, 0)], nowhere, nowhere, CopyOptions("m"), lambda: None)
+    return CopyLoop(
+        [CopyRange("t", "t", 0, 0)], Clusters.of(nowhere, nowhere), CopyOptions("m"), lambda: None, lambda: clock.s
+    )
 
 
 def test_a_quiet_partition_is_not_given_up_for_two_failures_that_have_nothing_to_do_with_each_other(
