@@ -214,6 +214,31 @@ class WireCluster:
         """Return the producers that each leader remembers. State expires by *record* time: none is no proof of none."""
         return self._ask_leaders("DescribeProducers", tps, requests.describe_producers, "Read")
 
+    def ask_each(
+        self, what: str, tps: Iterable[TopicPartition], ask: Ask[T], operation: str
+    ) -> tuple[dict[TopicPartition, T], dict[TopicPartition, MirrorError]]:
+        """Ask each leader once about many partitions; whoever gets no answer gets an error, and holds up no other.
+
+        :param what: names the question in errors.
+        :param operation: what an ACL must allow, as kafka-acls names it: ``Read``.
+        """
+        wanted = list(dict.fromkeys(tps))
+        answers: dict[TopicPartition, T] = {}
+        failures = self._ask_once(what, wanted, ask, answers)
+        errors: dict[TopicPartition, MirrorError] = {}
+        for tp in wanted:
+            if tp in answers:
+                continue
+            failure = failures.get(tp, _LEADER_NOT_AVAILABLE)
+            # A leader that has not heard of its topic yet, or of its end already, says that it is unknown.
+            if isinstance(failure, ConnectionLost):
+                errors[tp] = ConnectionLost(self.role, failure.address, f"{what} of {tp}", failure.cause)
+            elif failure in RETRIABLE or failure == UNKNOWN_TOPIC_OR_PARTITION:
+                errors[tp] = BrokerError(f"{self.role} cluster, {what} of {tp}", failure, error_name(failure))
+            else:
+                errors[tp] = self._refusal(f"{what} of {tp}", failure, operation, tp.topic)
+        return answers, errors
+
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _list_offsets(

@@ -184,7 +184,7 @@ def test_a_copy_goes_on_behind_a_batch_that_the_targets_cleaner_thinned_out(
         tp = TopicPartition(topic_name, 0)
         thinned = journal.last_data_batch(wire, tp, 0, 60)
         assert thinned is not None and thinned.header is not None and not thinned.header.is_dense
-        after = journal._next_sequence(wire, topic_name, tp, 60, thinned)
+        after = journal._next_sequence(topic_name, tp, 60, thinned, [])
         assert after == (thinned.header.producer_epoch, (thinned.header.base_sequence + 60) % 2**31)
 
 

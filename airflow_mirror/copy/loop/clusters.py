@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.copy.opening.answers import PrereadCluster
+from airflow_mirror.wire.cluster import WireCluster
 
 
 class Clusters(NamedTuple):
@@ -16,10 +16,10 @@ class Clusters(NamedTuple):
     Both take a client id.
     """
 
-    source: Callable[[str], PrereadCluster]
-    target: Callable[[str], PrereadCluster]
+    source: Callable[[str], WireCluster]
+    target: Callable[[str], WireCluster]
 
     @classmethod
     def of(cls, source: ClientConfig, target: ClientConfig) -> Clusters:
         """Return how the clusters of these settings are reached."""
-        return cls(partial(PrereadCluster, source), partial(PrereadCluster, target))
+        return cls(partial(WireCluster, source), partial(WireCluster, target))

@@ -25,7 +25,7 @@ from airflow_mirror.copy.loop.target_side import PRODUCE_TIMEOUT_MS, ProduceLane
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.opening import recheck
-from airflow_mirror.copy.opening.answers import preread
+from airflow_mirror.copy.opening.answers import Answers, ask, ask_topic_id
 from airflow_mirror.copy.opening.identical import Opening, affected, open_partition
 from airflow_mirror.copy.opening.mapped import open_mapped
 from airflow_mirror.copy.options import DEFAULT_MAX_BATCH_BYTES, CopyOptions
@@ -107,11 +107,9 @@ class CopyLoop:
                 # From here on the loop itself waits, for each partition apart; these would make all others wait too.
                 self._source.hurry()
                 self._target.hurry()
-                preread(self._source, self._target, [p.range for p in self.partitions])
+                told = ask(self._source, self._target, [p.range for p in self.partitions])
                 for p in self.partitions:
-                    self._open(p)
-                self._source.ask_again()
-                self._target.ask_again()
+                    self._open(p, told[p.range])
                 while not should_stop() and not self._ended():
                     self._step()
                 self._watch(now=True)
@@ -205,27 +203,22 @@ class CopyLoop:
 
     # --- opening and reopening ---------------------------------------------------------------------------------------
 
-    def _open(self, p: PartitionCopy) -> None:
+    def _open(self, p: PartitionCopy, told: Answers | MirrorError) -> None:
         try:
-            self._check_led(p)
-            p.reopen(self._opening(p))
+            if isinstance(told, MirrorError):
+                raise told
+            p.reopen(self._opening(p, told))
             self._opened = self._open_since[p] = self._clock()
         except OSError as e:
             self.failed(p, TryAgain(f"{p.range.source}: its offset map can't be stored: {e}"))
         except MirrorError as e:
             self.failed(p, e)
 
-    def _check_led(self, p: PartitionCopy) -> None:
-        """Spare one side the questions while the other side has no leader."""
-        for cluster, tp in ((self._source, p.range.source), (self._target, p.range.target)):
-            if cluster.leaderless(tp):
-                raise TryAgain(f"{cluster.role} cluster: {tp} has no leader")
-
-    def _opening(self, p: PartitionCopy) -> Opening:
+    def _opening(self, p: PartitionCopy, told: Answers) -> Opening:
         mirror, check = self._options.mirror, self._check_lease
         if self._store is None or not p.range.is_mapped:
             try:
-                found = open_partition(self._source, self._target, p.range, mirror, self._isolation, check)
+                found = open_partition(self._source, self._target, p.range, told, mirror, self._isolation, check)
             except SourceTruncated as e:
                 self._check_not_foreign(p, e.end_offset)  # a foreign record makes the target the longer one too
                 raise
@@ -233,7 +226,7 @@ class CopyLoop:
             return found
         self._store_map(p)
         return open_mapped(
-            self._source, self._target, p.range, mirror, self._isolation, self._store, check,
+            self._source, self._target, p.range, told, mirror, self._isolation, self._store, check,
             transactional=p.transactional,
         )  # fmt: skip
 
@@ -292,9 +285,10 @@ class CopyLoop:
         if not due:
             return
         self._refresh({p.range.source_topic for p in due}, {p.range.target_topic for p in due})
+        told = ask(self._source, self._target, [p.range for p in due])
         for p in due:
             del self._reopen_at[p]
-            self._open(p)
+            self._open(p, told[p.range])
             # A machine that is gone lets each question wait for its whole time, until the metadata tell it.
             if self._clock() - now > _REOPEN_S:
                 break
@@ -335,10 +329,14 @@ class CopyLoop:
         watched = [p for p in self.partitions if p.error is None and p.opened and p not in self._reopen_at]
         if watched:
             self._refresh({p.range.source_topic for p in watched}, set())
+        found = {name: ask_topic_id(self._source, name) for name in {p.range.source_topic for p in watched}}
         for p in watched:
             if p.error is None:
                 try:
-                    recheck.same_topic(self._source, p.range, p.watched, p.position)
+                    now = found[p.range.source_topic]
+                    if isinstance(now, MirrorError) and not isinstance(now, UnknownTopic):
+                        raise now
+                    recheck.same_topic(now, p.range, p.watched, p.position)
                     p.watched = p.position
                 except MirrorError as e:
                     self.failed(p, e)

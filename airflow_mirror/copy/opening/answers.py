@@ -1,93 +1,186 @@
-"""What opening asks of every partition, asked of all of them at once.
+"""What opening wants to know of both clusters, asked for many partitions at once and handed over as values.
 
-Opening a partition takes seven to nine small questions, one after another; for a thousand partitions that is seconds of
-nothing but round trips. The same questions for many partitions fit into one request to each leader. So they are asked in
-bulk before the first partition is opened, and each answer is then given once, in place of a question; after that the
-cluster is asked again.
+To open a partition takes seven to nine small questions; one after another, for a thousand partitions, that is seconds of
+nothing but round trips. The same question for many partitions fits into one request to each leader. Each leader is asked
+once: what it does not answer is an error of that partition alone, which comes back after a pause.
 
-An opening sees nothing that it could not have seen by asking: the target's log end is asked before and after everything
-else of the target (`journal`), and the source after the target, so that a copier that is still writing can't make the
-source look shorter than the target. That the answers are older by the time of the pass is what every opening lives with:
-whatever was appended meanwhile meets the continued sequences and the check of the returned offset.
+The target's log end is asked before and after everything else of the target (`journal`), and the source after the target,
+so that a copier that is still writing can't make the source look shorter than the target. What is appended afterwards
+meets the continued sequences and the check of the returned offset, as with every opening.
 """
 
 from __future__ import annotations
 
-import logging
-from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.errors import MirrorError
+from airflow_mirror.errors import BrokerError, MirrorError
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire import requests
 from airflow_mirror.wire.cluster import Ask, WireCluster
-
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-_SOURCE_ANSWERS = 3  # so often an opening asks the source for the same
+from airflow_mirror.wire.errors import UnknownTopic
+from airflow_mirror.wire.topology import ProducerState
 
 
-class PrereadCluster(WireCluster):
-    """A cluster that answers some questions about single partitions from what was asked in bulk, each of them once."""
+@dataclass(frozen=True, kw_only=True)
+class TargetAnswers:
+    """What the target said of one of its partitions.
 
-    _kept: dict[str, dict[TopicPartition, deque[object]]] | None = None
-    _times = 0  # how often a bulk answer is given; 0: nothing is kept
+    :param end: the log's true end, before the other questions; ``end_after``: behind them.
+    :param high_watermark: what can be read ends here.
+    :param producers: those that the leader remembers.
+    """
 
-    def keep(self, times: int) -> None:
-        """Keep the answers to the questions that follow; each is given ``times`` more times."""
-        self._kept = self._kept or {}
-        self._times = times
+    end: int
+    high_watermark: int
+    log_start: int
+    producers: Sequence[ProducerState]
+    end_after: int
 
-    def done(self) -> None:
-        """Keep nothing more; what was kept is given."""
-        self._times = 0
+    def check_readable(self, tp: TopicPartition) -> None:
+        """Check that everything below :attr:`end` can be read.
 
-    def ask_again(self) -> None:
-        """Ask the cluster from now on."""
-        self._kept, self._times = None, 0
+        :raises BrokerError: it can't: what is above the high watermark will be replicated, or truncated.
+        """
+        if self.high_watermark < self.end:
+            raise BrokerError(
+                f"{tp}: log end {self.end}", -1, "can't be read up to it",
+                f"its replicas don't follow (high watermark {self.high_watermark})",
+            )  # fmt: skip
 
-    def _ask_leaders(
-        self, what: str, tps: Iterable[TopicPartition], ask: Ask[T], operation: str
-    ) -> dict[TopicPartition, T]:
-        wanted = list(tps)
-        if self._kept is None:
-            return super()._ask_leaders(what, wanted, ask, operation)
-        known = self._kept.setdefault(what, {})
-        if not self._times and len(wanted) == 1 and (kept := known.get(wanted[0])):
-            return {wanted[0]: kept.popleft()}  # type: ignore[dict-item]  # what was asked by this very question
-        answers = super()._ask_leaders(what, wanted, ask, operation)
-        for tp, answer in answers.items() if self._times else ():
-            known.setdefault(tp, deque()).extend([answer] * self._times)
+    def check_still(self, tp: TopicPartition) -> None:
+        """Check that nothing was appended between the questions: the answers are one snapshot.
+
+        :raises BrokerError: something was.
+        """
+        if self.end != self.end_after:
+            raise BrokerError(f"{tp}: log end {self.end_after}", -1, "does not stand still", "somebody else writes to it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What both clusters said of the two sides of a range.
+
+    :param topic_id: the source topic's, or the error that says why there is none; the source's offsets are -1 then.
+    """
+
+    target: TargetAnswers
+    topic_id: str | UnknownTopic
+    log_start: int = -1
+    high_watermark: int = -1
+
+
+class Question(NamedTuple):
+    """A question that a leader is asked about many partitions: its name, how it is put, and what an ACL must allow."""
+
+    what: str
+    ask: Ask[int]
+    operation: str = "Describe"
+
+
+def _offsets(what: str, timestamp: int) -> Question:
+    return Question(
+        f"ListOffsets ({what})",
+        lambda connection, led: requests.list_offsets(connection, led, timestamp, requests.READ_UNCOMMITTED),
+    )
+
+
+_LOG_END = Question("OffsetForLeaderEpoch", requests.epoch_ends)
+_LOG_START = _offsets("log start", requests.EARLIEST)
+_HIGH_WATERMARK = _offsets("high watermark", requests.LATEST)
+
+
+class _Round:
+    """The partitions of one cluster that have answered everything so far; who fails once is asked no more."""
+
+    def __init__(self, cluster: WireCluster, tps: Iterable[TopicPartition]) -> None:
+        self._cluster = cluster
+        self.left = list(dict.fromkeys(tps))
+        self.errors: dict[TopicPartition, MirrorError] = {}
+        for tp in self.left:
+            try:
+                cluster.leader(tp)
+            except MirrorError as e:
+                self.errors[tp] = e
+        self._drop()
+
+    def ask(self, question: Question) -> dict[TopicPartition, int]:
+        answers, errors = self._cluster.ask_each(question.what, self.left, question.ask, question.operation)
+        self._drop(errors)
         return answers
 
+    def producers(self) -> dict[TopicPartition, list[ProducerState]]:
+        answers, errors = self._cluster.ask_each("DescribeProducers", self.left, requests.describe_producers, "Read")
+        self._drop(errors)
+        return answers
 
-def preread(source: PrereadCluster, target: PrereadCluster, ranges: Sequence[CopyRange]) -> None:
-    """Ask both clusters in bulk for what opening ``ranges`` asks; without answers each opening asks by itself.
+    def _drop(self, errors: Mapping[TopicPartition, MirrorError] | None = None) -> None:
+        self.errors.update(errors or {})
+        self.left = [tp for tp in self.left if tp not in self.errors]
 
-    Call :meth:`PrereadCluster.ask_again` on both once all are open.
+
+def ask_target(target: WireCluster, tps: Iterable[TopicPartition]) -> dict[TopicPartition, TargetAnswers | MirrorError]:
+    """Ask about partitions of the target; each gets its answers, or the error that says why there are none."""
+    asked = _Round(target, tps)
+    ends, watermarks, starts = asked.ask(_LOG_END), asked.ask(_HIGH_WATERMARK), asked.ask(_LOG_START)
+    producers, ends_after = asked.producers(), asked.ask(_LOG_END)
+    found: dict[TopicPartition, TargetAnswers | MirrorError] = dict(asked.errors)
+    for tp in asked.left:
+        found[tp] = TargetAnswers(
+            end=ends[tp], high_watermark=watermarks[tp], log_start=starts[tp], producers=producers[tp],
+            end_after=ends_after[tp],
+        )  # fmt: skip
+    return found
+
+
+def ask_again(target: WireCluster, tp: TopicPartition) -> TargetAnswers:
+    """Ask the target about one partition, after something was done to it.
+
+    :raises MirrorError: what kept it from answering.
     """
-    # One without a leader would cost all others their answers; its opening waits anyway.
-    ranges = [r for r in ranges if not (source.leaderless(r.source) or target.leaderless(r.target))]
-    if len(ranges) < 2:
-        return
-    there = list(dict.fromkeys(r.target for r in ranges))
-    here = list(dict.fromkeys(r.source for r in ranges))
+    told = ask_target(target, [tp])[tp]
+    if isinstance(told, MirrorError):
+        raise told
+    return told
+
+
+def ask(source: WireCluster, target: WireCluster, ranges: Iterable[CopyRange]) -> dict[CopyRange, Answers | MirrorError]:
+    """Ask both clusters about all that is to be opened; each range gets its answers, or the error that says why not.
+
+    The metadata of the topics must have been read; a source topic that is not known by then is gone.
+    """
+    wanted = list(dict.fromkeys(ranges))
+    topic_ids = {name: ask_topic_id(source, name) for name in {r.source_topic for r in wanted}}
+    there = [r for r in wanted if isinstance(topic_ids[r.source_topic], str)]
+    # Who has no leader on one side is not asked about on the other.
+    led = _Round(source, [r.source for r in there])
+    told = ask_target(target, [r.target for r in wanted if r.source not in led.errors])
+    led.left = [r.source for r in there if r.source in led.left and not isinstance(told[r.target], MirrorError)]
+    starts, watermarks = led.ask(_LOG_START), led.ask(_HIGH_WATERMARK)
+
+    def of(one: CopyRange) -> Answers | MirrorError:
+        here = topic_ids[one.source_topic]
+        if isinstance(here, MirrorError) and not isinstance(here, UnknownTopic):
+            return here
+        if (error := led.errors.get(one.source)) is not None:
+            return error
+        theirs = told[one.target]
+        if isinstance(theirs, MirrorError):
+            return theirs
+        if isinstance(here, UnknownTopic):
+            return Answers(target=theirs, topic_id=here)
+        return Answers(
+            target=theirs, topic_id=here, log_start=starts[one.source], high_watermark=watermarks[one.source]
+        )  # fmt: skip
+
+    return {one: of(one) for one in wanted}
+
+
+def ask_topic_id(source: WireCluster, name: str) -> str | MirrorError:
+    """Return a topic's id, or the error that says why there is none."""
     try:
-        target.keep(1)
-        target.log_ends(there)
-        target.high_watermarks(there)
-        target.log_starts(there)
-        target.describe_producers(there)
-        target.log_ends(there)
-        target.done()
-        source.keep(_SOURCE_ANSWERS)
-        source.log_starts(here)
-        source.high_watermarks(here)
-        source.done()
-    except MirrorError as e:  # a partition that is gone, or hidden: opening finds out which, and stops that one only
-        log.info("partitions are opened one by one: %s", e)
-        source.ask_again()
-        target.ask_again()
+        return source.topic_id(name)
+    except MirrorError as e:
+        return e

@@ -13,6 +13,7 @@ from airflow_mirror.copy.batches import tombstones
 from airflow_mirror.copy.fingerprint import committed_records, decoded, digest
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.opening import journal
+from airflow_mirror.copy.opening.answers import Answers, ask_again
 from airflow_mirror.copy.opening.journal import Journal
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import identity, priming
@@ -45,25 +46,26 @@ class Opening:
 
 
 def open_partition(
-    source: WireCluster, target: WireCluster, one: CopyRange, mirror: str, isolation: int, check: Callable[[], None]
-) -> Opening:
+    source: WireCluster, target: WireCluster, one: CopyRange, told: Answers, mirror: str, isolation: int,
+    check: Callable[[], None],
+) -> Opening:  # fmt: skip
     """Return where a copy with identical offsets goes on; primes an empty partition first.
 
+    :param told: what both clusters said of the partition.
     :param isolation: of the fetches that follow (0 read_uncommitted, 1 read_committed).
     :raises SourceTruncated, RetentionLost, ForeignData: with topic, partition, offset range and remedy.
     """
-    check_same_topic(source, one, lambda: target.log_ends([one.target])[one.target])
-    log_start = source.log_starts([one.source])[one.source]
-    high_watermark = source.high_watermarks([one.source])[one.source]
-    found = journal.read(target, mirror, one.target)
+    check_same_topic(told.topic_id, one, lambda: told.target.end)
+    log_start = told.log_start
+    found = journal.read(target, mirror, one.target, told.target)
     primed = 0
     if _is_fresh(found, one, mirror):
         start = max(one.start_offset, log_start)
         if found.end < start or found.log_start < start:
             primed = priming.prime(target, mirror, one.target, found.end, start, check)
-            found = journal.read(target, mirror, one.target)
-    elif found.end > high_watermark:
-        raise truncated(one, high_watermark, found.end)
+            found = journal.read(target, mirror, one.target, ask_again(target, one.target))
+    elif found.end > told.high_watermark:
+        raise truncated(one, told.high_watermark, found.end)
     elif log_start > found.end:
         raise retention_lost(one, found.end, log_start)
     else:
@@ -72,10 +74,10 @@ def open_partition(
             found = replace(found, log_start=restored)
         last = found.last
         if last is not None and tombstones.is_filler(last):
-            _check_fillers(source, one, last, isolation)
+            _check_fillers(source, one, last, log_start, isolation)
             last = journal.last_data_batch(target, one.target, found.log_start, found.end, tombstones.is_filler)
-        _check_fingerprint(source, one, last, isolation)
-        _check_padding(source, one, found, isolation)
+        _check_fingerprint(source, one, last, log_start, isolation)
+        _check_padding(source, one, found, log_start, isolation)
     producer_id = identity.data_producer_id(mirror, one.target)
     newest = found.last.header.max_timestamp if found.last is not None and found.last.header is not None else 0
     return Opening(found.end, producer_id, found.epoch, found.sequence, primed, found.log_start, timestamp=newest)
@@ -100,24 +102,23 @@ def retention_lost(one: CopyRange, position: int, log_start: int) -> RetentionLo
     )  # fmt: skip
 
 
-def check_same_topic(source: WireCluster, one: CopyRange, copied_to: Callable[[], int]) -> None:
+def check_same_topic(found: str | UnknownTopic, one: CopyRange, copied_to: Callable[[], int]) -> None:
     """Compare the source topic's id with the one that was planned.
 
+    :param found: its id, or the error that says why there is none.
     :param copied_to: tells the source offset up to which the old topic was copied; asked only when it is another one.
     :raises SourceTruncated: it is gone, or was created again; with the offsets of :func:`affected`.
     """
-    try:
-        now = source.topic_id(one.source_topic)
-    except UnknownTopic as e:
+    if isinstance(found, UnknownTopic):
         raise SourceTruncated(
             one.source_topic, one.partition, *affected(one, copied_to()),
-            f"the source topic is gone, or hidden from this principal ({e})",
+            f"the source topic is gone, or hidden from this principal ({found})",
             "What was copied of it stays on the target. Plan again without it, or give the right to describe it back.",
-        ) from e  # fmt: skip
-    if one.source_topic_id is not None and now != one.source_topic_id:
+        ) from found  # fmt: skip
+    if one.source_topic_id is not None and found != one.source_topic_id:
         raise SourceTruncated(
             one.source_topic, one.partition, *affected(one, copied_to()),
-            f"the source topic was deleted and created again (id {one.source_topic_id} when planned, {now} now)",
+            f"the source topic was deleted and created again (id {one.source_topic_id} when planned, {found} now)",
             "Plan again. The target topic holds the old topic's records: delete it, or mirror under another name.",
         )  # fmt: skip
 
@@ -142,7 +143,9 @@ def _is_fresh(found: Journal, one: CopyRange, mirror: str) -> bool:
     return only_fillers and found.end <= one.start_offset
 
 
-def _check_fingerprint(source: WireCluster, one: CopyRange, last: RawBatch | None, isolation: int) -> None:
+def _check_fingerprint(
+    source: WireCluster, one: CopyRange, last: RawBatch | None, log_start: int, isolation: int
+) -> None:
     """Compare the target's last batch of records with the source's at the same offsets.
 
     Offsets that the source no longer has (compaction, retention) prove nothing and are passed over.
@@ -151,7 +154,6 @@ def _check_fingerprint(source: WireCluster, one: CopyRange, last: RawBatch | Non
         return
     ours = {r.offset: r for r in decoded(last, one.target, "target")}
     low, high = min(ours), max(ours) + 1
-    log_start = source.log_starts([one.source])[one.source]
     if high <= log_start:
         return
     theirs = committed_records(source, one.source, max(low, log_start), high, isolation)
@@ -169,11 +171,11 @@ def _check_fingerprint(source: WireCluster, one: CopyRange, last: RawBatch | Non
             )  # fmt: skip
 
 
-def _check_fillers(source: WireCluster, one: CopyRange, last: RawBatch, isolation: int) -> None:
+def _check_fillers(source: WireCluster, one: CopyRange, last: RawBatch, log_start: int, isolation: int) -> None:
     """Check that the fillers at the target's end stand where the source has no records."""
     assert last.header is not None
     start, end = last.header.base_offset, last.header.next_offset
-    start = min(end, max(start, source.log_starts([one.source])[one.source]))
+    start = min(end, max(start, log_start))
     theirs = committed_records(source, one.source, start, end, isolation)
     # A source that was filled by a mirror has fillers of its own, which are copied like records.
     missing = [offset for offset, record in theirs.items() if not tombstones.is_filler_record(record)]
@@ -187,7 +189,7 @@ def _check_fillers(source: WireCluster, one: CopyRange, last: RawBatch, isolatio
         )  # fmt: skip
 
 
-def _check_padding(source: WireCluster, one: CopyRange, found: Journal, isolation: int) -> None:
+def _check_padding(source: WireCluster, one: CopyRange, found: Journal, log_start: int, isolation: int) -> None:
     """Check that the markers at the target's end stand where the source has no records.
 
     A marker too many (a dying coordinator may repeat one) would otherwise be taken for copied records: lost, silently.
@@ -196,7 +198,7 @@ def _check_padding(source: WireCluster, one: CopyRange, found: Journal, isolatio
     start = max(found.log_start, found.end - journal.LOOK_BACK)
     if last is not None and last.header is not None:
         start = last.header.next_offset
-    start = max(start, source.log_starts([one.source])[one.source]) if start < found.end else found.end
+    start = max(start, log_start)
     if start >= found.end:
         return
     missing = committed_records(source, one.source, start, found.end, isolation)

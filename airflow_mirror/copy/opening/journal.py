@@ -4,23 +4,24 @@
   that resumed there would write records twice.
 - Log end, producer epoch and next sequence must belong together. Read one after the other while an older copier still
   writes, they do not (measured: 1 of 6 concurrent runs corrupted). So the end is read before and after, and everything
-  in between is thrown away unless nothing was appended: an optimistic snapshot.
+  in between is thrown away unless nothing was appended: an optimistic snapshot (`answers`).
+- Nothing here waits for a log to stand still: others have to be opened too, and the partition comes back.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from airflow_mirror.copy.opening.answers import TargetAnswers
 from airflow_mirror.copy.writer import identity
-from airflow_mirror.errors import BrokerError
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
 from airflow_mirror.wire.single import read_batches
+from airflow_mirror.wire.topology import ProducerState
 
 LOOK_BACK = 131_072  # offsets before the end in which the last data batch is looked for: at most 10 MB of markers
 _WALK_BACK = (1, 64, 4096, LOOK_BACK)
@@ -44,27 +45,17 @@ class Journal:
     sequence: int
 
 
-def read(target: WireCluster, mirror: str, tp: TopicPartition, timeout_s: float = 5.0) -> Journal:
+def read(target: WireCluster, mirror: str, tp: TopicPartition, told: TargetAnswers) -> Journal:
     """Read the journal of one target partition.
 
-    :raises BrokerError: if the log end did not stand still, or the high watermark did not reach it, in ``timeout_s``.
+    :param told: what the target said of it. Of the log below its end nothing changes afterwards.
+    :raises BrokerError: if the log end did not stand still, or the high watermark had not reached it.
     """
-    deadline = time.monotonic() + timeout_s
-    while True:
-        end = target.log_ends([tp])[tp]
-        # Records above the high watermark can't be fetched; they will be replicated or truncated, so wait.
-        if target.high_watermarks([tp])[tp] == end:
-            log_start = target.log_starts([tp])[tp]
-            last = last_data_batch(target, tp, log_start, end)
-            epoch, sequence = _next_sequence(target, mirror, tp, end, last)
-            if target.log_ends([tp])[tp] == end:
-                return Journal(log_start, end, last, epoch, sequence)
-        if time.monotonic() > deadline:
-            raise BrokerError(
-                f"{tp}: log end {end}", -1, "does not stand still",
-                "somebody else writes to it, or its replicas don't follow",
-            )  # fmt: skip
-        time.sleep(0.05)
+    told.check_readable(tp)
+    told.check_still(tp)
+    last = last_data_batch(target, tp, told.log_start, told.end)
+    epoch, sequence = _next_sequence(mirror, tp, told.end, last, told.producers)
+    return Journal(told.log_start, told.end, last, epoch, sequence)
 
 
 def last_data_batch(
@@ -92,14 +83,14 @@ def last_data_batch(
 
 
 def _next_sequence(
-    target: WireCluster, mirror: str, tp: TopicPartition, end: int, last: RawBatch | None
+    mirror: str, tp: TopicPartition, end: int, last: RawBatch | None, producers: Iterable[ProducerState]
 ) -> tuple[int, int]:
     ours = identity.data_producer_id(mirror, tp)
     if last is not None and last.header is not None and last.header.producer_id == ours:
         header = last.header
         # By its offsets, not by its records: the target's cleaner may have taken some of them.
         return header.producer_epoch, wire_batch.next_sequence(header.base_sequence, header.last_offset_delta + 1)
-    for state in target.describe_producers([tp])[tp]:
+    for state in producers:
         if state.producer_id == ours and state.last_sequence >= 0:
             return state.epoch, wire_batch.next_sequence(state.last_sequence, 1)
     return 0, identity.sequence_after_unknown(mirror, tp, end)

@@ -6,7 +6,6 @@ pair of offsets at which the copy begins, is stored before the first record is w
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from airflow_mirror.copy.fingerprint import committed_records, digest
 from airflow_mirror.copy.offsets import derive
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.opening.answers import Answers, TargetAnswers, ask_again
 from airflow_mirror.copy.opening.identical import Opening, check_same_topic, retention_lost, truncated
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import identity
@@ -23,8 +23,6 @@ from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
 from airflow_mirror.wire.single import read_batches
-
-_PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -42,37 +40,33 @@ class _Writer:
 
 
 def open_mapped(
-    source: WireCluster, target: WireCluster, one: CopyRange, mirror: str, isolation: int, store: MapStore,
+    source: WireCluster, target: WireCluster, one: CopyRange, told: Answers, mirror: str, isolation: int, store: MapStore,
     check: Callable[[], None], *, transactional: bool = False,
 ) -> Opening:  # fmt: skip
     """Return where a copy with mapped offsets goes on. The stored map is complete up to there when this returns.
 
+    :param told: what both clusters said of the partition.
     :param isolation: of the fetches that follow (0 read_uncommitted, 1 read_committed).
     :param check: called before every step that has an effect; raises when the writer lease is gone.
     :raises SourceTruncated, RetentionLost, ForeignData, TargetTruncated: with topic, partition, offset range and remedy.
     """
-    check_same_topic(source, one, lambda: _mapped_to(store, one))
-    log_start = source.log_starts([one.source])[one.source]
-    high_watermark = source.high_watermarks([one.source])[one.source]
+    check_same_topic(told.topic_id, one, lambda: _mapped_to(store, one))
+    log_start = told.log_start
     writer = _writer(target, mirror, one, check, transactional=transactional)
-    deadline = time.monotonic() + _PATIENCE_S
-    while True:
-        end = _settled_end(target, one, writer, deadline)
-        known = _known(source, target, one, store, writer, isolation, max(one.start_offset, log_start), end, check)
-        part = derive.walk(
-            source, target, one, known, writer.producers, isolation, end, committed_only=writer.transactional
-        )
-        empty = not len(known) and not len(part)
-        if empty and known.source_start < log_start:
-            check()
-            known = part = _begin(store, one, max(one.start_offset, log_start), end)
-        position = max(part.source_end, writer.progress or 0)
-        epoch, sequence = _next_sequence(target, mirror, one, writer, part if len(part) else known)
-        # One snapshot: map, position and sequence belong together only if nothing was appended meanwhile (`journal`).
-        if target.log_ends([one.target])[one.target] == end:
-            break
-    if position > high_watermark:
-        raise truncated(one, high_watermark, position)
+    now = _settled(target, one, writer, told.target)
+    known = _known(source, target, one, store, writer, isolation, max(one.start_offset, log_start), now, check)
+    part = derive.walk(
+        source, target, one, known, writer.producers, isolation, now.end, committed_only=writer.transactional
+    )  # fmt: skip
+    empty = not len(known) and not len(part)
+    if empty and known.source_start < log_start:
+        check()
+        known = part = _begin(store, one, max(one.start_offset, log_start), now.end)
+    position = max(part.source_end, writer.progress or 0)
+    epoch, sequence = _next_sequence(target, mirror, one, writer, part if len(part) else known, now)
+    # Asked again, because of transactions the target was: an older copier may have committed meanwhile.
+    if position > told.high_watermark and position > (end := source.high_watermarks([one.source])[one.source]):
+        raise truncated(one, end, position)
     if log_start > position:
         raise retention_lost(one, position, log_start)
     derive.check_last(source, target, one, part if len(part) else known, isolation)
@@ -103,29 +97,28 @@ def _writer(
     return _Writer(frozenset({producer_id, found[1]}), producer_id, epoch, True, found[0])
 
 
-def _settled_end(target: WireCluster, one: CopyRange, writer: _Writer, deadline: float) -> int:
-    """Return the target's log end once everything below it can be read.
+def _settled(target: WireCluster, one: CopyRange, writer: _Writer, told: TargetAnswers) -> TargetAnswers:
+    """Return what the target says of itself once everything below its log end can be read.
 
-    Records above the high watermark can't be fetched; they will be replicated or truncated, so wait. In transactions,
-    what an open one of somebody else hides may be ours.
+    In transactions, what an open one of somebody else hides may be ours. And to take over ours may have moved the end.
+
+    :raises BrokerError: it can't be read now; what is not replicated yet will be, or will be truncated.
     """
-    readable = target.last_stable if writer.transactional else target.high_watermarks
-    while True:
-        end = target.log_ends([one.target])[one.target]
-        if readable([one.target])[one.target] == end:
-            return end
-        if time.monotonic() > deadline:
-            why = "an open transaction of another producer" if writer.transactional else "its replicas don't follow"
-            raise BrokerError(f"{one.target}: log end {end}", -1, "can't be read up to it", why)
-        time.sleep(0.05)
+    if writer.transactional:
+        told = ask_again(target, one.target)
+        if target.last_stable([one.target])[one.target] != told.end:
+            why = "an open transaction of another producer"
+            raise BrokerError(f"{one.target}: log end {told.end}", -1, "can't be read up to it", why)
+    told.check_readable(one.target)
+    return told
 
 
 def _known(
     source: WireCluster, target: WireCluster, one: CopyRange, store: MapStore, writer: _Writer, isolation: int,
-    start: int, end: int, check: Callable[[], None],
+    start: int, told: TargetAnswers, check: Callable[[], None],
 ) -> OffsetMap:  # fmt: skip
     """Return the end of what is stored of the map; begins one when there is none."""
-    known = store.load_end(one.map_key)
+    known, end = store.load_end(one.map_key), told.end
     if known is not None and end >= known.target_end:
         return known
     if known is not None and end > 0:
@@ -135,7 +128,7 @@ def _known(
             "The target lost records, or was re-created and written to since. Delete the target topic and its offset "
             "map, and copy again.",
         )  # fmt: skip
-    first = _first_of_ours(target, one, writer, end) if known is None and end > 0 else None
+    first = _first_of_ours(target, one, writer, told) if known is None and end > 0 else None
     check()
     if first is None:
         return _begin(store, one, start, end)
@@ -148,10 +141,11 @@ def _begin(store: MapStore, one: CopyRange, source_start: int, target_start: int
     return OffsetMap(source_start, target_start)
 
 
-def _first_of_ours(target: WireCluster, one: CopyRange, writer: _Writer, end: int) -> int | None:
+def _first_of_ours(target: WireCluster, one: CopyRange, writer: _Writer, told: TargetAnswers) -> int | None:
     """Return the offset of the first record that this mirror wrote: the map was lost, or never stored."""
-    start = target.log_starts([one.target])[one.target]
-    runs = derive.target_runs(target, one.target, start, end, writer.producers, committed_only=writer.transactional)
+    runs = derive.target_runs(
+        target, one.target, told.log_start, told.end, writer.producers, committed_only=writer.transactional
+    )  # fmt: skip
     return next((first for first, _ in runs), None)
 
 
@@ -172,17 +166,19 @@ def _check_first(
 
 
 def _next_sequence(
-    target: WireCluster, mirror: str, one: CopyRange, writer: _Writer, known: OffsetMap
+    target: WireCluster, mirror: str, one: CopyRange, writer: _Writer, known: OffsetMap, told: TargetAnswers
 ) -> tuple[int, int]:
     if writer.transactional:
         return writer.epoch, 0  # a new epoch starts at 0
     last = known.target_end - 1
-    if len(known) and last >= target.log_starts([one.target])[one.target]:
+    if len(known) and last >= told.log_start:
         for raw, _ in read_batches(target, one.target, last, known.target_end, isolation=READ_UNCOMMITTED):
             header = raw.header
             if header is not None and header.producer_id == writer.producer_id:
                 return header.producer_epoch, wire_batch.next_sequence(header.base_sequence, header.record_count)
-    for state in target.describe_producers([one.target])[one.target]:
+    # What a leader remembers belongs to this end only if nothing was appended meanwhile; others may write here, too.
+    told.check_still(one.target)
+    for state in told.producers:
         if state.producer_id == writer.producer_id and state.last_sequence >= 0:
             return state.epoch, wire_batch.next_sequence(state.last_sequence, 1)
     return 0, identity.sequence_after_unknown(mirror, one.target, known.target_end)

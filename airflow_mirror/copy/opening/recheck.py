@@ -8,20 +8,22 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import ForeignData, SourceTruncated
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.errors import UnknownTopic
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
 from airflow_mirror.wire.single import read_batches
 
 _BATCHES = 64  # what another copier of ours may have added in the meantime is its own business beyond this
 
 
-def same_topic(source: WireCluster, one: CopyRange, since: int, position: int) -> None:
+def same_topic(found: str | UnknownTopic, one: CopyRange, since: int, position: int) -> None:
     """Check the source topic's id (`opening.check_same_topic`) while it is copied.
 
+    :param found: its id now, or the error that says why there is none.
     :param since: where the copy stood when the topic was last seen to be the planned one.
     :raises SourceTruncated: with the offsets that may be the new topic's, or else those of `opening.affected`.
     """
     try:
-        check_same_topic(source, one, lambda: position)
+        check_same_topic(found, one, lambda: position)
     except SourceTruncated as e:
         if position <= since:
             raise
