@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 class MirrorError(Exception):
@@ -139,6 +139,33 @@ class PlanOutdated(InputError):
         self.drift = list(drift)
         lines = "\n".join(f"  - {line}" for line in self.drift)
         super().__init__(f"the clusters changed since the plan was made; nothing was touched:\n{lines}\nPlan again.")
+
+
+class PlanOfAnother(InputError):
+    """A task was given a plan that was made for something else.
+
+    :ivar differing: field of the Mirror -> (as planned, as asked now).
+    """
+
+    def __init__(self, plan_hash: str, differing: Mapping[str, tuple[object, object]]) -> None:
+        self.plan_hash, self.differing = plan_hash, dict(differing)
+        shown = "; ".join(f"{key}: planned {was!r}, now {now!r}" for key, (was, now) in self.differing.items())
+        super().__init__(
+            f"plan {plan_hash[:12]} was made for another mirror ({shown}). Give all tasks of a run the same mirror, and "
+            "plan again when it changes."
+        )
+
+
+class MirrorCutOver(InputError):
+    """A mirror was asked to write to topics that it has handed over to applications."""
+
+    def __init__(self, mirror: str, topics: Sequence[str], at: str) -> None:
+        self.mirror, self.topics = mirror, list(topics)
+        more = f" and {len(self.topics) - 5} more" if len(self.topics) > 5 else ""
+        super().__init__(
+            f"mirror {mirror!r} was cut over ({at}): target topics {', '.join(self.topics[:5])}{more} are in production. "
+            "Nothing was touched. Mirror other topics under another name; to start over, delete the target topics."
+        )
 
 
 class TargetTopicsDiffer(InputError):

@@ -12,6 +12,8 @@ from airflow_mirror.errors import InvalidField
 
 if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan.life import LifeFile
+    from airflow_mirror.plan.store import PlanDirectory
 
 
 def home() -> Path:
@@ -34,6 +36,20 @@ def mirror_home(mirror: Mirror | str) -> Path:
 def plan_path(mirror: Mirror) -> Path:
     """Return where the mirror's plan is."""
     return mirror_home(mirror) / "plan.json"
+
+
+def plans_of(mirror: Mirror | str) -> PlanDirectory:
+    """Return the mirror's plans."""
+    from airflow_mirror.plan.store import PlanDirectory
+
+    return PlanDirectory(mirror_home(mirror) / "plans")
+
+
+def life_of(mirror: Mirror | str) -> LifeFile:
+    """Return which of the mirror's target topics were cut over."""
+    from airflow_mirror.plan.life import LifeFile
+
+    return LifeFile(mirror_home(mirror) / "life.json")
 
 
 def map_dir(mirror: Mirror | str) -> str:

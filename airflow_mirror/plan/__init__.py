@@ -1,6 +1,10 @@
 """Inventory, preflight checks and estimate of a mirror: read both clusters, decide, write nothing but the plan."""
 
 from airflow_mirror.plan.build import build
+from airflow_mirror.plan.inventory import missing_topics
 from airflow_mirror.plan.model import Finding, Plan, TopicPlan
+from airflow_mirror.plan.store import PlanDirectory, PlanStore, require_plan_of
 
-__all__ = ["Finding", "Plan", "TopicPlan", "build"]
+__all__ = [
+    "Finding", "Plan", "PlanDirectory", "PlanStore", "TopicPlan", "build", "missing_topics", "require_plan_of",
+]  # fmt: skip

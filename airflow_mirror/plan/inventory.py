@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.kafka.model import ConfigEntry, GroupPosition, TopicInfo
     from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan.model import Plan
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,15 @@ def select_topics(mirror: Mirror, source: ClusterAdmin) -> list[str]:
     if not selected:
         raise NothingMatches(mirror.topics, mirror.exclude_topics, [n for n in available if not is_internal(n)])
     return selected
+
+
+def missing_topics(plan: Plan, source: ClusterAdmin) -> list[str]:
+    """Return the source's topics that belong to the plan's mirror but not to the plan, sorted: they appeared since.
+
+    Nothing copies them, so a cutover would leave them behind.
+    """
+    planned = {t.source_topic for t in plan.topics}
+    return sorted(n for n in source.topic_names() if n not in planned and plan.mirror.selects_topic(n))
 
 
 def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str]) -> Inventory:

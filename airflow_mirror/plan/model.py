@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InputError, InvalidField, PlanBlocked
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.files import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -274,11 +275,8 @@ class Plan:
     def save(self, path: str | Path) -> None:
         """Write ``path`` and, next to it, the same as Markdown. A reader sees an old or a new file, never half of one."""
         where = Path(path)
-        where.parent.mkdir(parents=True, exist_ok=True)
         for name, text in ((where.name, self.to_json()), (where.with_suffix(".md").name, self.to_markdown())):
-            part = where.with_name(f".{name}.part")
-            part.write_text(text, encoding="utf-8")
-            part.replace(where.with_name(name))
+            replace_file(where.with_name(name), text)
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:

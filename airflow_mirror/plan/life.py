@@ -1,0 +1,142 @@
+"""Which target topics a mirror has handed over to applications. From then on they are production.
+
+A task of a finished migration may be cleared at any time. It must then not hold production's topics open, nor copy into
+them again. So the record is kept by target topic, not by plan alone: a new plan of the same topics is refused as well. A
+target topic that was deleted and created again has another id, and belongs to nobody.
+
+Whoever opens a target calls :func:`mark_cut_over` *before* it lets anybody write, and :func:`mark_active` when it backs
+out after all: a crash between the two then refuses to go on, instead of overwriting.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from airflow_mirror.errors import InputError, MirrorCutOver
+from airflow_mirror.plan.files import replace_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.plan.model import Plan
+
+ACTIVE, CUT_OVER = "active", "cut over"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A target topic that was opened to applications.
+
+    :param topic_id: the id it had then.
+    :param cluster_id: the target cluster.
+    :param plan_hash: the plan that was carried out.
+    :param at: ISO 8601.
+    """
+
+    topic_id: str
+    cluster_id: str
+    plan_hash: str
+    at: str
+
+
+class LifeStore(Protocol):
+    """Where the topics that were opened are kept, by target topic."""
+
+    def read(self) -> dict[str, Opened]:
+        """Return all of them."""
+
+    def changing(self) -> AbstractContextManager[dict[str, Opened]]:
+        """Yield all of them, for changing; what they are at the end of the block is kept. One block at a time."""
+
+
+class LifeFile:
+    """One JSON file for a mirror.
+
+    :raises InputError: on reading, when the file can't be understood: "nothing was opened" is no safe guess.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> dict[str, Opened]:
+        """See :class:`LifeStore`."""
+        try:
+            values = json.loads(self._path.read_text(encoding="utf-8"))
+            if values["version"] != _VERSION:
+                raise ValueError(f"version {values['version']}")
+            return {topic: Opened(**row) for topic, row in values["opened"].items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, KeyError, TypeError, ValueError) as e:
+            raise InputError(
+                f"{self._path} can't be read ({e!r}): it says which target topics are in production. Restore it."
+            ) from e
+
+    @contextmanager
+    def changing(self) -> Iterator[dict[str, Opened]]:
+        """See :class:`LifeStore`."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.with_name(f".{self._path.name}.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            opened = self.read()
+            yield opened
+            rows = {topic: asdict(one) for topic, one in sorted(opened.items())}
+            replace_file(self._path, json.dumps({"version": _VERSION, "opened": rows}, indent=1) + "\n")
+
+
+def mark_cut_over(store: LifeStore, plan: Plan, topic_ids: Mapping[str, str], at: str) -> None:
+    """Note that the plan's target topics are about to be opened. Safe to repeat: the first note stays.
+
+    :param topic_ids: of the target's topics as they are now, by name.
+    :param at: ISO 8601.
+    """
+    with store.changing() as opened:
+        for t in plan.topics:
+            if not _is_open(opened, plan, t.target_topic, topic_ids):
+                topic_id = topic_ids.get(t.target_topic, "")
+                opened[t.target_topic] = Opened(topic_id, plan.target_cluster_id, plan.hash, at)
+
+
+def mark_active(store: LifeStore, plan: Plan) -> None:
+    """Note that a cutover of this plan was taken back: what it had opened may be written to again."""
+    with store.changing() as opened:
+        for topic in [topic for topic, one in opened.items() if one.plan_hash == plan.hash]:
+            del opened[topic]
+
+
+def state(store: LifeStore, plan: Plan, topic_ids: Mapping[str, str]) -> str:
+    """Return :data:`CUT_OVER` when one of the plan's target topics is in production, :data:`ACTIVE` otherwise.
+
+    :param topic_ids: as of ``mark_cut_over``.
+    """
+    opened = store.read()
+    return CUT_OVER if any(_is_open(opened, plan, t.target_topic, topic_ids) for t in plan.topics) else ACTIVE
+
+
+def require_active(store: LifeStore, plan: Plan, target: ClusterAdmin) -> None:
+    """Refuse to write to, or hold open, topics that this mirror has handed over.
+
+    :raises MirrorCutOver: naming them.
+    """
+    opened = store.read()
+    if not opened:
+        return
+    ids = {name: info.topic_id for name, info in target.topics([t.target_topic for t in plan.topics]).items()}
+    found = [t.target_topic for t in plan.topics if _is_open(opened, plan, t.target_topic, ids)]
+    if found:
+        raise MirrorCutOver(plan.mirror.name, found, opened[found[0]].at)
+
+
+def _is_open(opened: Mapping[str, Opened], plan: Plan, topic: str, topic_ids: Mapping[str, str]) -> bool:
+    one = opened.get(topic)
+    if one is None or one.cluster_id != plan.target_cluster_id or topic not in topic_ids:
+        return False
+    return one.topic_id in ("", topic_ids[topic])  # without an id it can't be told that the topic is a new one

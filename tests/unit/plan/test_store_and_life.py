@@ -1,0 +1,155 @@
+"""Plans by hash, and the record of what was cut over."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from airflow_mirror.errors import InputError, MirrorCutOver, PlanBlocked, PlanOfAnother
+from airflow_mirror.kafka.model import TopicInfo
+from airflow_mirror.plan import PlanDirectory, missing_topics, require_plan_of, store
+from airflow_mirror.plan.life import ACTIVE, CUT_OVER, LifeFile, mark_active, mark_cut_over, require_active, state
+from airflow_mirror.plan.model import Finding
+from tests.unit.plan.builders import a_mirror
+from tests.unit.plan.test_model import a_plan
+
+NOON = "2026-01-31T12:00:00+00:00"
+
+
+class FakeCluster:
+    """Topic name -> topic id."""
+
+    def __init__(self, ids):
+        self.ids = ids
+
+    def topics(self, names):
+        return {n: TopicInfo(n, self.ids[n], 1, 1) for n in names if n in self.ids}
+
+    def topic_names(self):
+        return list(self.ids)
+
+
+def test_a_plan_is_found_by_its_hash_alone(tmp_path):
+    plans = PlanDirectory(tmp_path / "plans")
+    first, second = a_plan(), a_plan(end=60001)
+    assert [plans.save(first), plans.save(second)] == [first.hash, second.hash]
+    assert (plans.load(first.hash), plans.load(second.hash)) == (first, second)
+    assert plans.last() == second
+
+
+def test_an_unknown_or_swapped_plan_is_refused(tmp_path):
+    plans = PlanDirectory(tmp_path)
+    plans.save(a_plan())
+    with pytest.raises(InputError, match="Run PlanMirrorOperator first"):
+        plans.load("0" * 64)
+    with pytest.raises(InputError, match="'../../etc' is no plan's hash"):
+        plans.load("../../etc")
+    other = a_plan(end=60001)
+    plans.path(other.hash).write_text(a_plan().to_json())
+    with pytest.raises(InputError, match=f"holds plan {a_plan().hash}"):
+        plans.load(other.hash)
+
+
+def test_a_blocked_plan_is_kept_but_never_gone_on_from(tmp_path):
+    plans = PlanDirectory(tmp_path)
+    assert plans.last() is None
+    plans.save(a_plan())
+    blocked = replace(a_plan(), findings=(Finding("block", "x", "y", "z"),))
+    plans.save(blocked)
+    assert plans.load(blocked.hash) == blocked
+    assert plans.last() == a_plan()
+
+
+def test_only_the_last_plans_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "KEEP", 2)
+    plans = PlanDirectory(tmp_path)
+    made = [a_plan(end=60000 + n) for n in range(4)]
+    for age, plan in enumerate(made):
+        plans.save(plan)
+        os.utime(plans.path(plan.hash), (age, age))
+    assert sorted(p.name for p in tmp_path.iterdir() if not p.name.startswith(".")) == sorted(
+        ["last", *(f"{p.hash}{suffix}" for p in made[2:] for suffix in (".json", ".md"))]
+    )
+
+
+def test_many_blocked_plans_do_not_push_out_the_last_good_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "KEEP", 1)
+    plans = PlanDirectory(tmp_path)
+    plans.save(a_plan())
+    for n in range(3):
+        plans.save(replace(a_plan(), findings=(Finding("block", "x", str(n), "z"),)))
+    assert plans.last() == a_plan()
+
+
+def test_a_plan_of_another_mirror_or_a_blocked_one_is_refused():
+    plan = a_plan()
+    require_plan_of(plan, plan.mirror)
+    require_plan_of(plan, replace(plan.mirror, max_bytes_per_second=1, merge_below=0))
+    with pytest.raises(PlanOfAnother, match="target: planned 'kafka_dc2', now 'kafka_dc3'") as caught:
+        require_plan_of(plan, replace(plan.mirror, target="kafka_dc3"))
+    assert caught.value.differing == {"target": ("kafka_dc2", "kafka_dc3")}
+    with pytest.raises(PlanBlocked):
+        require_plan_of(replace(plan, findings=(Finding("block", "x", "y", "z"),)), plan.mirror)
+
+
+def test_topics_that_appeared_since_the_plan_are_named():
+    plan = replace(a_plan(), mirror=a_mirror(topics=["ord.*", "users", ".*raw"], exclude_topics=["ordinary"]))
+    source = FakeCluster(dict.fromkeys(["orders", "orders.eu", "ordinary", "users", "clicks", "__consumer_offsets"], "i"))
+    assert missing_topics(plan, source) == ["orders.eu"]
+    assert missing_topics(plan, FakeCluster({"orders": "i"})) == []
+
+
+def ids(plan, prefix="id-of-"):
+    return {t.target_topic: prefix + t.target_topic for t in plan.topics}
+
+
+def test_what_was_cut_over_is_not_written_again(tmp_path):
+    life, plan = LifeFile(tmp_path / "m" / "life.json"), a_plan()
+    require_active(life, plan, FakeCluster(ids(plan)))
+    assert state(life, plan, ids(plan)) == ACTIVE
+    mark_cut_over(life, plan, ids(plan), NOON)
+    assert state(LifeFile(tmp_path / "m" / "life.json"), plan, ids(plan)) == CUT_OVER
+    for again in (plan, a_plan(end=60001)):  # the finished run's own plan, and one that was made afterwards
+        with pytest.raises(MirrorCutOver, match=f"cut over \\({NOON}\\): target topics dc1.audit|raw, dc1.orders"):
+            require_active(life, again, FakeCluster(ids(plan)))
+
+
+def test_a_cutover_that_was_taken_back_leaves_the_mirror_active(tmp_path):
+    life, plan = LifeFile(tmp_path / "life.json"), a_plan()
+    mark_cut_over(life, plan, ids(plan), NOON)
+    mark_active(life, a_plan(end=60001))
+    assert state(life, plan, ids(plan)) == CUT_OVER, "another plan's cutover is not taken back"
+    mark_active(life, plan)
+    require_active(life, plan, FakeCluster(ids(plan)))
+
+
+def test_a_repeated_cutover_keeps_the_first_note(tmp_path):
+    life, plan = LifeFile(tmp_path / "life.json"), a_plan()
+    mark_cut_over(life, plan, ids(plan), NOON)
+    mark_cut_over(life, plan, ids(plan), "2027-01-01T00:00:00+00:00")
+    assert {one.at for one in life.read().values()} == {NOON}
+
+
+def test_a_target_topic_that_was_created_again_belongs_to_nobody(tmp_path):
+    life, plan = LifeFile(tmp_path / "life.json"), a_plan()
+    mark_cut_over(life, plan, ids(plan), NOON)
+    require_active(life, plan, FakeCluster(ids(plan, "another-")))
+    require_active(life, plan, FakeCluster({}))
+    require_active(life, replace(plan, target_cluster_id="c9"), FakeCluster(ids(plan)))
+    mark_cut_over(life, plan, ids(plan, "another-"), NOON)
+    with pytest.raises(MirrorCutOver):
+        require_active(life, plan, FakeCluster(ids(plan, "another-")))
+
+
+def test_topics_beside_those_that_were_cut_over_are_free(tmp_path):
+    life, plan = LifeFile(tmp_path / "life.json"), a_plan()
+    mark_cut_over(life, replace(plan, topics=plan.topics[1:]), ids(plan), NOON)
+    require_active(life, replace(plan, topics=plan.topics[:1]), FakeCluster(ids(plan)))
+
+
+def test_a_record_that_cannot_be_read_is_no_permission(tmp_path):
+    (tmp_path / "life.json").write_text('{"version": 1')
+    with pytest.raises(InputError, match="which target topics are in production. Restore it"):
+        require_active(LifeFile(tmp_path / "life.json"), a_plan(), FakeCluster({}))
