@@ -22,8 +22,9 @@ def window(pair: PartitionPair, source_log: LogBounds, target_log: LogBounds) ->
 def bounds_difference(pair: PartitionPair, source_log: LogBounds, target_log: LogBounds) -> Difference | None:
     """Judge the bounds alone: what a comparison of the common window can't see.
 
-    A later start alone is no difference, since retention moves starts on each side by itself. But a target that starts
-    where the source ends holds nothing that could have been compared, and must not pass as equal.
+    A later start alone is no difference, since retention moves starts on each side by itself; unless it is off on the
+    target. And a target that starts where the source ends holds nothing that could have been compared, and must not pass
+    as equal.
     """
     shown = (dict(source_log._asdict()), dict(target_log._asdict()))
     asked = pair.end_offset
@@ -33,7 +34,7 @@ def bounds_difference(pair: PartitionPair, source_log: LogBounds, target_log: Lo
         return Difference(min(source_log.stable, target_log.stable), "end", *shown)
     first = max(source_log.start, pair.start_offset or 0)
     end = source_log.stable if asked is None else asked
-    if first < end <= target_log.start:
+    if first < end and target_log.start > first and (pair.held or target_log.start >= end):
         return Difference(first, "missing", *shown)
     return None
 

@@ -41,12 +41,25 @@ class Tally(NamedTuple):
     """How far two logs were found equal: ``records`` of the source, in ``bytes`` of its batches.
 
     ``fillers``: tombstones of the reserved key that the target holds in the holes of a compacted topic.
+    ``expired``: records of one side that the other side's retention took while they were compared.
     """
 
     records: int
     bytes: int
     difference: Difference | None
     fillers: int = 0
+    expired: int = 0
+
+
+class Floor:
+    """The first offset of a log that is compared. Whoever reads the log raises it when retention takes more of it."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+    def rise(self, offset: int) -> None:
+        """Take note that the log begins at ``offset`` by now."""
+        self.offset = max(self.offset, offset)
 
 
 class UnreadableBatch(ValueError):
@@ -62,17 +75,17 @@ class Cursor:
 
     :param side: ``source`` or ``target``, for errors.
     :param batches: data batches in log order (no control batches, no aborted ones).
-    :param start: records below it are skipped.
+    :param floor: records below it are skipped.
     :param end: records at or above it are not seen.
     :param through: where the records' copies are; their offsets are then shown as those of the copies.
     """
 
     def __init__(
-        self, side: str, batches: Iterable[RawBatch], start: int, end: int, through: OffsetMap | None = None
+        self, side: str, batches: Iterable[RawBatch], floor: Floor, end: int, through: OffsetMap | None = None
     ) -> None:
         self._side, self._through = side, through
         self._batches: Iterator[RawBatch] = iter(batches)
-        self._start, self._end = start, end
+        self._floor, self._end = floor, end
         self._raw: RawBatch | None = None
         self._records: deque[Record] = deque()
         self.bytes = self.fillers = 0
@@ -82,7 +95,7 @@ class Cursor:
         if self._records or not self._load():
             return None
         header = self._raw.header if self._raw else None
-        inside = header is not None and self._start <= header.base_offset and header.next_offset <= self._end
+        inside = header is not None and self._floor.offset <= header.base_offset and header.next_offset <= self._end
         return self._raw if inside else None
 
     def take_whole(self) -> None:
@@ -110,6 +123,11 @@ class Cursor:
         record = self._records[ahead]
         return record if self._through is None else record._replace(offset=self._through.to_target(record.offset).offset)
 
+    @property
+    def begins(self) -> int:
+        """Where the log begins by now, as ``peek`` shows offsets."""
+        return self._floor.offset if self._through is None else self._through.to_target(self._floor.offset).offset
+
     def own_offset(self) -> int:
         """Return the offset of the next record in this log itself."""
         return self._records[0].offset
@@ -127,7 +145,7 @@ class Cursor:
             if cause := wire_records.damage(raw):
                 raise UnreadableBatch(self._side, raw.first_offset, cause)
             if tombstones.is_filler(raw):
-                self.fillers += max(0, min(raw.next_offset, self._end) - max(raw.first_offset, self._start))
+                self.fillers += max(0, min(raw.next_offset, self._end) - max(raw.first_offset, self._floor.offset))
             else:
                 self._raw = raw
         return True
@@ -136,7 +154,7 @@ class Cursor:
         raw, self._raw = self._raw, None
         assert raw is not None
         try:
-            records = [r for r in wire_records.decode(raw) if self._start <= r.offset < self._end]
+            records = [r for r in wire_records.decode(raw) if self._floor.offset <= r.offset < self._end]
         except ValueError as e:
             raise UnreadableBatch(self._side, raw.first_offset, str(e)) from e
         # One that the target's cleaner has left, or that a mirror of a mirror put into a batch with others.
@@ -148,6 +166,7 @@ class Cursor:
 def compare(
     source: Iterable[RawBatch], target: Iterable[RawBatch], start: int, end: int, *, by_batch: bool = False,
     through: OffsetMap | None = None, target_window: tuple[int, int] | None = None,
+    floors: tuple[Floor, Floor] | None = None, held: bool = False,
 ) -> Tally:  # fmt: skip
     """Compare the records of two logs whose offsets lie in [start, end).
 
@@ -156,10 +175,14 @@ def compare(
     :param by_batch: take batches with equal frame and payload digest as equal without decoding them.
     :param through: where offsets are mapped: the offset map. Then a difference names both offsets.
     :param target_window: what of the target belongs to [start, end) of the source; with ``through``.
+    :param floors: of both sides, when their logs' starts may move while they are read; ``start`` to begin with.
+    :param held: the target's retention is off: what it no longer has was not taken by that, and is a difference.
     """
-    left = Cursor("source", source, start, end, through)
-    right = Cursor("target", target, *(target_window or (start, end)))
-    equal, difference = 0, None
+    target_start, target_end = target_window or (start, end)
+    source_floor, target_floor = floors or (Floor(start), Floor(target_start))
+    left = Cursor("source", source, source_floor, end, through)
+    right = Cursor("target", target, target_floor, target_end)
+    equal, expired, difference = 0, 0, None
     try:
         while True:
             if by_batch and (count := _same_batch(left, right)):
@@ -169,6 +192,14 @@ def compare(
                 continue
             a, b = left.peek(), right.peek()
             if a != b:
+                if _is_expired(b, a, left):
+                    right.take()
+                    expired += 1
+                    continue
+                if not held and _is_expired(a, b, right):
+                    left.take()
+                    expired += 1
+                    continue
                 difference = _difference(a, b, left, right)
                 if through is not None:
                     difference = _on_both_sides(difference, left.own_offset() if a is not None else None, through)
@@ -184,7 +215,14 @@ def compare(
         if through is not None:
             there = through.to_target(e.offset).offset if on_source else e.offset
             difference = _on_both_sides(replace(difference, offset=there), e.offset if on_source else None, through)
-    return Tally(equal, left.bytes, difference, right.fillers)
+    return Tally(equal, left.bytes, difference, right.fillers, expired)
+
+
+def _is_expired(only_here: Record | None, next_there: Record | None, there: Cursor) -> bool:
+    """Say whether the other side does not hold a record because its log begins behind it by now."""
+    if only_here is None or only_here.offset >= there.begins:
+        return False
+    return next_there is None or next_there.offset > only_here.offset
 
 
 def _on_both_sides(found: Difference, source_offset: int | None, through: OffsetMap) -> Difference:

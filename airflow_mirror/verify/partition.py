@@ -17,7 +17,7 @@ from airflow_mirror.copy.writer import priming
 from airflow_mirror.errors import BrokerError, ForeignData, InvalidField, NoOffsetMap
 from airflow_mirror.sync.maps import MapSource, mapped_range
 from airflow_mirror.verify.bounds import bounds_difference, through_map, window
-from airflow_mirror.verify.compare import Tally, compare
+from airflow_mirror.verify.compare import Floor, Tally, compare
 from airflow_mirror.verify.result import (
     Difference,
     Evidence,
@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 
 STALL_S = 30.0
 _FETCH_BYTES = 4 << 20
+_OFFSET_OUT_OF_RANGE = 1
+# Bounds are read for so many partitions together, when their turn comes: read all at once, retention would have moved the
+# later ones by then; read one by one, they would cost a fenced source of 2,000 partitions seconds.
+_BOUNDS_AT_ONCE = 200
 
 
 def compare_partitions(
@@ -68,9 +72,13 @@ def compare_partitions(
     check_level(level)
     verdicts: list[PartitionComparison] = []
     with WireCluster(source_config) as source, WireCluster(target_config) as target:
-        source_logs = log_bounds(source, {pair.source for pair in pairs}, committed=isolation == "read_committed")
-        target_logs = log_bounds(target, {pair.target for pair in pairs})
+        source_logs: dict[TopicPartition, LogBounds] = {}
+        target_logs: dict[TopicPartition, LogBounds] = {}
         for pair in pairs:
+            if len(verdicts) % _BOUNDS_AT_ONCE == 0:
+                now = pairs[len(verdicts) : len(verdicts) + _BOUNDS_AT_ONCE]
+                source_logs = log_bounds(source, {p.source for p in now}, committed=isolation == "read_committed")
+                target_logs = log_bounds(target, {p.target for p in now})
             bounds = source_logs[pair.source], target_logs[pair.target]
             verdict = compare_partition(pair, source, target, *bounds, level=level, maps=maps, isolation=isolation)
             verdicts.append(verdict)
@@ -114,14 +122,17 @@ def compare_partition(
     there = (start, end) if through is None else (through.to_target(start).offset, through.to_target(end).offset)
     tally = Tally(0, 0, difference)
     if level != "offsets" and difference is None:
+        floors = Floor(start), Floor(there[0])
         tally = compare(
-            data_batches(source, pair.source, start, end, committed=isolation == "read_committed"),
-            data_batches(target, pair.target, *there),
+            data_batches(source, pair.source, start, end, committed=isolation == "read_committed", floor=floors[0]),
+            data_batches(target, pair.target, *there, floor=floors[1]),
             start,
             end,
             by_batch=level == "batches",
             through=through,
             target_window=there,
+            floors=floors,
+            held=pair.held,
         )
     difference = tally.difference or bounds_difference(pair, source_log, held)
     if difference is None and through is None and target_log.start < start:
@@ -129,6 +140,7 @@ def compare_partition(
     return PartitionComparison(
         pair.source_topic, pair.target_topic, pair.partition, start, end, tally.records, tally.bytes,
         difference is None, difference, source_log == target_log, source_log, target_log, tally.fillers,
+        tally.expired,
     )  # fmt: skip
 
 
@@ -166,7 +178,7 @@ def _map_of(
 
 
 def data_batches(
-    cluster: WireCluster, tp: TopicPartition, start: int, end: int, *, committed: bool = True
+    cluster: WireCluster, tp: TopicPartition, start: int, end: int, *, committed: bool = True, floor: Floor | None = None
 ) -> Iterator[RawBatch]:
     """Yield the data batches that overlap [start, end), as a consumer would take them.
 
@@ -174,9 +186,12 @@ def data_batches(
 
     :param committed: leave aborted records out. ``end`` must not be above the last stable offset then, nor above the high
         watermark otherwise.
+    :param floor: raised when retention takes what is read next, and reading goes on behind it; without one that is an
+        error.
     :raises BrokerError: when the broker refuses, or sends nothing for ``STALL_S`` seconds.
     """
-    for raw, is_aborted in _batches(cluster, tp, start, end, READ_COMMITTED if committed else READ_UNCOMMITTED):
+    isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
+    for raw, is_aborted in _batches(cluster, tp, start, end, isolation, floor):
         if not is_aborted and (raw.header is None or (not raw.header.is_control and raw.header.record_count > 0)):
             yield raw
 
@@ -194,7 +209,7 @@ def count_data(cluster: WireCluster, tp: TopicPartition, start: int, end: int, *
 
 
 def _batches(
-    cluster: WireCluster, tp: TopicPartition, start: int, end: int, isolation: int
+    cluster: WireCluster, tp: TopicPartition, start: int, end: int, isolation: int, floor: Floor | None = None
 ) -> Iterator[tuple[RawBatch, bool]]:
     """Yield every batch that overlaps [start, end) and whether it is aborted data.
 
@@ -204,6 +219,12 @@ def _batches(
     position, stalled_since = start, time.monotonic()
     while position < end:
         answer = fetch_one(cluster, tp, position, isolation=isolation, max_bytes=_FETCH_BYTES, max_wait_ms=500)
+        if answer.error == _OFFSET_OUT_OF_RANGE and floor is not None:
+            log_start = cluster.log_starts([tp])[tp]
+            if log_start > position:
+                floor.rise(min(log_start, end))
+                position = floor.offset
+                continue
         if answer.error:
             raise BrokerError(f"fetch {tp} at offset {position}", answer.error, error_name(answer.error))
         aborted = AbortedFilter(answer.aborted)  # each response lists the aborted transactions that overlap it

@@ -49,6 +49,7 @@ class PartitionPair:
     :param start_offset: first offset of interest; None starts where both logs hold something.
     :param end_offset: offset to stop at, exclusive; None goes to the end and demands that both ends are equal.
     :param mapped: its offsets are mapped; both bounds are the source's.
+    :param held: the target's retention is off, so that its log must begin where the copy began.
     """
 
     source_topic: str
@@ -57,6 +58,7 @@ class PartitionPair:
     start_offset: int | None = None
     end_offset: int | None = None
     mapped: bool = False
+    held: bool = False
 
     @property
     def source(self) -> TopicPartition:
@@ -110,6 +112,7 @@ class PartitionComparison:
     :param source_log: bounds of the source's log when it was compared.
     :param target_log: the same of the target.
     :param fillers: records of the target that fill holes (tombstones of the reserved key); no differences.
+    :param expired: records of one side that the other side's retention took during the comparison; no differences.
     """
 
     source_topic: str
@@ -125,6 +128,7 @@ class PartitionComparison:
     source_log: LogBounds
     target_log: LogBounds
     fillers: int = 0
+    expired: int = 0
 
     def __str__(self) -> str:
         name = f"{self.source_topic}-{self.partition}"
@@ -133,6 +137,8 @@ class PartitionComparison:
         verdict = f"{self.records} records equal" if self.equal else str(self.first_difference)
         if self.fillers:
             verdict += f"; {self.fillers} fillers on the target passed over"
+        if self.expired:
+            verdict += f"; {self.expired} records taken by retention meanwhile"
         return f"{name} [{self.start_offset}, {self.end_offset}): {verdict}"
 
     def to_dict(self) -> dict[str, Any]:
