@@ -37,7 +37,7 @@ class Log(Protocol):
         """Say what is not as it should be."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Limits:
     """How long things may take, in seconds.
 
@@ -60,7 +60,7 @@ class Limits:
     poll_s: float = 0.2
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Run:
     """One attempt of a cutover: what the steps are given.
 

@@ -43,9 +43,6 @@ def run_cutover(
     keep_fence: bool,
     run_dir: Path,
     verify: Verify,
-    drain_timeout_s: float = 300.0,
-    quiet_s: float = 3.0,
-    wait_groups_s: float = 60.0,
     limits: Limits | None = None,
     log: Log = _LOG,
     stop: threading.Event | None = None,
@@ -66,7 +63,7 @@ def run_cutover(
     :param run_dir: directory of this cutover; holds ``report.json``, ``report.html`` and a lock.
     :param verify: compares up to the source ends that it is given. It runs behind the fence: let it compare only what
         was not compared before.
-    :param limits: the less common time limits; the three given by name win.
+    :param limits: how long things may take.
     :param stop: set it from another thread or a signal handler to make the cutover back out.
     :param tail_positions: source offsets up to which the target holds everything; needed for mapped topics.
     :param translate_offset: exact offset translation; needed for mapped topics.
@@ -77,8 +74,6 @@ def run_cutover(
     :raises FenceNotLifted: backing out failed; producers may still be kept out.
     :raises CutoverRunning: another process holds ``run_dir``.
     """
-    common = {"drain_timeout_s": drain_timeout_s, "quiet_s": quiet_s, "wait_groups_s": wait_groups_s}
-    chosen = Limits(**{**(limits or Limits()).__dict__, **common})
     with (
         _locked(run_dir),
         _interruptible(),
@@ -86,10 +81,25 @@ def run_cutover(
         WireCluster(target.config) as target_log,
     ):
         run = Run(
-            mirror, plan, source, target, source_log, target_log, fence, keep_fence, verify, chosen,
-            CutoverReport(mirror.name, plan.hash), run_dir, log, tail_positions, translate_offset, allow_rewind,
-            open_target, stop or threading.Event(),
-        )  # fmt: skip
+            mirror=mirror,
+            plan=plan,
+            source=source,
+            target=target,
+            source_log=source_log,
+            target_log=target_log,
+            fence=fence,
+            keep_fence=keep_fence,
+            verify=verify,
+            limits=limits or Limits(),
+            report=CutoverReport(mirror.name, plan.hash),
+            run_dir=run_dir,
+            log=log,
+            tail_positions=tail_positions,
+            translate_offset=translate_offset,
+            allow_rewind=allow_rewind,
+            open_target=open_target,
+            stop=stop or threading.Event(),
+        )
         try:
             return _run(run)
         finally:

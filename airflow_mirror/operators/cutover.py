@@ -73,6 +73,7 @@ class CutoverOperator(MirrorOperator):
 
         :raises MirrorError: after backing out; see :func:`airflow_mirror.cutover.run.run_cutover`.
         """
+        from airflow_mirror.cutover.context import Limits
         from airflow_mirror.cutover.run import run_cutover
         from airflow_mirror.hooks.kafka import configs_of
         from airflow_mirror.kafka.admin import ClusterAdmin
@@ -95,9 +96,11 @@ class CutoverOperator(MirrorOperator):
                 keep_fence=bool(self.keep_fence),
                 run_dir=run_dir,
                 verify=verify_rest(plan, configs["source"], configs["target"], verified, self.level, where),
-                drain_timeout_s=self.drain_timeout_s,
-                quiet_s=float(self.quiet_s),
-                wait_groups_s=float(self.wait_groups_s),
+                limits=Limits(
+                    drain_timeout_s=float(self.drain_timeout_s),
+                    quiet_s=float(self.quiet_s),
+                    wait_groups_s=float(self.wait_groups_s),
+                ),
                 stop=self._stop,
                 tail_positions=maps.positions,
                 translate_offset=maps.to_target,

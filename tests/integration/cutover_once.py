@@ -21,7 +21,7 @@ from airflow_mirror.verify.remaining import verify_rest
 from tests.integration.cutover_world import HeardFence
 
 # Short times: these tests are about the order of things.
-LIMITS = Limits(settle_s=0.3, group_quiet_s=0.5, poll_s=0.05)
+LIMITS = Limits(drain_timeout_s=300, quiet_s=0.5, wait_groups_s=60, settle_s=0.3, group_quiet_s=0.5, poll_s=0.05)
 
 
 def main(run_dir: Path, plan_path: Path, kill_after: int) -> None:
@@ -42,7 +42,7 @@ def main(run_dir: Path, plan_path: Path, kill_after: int) -> None:
     admin, there = ClusterAdmin(source, timeout_s=120), ClusterAdmin(target, timeout_s=120)
     run_cutover(
         plan.mirror, plan, admin, there, fence=HeardFence(admin), keep_fence=False, run_dir=run_dir,
-        verify=verify_rest(plan, source, target), drain_timeout_s=300, quiet_s=0.5, wait_groups_s=10, limits=LIMITS,
+        verify=verify_rest(plan, source, target), limits=LIMITS,
     )  # fmt: skip
 
 

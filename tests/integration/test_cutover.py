@@ -21,6 +21,7 @@ from confluent_kafka import Consumer, Producer
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover import quiet
 from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.fence import AclFence, CallableFence
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.run import lift_leftover_fence, run_cutover
@@ -62,6 +63,9 @@ def world(walled_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp
     made.source.delete_acls(left)
 
 
+_TIMES = {f.name for f in dataclasses.fields(Limits)}
+
+
 def cut_over(world: World, **changes: Any) -> CutoverReport:
     plan = changes.pop("plan", None) or world.plan()
     arguments: dict[str, Any] = {
@@ -69,10 +73,7 @@ def cut_over(world: World, **changes: Any) -> CutoverReport:
         "keep_fence": True,
         "run_dir": world.run_dir,
         "verify": verify_rest(plan, world.source.config, world.target.config),
-        "drain_timeout_s": 120,
-        "quiet_s": 0.5,
-        "wait_groups_s": 60,
-        "limits": LIMITS,
+        "limits": dataclasses.replace(LIMITS, **{k: changes.pop(k) for k in _TIMES & changes.keys()}),
         **changes,
     }
     return run_cutover(world.mirror, plan, world.source, world.target, **arguments)
@@ -99,8 +100,7 @@ def test_live_source_is_cut_over_and_stays_fenced(world: World):
     with Writer(alice, world.topic) as writer, Tail(world), Member(world, f"{world.topic}-live"):
         idle = world.group("idle", {0: 3})
         # The live group has to be found at the end: it never stands still for that long before.
-        limits = dataclasses.replace(LIMITS, group_quiet_s=600)
-        report = cut_over(world, fence=HeardFence(world.source, writer), wait_groups_s=120, limits=limits)
+        report = cut_over(world, fence=HeardFence(world.source, writer), wait_groups_s=120, group_quiet_s=600)
         assert writer.refused > 0
         # Not one record more: what was acknowledged is on both sides, at the same offsets.
         ends = world.source.offsets(world.tps)
@@ -377,7 +377,7 @@ def test_transaction_that_never_ends_is_named(world: World):
     producer.produce(world.topic, b"inside", partition=0)
     assert producer.flush(120) == 0
     with pytest.raises(TransactionsOpen, match=f"{world.topic}-0: stable to 0 of 1"):
-        cut_over(world, limits=dataclasses.replace(LIMITS, transactions_timeout_s=1.0))
+        cut_over(world, transactions_timeout_s=1.0)
     producer.abort_transaction(120)
     assert world.acls() == []
 

@@ -56,6 +56,16 @@ class Acls:
 def a_run(tmp_path: Path, fence: Any, source: Any = None) -> Run:
     plan = a_plan("orders", "payments")
     return Run(
-        plan.mirror, plan, source or Acls(), None, None, None, fence, True, lambda _: [], Limits(poll_s=0.001),
-        CutoverReport("flow", plan.hash), tmp_path,
-    )  # type: ignore[arg-type]  # fmt: skip
+        mirror=plan.mirror,
+        plan=plan,
+        source=source or Acls(),
+        target=None,
+        source_log=None,
+        target_log=None,
+        fence=fence,
+        keep_fence=True,
+        verify=lambda _: [],
+        limits=Limits(poll_s=0.001),
+        report=CutoverReport("flow", plan.hash),
+        run_dir=tmp_path,
+    )  # type: ignore[arg-type]
