@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from airflow_mirror.errors import MirrorError
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ApiNotServed, ConnectionLost, TlsRefused
 from airflow_mirror.wire.settings import WireSettings
@@ -43,6 +44,14 @@ _API_VERSIONS, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 18, 17, 36
 # which a broker refuses.
 _RENEW_AT, _RENEW_EARLIEST_S = 0.85, 1.1
 _PLAIN_HINT = "A TLS or SASL listener closes a plain connection without a word: check security.protocol."
+_TLS_HINT = "If it goes on, check the certificates, the ciphers and the port."
+# Parts of OpenSSL's reasons with which TLS is refused for good; all others (an internal error of the peer, a record cut
+# short) come from brokers that die, too. Alerts of the peer and findings of our own have names of the same kind.
+_TLS_REFUSALS = (
+    "CERT", "UNKNOWN_CA", "HANDSHAKE_FAILURE", "CIPHER", "PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL", "NO_PROTOCOLS",
+    "WRONG_VERSION_NUMBER", "WRONG_SSL_VERSION", "ACCESS_DENIED", "INSUFFICIENT_SECURITY", "UNRECOGNIZED_NAME",
+    "KEY_TOO_SMALL", "MD_TOO_WEAK", "HTTP",
+)  # fmt: skip
 _NO_LOGIN_HINT = "A SASL listener closes a connection that does not log in without a word: check security.protocol."
 
 
@@ -80,7 +89,7 @@ class Connection:
 
         :param timeout_s: for the connect, and later for every wait in which no byte comes or goes. ``socket.timeout.ms``
             of the settings when None.
-        :raises ConnectionLost: nobody listens, or the broker hung up. The message carries a hint at the usual cause.
+        :raises ConnectionLost: nobody listens, or the broker hung up (in a TLS handshake too); hints at the cause.
         :raises TlsRefused: no agreement on TLS, or a certificate that is not trusted.
         :raises AuthenticationFailed: the broker refuses the credentials.
         """
@@ -237,7 +246,11 @@ class Connection:
 
     def _encrypt(self, plain: socket.socket) -> ssl.SSLSocket:
         try:
-            return self.settings.ssl_context.wrap_socket(plain, server_hostname=self.host)
+            context = self.settings.ssl_context
+            # Two calls: one alone leaves the handshake out, without a word, where the peer has hung up already.
+            self._socket = tls = context.wrap_socket(plain, server_hostname=self.host, do_handshake_on_connect=False)
+            tls.do_handshake()
+            return tls
         except ssl.SSLCertVerificationError as e:
             remedy = (
                 "The certificate must name the host that brokers advertise; or set "
@@ -246,16 +259,14 @@ class Connection:
                 else "Set ssl.ca.location to the CA that signed the broker's certificate."
             )
             raise TlsRefused(self.settings.role, self.address, e.verify_message, remedy) from None
-        except (ssl.SSLEOFError, ConnectionError):
-            raise self._lost(
-                "TLS handshake", "the peer hung up", "A plain listener does that: check port and security.protocol."
-            ) from None
         except TimeoutError:
             raise self._lost("TLS handshake", f"no answer within {self.timeout_s:g} s") from None
-        except ssl.SSLError as e:
-            raise self._tls_refused(e) from None
         except OSError as e:
-            raise self._lost("TLS handshake", e.strerror or str(e)) from None
+            if isinstance(e, ssl.SSLError) and not isinstance(e, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+                raise self._tls_failed(e, "TLS handshake") from None
+            # A broker that dies or is just starting does it too, so it must not count as a wrong setting.
+            hint = "A plain listener does that: if it goes on, check port and security.protocol."
+            raise self._lost("TLS handshake", "the peer hung up", hint) from None
 
     def _negotiate(self) -> None:
         from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
@@ -307,9 +318,10 @@ class Connection:
                     self._socket.sendall(chunk)
         except (BlockingIOError, TimeoutError):
             raise self._lost(key, f"it took no data for {self.timeout_s:g} s") from None
-        except ssl.SSLError as e:
-            raise self._tls_refused(e) from None
         except OSError as e:
+            error = self._last_words() or e
+            if isinstance(error, ssl.SSLError):
+                raise self._tls_failed(error, key) from None
             raise self._lost(key, f"sending failed: {e.strerror or e}", self._hint()) from None
 
     def _read_frame(self) -> memoryview:
@@ -346,7 +358,7 @@ class Connection:
         except (BlockingIOError, TimeoutError):
             raise self._lost(key, f"no answer within {self.timeout_s:g} s") from None
         except ssl.SSLError as e:
-            raise self._tls_refused(e) from None
+            raise self._tls_failed(e, key) from None
         except OSError as e:
             raise self._lost(key, f"receiving failed: {e.strerror or e}", self._hint()) from None
 
@@ -363,12 +375,31 @@ class Connection:
         what = _api_name(asked) if isinstance(asked, int) else asked
         return ConnectionLost(self.settings.role, self.address, what, cause, hint)
 
-    def _tls_refused(self, error: ssl.SSLError) -> TlsRefused:
-        self.close()
-        reason = (error.reason or str(error)).replace("_", " ").lower()
-        return TlsRefused(
-            self.settings.role, self.address, reason, "Check the client certificate, the ciphers and the port."
-        )
+    def _last_words(self) -> ssl.SSLError | None:
+        """Return the alert with which a broker ended the connection, where we found it closed while sending."""
+        if self._answers or not isinstance(self._socket, ssl.SSLSocket):
+            return None
+        try:
+            self._socket.recv(1)
+        except ssl.SSLError as e:
+            return e
+        except OSError:
+            pass
+        return None
+
+    def _tls_failed(self, error: ssl.SSLError, asked: str | int) -> MirrorError:
+        """Return the error for a TLS failure: a refusal if the peer, or OpenSSL here, said so before the first answer.
+
+        With TLS 1.3 a broker refuses our certificate after our side of the handshake is over, by an alert in place of the
+        first answer. Once a request was answered both sides had agreed: whatever comes then ends the connection only.
+        """
+        reason = error.reason or ""
+        said = (reason or str(error)).replace("_", " ").lower()
+        if not self._answers and any(word in reason for word in _TLS_REFUSALS):
+            self.close()
+            remedy = "Check the client certificate, the ciphers and the port."
+            return TlsRefused(self.settings.role, self.address, said, remedy)
+        return self._lost(asked, f"TLS ended: {said}", "" if self._answers else _TLS_HINT)
 
 
 def _room(size: int) -> memoryview:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as Assigned
@@ -29,6 +30,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 from sandbox import Cluster
+from sandbox.certificates import Authority
 
 # While leaders move and brokers come back, the consumer reports what it then gets over by itself.
 _PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
@@ -38,7 +40,34 @@ TILL_FLUSH = 60_000
 Seen = tuple[int, tuple[int, int], bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
 
 
+class EncryptedCluster(Cluster):
+    """One node to which our clients speak TLS and SASL; the referee goes by the open listener.
+
+    :param directory: for the node's key.
+    """
+
+    def __init__(self, name: str, directory: Path, **kw: Any) -> None:
+        self._authority = Authority("test authority")
+        protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT,SASL_PLAINTEXT:SASL_SSL"
+        tls = self._authority.broker_settings(directory) | {"listener.security.protocol.map": protocols}
+        super().__init__(name, overrides=tls, authorizer=True, **kw)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """A client's settings."""
+        return {
+            "bootstrap.servers": self.bootstrap_sasl,
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.pem": self._authority.certificate,
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "mirror",
+            "sasl.password": "mirror-secret",
+        }
+
+
 def config(cluster: Cluster) -> ClientConfig:
+    if isinstance(cluster, EncryptedCluster):
+        return ClientConfig(cluster.settings, cluster.name)
     return ClientConfig({"bootstrap.servers": cluster.bootstrap}, cluster.name)
 
 

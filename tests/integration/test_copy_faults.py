@@ -39,6 +39,7 @@ from sandbox import Cluster
 from tests.faults import FaultProxy, ProxiedCluster
 from tests.integration.copying import (
     HELD_OPEN,
+    EncryptedCluster,
     assert_equal,
     config,
     copier_process,
@@ -356,6 +357,32 @@ def test_a_target_of_one_node_that_goes_and_comes_back_gets_nothing_twice(
         proxied.restart(1)
         assert_counted(results_of(process), proxied, hostile)
     assert_equal(source_cluster, proxied, hostile, PARTITIONS)
+
+
+@pytest.fixture(scope="module")
+def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EncryptedCluster]:
+    with EncryptedCluster("encrypted", tmp_path_factory.mktemp("tls"), ready_timeout_s=180) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_broker_that_dies_under_tls_is_waited_for_like_any_other(
+    source_cluster: Cluster, target_cluster: Cluster, encrypted: EncryptedCluster, topic_name: str, side: str
+) -> None:
+    source = encrypted if side == "source" else source_cluster
+    target = encrypted if side == "target" else target_cluster
+    for cluster in (source, target):
+        create(cluster, topic_name, PARTITIONS)
+    fill_hostile(source, topic_name)
+    with copying(source, target, topic_name, follow=True) as process:
+        for seed in range(2):
+            wait_until(lambda: copied(target, topic_name) == copied(source, topic_name), "all is copied")
+            encrypted.kill(1)  # while long polls, or lease and connections, are all that goes on
+            encrypted.restart(1)
+            write(source, topic_name, 500, 10 + seed, "lz4", partition=seed)
+        wait_until(lambda: copied(target, topic_name) == copied(source, topic_name), "the rest is copied, too")
+        assert process.poll() is None
+    assert_equal(source, target, topic_name, PARTITIONS)
 
 
 def assert_counted(results: Sequence[PartitionResult], target: Cluster, topic: str) -> None:

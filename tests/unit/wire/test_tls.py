@@ -1,0 +1,217 @@
+"""TLS from the client's side: a broker that dies is lost, a broker that refuses has said so."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.errors import MirrorError, TryAgain
+from airflow_mirror.wire.connection import Connection
+from airflow_mirror.wire.errors import ConnectionLost, TlsRefused
+from airflow_mirror.wire.settings import WireSettings
+from sandbox.certificates import Authority, Issued
+from tests.unit.peer import Peer, Talk, settings
+
+FETCH = 1
+_RESET = struct.pack("ii", 1, 0)
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority("test authority")
+
+
+@pytest.fixture
+def server(authority: Authority, tmp_path: Path) -> ssl.SSLContext:
+    """A broker's side, with a certificate for 127.0.0.1."""
+    issued = authority.issue("broker", ("127.0.0.1",))
+    (tmp_path / "broker.pem").write_text(issued.key + issued.certificate)
+    (tmp_path / "ca.pem").write_text(authority.certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "broker.pem")
+    context.load_verify_locations(tmp_path / "ca.pem")
+    return context
+
+
+def trusting(authority: Authority, client: Issued | None = None, **more: str) -> WireSettings:
+    own = {"ssl_certificate_pem": client.certificate, "ssl_key_pem": client.key} if client else {}
+    return settings(security_protocol="SSL", ssl_ca_pem=authority.certificate, **own, **more)
+
+
+def encrypted(server: ssl.SSLContext, script: Callable[[Talk], object]) -> Callable[[Talk], None]:
+    """Return a peer's script that begins behind the handshake."""
+
+    def run(talk: Talk) -> None:
+        talk.socket = server.wrap_socket(talk.socket, server_side=True)
+        script(talk)
+
+    return run
+
+
+def refused(server: ssl.SSLContext, own: WireSettings) -> str:
+    """Open a connection that must end in a refusal; return what it says."""
+
+    def script(talk: Talk) -> None:
+        talk.greet()
+        talk.read()
+
+    with Peer(encrypted(server, script)) as peer, pytest.raises(TlsRefused) as caught:
+        Connection.open("127.0.0.1", peer.port, own, 60.0)
+    return str(caught.value)
+
+
+def reset(plain: socket.socket) -> None:
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    plain.close()
+
+
+def cut_off(plain: socket.socket) -> None:
+    """End the TCP connection without TLS's own goodbye, as the death of a process does."""
+    plain.shutdown(socket.SHUT_RDWR)
+
+
+def say_goodbye(plain: socket.socket) -> None:
+    assert isinstance(plain, ssl.SSLSocket)
+    plain.settimeout(0.05)  # our side does not answer it
+    try:
+        plain.unwrap()
+    except OSError:
+        pass
+    plain.close()
+
+
+def break_a_record(plain: socket.socket) -> None:
+    """Send what no TLS peer would: the rest of a record that was cut in the middle, as a proxy may."""
+    raw = socket.socket(fileno=plain.detach())
+    raw.sendall(b"\x17\x03\x03\x00\x20" + b"x" * 32)
+    raw.close()
+
+
+ENDS = [reset, cut_off, say_goodbye, break_a_record]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_broker_that_dies_instead_of_answering_is_lost(
+    authority: Authority, server: ssl.SSLContext, end: Callable[[socket.socket], None]
+) -> None:
+    def script(talk: Talk) -> None:
+        talk.greet()
+        talk.read()
+        end(talk.socket)
+
+    with Peer(encrypted(server, script)) as peer:
+        connection = Connection.open("127.0.0.1", peer.port, trusting(authority), 60.0)
+        with connection, pytest.raises(ConnectionLost, match="asked: Fetch"):
+            connection.roundtrip(FETCH, 11, b"")
+        assert connection.closed
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_broker_that_dies_in_the_middle_of_a_large_request_is_lost(
+    authority: Authority, server: ssl.SSLContext, end: Callable[[socket.socket], None]
+) -> None:
+    def script(talk: Talk) -> None:
+        talk.greet()
+        talk.socket.recv(100)
+        end(talk.socket)
+
+    with Peer(encrypted(server, script)) as peer:
+        connection = Connection.open("127.0.0.1", peer.port, trusting(authority), 60.0)
+        with connection, pytest.raises(ConnectionLost, match="asked: Fetch"):
+            connection.roundtrip(FETCH, 11, [b"x" * (16 << 20)])
+        assert connection.closed
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_broker_that_dies_before_its_first_answer_is_lost(
+    authority: Authority, server: ssl.SSLContext, end: Callable[[socket.socket], None]
+) -> None:
+    def script(talk: Talk) -> None:
+        talk.read()
+        end(talk.socket)
+
+    with Peer(encrypted(server, script)) as peer, pytest.raises(ConnectionLost, match="asked: ApiVersions"):
+        Connection.open("127.0.0.1", peer.port, trusting(authority), 60.0)
+
+
+@pytest.mark.parametrize(("end", "heard"), [(reset, 1), (reset, 64), (cut_off, 0), (cut_off, 1), (cut_off, 64)])
+def test_a_broker_that_dies_in_the_handshake_is_lost_with_a_hint_at_tls(
+    authority: Authority, end: Callable[[socket.socket], None], heard: int
+) -> None:
+    def script(talk: Talk) -> None:
+        if heard:
+            talk._exactly(heard)
+        end(talk.socket)
+
+    with Peer(script) as peer, pytest.raises(ConnectionLost, match=r"TLS handshake.* security.protocol") as caught:
+        Connection.open("127.0.0.1", peer.port, trusting(authority), 60.0)
+    assert isinstance(caught.value, TryAgain)
+
+
+@pytest.mark.parametrize(
+    ("alert", "error", "said"),
+    [
+        (40, TlsRefused, "handshake failure"),
+        (42, TlsRefused, "bad certificate"),
+        (45, TlsRefused, "certificate expired"),
+        (46, TlsRefused, "certificate unknown"),
+        (48, TlsRefused, "unknown ca"),
+        (49, TlsRefused, "access denied"),
+        (70, TlsRefused, "protocol version"),
+        (71, TlsRefused, "insufficient security"),
+        (112, TlsRefused, "unrecognized name"),
+        (80, ConnectionLost, r"internal error .*If it goes on, check the certificates"),
+        (90, ConnectionLost, "user cancelled"),
+    ],
+)
+def test_each_alert_in_the_handshake_says_whether_it_is_for_good(
+    authority: Authority, alert: int, error: type[MirrorError], said: str
+) -> None:
+    def script(talk: Talk) -> None:
+        talk._exactly(64)
+        talk.socket.sendall(b"\x15\x03\x03\x00\x02\x02" + bytes([alert]))
+        talk.socket.settimeout(60)
+        while talk.socket.recv(1 << 16):
+            pass
+
+    with Peer(script) as peer, pytest.raises(error, match=said):
+        Connection.open("127.0.0.1", peer.port, trusting(authority), 60.0)
+
+
+def test_a_certificate_of_another_authority_is_not_trusted(server: ssl.SSLContext) -> None:
+    assert "ssl.ca.location" in refused(server, trusting(Authority("somebody else")))
+
+
+def test_a_host_that_the_certificate_does_not_name_is_refused(authority: Authority, server: ssl.SSLContext) -> None:
+    with Peer(encrypted(server, Talk.greet)) as peer, pytest.raises(TlsRefused, match="ssl.endpoint.identification"):
+        Connection.open("localhost", peer.port, trusting(authority), 60.0)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("whose", ["nobody's", "somebody else's"])
+def test_a_client_certificate_that_the_broker_does_not_take_is_refused(
+    authority: Authority, server: ssl.SSLContext, version: ssl.TLSVersion, whose: str
+) -> None:
+    """With TLS 1.3 the refusal comes behind the handshake, in place of the first answer."""
+    server.verify_mode, server.maximum_version = ssl.CERT_REQUIRED, version
+    own = None if whose == "nobody's" else Authority("somebody else").issue("client")
+    assert "client certificate" in refused(server, trusting(authority, own))
+
+
+def test_no_cipher_in_common_is_refused(authority: Authority, server: ssl.SSLContext) -> None:
+    server.maximum_version = ssl.TLSVersion.TLSv1_2
+    server.set_ciphers("ECDHE-ECDSA-AES256-GCM-SHA384")
+    assert "ciphers" in refused(server, trusting(authority, ssl_cipher_suites="ECDHE-ECDSA-CHACHA20-POLY1305"))
+
+
+def test_a_listener_without_tls_that_answers_is_refused(authority: Authority) -> None:
+    with (
+        Peer(lambda talk: talk.socket.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as peer,
+        pytest.raises(TlsRefused, match="the port"),
+    ):
+        Connection.open("127.0.0.1", peer.port, trusting(authority), 60.0)
