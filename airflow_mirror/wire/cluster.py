@@ -229,11 +229,11 @@ class WireCluster:
         for tp in wanted:
             if tp in answers:
                 continue
-            failure = failures.get(tp, _LEADER_NOT_AVAILABLE)
+            failure = failures.get(tp, ErrorCode.LEADER_NOT_AVAILABLE)
             # A leader that has not heard of its topic yet, or of its end already, says that it is unknown.
             if isinstance(failure, ConnectionLost):
                 errors[tp] = ConnectionLost(self.role, failure.address, f"{what} of {tp}", failure.cause)
-            elif failure in RETRIABLE or failure == UNKNOWN_TOPIC_OR_PARTITION:
+            elif failure in RETRIABLE or failure == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 errors[tp] = BrokerError(f"{self.role} cluster, {what} of {tp}", failure, error_name(failure))
             else:
                 errors[tp] = self._refusal(f"{what} of {tp}", failure, operation, tp.topic)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import selectors
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -74,7 +75,7 @@ def answered(error: int, selector: selectors.BaseSelector) -> Judge:
     feed(p, content)
     judge = Judge()
     target: Any = SimpleNamespace(leader=lambda tp: SimpleNamespace(node_id=1), dedicated=lambda node: Answering(error))
-    side = TargetSide(target, selector, Pace(None), "m", lambda: None, judge)
+    side = TargetSide(target, selector, Pace(None), "m", lambda: None, judge, time.monotonic)
     side.queue(p)
     side.send()
     (key,) = selector.get_map().values()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-
-import pytest
+from typing import TYPE_CHECKING
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover import run as cutover
 from airflow_mirror.cutover.context import Limits, Run
 from airflow_mirror.cutover.report import CutoverReport
 from tests.unit.cutover.builders import a_plan
+
+if TYPE_CHECKING:
+    import pytest
 
 NOWHERE = SimpleNamespace(config=ClientConfig({"bootstrap.servers": "localhost:1"}, "source"), role="source")
 
