@@ -58,7 +58,7 @@ def probe(target: ClusterAdmin, mirror: str) -> Capabilities:
     lacks: list[str] = []
     markers, prime, note = "unknown", True, ""
     try:
-        with WireCluster(target.config, client_id=f"airflow-mirror.{mirror}.probe", timeout_s=10.0) as wire:
+        with WireCluster(target.config, client_id=f"airflow-mirror.{mirror}.probe", timeout_s=30.0) as wire:
             markers, prime = _try_all(wire, mirror, TopicPartition(topic, 0), lacks)
     except TryAgain as e:
         note = f"not everything could be tried out on the target: {e}"

@@ -279,14 +279,9 @@ def test_a_range_that_cuts_batches_of_many_days_is_trimmed_and_the_rest_comes_la
     """A time delta above 2^31 ms (24.8 days) is a varlong; a re-encoder that takes it for 32 bits changes the time."""
     create(source_cluster, topic_name)
     create(target_cluster, topic_name)
-    conf = {"compression.type": codec.NAMES[number], "linger.ms": TILL_FLUSH}
     for back in (1, -1):
-        producer = Producer({"bootstrap.servers": source_cluster.bootstrap, **conf})
-        for i in range(40):
-            producer.produce(
-                topic_name, b"v" * i, None, timestamp=NOW + back * i * 86_400_000 * 9, headers=[("day", b"%d" % i)]
-            )
-        producer.flush()
+        days = [Record(i, NOW + back * i * 86_400_000 * 9, None, b"v" * i, [("day", b"%d" % i)]) for i in range(40)]
+        assert send(source_cluster, topic_name, batch(days, number)) == 0
     spans = [h.max_timestamp - h.base_timestamp for b in stored(source_cluster, topic_name) if (h := b.header)]
     assert len(spans) == 2 and max(spans) > 2**31
     (whole,) = ranges_of(source_cluster, topic_name)

@@ -30,15 +30,17 @@ BYTES_PER_S = 16_000
 # spark_jobs/bulk_copy.py, but its status is written more often, and each one is kept.
 JOB = """
 import json, sys
-from airflow_mirror.jobs import main_bulk, progress, status
-progress._EVERY_S = progress._STATUS_EVERY_S = 0.3
+from airflow_mirror.jobs.driver import bulk
+from airflow_mirror.jobs.progress import keeper
+from airflow_mirror.jobs.runner import status
+keeper._EVERY_S = keeper._STATUS_EVERY_S = 0.3
 write = status.write_text
 def write_and_keep(path, text):
     write(path, text)
     with open(path.with_name("every-status"), "a") as file:
         print(json.dumps(json.loads(text)), file=file)
 status.write_text = write_and_keep
-sys.exit(main_bulk.main(sys.argv[1:]))
+sys.exit(bulk.main(sys.argv[1:]))
 """
 
 

@@ -152,6 +152,7 @@ def progress_of(log: Path) -> list[str]:
     return [line for line in log.read_text().splitlines() if " INFO " in line and " offsets behind in " in line]
 
 
+@pytest.mark.spark
 def test_a_lease_ends_early_for_a_partition_that_is_new(
     source_cluster: Cluster, target_cluster: Cluster, properties: list[str], topic_name: str, tmp_path: Path
 ) -> None:
@@ -176,18 +177,19 @@ def test_a_lease_ends_early_for_a_partition_that_is_new(
 SLOW_AT_FIRST = """
 import sys
 from airflow_mirror.errors import TryAgain
-from airflow_mirror.jobs import main_tail
-supervise, starts = main_tail._supervise, []
+from airflow_mirror.jobs.driver import tail
+supervise, starts = tail._supervise, []
 def slow(query, *others):
     starts.append(query)
     if len(starts) == 1:
         raise TryAgain("the streaming query ended: [STREAM_FAILED] Python worker failed to connect back.")
     supervise(query, *others)
-main_tail._supervise = slow
-sys.exit(main_tail.main(sys.argv[1:]))
+tail._supervise = slow
+sys.exit(tail.main(sys.argv[1:]))
 """
 
 
+@pytest.mark.spark
 def test_a_tail_starts_again_when_spark_did_not_wait_for_its_python_worker(
     source_cluster: Cluster, target_cluster: Cluster, properties: list[str], topic_name: str, tmp_path: Path
 ) -> None:

@@ -192,9 +192,9 @@ def test_topic_that_is_deleted_stops_alone(
 # job, since it knows no offset.
 CURIOUS_TAIL = """
 import sys
-from airflow_mirror.jobs import main_tail
-main_tail._DISCOVER_EVERY_S = 0.1
-sys.exit(main_tail.main(sys.argv[1:]))
+from airflow_mirror.jobs.driver import tail
+tail._DISCOVER_EVERY_S = 0.1
+sys.exit(tail.main(sys.argv[1:]))
 """
 
 
