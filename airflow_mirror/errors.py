@@ -35,6 +35,22 @@ class InvalidField(InputError):
         super().__init__(f"{field}={value!r}: {cause}. {remedy}")
 
 
+class BrokersUnsupported(InputError):
+    """Brokers don't serve what a mirror has to ask of them: too old, or behind a proxy that lets too little through.
+
+    :param lacking: a few words for each broker and request.
+    """
+
+    def __init__(self, role: str, oldest: str, lacking: Sequence[str]) -> None:
+        self.role, self.oldest, self.lacking = role, oldest, tuple(lacking)
+        shown = "; ".join(self.lacking[:5])
+        more = f" and {len(self.lacking) - 5} more" if len(self.lacking) > 5 else ""
+        super().__init__(
+            f"{role} cluster: a mirror can't work with these brokers: {shown}{more}. A {role} must be Kafka {oldest} or "
+            "later; a proxy in between must let these requests through. Nothing was touched."
+        )
+
+
 class InvalidPattern(InvalidField):
     """A topic or group pattern is no valid regular expression."""
 

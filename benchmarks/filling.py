@@ -88,7 +88,7 @@ def count(endpoint: Endpoint, case: Case) -> tuple[int, int, list[int]]:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"topic {case.topic} not counted within {_TIMEOUT_S:.0f} s")
             body = fetch.encode([FetchSpec(tp, at[tp], 4 << 20) for tp in behind], 100, 1, 32 << 20, 0)
-            _, error, answers = fetch.decode(connection.roundtrip(fetch.API_KEY, fetch.API_VERSION, body))
+            _, error, answers = fetch.decode(connection.roundtrip(fetch.API_KEY, fetch.NEWEST, body))
             bad = error or next((answer.error for answer in answers if answer.error), 0)
             if bad:
                 raise RuntimeError(f"topic {case.topic} can't be counted: error {bad}")

@@ -72,7 +72,7 @@ class _Lane:
         if self.left and self.under_way is None:
             specs = [FetchSpec(tp, at, _PARTITION_FETCH_BYTES) for tp, (at, _) in self.left.items()]
             body = fetch.encode(specs, 50, 1, _FETCH_BYTES, fetch.READ_COMMITTED)
-            self.under_way = self.connection.send(fetch.API_KEY, fetch.API_VERSION, [body])
+            self.under_way = self.connection.send(fetch.API_KEY, fetch.NEWEST, [body])
 
     def take_answer(self) -> None:
         """Receive an answer and throw it away.

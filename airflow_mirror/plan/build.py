@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from airflow_mirror.plan import holes
+from airflow_mirror.plan.brokers import check_brokers
 from airflow_mirror.plan.checks import run_checks
 from airflow_mirror.plan.decide import pairs, plan_topic
 from airflow_mirror.plan.holes import HoleSamples
@@ -16,10 +17,11 @@ from airflow_mirror.plan.probe import probe
 from airflow_mirror.plan.situation import Situation
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
+    from airflow_mirror.wire.served import Without
 
 
 def build(
@@ -37,15 +39,17 @@ def build(
     :param probe_target: find out on a scratch topic of the target what the principal may do there. It is deleted again;
         it is all that planning writes.
     :raises ClusterUnreachable: for either side, within 8 s.
+    :raises BrokersUnsupported: a broker of either side does not serve what a mirror needs.
     :raises NothingMatches: when no topic is selected. Everything else that is wrong is a finding of the plan.
     """
+    lost = check_brokers(source.config, target.config)
     names = select_topics(mirror, source)
     # The target first: read second, it would seem ahead of the source while a tail is copying.
     there = read_target(target, [mirror.naming.target_topic(name) for name in names])
     here = read_source(mirror, source, names)
     samples = holes.sample(source.config, here.topics, committed=mirror.isolation == "read_committed")
     capabilities = probe(target, mirror.name) if probe_target else Capabilities()
-    return decide(mirror, here, there, known_topics, now or datetime.now(UTC), samples, capabilities)
+    return decide(mirror, here, there, known_topics, now or datetime.now(UTC), samples, capabilities, lost)
 
 
 def decide(
@@ -56,11 +60,13 @@ def decide(
     now: datetime,
     samples: HoleSamples | None = None,
     capabilities: Capabilities | None = None,
+    lost: Sequence[Without] = (),
 ) -> Plan:
     """Plan from what was read; no cluster is asked.
 
     :param samples: what the source's logs were found to hold; None: nothing was sampled.
     :param capabilities: what the principal may do on the target; None: nothing was tried.
+    :param lost: what the source's brokers are too old to tell.
     """
     samples, capabilities = samples or HoleSamples(), capabilities or Capabilities()
     paired = pairs(mirror, source, target, known_topics)
@@ -68,7 +74,7 @@ def decide(
         plan_topic(mirror, pair, target.brokers, samples.holes.get(pair.source.info.name), capabilities)
         for pair in paired
     ]
-    situation = Situation(mirror, source, target, paired, topics, capabilities, samples.unreadable)
+    situation = Situation(mirror, source, target, paired, topics, capabilities, samples.unreadable, tuple(lost))
     findings = run_checks(situation)
     known = dict(known_topics) if isinstance(known_topics, Mapping) else dict.fromkeys(known_topics, "")
     if not any(f.level == "block" for f in findings):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_mirror.plan import hole_checks, topic_checks
+from airflow_mirror.plan import brokers, hole_checks, topic_checks
 from airflow_mirror.plan.model import Finding
 from airflow_mirror.plan.situation import Situation, count, some
 
@@ -133,6 +133,7 @@ def _groups(s: Situation) -> Iterator[Finding]:
 Check = tuple[str, str, "Callable[[Situation], Iterable[Finding]]"]
 CHECKS: tuple[Check, ...] = (
     ("same_cluster", "source and target are two clusters", _same_cluster),
+    ("brokers", "the source's brokers tell all that a mirror asks", brokers.old_source),
     ("partitioning", "records keep their partition", _partitioning),
     ("offsets", "topics go on in the mode in which they were begun", _offsets),
     ("target_data", "no foreign data on the target", topic_checks.target_data),

@@ -214,12 +214,11 @@ def _fetch(
     asked = {p.tp: p for p in parts}
     try:
         connection = cluster.connection(node_id)
-        body = fetch.encode(specs, 0, 0, len(specs) * _SAMPLE_BYTES, isolation)
-        response = connection.receive(connection.send(fetch.API_KEY, fetch.API_VERSION, [body]))
+        correlation_id = fetch.ask(connection, specs, 0, 0, len(specs) * _SAMPLE_BYTES, isolation)
+        _throttle, _error, answers = fetch.answer(connection, correlation_id)
     except TryAgain as e:
         log.warning("%d partitions are not sampled: %s", len(parts), e)
         return
-    _throttle, _error, answers = fetch.decode(response)
     for answer in answers:
         yield asked[answer.tp], answer
 

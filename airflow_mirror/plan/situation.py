@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from airflow_mirror.plan.decide import Pair
     from airflow_mirror.plan.inventory import Inventory
     from airflow_mirror.plan.model import TopicPlan
+    from airflow_mirror.wire.served import Without
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Situation:
     """Both sides as they are, and what would be done. ``pairs`` and ``topics`` are in the same order.
 
     :param unreadable: source topics that could not be sampled, and why.
+    :param lost: what the source's brokers are too old to tell.
     """
 
     mirror: Mirror
@@ -30,6 +32,7 @@ class Situation:
     topics: list[TopicPlan]
     capabilities: Capabilities = Capabilities()
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    lost: tuple[Without, ...] = ()
 
 
 def some(items: Iterable[str], most: int = 5) -> str:

@@ -156,7 +156,7 @@ class Connection:
         """
         served = self.api_versions.get(api_key)
         if (served is None or not served[0] <= api_version <= served[1]) and api_key != _API_VERSIONS:
-            raise ApiNotServed(self.address, _api_name(api_key), api_version, served)
+            raise ApiNotServed(self.address, api_name(api_key), api_version, served)
         if time.monotonic() >= self._renew_at:
             self._log_in()
         return self._send(api_key, api_version, buffers, flexible)
@@ -196,6 +196,24 @@ class Connection:
         message.with_header()
         return message.header.get_response_class().decode(body, version=version)
 
+    def exchange_token(self, token: bytes) -> bytes:
+        """Send a SASL token without a request around it, and return the broker's: how brokers before 1.0 log clients in.
+
+        :raises ConnectionLost: the broker hung up, which is also how such a broker refuses credentials.
+        """
+        self._write([struct.pack(">i", len(token)), token], _SASL_HANDSHAKE)
+        size = memoryview(bytearray(4))
+        refused = "during the login; a broker before 1.0 refuses user or password in no other way"
+        self._fill(size, _SASL_HANDSHAKE, refused)
+        answer = memoryview(bytearray(max(0, min(struct.unpack(">i", size)[0], self.settings.max_response_bytes))))
+        self._fill(answer, _SASL_HANDSHAKE, refused)
+        return bytes(answer)
+
+    def serves(self, api_key: int, version: int) -> bool:
+        """Say whether the broker serves a request in ``version`` or a newer one."""
+        served = self.api_versions.get(api_key)
+        return served is not None and served[1] >= version
+
     def newest(self, api_key: int, lowest: int, highest: int) -> int:
         """Return the newest version in [lowest, highest] that the broker serves too.
 
@@ -203,7 +221,7 @@ class Connection:
         """
         served = self.api_versions.get(api_key)
         if served is None or min(highest, served[1]) < max(lowest, served[0]):
-            raise ApiNotServed(self.address, _api_name(api_key), highest, served)
+            raise ApiNotServed(self.address, api_name(api_key), highest, served)
         return min(highest, served[1])
 
     # --- opening ------------------------------------------------------------------------------------------------------
@@ -372,7 +390,7 @@ class Connection:
 
     def _lost(self, asked: str | int, cause: str, hint: str = "") -> ConnectionLost:
         self.close()
-        what = _api_name(asked) if isinstance(asked, int) else asked
+        what = api_name(asked) if isinstance(asked, int) else asked
         return ConnectionLost(self.settings.role, self.address, what, cause, hint)
 
     def _last_words(self) -> ssl.SSLError | None:
@@ -480,7 +498,7 @@ def _foreign(head: bytes) -> tuple[str, str] | None:
     return None
 
 
-def _api_name(api_key: int) -> str:
+def api_name(api_key: int) -> str:
     from kafka.protocol.api_key import ApiKey
 
     try:

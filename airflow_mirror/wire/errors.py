@@ -66,8 +66,8 @@ class ApiNotServed(InputError):
         self.address, self.api, self.version, self.served = address, api, version, served
         has = f"serves versions {served[0]} to {served[1]}" if served else "does not serve it at all"
         super().__init__(
-            f"broker {address}: the mirror needs {api} version {version}, but this broker {has}. Brokers from 2.3 to 4.x "
-            "are supported; a proxy in between must let this request through."
+            f"broker {address}: the mirror needs {api} version {version}, but this broker {has}. A source may "
+            "be Kafka 0.11 or later, a target 3.0 or later; a proxy in between must let this request through."
         )
 
 

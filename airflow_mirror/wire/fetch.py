@@ -1,22 +1,31 @@
-"""Fetch v11, written and read by hand: the records of a response are views into the received buffer, never copies.
+"""Fetch v4 to v11, written and read by hand: the records of a response are views into the received buffer, never copies.
 
-v11 is the newest version without tagged fields and topic ids; brokers from 2.3 to 4.x serve it (KIP-896).
+v11 is the newest version without tagged fields and topic ids; brokers from 2.3 to 4.x serve it (KIP-896). v4 is the first
+with the last stable offset and aborted transactions (KIP-98, 0.11). In between came log starts (v5), sessions and an
+error for the whole request (v7), leader epochs (v9, KIP-320), zstd (v10, KIP-110) and racks (v11).
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_mirror.partition import TopicPartition
 
-API_KEY, API_VERSION = 1, 11
-READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+if TYPE_CHECKING:
+    from airflow_mirror.wire.connection import Connection
 
-_HEAD = struct.Struct(">iiiibii")  # replica, max wait, min bytes, max bytes, isolation, session id, session epoch
+API_KEY, OLDEST, NEWEST = 1, 4, 11
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+_LOG_STARTS, _SESSIONS, _LEADER_EPOCHS, _RACKS = 5, 7, 9, 11  # the versions that brought them
+
+_HEAD = struct.Struct(">iiiib")  # replica, max wait, min bytes, max bytes, isolation
+_SESSION = struct.Struct(">ii")  # session id, session epoch: none
 _ASKED = struct.Struct(">iiqqi")  # partition, leader epoch, offset, log start, max bytes
-_ANSWER = struct.Struct(">ihqqq")  # partition, error, high watermark, last stable offset, log start
+_ASKED_V5 = struct.Struct(">iqqi")  # partition, offset, log start, max bytes
+_ASKED_V4 = struct.Struct(">iqi")  # partition, offset, max bytes
+_ANSWER = struct.Struct(">ihqq")  # partition, error, high watermark, last stable offset
 _ABORTED = struct.Struct(">qq")
 
 
@@ -41,9 +50,35 @@ class FetchedPartition(NamedTuple):
     records: memoryview
 
 
-def encode(specs: Sequence[FetchSpec], max_wait_ms: int, min_bytes: int, max_bytes: int, isolation: int) -> bytes:
+def version(connection: Connection) -> int:
+    """Return the newest version that both sides speak.
+
+    :raises ApiNotServed: the broker is older than 0.11.
+    """
+    return connection.newest(API_KEY, OLDEST, NEWEST)
+
+
+def ask(
+    connection: Connection, specs: Sequence[FetchSpec], max_wait_ms: int, min_bytes: int, max_bytes: int, isolation: int
+) -> int:
+    """Send a request in the newest version that the broker serves; return its correlation id."""
+    spoken = version(connection)
+    body = encode(specs, max_wait_ms, min_bytes, max_bytes, isolation, spoken)
+    return connection.send(API_KEY, spoken, [body])
+
+
+def answer(connection: Connection, correlation_id: int) -> tuple[int, int, list[FetchedPartition]]:
+    """Wait for the answer to :func:`ask` and return it as :func:`decode` does."""
+    return decode(connection.receive(correlation_id), version(connection))
+
+
+def encode(
+    specs: Sequence[FetchSpec], max_wait_ms: int, min_bytes: int, max_bytes: int, isolation: int, spoken: int = NEWEST
+) -> bytes:
     """Encode a request body; ``specs`` may be in any order, topics are grouped."""
-    out = bytearray(_HEAD.pack(-1, max_wait_ms, min_bytes, max_bytes, isolation, 0, -1))
+    out = bytearray(_HEAD.pack(-1, max_wait_ms, min_bytes, max_bytes, isolation))
+    if spoken >= _SESSIONS:
+        out += _SESSION.pack(0, -1)
     by_topic: dict[str, list[FetchSpec]] = {}
     for spec in specs:
         by_topic.setdefault(spec.tp.topic, []).append(spec)
@@ -52,15 +87,28 @@ def encode(specs: Sequence[FetchSpec], max_wait_ms: int, min_bytes: int, max_byt
         name = topic.encode()
         out += struct.pack(">h", len(name)) + name + struct.pack(">i", len(wanted))
         for spec in wanted:
-            out += _ASKED.pack(spec.tp.partition, spec.leader_epoch, spec.offset, -1, spec.max_bytes)
-    out += struct.pack(">ih", 0, 0)  # no forgotten topics, no rack
+            if spoken >= _LEADER_EPOCHS:
+                out += _ASKED.pack(spec.tp.partition, spec.leader_epoch, spec.offset, -1, spec.max_bytes)
+            elif spoken >= _LOG_STARTS:
+                out += _ASKED_V5.pack(spec.tp.partition, spec.offset, -1, spec.max_bytes)
+            else:
+                out += _ASKED_V4.pack(spec.tp.partition, spec.offset, spec.max_bytes)
+    if spoken >= _SESSIONS:
+        out += struct.pack(">i", 0)  # no forgotten topics
+    if spoken >= _RACKS:
+        out += struct.pack(">h", 0)
     return bytes(out)
 
 
-def decode(body: memoryview) -> tuple[int, int, list[FetchedPartition]]:
+def decode(body: memoryview, spoken: int = NEWEST) -> tuple[int, int, list[FetchedPartition]]:
     """Return (throttle time in ms, error of the whole request, partitions) of a response body."""
-    throttle_ms, error, _session, topics = struct.unpack_from(">ihii", body, 0)
-    at = 14
+    error = 0
+    if spoken >= _SESSIONS:
+        throttle_ms, error, _session, topics = struct.unpack_from(">ihii", body, 0)
+        at = 14
+    else:
+        throttle_ms, topics = struct.unpack_from(">ii", body, 0)
+        at = 8
     partitions: list[FetchedPartition] = []
     for _ in range(topics):
         (length,) = struct.unpack_from(">h", body, at)
@@ -68,20 +116,24 @@ def decode(body: memoryview) -> tuple[int, int, list[FetchedPartition]]:
         (count,) = struct.unpack_from(">i", body, at + 2 + length)
         at += 6 + length
         for _ in range(count):
-            fetched, at = _partition(body, at, topic)
+            fetched, at = _partition(body, at, topic, spoken)
             partitions.append(fetched)
     return throttle_ms, error, partitions
 
 
-def _partition(body: memoryview, at: int, topic: str) -> tuple[FetchedPartition, int]:
-    partition, error, high_watermark, last_stable, log_start = _ANSWER.unpack_from(body, at)
+def _partition(body: memoryview, at: int, topic: str, spoken: int) -> tuple[FetchedPartition, int]:
+    partition, error, high_watermark, last_stable = _ANSWER.unpack_from(body, at)
     at += _ANSWER.size
+    log_start = -1
+    if spoken >= _LOG_STARTS:
+        (log_start,) = struct.unpack_from(">q", body, at)
+        at += 8
     (transactions,) = struct.unpack_from(">i", body, at)
     at += 4
     aborted = [_ABORTED.unpack_from(body, at + i * _ABORTED.size) for i in range(max(transactions, 0))]
-    at += max(transactions, 0) * _ABORTED.size
-    _replica, size = struct.unpack_from(">ii", body, at)
-    at += 8
+    at += max(transactions, 0) * _ABORTED.size + (4 if spoken >= _RACKS else 0)  # the preferred replica
+    (size,) = struct.unpack_from(">i", body, at)
+    at += 4
     size = max(size, 0)
     tp = TopicPartition(topic, partition)
     records = body[at : at + size]

@@ -25,7 +25,8 @@ def metadata(connection: Connection, topics: Iterable[str]) -> Any:
     """Return the MetadataResponse for ``topics``; none of them is created."""
     from kafka.protocol.metadata import MetadataRequest
 
-    version = connection.newest(MetadataRequest.API_KEY, 7, 12)  # 7: leader epochs; 10: topic ids
+    # 4: creates no topic by asking; 7: leader epochs (2.1); 10: topic ids (2.8).
+    version = connection.newest(MetadataRequest.API_KEY, 4, 12)
     wanted = [MetadataRequest.MetadataRequestTopic(name=topic, version=version) for topic in topics]
     message = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, version=version)
     return connection.request(message, version)
@@ -34,9 +35,10 @@ def metadata(connection: Connection, topics: Iterable[str]) -> Any:
 def list_offsets(
     connection: Connection, led: Led, timestamp: int, isolation: int
 ) -> Iterator[tuple[TopicPartition, int, int]]:
-    """ListOffsets v5: the offset for ``timestamp`` in ms, or for EARLIEST or LATEST; -1 when no record is as late."""
+    """ListOffsets: the offset for ``timestamp`` in ms, or for EARLIEST or LATEST; -1 when no record is as late."""
     from kafka.protocol.consumer import ListOffsetsRequest as Request
 
+    version = connection.newest(Request.API_KEY, 2, 5)  # 2: isolation (0.11); 4: leader epochs (2.1)
     asked = Request.ListOffsetsTopic
     epochs = dict(led)
     topics = [
@@ -51,16 +53,24 @@ def list_offsets(
         )
         for topic, partitions in by_topic([tp for tp, _ in led]).items()
     ]
-    response = connection.request(Request(replica_id=-1, isolation_level=isolation, topics=topics), 5)
+    response = connection.request(Request(replica_id=-1, isolation_level=isolation, topics=topics), version)
     for answered in response.topics:
         for p in answered.partitions:
             yield TopicPartition(answered.name, p.partition_index), p.error_code, p.offset
 
 
 def epoch_ends(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition, int, int]]:
-    """OffsetForLeaderEpoch v3 with the current epoch: the end of the log itself, beyond the high watermark too."""
+    """OffsetForLeaderEpoch with the current epoch: the end of the log itself, beyond the high watermark too.
+
+    Brokers before 2.1 tell clients no epochs. Of those the high watermark is all that can be known: what a leader has
+    appended beyond it and not replicated yet is not seen.
+    """
     from kafka.protocol.consumer import OffsetForLeaderEpochRequest as Request
 
+    if not connection.serves(Request.API_KEY, 2):
+        yield from list_offsets(connection, led, LATEST, READ_UNCOMMITTED)
+        return
+    version = connection.newest(Request.API_KEY, 2, 3)
     asked = Request.OffsetForLeaderTopic
     epochs = {tp: leader.epoch for tp, leader in led}
     topics = [
@@ -74,7 +84,7 @@ def epoch_ends(connection: Connection, led: Led) -> Iterator[tuple[TopicPartitio
         )
         for topic, partitions in by_topic([tp for tp, _ in led]).items()
     ]
-    response = connection.request(Request(replica_id=-1, topics=topics), 3)
+    response = connection.request(Request(replica_id=-1, topics=topics), version)
     for answered in response.topics:
         for p in answered.partitions:
             tp = TopicPartition(answered.topic, p.partition)

@@ -110,7 +110,8 @@ def log_in(connection: Connection, settings: WireSettings) -> int:
     from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
     name = settings.sasl_mechanism
-    handshake = connection.request(SaslHandshakeRequest(mechanism=name, version=1), 1)
+    framed = connection.serves(SaslAuthenticateRequest.API_KEY, 0)  # since 1.0 (KIP-152); before, bare tokens follow
+    handshake = connection.request(SaslHandshakeRequest(mechanism=name, version=int(framed)), int(framed))
     if handshake.error_code:
         served = ", ".join(handshake.mechanisms) or "none"
         cause = (
@@ -120,6 +121,10 @@ def log_in(connection: Connection, settings: WireSettings) -> int:
         )
         raise AuthenticationFailed(settings.role, connection.address, cause)
     mechanism = _mechanism(settings, connection.host)
+    if not framed:
+        while not mechanism.is_done():
+            _receive(mechanism, connection.exchange_token(mechanism.auth_bytes()), connection, settings)
+        return 0
     version = connection.newest(SaslAuthenticateRequest.API_KEY, 0, 2)
     lifetime_ms = 0
     while not mechanism.is_done():
@@ -128,13 +133,19 @@ def log_in(connection: Connection, settings: WireSettings) -> int:
             detail = answer.error_message or error_name(answer.error_code)
             raise AuthenticationFailed(settings.role, connection.address, f"{name}: {detail}")
         lifetime_ms = (answer.session_lifetime_ms or 0) if version else 0
-        try:
-            mechanism.receive(bytes(answer.auth_bytes or b""))
-        except (ValueError, KeyError) as e:  # what kafka-python raises for a wrong SCRAM signature or message
-            raise AuthenticationFailed(settings.role, connection.address, f"{name}: the broker answered {e}") from None
-    if not mechanism.is_authenticated():
-        raise AuthenticationFailed(settings.role, connection.address, f"{name}: not authenticated")
+        _receive(mechanism, bytes(answer.auth_bytes or b""), connection, settings)
     return lifetime_ms
+
+
+def _receive(mechanism: Any, token: bytes, connection: Connection, settings: WireSettings) -> None:
+    """Give a mechanism the broker's token."""
+    name = settings.sasl_mechanism
+    try:
+        mechanism.receive(token)
+    except (ValueError, KeyError) as e:  # what kafka-python raises for a wrong SCRAM signature or message
+        raise AuthenticationFailed(settings.role, connection.address, f"{name}: the broker answered {e}") from None
+    if mechanism.is_done() and not mechanism.is_authenticated():
+        raise AuthenticationFailed(settings.role, connection.address, f"{name}: not authenticated")
 
 
 def _mechanism(settings: WireSettings, host: str) -> Any:

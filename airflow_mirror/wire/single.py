@@ -45,10 +45,10 @@ def fetch_one(
         cause: object
         try:
             leader = cluster.leader(tp)
-            body = fetch.encode([FetchSpec(tp, offset, max_bytes, leader.epoch)], max_wait_ms, 1, max_bytes, isolation)
             connection = cluster.connection(leader.node_id)
-            response = connection.receive(connection.send(fetch.API_KEY, fetch.API_VERSION, [body]))
-            _throttle, error, partitions = fetch.decode(response)
+            wanted = [FetchSpec(tp, offset, max_bytes, leader.epoch)]
+            asked = fetch.ask(connection, wanted, max_wait_ms, 1, max_bytes, isolation)
+            _throttle, error, partitions = fetch.answer(connection, asked)
             answer = partitions[0] if partitions else None
             if answer is not None and answer.error not in MOVED:
                 return answer

@@ -107,8 +107,7 @@ class SourceSide:
             if lane.connection is None:
                 lane.connection = self._source.dedicated(lane.node_id)
                 self._selector.register(lane.connection, selectors.EVENT_READ, lane)
-            body = fetch.encode(specs, wait_ms, 1, size, self._isolation)
-            lane.correlation = lane.connection.send(fetch.API_KEY, fetch.API_VERSION, [body])
+            lane.correlation = fetch.ask(lane.connection, specs, wait_ms, 1, size, self._isolation)
         except TryAgain as e:
             self._drop(lane)
             for p in partitions:
@@ -131,7 +130,7 @@ class SourceSide:
         try:
             assert lane.connection is not None
             body = lane.connection.receive(lane.correlation)
-            throttle_ms, error, answers = fetch.decode(body)
+            throttle_ms, error, answers = fetch.decode(body, fetch.version(lane.connection))
         except TryAgain as e:
             self._drop(lane)
             retry_all(self._judge, asked.values(), e)

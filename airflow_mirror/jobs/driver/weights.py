@@ -83,10 +83,9 @@ def _samples(source: WireCluster, ranges: Sequence[CopyRange]) -> Iterator[tuple
     for node_id, specs in by_node.items():
         for i in range(0, len(specs), _PER_REQUEST):
             part = specs[i : i + _PER_REQUEST]
-            body = fetch.encode(part, 0, 0, len(part) * _SAMPLE_BYTES, fetch.READ_UNCOMMITTED)
             connection = source.connection(node_id)
-            answer = connection.receive(connection.send(fetch.API_KEY, fetch.API_VERSION, [body]))
-            for partition in fetch.decode(answer)[2]:
+            asked = fetch.ask(connection, part, 0, 0, len(part) * _SAMPLE_BYTES, fetch.READ_UNCOMMITTED)
+            for partition in fetch.answer(connection, asked)[2]:
                 per_offset = _bytes_per_offset(partition.records)
                 if per_offset is not None:
                     yield partition.tp, per_offset

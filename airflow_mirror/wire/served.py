@@ -1,0 +1,86 @@
+"""What brokers must serve, and what is done without where they are old.
+
+A source may be as old as 0.11, the first version with record batches and transactions (KIP-98). A target must be able to
+say who writes to it: 3.0, the first with DescribeTransactions and DescribeProducers (KIP-664).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.connection import Connection, api_name
+
+# API key -> the oldest and the newest version that a mirror speaks of it.
+_EVERYBODY = {
+    1: (4, 11),  # Fetch
+    2: (2, 5),  # ListOffsets
+    3: (4, 12),  # Metadata
+    10: (0, 2),  # FindCoordinator
+}
+NEEDED: Mapping[str, Mapping[int, tuple[int, int]]] = {
+    "source": _EVERYBODY,
+    "target": {
+        **_EVERYBODY,
+        0: (8, 8),  # Produce
+        21: (1, 1),  # DeleteRecords
+        22: (3, 4),  # InitProducerId that compares (KIP-360)
+        23: (3, 3),  # OffsetForLeaderEpoch: the true end of a log
+        24: (2, 2),  # AddPartitionsToTxn
+        26: (2, 2),  # EndTxn
+        61: (0, 0),  # DescribeProducers
+        65: (0, 0),  # DescribeTransactions
+    },
+}
+OLDEST = {"source": "0.11", "target": "3.0"}
+
+
+class Without(NamedTuple):
+    """Something that an old broker can't tell. ``since`` is the version that brought it."""
+
+    what: str
+    since: str
+    effect: str
+
+
+# (API key, version) that shows that a source has it.
+_OPTIONAL = {
+    (3, 7): Without(
+        "leader epochs", "2.1",
+        "records that the source loses in an unclean election are not noticed by their epoch, only where its log ends "
+        "below the copy; where logs end is read at the high watermark",
+    ),
+    (3, 10): Without(
+        "topic ids", "2.8",
+        "a topic that is deleted and created again is found by its log alone: a shorter one, or other records",
+    ),
+    (35, 1): Without("sizes of logs", "1.0", "work is dealt out by samples"),
+}  # fmt: skip
+
+
+def lacking(cluster: WireCluster, side: str) -> Iterator[str]:
+    """Yield for each broker and each request that it does not serve as a mirror needs it a few words.
+
+    :param side: ``source`` or ``target``: what the cluster is to the mirror.
+    """
+    for connection in _each(cluster):
+        for key, (oldest, newest) in NEEDED[side].items():
+            served = connection.api_versions.get(key)
+            if served is None or max(oldest, served[0]) > min(newest, served[1]):
+                wanted = f"version {newest}" if oldest == newest else f"a version from {oldest} to {newest}"
+                has = f"it serves {served[0]} to {served[1]}" if served else "it does not serve it"
+                yield f"broker {connection.address}: {api_name(key)} in {wanted} ({has})"
+
+
+def without(cluster: WireCluster) -> list[Without]:
+    """Return what at least one broker of a source can't tell."""
+    missing = {
+        key: lost for connection in _each(cluster) for key, lost in _OPTIONAL.items() if not connection.serves(*key)
+    }
+    return [lost for key, lost in _OPTIONAL.items() if key in missing]
+
+
+def _each(cluster: WireCluster) -> Iterator[Connection]:
+    for node_id in cluster.broker_ids():
+        yield cluster.connection(node_id)
