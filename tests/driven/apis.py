@@ -1,0 +1,34 @@
+"""The requests that a driven broker answers, by API key. Each module opens with its versions and what it leaves out."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from tests.driven.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    api_versions,
+    delete_records,
+    describe_log_dirs,
+    describe_producers,
+    describe_transactions,
+    end_txn,
+    fetch,
+    find_coordinator,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_fetch,
+    offset_for_leader_epoch,
+    produce,
+    txn_offset_commit,
+    write_txn_markers,
+)
+from tests.driven.handlers.common import Handler
+
+_ALL = (
+    produce, fetch, list_offsets, metadata, offset_fetch, find_coordinator, api_versions, delete_records,
+    init_producer_id, offset_for_leader_epoch, add_partitions_to_txn, add_offsets_to_txn, end_txn, write_txn_markers,
+    txn_offset_commit, describe_log_dirs, describe_producers, describe_transactions,
+)  # fmt: skip
+BY_KEY: dict[int, Handler] = {handler.KEY: cast("Handler", handler) for handler in _ALL}

@@ -1,0 +1,144 @@
+"""One broker: a listening socket, and a thread for each connection. What it answers, the cluster and its script say."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from tests.driven import protocol
+from tests.driven.protocol import Frame
+from tests.driven.script import WAIT_S
+
+if TYPE_CHECKING:
+    from tests.driven.cluster import DrivenCluster
+
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST
+
+
+class Broker:
+    """A node of a driven cluster. Its port stays the same when it is stopped and started.
+
+    :ivar served: API key -> (lowest, highest) version; change it to look like an older broker.
+    """
+
+    def __init__(self, cluster: DrivenCluster, node_id: int, served: dict[int, tuple[int, int]]) -> None:
+        self.cluster, self.node_id, self.served = cluster, node_id, dict(served)
+        self.port = 0
+        self._listener: socket.socket | None = None
+        self._links: set[_Link] = set()
+        self._lock = threading.Lock()
+        self.start()
+
+    @property
+    def running(self) -> bool:
+        """Whether it listens."""
+        return self._listener is not None
+
+    def start(self) -> None:
+        """Listen."""
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, args=(self._listener,), name=f"broker-{self.node_id}", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop listening and reset every connection."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            with suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)  # ends the accept that a thread waits in
+            listener.close()
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """Reset every connection; new ones are taken."""
+        with self._lock:
+            links, self._links = self._links, set()
+        for link in links:
+            link.reset()
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                plain, _ = listener.accept()
+            except OSError:
+                return
+            link = _Link(plain)
+            with self._lock:
+                self._links.add(link)
+            if not self.running:
+                link.reset()
+            threading.Thread(target=self._serve, args=(link,), name=f"broker-{self.node_id}", daemon=True).start()
+
+    def _serve(self, link: _Link) -> None:
+        try:
+            while (content := link.read()) is not None:
+                frame = protocol.parse(content)
+                if not self._answer(link, frame):
+                    return
+        except OSError:
+            pass  # the client hung up, or the test had the broker stopped
+        except Exception as e:
+            self.cluster.failed(e)
+        finally:
+            link.reset()
+            with self._lock:
+                self._links.discard(link)
+
+    def _answer(self, link: _Link, frame: Frame) -> bool:
+        """Answer one request as the script says; return whether the connection goes on."""
+        lowest, highest = self.served.get(frame.key, (1, 0))
+        if frame.key == protocol.API_VERSIONS and frame.version > highest:
+            frame = frame._replace(version=0, body=memoryview(b""), too_new=True)
+        elif not lowest <= frame.version <= highest:
+            return False  # a broker hangs up
+        outcome = self.cluster.serve(self, frame)
+        if outcome.freeze:
+            link.frozen.wait(WAIT_S)
+            return False
+        if outcome.content is None:  # acks=0
+            return True
+        link.send(outcome.content if outcome.only is None else outcome.content[: outcome.only])
+        return outcome.only is None
+
+
+class _Link:
+    """A connection, seen from the broker."""
+
+    def __init__(self, plain: socket.socket) -> None:
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = plain
+        self._lock = threading.Lock()
+        self.frozen = threading.Event()
+
+    def read(self) -> bytes | None:
+        """Return the next frame, None at the end."""
+        head = self._exactly(4)
+        return None if head is None else self._exactly(int.from_bytes(head, "big"))
+
+    def send(self, content: bytes) -> None:
+        """Send everything."""
+        self._socket.sendall(content)
+
+    def reset(self) -> None:
+        """Close with RST, and wake the thread that reads."""
+        self.frozen.set()
+        with self._lock, suppress(OSError):
+            if self._socket.fileno() >= 0:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                # A thread that waits in recv would keep the socket open; SHUT_RD wakes it and sends nothing.
+                with suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RD)
+                self._socket.close()
+
+    def _exactly(self, size: int) -> bytes | None:
+        data = bytearray(size)
+        view, at = memoryview(data), 0
+        while at < size:
+            count = self._socket.recv_into(view[at:], 0, socket.MSG_WAITALL)
+            if not count:
+                return None
+            at += count
+        return bytes(data)

@@ -1,0 +1,59 @@
+"""What handlers share: who leads a partition, and what is refused because a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.error_codes import ErrorCode
+from tests.driven.refused import Refused
+
+if TYPE_CHECKING:
+    from tests.driven.broker import Broker
+    from tests.driven.log import PartitionLog
+
+# Says whether a partition (None: what belongs to no partition) is to be refused, and how. Nothing is done for it then.
+Refusal = Callable[[TopicPartition | None], ErrorCode]
+
+
+class Handler(Protocol):
+    """A module that answers one kind of request; under the cluster's lock."""
+
+    KEY: int
+    SERVED: tuple[int, int]
+
+    def answer(self, broker: Broker, message: Any, refusal: Refusal) -> Any:
+        """Do what is asked for and return the response; None where none is sent."""
+
+
+def check(refusal: Refusal, tp: TopicPartition | None = None) -> None:
+    """Refuse because a test says so.
+
+    :raises Refused: then.
+    """
+    if code := refusal(tp):
+        raise Refused(code)
+
+
+def led(broker: Broker, tp: TopicPartition, epoch: int = -1) -> PartitionLog:
+    """Return the log of a partition that ``broker`` leads.
+
+    :param epoch: what the client believes the leader epoch to be; -1: it does not say.
+    :raises Refused: no such partition, another leader, another epoch.
+    """
+    log = broker.cluster.log(tp)
+    if broker.cluster.topics[tp.topic].leaders[tp.partition] != broker.node_id:
+        raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if epoch >= 0 and epoch != log.epoch:
+        raise Refused(ErrorCode.FENCED_LEADER_EPOCH if epoch < log.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH)
+    return log
+
+
+def coordinates(broker: Broker, kind: int) -> None:
+    """Check that a broker is the coordinator of a kind.
+
+    :raises Refused: another one is, or none.
+    """
+    if broker.cluster.coordinators[kind] != broker.node_id:
+        raise Refused(ErrorCode.NOT_COORDINATOR)

@@ -1,0 +1,51 @@
+"""Metadata 0 to 12: brokers that run, and who leads. Left out: creation of topics, replicas, rights, internal topics."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.metadata import MetadataResponse as Response
+
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.error_codes import ErrorCode
+from tests.driven.handlers.common import Refusal
+
+if TYPE_CHECKING:
+    from tests.driven.broker import Broker
+
+KEY, SERVED = 3, (0, 12)
+_Topic = Response.MetadataResponseTopic
+
+
+def answer(broker: Broker, message: Any, refusal: Refusal) -> Any:
+    """A refusal without partitions is that of each topic."""
+    cluster = broker.cluster
+    names = sorted(cluster.topics) if message.topics is None else [topic.name for topic in message.topics]
+    running = {i: b for i, b in cluster.brokers.items() if b.running}
+    brokers = [
+        Response.MetadataResponseBroker(node_id=i, host="127.0.0.1", port=b.port, rack=None) for i, b in running.items()
+    ]
+    return Response(
+        throttle_time_ms=0, brokers=brokers, cluster_id=cluster.cluster_id, controller_id=min(running, default=-1),
+        topics=[_topic(broker, name, refusal) for name in names],
+    )  # fmt: skip
+
+
+def _topic(broker: Broker, name: str, refusal: Refusal) -> Any:
+    topic = broker.cluster.topics.get(name)
+    code = refusal(None) or (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else ErrorCode.NONE)
+    if topic is None or code:
+        return _Topic(error_code=code, name=name, topic_id=uuid.UUID(int=0), is_internal=False, partitions=[])
+    partitions = []
+    for log in topic.logs:
+        tp = TopicPartition(name, log.tp.partition)
+        leader = topic.leaders[tp.partition]
+        code = refusal(tp) or (ErrorCode.LEADER_NOT_AVAILABLE if leader < 0 else ErrorCode.NONE)
+        partitions.append(
+            _Topic.MetadataResponsePartition(
+                error_code=code, partition_index=tp.partition, leader_id=leader, leader_epoch=log.epoch,
+                replica_nodes=[max(leader, 1)], isr_nodes=[max(leader, 1)], offline_replicas=[],
+            )
+        )  # fmt: skip
+    return _Topic(error_code=ErrorCode.NONE, name=name, topic_id=topic.topic_id, is_internal=False, partitions=partitions)

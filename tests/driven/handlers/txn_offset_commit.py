@@ -1,0 +1,49 @@
+"""TxnOffsetCommit 0 to 2: offsets that count once the transaction is committed. Left out: members and generations (3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.producer import TxnOffsetCommitResponse as Response
+
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.error_codes import ErrorCode
+from tests.driven.groups import Committed
+from tests.driven.handlers.common import Refusal, check, coordinates
+from tests.driven.refused import Refused
+
+if TYPE_CHECKING:
+    from tests.driven.broker import Broker
+
+KEY, SERVED = 28, (0, 2)
+_Topic = Response.TxnOffsetCommitResponseTopic
+
+
+def answer(broker: Broker, message: Any, refusal: Refusal) -> Any:
+    """Each partition for itself."""
+    topics = []
+    for topic in message.topics:
+        partitions = [
+            _Topic.TxnOffsetCommitResponsePartition(
+                partition_index=p.partition_index, error_code=_commit(broker, message, topic.name, p, refusal)
+            )
+            for p in topic.partitions
+        ]
+        topics.append(_Topic(name=topic.name, partitions=partitions))
+    return Response(throttle_time_ms=0, topics=topics)
+
+
+def _commit(broker: Broker, message: Any, topic: str, asked: Any, refusal: Refusal) -> ErrorCode:
+    tp = TopicPartition(topic, asked.partition_index)
+    try:
+        check(refusal, tp)
+        broker.cluster.log(tp)
+        coordinates(broker, 0)
+        broker.cluster.transactions.verify_group(
+            message.transactional_id, message.producer_id, message.producer_epoch, message.group_id
+        )
+    except Refused as e:
+        return e.code
+    offset = Committed(asked.committed_offset, asked.committed_metadata or "", asked.committed_leader_epoch)
+    broker.cluster.groups.commit_later(message.producer_id, message.group_id, tp, offset)
+    return ErrorCode.NONE
