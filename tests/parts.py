@@ -41,7 +41,7 @@ PARTS = (
     Part("unit", ("tests/unit",), "", 1, "values, decisions, and the engine against a broker in the same process"),
     Part("core", ("tests/integration",), "", 6, "real brokers, real Spark: one way through each thing"),
     Part("e2e", ("tests/e2e",), "", 5, "one real Airflow with the whole migration"),
-    Part("faults", ("tests/integration",), "faults", 20, "killed and frozen brokers, broken networks, lost topics"),
+    Part("faults", ("tests/integration", "tests/unit/driven"), "faults", 20, "killed and frozen brokers, broken networks, lost topics"),
     Part("spark", ("tests/integration",), "spark", 8, "a Spark cluster: lost executors and workers, live progress"),
     Part("versions", ("tests/integration",), "versions", 15, "brokers of other versions"),
     Part("drills", ("tests/e2e",), "drills", 8, "drills, windows and backfills in a real Airflow"),
