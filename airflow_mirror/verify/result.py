@@ -162,7 +162,7 @@ def evidence(record: Record | None) -> Evidence | None:
     """Describe a record by lengths and digests."""
     if record is None:
         return None
-    headers = b"".join(_framed(name.encode()) + _framed(value) for name, value in record.headers)
+    headers = b"".join(_framed(name) + _framed(value) for name, value in record.headers)
     return {
         "offset": record.offset,
         "timestamp": record.timestamp,

@@ -1,31 +1,35 @@
 """Records of a batch as values, and back: the slow path, for batches that can't pass as they are.
 
-The inner loop is aiokafka's C codec; compression and the header are ours (`codec`, `batch`), so that it is given plain
-records only. Timestamps are what a consumer sees: for a LogAppendTime batch, every record has the batch's maxTimestamp.
+Two ways lead through it. Nearly always the inner loop is aiokafka's C codec; compression and the header are ours, so that
+it is given plain records only. Where it would not be exact, records are taken as bytes (`packed`).
+Timestamps are what a consumer sees: for a LogAppendTime batch, every record has the batch's maxTimestamp.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from airflow_mirror.wire import batch as wire_batch
-from airflow_mirror.wire import codec, legacy
+from airflow_mirror.wire import codec, legacy, packed
 from airflow_mirror.wire.batch import BatchHeader, RawBatch
+from airflow_mirror.wire.packed import Packed
 
 _UNLIMITED = 2**31 - 1
+_INT64 = 1 << 63
 
 
 class Record(NamedTuple):
-    """A record as a consumer sees it. ``timestamp`` in ms; header values may be None, names may repeat."""
+    """A record as a consumer sees it. ``timestamp`` in ms; header names are any bytes and may repeat."""
 
     offset: int
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: list[tuple[str, bytes | None]]
+    headers: list[tuple[bytes, bytes | None]]
 
 
 def decode(raw: RawBatch) -> Iterator[Record]:
@@ -39,34 +43,53 @@ def decode(raw: RawBatch) -> Iterator[Record]:
         yield from (Record(*message, []) for message in legacy.decode(raw.view))
         return
     plain = _uncompressed(raw.view, raw.header)
+    done = 0
     try:
         for r in DefaultRecordBatch(plain):
-            yield Record(r.offset, r.timestamp, r.key, r.value, r.headers)
+            headers = [(name.encode(), value) for name, value in r.headers] if r.headers else []
+            yield Record(r.offset, r.timestamp, r.key, r.value, headers)
+            done += 1
+        return
+    except UnicodeDecodeError:
+        pass  # a header's name is no UTF-8; brokers take it, and so do we
     except Exception as e:  # the codec's own errors, index and type errors: all mean that the bytes are no records
-        raise ValueError(f"payload of {len(plain)} bytes holds no {raw.header.record_count} records: {e!r}") from e
+        raise _no_records(plain, raw.header.record_count, e) from e
+    for one in islice(packed.split(memoryview(plain)[wire_batch.HEADER_SIZE :], raw.header), done, None):
+        yield Record(one.offset, one.timestamp, *packed.fields_of(one.body))
 
 
-def uncompressed(raw: RawBatch, most: int) -> bytes | None:
-    """Return a batch of magic 2 with its payload decompressed; None if that has more than ``most`` bytes.
+def pack(raw: RawBatch) -> Iterator[Packed]:
+    """Yield the records of a batch of any magic as bytes, in order.
 
-    :raises ValueError: if the payload can't be decompressed.
+    :raises ValueError: as :func:`decode`; those before the first wrong one were yielded.
+    """
+    if raw.header is None:
+        for m in legacy.decode(raw.view):
+            yield Packed(m.offset, m.timestamp, packed.body_of(m.key, m.value, ()))
+        return
+    payload = codec.decompress(raw.header.codec, raw.view[wire_batch.HEADER_SIZE :])
+    yield from packed.split(payload, raw.header)
+
+
+def objects(raw: RawBatch, most: int) -> tuple[list[Packed], int] | None:
+    """Return the records of a batch of magic 2, to be encoded again, and its size without compression in bytes.
+
+    Mostly they are the C codec's own objects, made in a third of the time; they have a Record's fields, but are equal to
+    nothing but themselves.
+
+    :return: None if the batch has more than ``most`` bytes without compression.
+    :raises ValueError: as :func:`decode`.
     """
     assert raw.header is not None
     plain = _uncompressed(raw.view, raw.header)
-    return plain if len(plain) <= most else None
-
-
-def decode_plain(plain: bytes) -> list[Record]:
-    """Return the records of a batch whose payload is not compressed, as the codec's own objects.
-
-    They have a Record's fields and are made in C, in a third of the time; they are equal to nothing but themselves.
-
-    :raises ValueError: if it can't be parsed.
-    """
+    if len(plain) > most:
+        return None
     try:
-        return list(DefaultRecordBatch(plain))
+        return list(DefaultRecordBatch(plain)), len(plain)
+    except UnicodeDecodeError:  # it makes text of header names
+        return list(packed.split(memoryview(plain)[wire_batch.HEADER_SIZE :], raw.header)), len(plain)
     except Exception as e:  # the codec's own errors, index and type errors: all mean that the bytes are no records
-        raise ValueError(f"payload of {len(plain)} bytes holds no records: {e!r}") from e
+        raise _no_records(plain, raw.header.record_count, e) from e
 
 
 def damage(raw: RawBatch) -> str | None:
@@ -80,24 +103,61 @@ def encode(
     records: Sequence[Record], codec_number: int, producer_id: int, epoch: int, sequence: int, transactional: bool = False
 ) -> memoryview:
     """Encode records as one batch with consecutive offsets from base offset 0, ready to be produced."""
-    builder = DefaultRecordBatchBuilder(
-        magic=2, compression_type=0, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1,
-        batch_size=_UNLIMITED,
-    )  # fmt: skip
-    for delta, record in enumerate(records):
-        builder.append(delta, record.timestamp, record.key, record.value, record.headers)
-    payload = memoryview(builder.build())[wire_batch.HEADER_SIZE :]
+    exact = [Packed(r.offset, r.timestamp, packed.body_of(r.key, r.value, r.headers)) for r in records]
+    return encode_packed(exact, codec_number, producer_id, epoch, sequence, transactional)
+
+
+def encode_packed(
+    records: Sequence[Packed], codec_number: int, producer_id: int, epoch: int, sequence: int, transactional: bool = False
+) -> memoryview:
+    """As :func:`encode`, for what :func:`pack` or :func:`objects` returned."""
     timestamps = [record.timestamp for record in records]
+    base, newest = timestamps[0], max(timestamps)
+    kind: type = type(records[0])
+    if kind is Packed:
+        payload: bytes | memoryview = packed.join(records)
+    elif newest - base < _INT64 and min(timestamps) - base >= -_INT64:
+        payload = _joined_in_c(records, timestamps)
+    else:  # a delta that wraps, as a Java long does
+        payload = packed.join([as_bytes(record) for record in records])
     return wire_batch.build(
         bytes(codec.compress(codec_number, payload)),
         codec_number | (wire_batch.TRANSACTIONAL if transactional else 0),
         len(records),
-        timestamps[0],
-        max(timestamps),
+        base,
+        newest,
         producer_id,
         epoch,
         sequence,
     )
+
+
+def as_bytes(record: Any) -> Packed:
+    """Return a record of :func:`objects` or :func:`pack` as bytes."""
+    if isinstance(record, Packed):
+        return record
+    headers = [(name.encode(), value) for name, value in record.headers]
+    return Packed(record.offset, record.timestamp, packed.body_of(record.key, record.value, headers))
+
+
+def _joined_in_c(records: Sequence[Any], timestamps: Sequence[int]) -> memoryview:
+    """Return the payload of a batch of the C codec's own objects.
+
+    Times are given to the builder as they count from the first one. It takes -1 for "no base yet", so that a batch that
+    begins with a record of that time would get another record's as base.
+    """
+    builder = DefaultRecordBatchBuilder(
+        magic=2, compression_type=0, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1,
+        batch_size=_UNLIMITED,
+    )  # fmt: skip
+    base = timestamps[0]
+    for delta, record in enumerate(records):
+        builder.append(delta, timestamps[delta] - base, record.key, record.value, record.headers)
+    return memoryview(builder.build())[wire_batch.HEADER_SIZE :]
+
+
+def _no_records(plain: bytes, count: int, cause: Exception) -> ValueError:
+    return ValueError(f"payload of {len(plain)} bytes holds no {count} records: {cause!r}")
 
 
 def _uncompressed(view: memoryview, header: BatchHeader) -> bytes:

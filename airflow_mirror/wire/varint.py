@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+_HALF = 1 << 63
+_TABLE_SIZE = 1 << 13  # lengths, offset and timestamp deltas are mostly this small
+
 
 def zigzag(value: int) -> bytes:
-    """Encode an int64."""
-    value = (value << 1) ^ (value >> 63)
+    """Encode an int64; a value beyond it wraps, as a Java long does."""
+    if 0 <= value < _TABLE_SIZE:
+        return _TABLE[value]
+    return _encoded(value)
+
+
+def _encoded(value: int) -> bytes:
+    value = (value + _HALF) % (2 * _HALF) - _HALF
+    value = value << 1 ^ value >> 63
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+_TABLE = tuple(_encoded(value) for value in range(_TABLE_SIZE))
+
+
+def read_zigzag(view: bytes | memoryview, at: int) -> tuple[int, int]:
+    """Return the int64 that begins at byte ``at``, and where the next field begins.
+
+    :raises ValueError: it has more than ten bytes. :raises IndexError: it is cut off.
+    """
+    value = shift = 0
+    while True:
+        byte = view[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+        if shift > 63:
+            raise ValueError("a variable-length integer has more than ten bytes")

@@ -29,7 +29,7 @@ NOW = 1_600_000_000_000
 def rows(count: int, key: bytes | None = b"k", size: int = 10) -> list[Record]:
     """Records with falling times, repeated headers and values of about ``size`` bytes."""
     return [
-        Record(i, NOW - i * 13, key, bytes([i % 256]) * (size + i % 3), [("h", None)] * (i % 3)) for i in range(count)
+        Record(i, NOW - i * 13, key, bytes([i % 256]) * (size + i % 3), [(b"h", None)] * (i % 3)) for i in range(count)
     ]
 
 

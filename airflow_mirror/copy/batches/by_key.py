@@ -11,8 +11,6 @@ from collections.abc import Callable
 
 from confluent_kafka import murmur2
 
-from airflow_mirror.wire.records import Record
-
 
 def partition_of(key: bytes | None, source_partition: int, partitions: int) -> int:
     """Return the target partition of a record."""
@@ -21,6 +19,6 @@ def partition_of(key: bytes | None, source_partition: int, partitions: int) -> i
     return int(murmur2(key, partitions))
 
 
-def key_filter(source_partition: int, target_partition: int, partitions: int) -> Callable[[Record], bool]:
-    """Return a function that says whether a record of ``source_partition`` goes to ``target_partition``."""
-    return lambda record: partition_of(record.key, source_partition, partitions) == target_partition
+def key_filter(source_partition: int, target_partition: int, partitions: int) -> Callable[[bytes | None], bool]:
+    """Return a function that says whether a record of ``source_partition`` with this key goes to ``target_partition``."""
+    return lambda key: partition_of(key, source_partition, partitions) == target_partition

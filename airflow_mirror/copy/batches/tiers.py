@@ -17,7 +17,7 @@ from airflow_mirror.wire import codec as wire_codec
 from airflow_mirror.wire import legacy
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.batch import BatchHeader, RawBatch
-from airflow_mirror.wire.records import Record
+from airflow_mirror.wire.packed import FRAME_BYTES, Packed
 
 ABORT_MARKER = 0
 
@@ -34,19 +34,24 @@ class Send(NamedTuple):
     """Produce one batch: with identical offsets its first record must land at ``base_offset``.
 
     ``raw`` is signed and sent as it is; without it, ``records`` are encoded with ``codec``. Their offsets are consecutive
-    unless offsets are mapped. ``size`` is exact for ``raw``, an upper bound before compression otherwise. ``merged`` is
-    the number of source batches in it when several were made one, else 0. ``filler``: it fills a hole (`tombstones`).
+    unless offsets are mapped. ``size`` is exact for ``raw``, otherwise about what it has without compression. ``merged``
+    is the number of source batches in it when several were made one, else 0. ``filler``: it fills a hole (`tombstones`).
     """
 
     base_offset: int
     record_count: int
     size: int
     raw: RawBatch | None
-    records: list[Record]
+    records: list[Packed]
     codec: int
     next_source: int
     merged: int = 0
     filler: bool = False
+
+    @classmethod
+    def unchanged(cls, raw: RawBatch, header: BatchHeader) -> Send:
+        """Send a batch as it is."""
+        return cls(header.base_offset, header.record_count, header.size, raw, [], 0, header.next_offset)
 
     @property
     def newest_timestamp(self) -> int:
@@ -142,31 +147,32 @@ def damage(raw: RawBatch, start: int) -> Corrupt | None:
 
 def actions(
     raw: RawBatch, tier: Tier, start: int, end: int, max_bytes: int, *, dense: bool = True,
-    wanted: Callable[[Record], bool] | None = None,
+    wanted: Callable[[bytes | None], bool] | None = None,
 ) -> Iterator[Send | Corrupt]:  # fmt: skip
     """Yield what must be sent for one sound batch (see :func:`damage`), restricted to offsets [start, end).
 
     Nothing for a dropped one.
 
     :param dense: cut at holes, so that every record can keep its offset; without it the records close up.
-    :param wanted: take only these records (partitioning by key); needs the re-encode tier.
+    :param wanted: take only records with these keys (partitioning by key); needs the re-encode tier.
     """
     header = raw.header
     if tier is Tier.DROP:
         return
     if tier is Tier.PASS and header is not None and not has_linked_blocks(raw, header):
-        yield Send(header.base_offset, header.record_count, header.size, raw, [], 0, header.next_offset)
+        yield Send.unchanged(raw, header)
         return
     at = max(start, header.base_offset) if header else min(start, raw.first_offset)
     number = header.codec if header else legacy.codec_of(raw.view)
     try:
-        if header is not None and wanted is None and (plain := wire_records.uncompressed(raw, max_bytes)) is not None:
+        if header is not None and (found := wire_records.objects(raw, max_bytes)) is not None:
             # As a whole it fits, and so does every part of it: no record needs to be measured.
-            records = [r for r in wire_records.decode_plain(plain) if start <= r.offset < end]
-            yield from _fitting(records, len(plain), number, dense=dense)
+            records, size = found
+            kept = [r for r in records if start <= r.offset < end and (wanted is None or wanted(r.key))]
+            yield from _fitting(kept, size * len(kept) // max(1, len(records)), number, dense=dense)
             return
         # Lazily: a small compressed batch may hold a million records.
-        few = (r for r in wire_records.decode(raw) if start <= r.offset < end and (wanted is None or wanted(r)))
+        few = (r for r in wire_records.pack(raw) if start <= r.offset < end and (wanted is None or wanted(r.key)))
         for send in cut(few, number, max_bytes, dense=dense):
             yield send
             at = send.next_source
@@ -174,18 +180,18 @@ def actions(
         yield Corrupt(at, max(raw.next_offset, at + 1), str(e))
 
 
-def _fitting(records: list[Record], size: int, codec: int, *, dense: bool) -> Iterator[Send]:
+def _fitting(records: list[Packed], size: int, codec: int, *, dense: bool) -> Iterator[Send]:
     """Yield records that fit into one batch together: with ``dense`` as one for each stretch without a hole."""
     if not records:
         return
     if not dense or records[-1].offset - records[0].offset + 1 == len(records):
-        yield _send(records, size, codec, 0)
+        yield _send(records, size, codec)
         return
     begin = 0
     for i in range(1, len(records) + 1):
         if i == len(records) or records[i].offset != records[i - 1].offset + 1:
             part = records[begin:i]
-            yield _send(part, wire_batch.HEADER_SIZE + size * len(part) // len(records), codec, 0)
+            yield _send(part, wire_batch.HEADER_SIZE + size * len(part) // len(records), codec)
             begin = i
 
 
@@ -195,27 +201,21 @@ def has_linked_blocks(raw: RawBatch, header: BatchHeader) -> bool:
     return header.codec == wire_codec.LZ4 and len(raw.view) > at and not raw.view[at] & 0x20
 
 
-def cut(records: Iterable[Record], codec: int, max_bytes: int, *, dense: bool, merged: int = 0) -> Iterator[Send]:
+def cut(records: Iterable[Packed], codec: int, max_bytes: int, *, dense: bool) -> Iterator[Send]:
     """Yield records as batches that the target takes: cut where they grow too large, and with ``dense`` at each hole."""
-    part: list[Record] = []
+    part: list[Packed] = []
     size = wire_batch.HEADER_SIZE
     for record in records:
-        record_size = encoded_size(record)
+        record_size = FRAME_BYTES + len(record.body)
         hole = dense and part and record.offset != part[-1].offset + 1
         if part and (hole or size + record_size > max_bytes):
-            yield _send(part, size, codec, merged)
+            yield _send(part, size, codec)
             part, size = [], wire_batch.HEADER_SIZE
         part.append(record)
         size += record_size
     if part:
-        yield _send(part, size, codec, merged)
+        yield _send(part, size, codec)
 
 
-def _send(records: list[Record], size: int, codec: int, merged: int) -> Send:
-    return Send(records[0].offset, len(records), size, None, records, codec, records[-1].offset + 1, merged)
-
-
-def encoded_size(record: Record) -> int:
-    """Upper bound of a record's uncompressed size: 5 varints of at most 5 bytes, one varlong of 10, attributes."""
-    headers = sum(10 + 4 * len(name) + len(value or b"") for name, value in record.headers)
-    return 36 + len(record.key or b"") + len(record.value or b"") + headers
+def _send(records: list[Packed], size: int, codec: int) -> Send:
+    return Send(records[0].offset, len(records), size, None, records, codec, records[-1].offset + 1)

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from airflow_mirror.copy.batches import tiers, tombstones
 from airflow_mirror.copy.batches.by_key import key_filter
-from airflow_mirror.copy.batches.merging import merged
-from airflow_mirror.copy.batches.single_records import Singles
+from airflow_mirror.copy.batches.joining import Joiner
 from airflow_mirror.copy.batches.tiers import AbortedFilter, Corrupt, Send, Tier
 from airflow_mirror.copy.loop.limits import Buffer
 from airflow_mirror.copy.offsets.map import OffsetMap
@@ -25,7 +24,6 @@ from airflow_mirror.errors import CorruptBatch, MirrorError, TargetMoved
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire.batch import BatchHeader, RawBatch, iter_batches
 from airflow_mirror.wire.fetch import FetchedPartition
-from airflow_mirror.wire.records import Record
 
 FOREVER = 2**63 - 1
 _TRICKLE_BYTES = 1 << 16
@@ -120,7 +118,7 @@ class PartitionCopy:
     _filler: Send | None = None
     _unanswered: Send | None = None  # sent; whether it is on the target is known when that is read again, at the latest
     queued_bytes: int = 0
-    _wanted: Callable[[Record], bool] | None = None
+    _wanted: Callable[[bytes | None], bool] | None = None
 
     def __post_init__(self) -> None:
         if self.range.key_partitions is not None:
@@ -204,10 +202,10 @@ class PartitionCopy:
         if self.fetch_offset <= start and not broken:
             return
         size = len(fetched.records)
-        merging = batches > 1 and size < batches * self.merge_below
-        steps = self._work(fetched, start, Singles(self.max_bytes) if merging and self._wanted is None else None)
-        if merging:
-            steps = merged(steps, 2 * self.merge_below, self.max_bytes, dense=not self.range.is_mapped)
+        joiner = None
+        if batches > 1 and size < batches * self.merge_below:
+            joiner = Joiner(2 * self.merge_below, self.max_bytes, dense=self._keeps_offsets)
+        steps = self._work(fetched, start, joiner)
         buffer.take()
         self._responses.append(_Response(steps, size, buffer))
         self.queued_bytes += size
@@ -368,10 +366,10 @@ class PartitionCopy:
         self.queued_bytes -= response.size
         response.buffer.give_back()
 
-    def _work(self, fetched: FetchedPartition, start: int, singles: Singles | None) -> Iterator[Send | Corrupt]:
+    def _work(self, fetched: FetchedPartition, start: int, joiner: Joiner | None) -> Iterator[Send | Corrupt]:
         """Yield what a response asks for, in order; ends behind the first thing that is broken.
 
-        :param singles: joins batches of one record each.
+        :param joiner: makes one batch of small neighbours.
         """
         records = fetched.records
         aborted = AbortedFilter(fetched.aborted if self.committed_only else [])
@@ -385,32 +383,31 @@ class PartitionCopy:
                 # Nearly every batch: it comes next and passes as it is. What is below says the same for all of them.
                 if header is not None and header.base_offset == at and self._passes(raw, header, unusual):
                     if not wire_batch.crc_is_valid(raw.view, header):
-                        yield from _flushed(singles)
+                        yield from _flushed(joiner)
                         yield Corrupt(at, max(header.next_offset, at + 1), "its CRC-32C does not fit its bytes")
                         return
                     at = header.next_offset
-                    if singles is not None:
-                        if singles.take(raw.view, header):
-                            continue
-                        yield from _flushed(singles)
-                        if singles.take(raw.view, header):
-                            continue
-                    yield Send(header.base_offset, header.record_count, header.size, raw, [], 0, at)
+                    if joiner is None:
+                        yield Send.unchanged(raw, header)
+                    elif not joiner.take_batch(raw, header):
+                        yield from _joined(joiner, Send.unchanged(raw, header))
                     continue
-                yield from _flushed(singles)
                 steps = self._unusual(raw, at, start, wire_batch.follows(records, read), aborted)
                 if steps is None:
+                    yield from _flushed(joiner)
                     return
                 for step in steps:
-                    yield step
                     if isinstance(step, Corrupt):
+                        yield from _flushed(joiner)
+                        yield step
                         return
+                    yield from _joined(joiner, step)
                 at = max(at, raw.next_offset)
         except wire_batch.BrokenFrame as e:
-            yield from _flushed(singles)
+            yield from _flushed(joiner)
             yield Corrupt(at, at + 1, str(e))
             return
-        yield from _flushed(singles)
+        yield from _flushed(joiner)
         if at == start and records and self.fetch_offset == start:
             yield Corrupt(at, at + 1, "its length goes beyond everything that the source sent")
 
@@ -453,7 +450,16 @@ class PartitionCopy:
         )
 
 
-def _flushed(singles: Singles | None) -> Iterator[Send]:
-    send = singles.flush() if singles is not None else None
+def _joined(joiner: Joiner | None, send: Send) -> Iterator[Send]:
+    """Give a batch to the joiner, behind what it has; yield what does not become part of a larger one."""
+    if joiner is not None and joiner.take(send):
+        return
+    yield from _flushed(joiner)
+    if joiner is None or not joiner.take(send):
+        yield send
+
+
+def _flushed(joiner: Joiner | None) -> Iterator[Send]:
+    send = joiner.flush() if joiner is not None else None
     if send is not None:
         yield send

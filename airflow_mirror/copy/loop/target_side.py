@@ -150,9 +150,9 @@ class TargetSide:
             raw = step.raw
             wire_batch.resign(raw.view, step.raw.header, p.producer_id, p.epoch, p.sequence, p.transactional)
             return raw.view
-        batch = wire_records.encode(step.records, step.codec, p.producer_id, p.epoch, p.sequence, p.transactional)
+        batch = wire_records.encode_packed(step.records, step.codec, p.producer_id, p.epoch, p.sequence, p.transactional)
         if len(batch) > p.max_bytes and step.codec != NONE:  # a codec makes random bytes longer
-            batch = wire_records.encode(step.records, NONE, p.producer_id, p.epoch, p.sequence, p.transactional)
+            batch = wire_records.encode_packed(step.records, NONE, p.producer_id, p.epoch, p.sequence, p.transactional)
         return batch
 
     def receive(self, lane: ProduceLane) -> None:

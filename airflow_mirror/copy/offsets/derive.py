@@ -25,7 +25,6 @@ from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
-from airflow_mirror.wire.records import Record
 from airflow_mirror.wire.single import read_batches
 
 FOREVER = 2**63 - 1
@@ -176,7 +175,7 @@ def target_runs(
 
 def _runs(
     cluster: WireCluster, tp: TopicPartition, start: int, end: int, isolation: int, takes: Callable[[RawBatch], bool],
-    wanted: Callable[[Record], bool] | None, max_bytes: int = _FETCH_BYTES,
+    wanted: Callable[[bytes | None], bool] | None, max_bytes: int = _FETCH_BYTES,
 ) -> Iterator[Run]:  # fmt: skip
     seen: list[tuple[int, int]] | None = None
     aborted_filter = AbortedFilter([])
@@ -192,6 +191,6 @@ def _runs(
             if stop > first:
                 yield first, stop - first
             continue
-        for record in wire_records.decode(raw):
-            if start <= record.offset < end and (wanted is None or wanted(record)):
+        for record in wire_records.pack(raw):
+            if start <= record.offset < end and (wanted is None or wanted(record.key)):
                 yield record.offset, 1

@@ -24,7 +24,7 @@ def log(*sizes: int) -> tuple[bytearray, list[int]]:
     """Batches of so many records each from offset 700 on, and where in the bytes each begins."""
     out, begins, offset = bytearray(), [], START
     for size in sizes:
-        rows = [Record(i, 1_650_000_000_000 - i * 977, b"k%d" % i, b"x" * i, [("h", None)]) for i in range(size)]
+        rows = [Record(i, 1_650_000_000_000 - i * 977, b"k%d" % i, b"x" * i, [(b"h", None)]) for i in range(size)]
         view = records.encode(rows, codec.NONE, 5, 0, 0)
         struct.pack_into(">q", view, 0, offset)
         begins.append(len(out))

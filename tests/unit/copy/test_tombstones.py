@@ -65,7 +65,7 @@ def test_a_hole_larger_than_the_target_takes_is_filled_in_parts(max_bytes: int) 
         data(3, b"v"),
         data(3, b"", key=tombstones.KEY),
         data(3, *[b""] * 40, key=tombstones.KEY),
-        at(3, wire_records.encode([Record(0, NOW, tombstones.KEY, None, [("h", b"")])], codec.GZIP, 7, 0, 0)),
+        at(3, wire_records.encode([Record(0, NOW, tombstones.KEY, None, [(b"h", b"")])], codec.GZIP, 7, 0, 0)),
         at(3, wire_records.encode([Record(0, NOW, tombstones.KEY, None, [])], codec.NONE, 7, 0, 0)),
     ],
 )

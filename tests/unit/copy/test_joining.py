@@ -7,9 +7,10 @@ import struct
 
 import pytest
 
-from airflow_mirror.copy.batches.merging import merged
+from airflow_mirror.copy.batches.joining import Joiner
 from airflow_mirror.copy.batches.tiers import Corrupt, Send, Tier, actions
-from airflow_mirror.wire import codec, records
+from airflow_mirror.wire import batch as wire_batch
+from airflow_mirror.wire import codec, packed, records
 from airflow_mirror.wire.batch import iter_batches
 from airflow_mirror.wire.records import Record
 
@@ -25,7 +26,7 @@ def batches(
     for index, size in enumerate(sizes):
         rows = [
             Record(0, 1_600_000_000_000 + rng.randint(-(10**9), 10**9), rng.choice([None, b"", b"k%d" % i]),
-                   rng.randbytes(rng.randint(0, 40)), [("h", None)] if i % 3 else [])
+                   rng.randbytes(rng.randint(0, 40)), [(b"h", None)] if i % 3 else [])
             for i in range(size)
         ]  # fmt: skip
         view = records.encode(rows, codecs[index % len(codecs)], 5, 0, 0)
@@ -40,17 +41,34 @@ def batches(
     return found
 
 
+def merged(steps: list[Send | Corrupt] | list[Send], below: int, max_bytes: int, *, dense: bool) -> list[Send | Corrupt]:
+    """Join as a partition's copy does."""
+    joiner = Joiner(below, max_bytes, dense=dense)
+    found: list[Send | Corrupt] = []
+    for step in steps:
+        if isinstance(step, Send) and joiner.take(step):
+            continue
+        if (joined := joiner.flush()) is not None:
+            found.append(joined)
+        if not isinstance(step, Send) or not joiner.take(step):
+            found.append(step)
+    return found + [joined for joined in [joiner.flush()] if joined is not None]
+
+
 def rows_of(steps: list[Send | Corrupt]) -> list[Record]:
     found: list[Record] = []
     for step in steps:
         assert isinstance(step, Send)
-        found += records.decode(step.raw) if step.raw is not None else step.records
+        if step.raw is not None:
+            found += records.decode(step.raw)
+        else:
+            found += [Record(r.offset, r.timestamp, *packed.fields_of(r.body)) for r in step.records]
     return found
 
 
 def test_a_backlog_of_single_records_becomes_one_batch_with_every_record_as_it_was() -> None:
     source = batches([1] * 500)
-    result = list(merged(source, 1024, MAX, dense=True))
+    result = merged(source, 1024, MAX, dense=True)
     assert [(s.record_count, s.merged) for s in result if isinstance(s, Send)] == [(500, 500)]
     assert rows_of(result) == rows_of(list(source))
 
@@ -66,12 +84,12 @@ def test_a_hole_ends_a_merged_batch_with_identical_offsets_and_not_with_mapped_o
 
 def test_a_lone_tiny_batch_passes_as_it_is() -> None:
     source = batches([3])
-    assert list(merged(source, 4096, MAX, dense=True)) == source
+    assert (merged(source, 4096, MAX, dense=True)) == source
 
 
 def test_large_batches_and_errors_stay_in_their_place() -> None:
     source = [*batches([1, 1, 90, 1, 1]), Corrupt(394, 395, "its CRC-32C does not fit its bytes")]
-    result = list(merged(source, 600, MAX, dense=True))
+    result = merged(source, 600, MAX, dense=True)
     assert [(s.base_offset, s.record_count) if isinstance(s, Send) else s.start for s in result] == [
         (300, 2), (302, 90), (392, 2), 394,
     ]  # fmt: skip
@@ -94,5 +112,33 @@ def test_no_merged_batch_is_larger_than_the_target_takes(limit: int) -> None:
     result = [s for s in merged(source, 1024, limit, dense=True) if isinstance(s, Send)]
     assert rows_of(list(result)) == rows_of(list(source))
     for send in result:
-        whole = send.raw.view if send.raw else records.encode(send.records, send.codec, 1, 0, 0)
+        whole = send.raw.view if send.raw else records.encode_packed(send.records, send.codec, 1, 0, 0)
         assert len(whole) <= limit
+
+
+def test_batch_that_can_not_be_read_goes_its_way_between_joined_ones() -> None:
+    """It would only be joined; as it is, it may pass: nothing but its payload is broken, and its checksum fits that."""
+    source = batches([2, 2, 2, 2, 2], codecs=(codec.ZSTD,))
+    broken = source[2].raw
+    assert broken is not None and broken.header is not None
+    broken.view[wire_batch.HEADER_SIZE :] = bytes(len(broken.view) - wire_batch.HEADER_SIZE)
+    result = [s for s in merged(source, 4096, MAX, dense=True) if isinstance(s, Send)]
+    assert [(s.base_offset, s.record_count, s.merged) for s in result] == [(300, 4, 2), (304, 2, 0), (306, 4, 2)]
+    assert result[1].raw is broken
+
+
+def test_small_batch_of_very_many_records_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = records.encode([Record(0, 5, b"k", None, [])] * 20_000, codec.ZSTD, 5, 0, 0)
+    (raw,) = iter_batches(many)
+    assert raw.header is not None and raw.header.size < 20_000
+    monkeypatch.delattr(records, "pack")
+    assert not Joiner(20_000, MAX, dense=True).take_batch(raw, raw.header)
+
+
+def test_records_encoded_again_are_joined_with_their_neighbours() -> None:
+    """With the time of append, for example: every batch is encoded again, however small it is."""
+    source = batches([2, 3])
+    again = [step for s in source if s.raw is not None for step in actions(s.raw, Tier.REENCODE, 0, 2**62, MAX)]
+    (one,) = [s for s in merged(again, 4096, MAX, dense=True) if isinstance(s, Send)]
+    assert (one.record_count, one.merged) == (5, 2)
+    assert rows_of([one]) == rows_of(list(source))

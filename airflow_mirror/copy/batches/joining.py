@@ -1,0 +1,121 @@
+"""Joining: one batch of many tiny ones while there is a backlog.
+
+A broker takes one batch for each partition in a request. A backlog of single-record batches would therefore be copied at
+one record per partition and round trip. Records keep offsets, timestamps and order; only batch borders change, and of a
+record's bytes only what depends on them (`packed`). A batch that can't be read goes its way as it is.
+"""
+
+from __future__ import annotations
+
+from airflow_mirror.copy.batches.tiers import Send
+from airflow_mirror.wire import batch as wire_batch
+from airflow_mirror.wire import records as wire_records
+from airflow_mirror.wire.batch import BatchHeader, RawBatch
+from airflow_mirror.wire.packed import FRAME_BYTES, Packed
+
+_JOINED_BYTES = 1 << 18  # more gains nothing: the round trip is paid for long before
+
+
+class Joiner:
+    """Collects small neighbours; what it did not take must wait until :meth:`flush` has returned what it has.
+
+    :param below: bytes; larger batches are not taken.
+    :param max_bytes: the target's ``max.message.bytes``.
+    :param dense: only neighbours without a hole between them (identical offsets).
+    """
+
+    def __init__(self, below: int, max_bytes: int, *, dense: bool) -> None:
+        self._below, self._limit, self._dense = below, min(_JOINED_BYTES, max_bytes), dense
+        self._reset()
+
+    def _reset(self) -> None:
+        self._records: list[Packed] = []
+        self._first: Send | RawBatch | None = None
+        self._size, self._batches, self._codec, self._next = wire_batch.HEADER_SIZE, 0, 0, 0
+
+    def take_batch(self, raw: RawBatch, header: BatchHeader) -> bool:
+        """Take a sound, dense batch that could pass as it is; False if there is no place for it."""
+        number, count, at = header.attributes & wire_batch.CODEC_MASK, header.record_count, header.base_offset
+        if len(raw.view) >= self._below or not self._follows(at, number):
+            return False
+        if count == 1 and not number and (body := _only_body(raw.view)) is not None:
+            size = self._size + FRAME_BYTES + len(body)
+            if size > self._limit:
+                return False
+            self._records.append(Packed(at, header.base_timestamp, body))
+            self._size = size
+        else:
+            # By its count first: a small compressed batch may hold a million records.
+            if self._size + count * FRAME_BYTES > self._limit:
+                return False
+            try:
+                records = list(wire_records.pack(raw))
+            except ValueError:
+                return False
+            if not self._add(records):
+                return False
+        self._took(raw, number, at + count)
+        return True
+
+    def take(self, send: Send) -> bool:
+        """Take a batch of any kind; False if there is no place for it."""
+        if send.raw is not None and send.raw.header is not None:
+            return self.take_batch(send.raw, send.raw.header)
+        if send.size >= self._below or not self._follows(send.base_offset, send.codec):
+            return False
+        if not self._add([wire_records.as_bytes(record) for record in send.records]):
+            return False
+        self._took(send, send.codec, send.next_source)
+        return True
+
+    def flush(self) -> Send | None:
+        """Return what was taken as one batch, and begin anew; a lone batch comes back as it was."""
+        records, first = self._records, self._first
+        if self._batches > 1:
+            size = self._size
+            found = Send(records[0].offset, len(records), size, None, records, self._codec, self._next, self._batches)
+        elif isinstance(first, RawBatch) and first.header is not None:
+            found = Send.unchanged(first, first.header)
+        elif isinstance(first, Send):
+            found = first
+        else:
+            return None
+        self._reset()
+        return found
+
+    def _follows(self, at: int, number: int) -> bool:
+        return self._first is None or (number == self._codec and (at == self._next or not self._dense))
+
+    def _add(self, records: list[Packed]) -> bool:
+        size = self._size + sum(FRAME_BYTES + len(record.body) for record in records)
+        if size > self._limit:
+            return False
+        self._records += records
+        self._size = size
+        return True
+
+    def _took(self, batch: Send | RawBatch, number: int, behind: int) -> None:
+        if self._first is None:
+            self._first, self._codec = batch, number
+        self._batches += 1
+        self._next = behind
+
+
+def _only_body(view: memoryview) -> memoryview | None:
+    """Return the body of a batch's only record, None unless it stands as every producer writes it.
+
+    The commonest tiny batch by far: what `packed.split` does for any payload takes twice as long.
+    """
+    at, length, shift = wire_batch.HEADER_SIZE, 0, 0
+    while True:
+        if at + 4 > len(view) or shift > 28:
+            return None
+        byte = view[at]
+        length |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            break
+    # The length is zig-zag encoded; attributes, both deltas: a batch's only record has 0 in all of them.
+    if length >> 1 != len(view) - at or view[at] or view[at + 1] or view[at + 2]:
+        return None
+    return view[at + 3 :]
