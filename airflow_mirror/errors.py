@@ -195,6 +195,18 @@ class TargetTopicsDiffer(InputError):
         )
 
 
+class NotHeldOpen(InputError):
+    """Target topics that hold data would lose or change what is copied, by their own settings."""
+
+    def __init__(self, found: Sequence[str]) -> None:
+        self.found = list(found)
+        lines = "\n".join(f"  - {line}" for line in self.found)
+        super().__init__(
+            f"target topics that hold data are not ready for a copy; nothing was touched:\n{lines}\nSet this yourself, "
+            "or run again with --hold: it is set then, and said, for you to set it back when the mirror is done."
+        )
+
+
 class JobConflict(InputError):
     """A job of this name is running with another specification."""
 
@@ -347,6 +359,19 @@ class JobNotRunning(TryAgain):
     def __init__(self, name: str, status: str, remedy: str) -> None:
         self.name, self.status = name, status
         super().__init__(f"job {name!r} is not running (it is {status}). {remedy}")
+
+
+class NothingCompared(TryAgain):
+    """A comparison found no difference because it compared nothing."""
+
+    def __init__(self, found: Sequence[str]) -> None:
+        self.found = list(found)
+        more = f"\n  and {len(self.found) - 20} more" if len(self.found) > 20 else ""
+        lines = "\n".join(f"  - {line}" for line in self.found[:20])
+        super().__init__(
+            f"nothing was compared, so nothing is proven:\n{lines}{more}\nRun the copy first, or verify again when it "
+            "has reached the target; check --start and --end."
+        )
 
 
 class DrainTimedOut(TryAgain):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.wire.served import Without
+    from airflow_mirror.plan.begun import Begun
 
 
 def build(
@@ -32,12 +33,14 @@ def build(
     now: datetime | None = None,
     *,
     probe_target: bool = True,
+    begun: Begun | None = None,
 ) -> Plan:
     """Read both clusters and plan the mirror.
 
     :param known_topics: ``known_topics`` of this mirror's last plan: target topics whose data are its own.
     :param probe_target: find out on a scratch topic of the target what the principal may do there. It is deleted again;
         it is all that planning writes.
+    :param begun: where this mirror has begun already, for ``start="latest"``.
     :raises ClusterUnreachable: for either side, within 8 s.
     :raises BrokersUnsupported: a broker of either side does not serve what a mirror needs.
     :raises NothingMatches: when no topic is selected. Everything else that is wrong is a finding of the plan.
@@ -46,7 +49,7 @@ def build(
     names = select_topics(mirror, source)
     # The target first: read second, it would seem ahead of the source while a tail is copying.
     there = read_target(target, [mirror.naming.target_topic(name) for name in names])
-    here = read_source(mirror, source, names)
+    here = read_source(mirror, source, names, begun)
     samples = holes.sample(source.config, here.topics, committed=mirror.isolation == "read_committed")
     capabilities = probe(target, mirror.name) if probe_target else Capabilities()
     return decide(mirror, here, there, known_topics, now or datetime.now(UTC), samples, capabilities, lost)

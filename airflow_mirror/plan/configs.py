@@ -75,6 +75,27 @@ def overrides(source: Mapping[str, ConfigEntry], hold: bool) -> dict[str, str]:
     return {key: value for key, value in sorted(goal(source, hold).items()) if value is not None}
 
 
+def not_held(planned: Mapping[str, str], target: Mapping[str, ConfigEntry]) -> list[str]:
+    """Return which settings of a target topic would delete, change or refuse records while the mirror writes.
+
+    :param planned: the topic's overrides while the mirror writes, as planned.
+    :param target: the topic's settings as they are.
+    """
+    lines = []
+    for key in (*HELD_OPEN, "max.message.bytes"):
+        there = target[key].value if key in target else None
+        enough = key == "max.message.bytes" and int(there or 0) >= int(planned.get(key) or 0)
+        if key in planned and not enough and not same_value(there, planned[key]):
+            lines.append(f"{key} is {there}, must be {planned[key]}")
+    return lines
+
+
+def is_held(target: Mapping[str, ConfigEntry]) -> bool:
+    """Say whether nothing is deleted from a target topic by its own settings."""
+    keys = ("cleanup.policy", "retention.bytes", "retention.ms")
+    return all(key in target and same_value(target[key].value, HELD_OPEN[key]) for key in keys)
+
+
 def left_out(source: Mapping[str, ConfigEntry]) -> dict[str, str]:
     """Return the non-default settings of a source topic that don't go over: excluded, or from a broker's static file."""
     return {

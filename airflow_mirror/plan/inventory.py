@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import MissingRight, NothingMatches
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.begun import Begun
 from airflow_mirror.policy import is_internal
 
 if TYPE_CHECKING:
@@ -78,9 +79,12 @@ def missing_topics(plan: Plan, source: ClusterAdmin) -> list[str]:
     return sorted(n for n in source.topic_names() if n not in planned and plan.mirror.selects_topic(n))
 
 
-def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str]) -> Inventory:
-    """Read the named topics and the selected groups of the source."""
-    topics = _topics(source, names, mirror.start)
+def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str], begun: Begun | None = None) -> Inventory:
+    """Read the named topics and the selected groups of the source.
+
+    :param begun: where the mirror has begun already; for ``start="latest"``.
+    """
+    topics = _topics(source, names, mirror.start, begun or Begun())
     groups = {g.group_id: source.group_offsets(g.group_id) for g in source.groups() if mirror.selects_group(g.group_id)}
     return Inventory(source.cluster_id(), source.broker_count(), topics, None, groups)
 
@@ -91,11 +95,13 @@ def read_target(target: ClusterAdmin, names: Collection[str]) -> Inventory:
     try:
         configs = next(iter(target.broker_configs().values()), {})
     except MissingRight:
-        return Inventory(cluster_id, brokers, _topics(target, names, "earliest"), None)
-    return Inventory(cluster_id, brokers, _topics(target, names, "earliest"), configs)
+        return Inventory(cluster_id, brokers, _topics(target, names), None)
+    return Inventory(cluster_id, brokers, _topics(target, names), configs)
 
 
-def _topics(admin: ClusterAdmin, names: Collection[str], start: str) -> dict[str, TopicState]:
+def _topics(
+    admin: ClusterAdmin, names: Collection[str], start: str = "earliest", begun: Begun | None = None
+) -> dict[str, TopicState]:
     infos = admin.topics(names)
     configs = admin.topic_configs(infos)
     partitions = [TopicPartition(i.name, p) for i in infos.values() for p in range(i.partitions)]
@@ -105,7 +111,11 @@ def _topics(admin: ClusterAdmin, names: Collection[str], start: str) -> dict[str
     stable_ends = _by_topic(admin.offsets(partitions, "latest_committed"))
     begins = starts
     if start == "latest":
-        begins = stable_ends
+        begun = begun or Begun()
+        begins = {
+            t: {p: begun.begin(infos[t], p, starts[t][p], end) for p, end in offsets.items()}
+            for t, offsets in stable_ends.items()
+        }
     elif start != "earliest":
         found = _by_topic(admin.offsets(partitions, round(datetime.fromisoformat(start).timestamp() * 1000)))
         begins = {t: {p: stable_ends[t][p] if o < 0 else o for p, o in offsets.items()} for t, offsets in found.items()}

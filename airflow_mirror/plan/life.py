@@ -10,14 +10,13 @@ out after all: a crash between the two then refuses to go on, instead of overwri
 
 from __future__ import annotations
 
-import fcntl
 import json
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_mirror.errors import InputError, MirrorCutOver
-from airflow_mirror.plan.files import replace_file
+from airflow_mirror.plan.files import locked, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -83,9 +82,7 @@ class LifeFile:
     @contextmanager
     def changing(self) -> Iterator[dict[str, Opened]]:
         """See :class:`LifeStore`."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.with_name(f".{self._path.name}.lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(self._path):
             opened = self.read()
             yield opened
             rows = {topic: asdict(one) for topic, one in sorted(opened.items())}

@@ -65,8 +65,7 @@ def create_target_topics(plan: Plan, target: ClusterAdmin) -> TopicsReport:
     created = _create(target, missing)
     for topic in short:
         target.grow_partitions(topic.target_topic, topic.partitions)
-    changed = created + [t.target_topic for t in short]
-    settle(lambda: _wrong(target, [wanted[name] for name in changed], created), "topics")
+    settle(lambda: _unmade(target, [wanted[name] for name in created], short), "topics")
     existing = [t for name, t in wanted.items() if name not in created]
     return TopicsReport(
         created=tuple(sorted(created)),
@@ -88,6 +87,19 @@ def _create(target: ClusterAdmin, topics: Iterable[TopicPlan]) -> list[str]:
         else:
             created.append(t.target_topic)
     return created
+
+
+def _unmade(target: ClusterAdmin, created: Iterable[TopicPlan], grown: Iterable[TopicPlan]) -> list[str]:
+    """Return what does not read back yet: all of a created topic; of a grown one its partitions, nothing else was set."""
+    counts = {t.target_topic: t.partitions for t in grown}
+    found = target.topics(counts) if counts else {}
+    lines = [
+        f"{name}: {found[name].partitions if name in found else 0} partitions, planned {count}"
+        for name, count in counts.items()
+        if name not in found or found[name].partitions < count
+    ]
+    created = list(created)
+    return lines + _wrong(target, created, [t.target_topic for t in created])
 
 
 def _wrong(target: ClusterAdmin, topics: Iterable[TopicPlan], with_replicas: Iterable[str]) -> list[str]:

@@ -158,6 +158,20 @@ def differences(comparisons: Iterable[PartitionComparison]) -> list[str]:
     return [str(c) for c in comparisons if not c.equal]
 
 
+def untouched(found: PartitionComparison, expected: Mapping[TopicPartition, int]) -> str:
+    """Return a line when nothing of a partition was compared although there is something, otherwise nothing.
+
+    :param expected: up to which offset the source held records when the plan was made, by source partition.
+    """
+    if found.start_offset < found.end_offset:
+        return ""
+    end = min(expected.get(TopicPartition(found.source_topic, found.partition), 0), found.source_log.stable)
+    if end <= found.start_offset:
+        return ""
+    name = f"{found.source_topic}-{found.partition}"
+    return f"{name}: the source holds offsets {found.start_offset} to {end - 1}, the target none of them yet"
+
+
 def evidence(record: Record | None) -> Evidence | None:
     """Describe a record by lengths and digests."""
     if record is None:

@@ -72,6 +72,15 @@ def add_late(p: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_hold(p: argparse.ArgumentParser) -> None:
+    """Add what belongs to a job that writes without a plan."""
+    p.add_argument(
+        "--hold", action="store_true",
+        help="without --plan: turn retention and compaction off on target topics that hold data already,\n"
+        "instead of refusing them",
+    )  # fmt: skip
+
+
 def mirror_of(arguments: argparse.Namespace) -> Mirror:
     """Build the Mirror that the arguments describe.
 

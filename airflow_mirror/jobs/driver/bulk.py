@@ -46,6 +46,7 @@ def main(argv: Sequence[str]) -> int:
         "--end", metavar="latest|ISO", default="latest", help="where to stop (default: latest, as of now)"
     )
     cli.add_late(parser)
+    cli.add_hold(parser)
     return entry.run(parser, argv, _work)
 
 

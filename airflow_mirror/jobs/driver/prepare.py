@@ -6,26 +6,25 @@ import argparse
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from airflow_mirror.config import load
-from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.options import CopyOptions
-from airflow_mirror.copy.ranges import IDENTICAL, MAPPED, CopyRange
+from airflow_mirror.copy.ranges import IDENTICAL, CopyRange
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import MirrorError
+from airflow_mirror.jobs.driver.by_hand import plan_by_hand
 from airflow_mirror.jobs.driver.windows import Span, WindowBook, resolve, summed, to_ms
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import Plan, build
+from airflow_mirror.plan import Plan
 from airflow_mirror.sync.maps import map_source
-from airflow_mirror.sync.topics import create_target_topics
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import Fenced
 
@@ -47,20 +46,17 @@ class CopyJob:
     key_partitions: Mapping[str, int] = field(default_factory=dict)
 
 
-def prepare(arguments: argparse.Namespace, mirror: Mirror) -> CopyJob:
-    """Load the plan, or make one and create what it says: a job run by hand needs no operator before it.
+def prepare(
+    arguments: argparse.Namespace, mirror: Mirror,
+    without_plan: Callable[[argparse.Namespace, Mirror], Plan] = plan_by_hand,
+) -> CopyJob:  # fmt: skip
+    """Load the plan, or make one: a job run by hand needs no operator before it.
 
+    :param without_plan: makes it.
     :raises PlanBlocked: with every finding, before anything is written.
     """
-    if arguments.plan:
-        plan = Plan.load(Path(arguments.plan))
-    else:
-        source = ClusterAdmin(load(arguments.source, "source"))
-        target = ClusterAdmin(load(arguments.target, "target"))
-        known = _begun(mirror, source.topics(), arguments.map_dir)
-        plan = build(mirror, source, target, known_topics=known, probe_target=not arguments.no_probe)
-        plan.raise_if_blocked()
-        create_target_topics(plan, target)
+    plan = Plan.load(Path(arguments.plan)) if arguments.plan else without_plan(arguments, mirror)
+    plan.raise_if_blocked()
     admin = ClusterAdmin(load(arguments.target, "target"))
     configs = admin.topic_configs([t.target_topic for t in plan.topics])
     limits = {topic: int(entries["max.message.bytes"].value or 0) for topic, entries in configs.items()}
@@ -77,17 +73,6 @@ def prepare(arguments: argparse.Namespace, mirror: Mirror) -> CopyJob:
     return CopyJob(mirror, arguments.source, arguments.target, plan, options, counts)
 
 
-def _begun(mirror: Mirror, source_topics: Iterable[str], map_dir: str | None) -> dict[str, str]:
-    """Return the target topics that a job without a plan may fill, each with the mode in which it was begun if it was.
-
-    Without a map it can only be identical offsets: the copy itself compares the target's last batch with the source's,
-    and refuses a topic that was filled otherwise.
-    """
-    store = MapStore(map_dir) if map_dir else None
-    wanted = [mirror.naming.target_topic(t) for t in source_topics if mirror.selects_topic(t)]
-    return {t: MAPPED if store is not None and store.has_begun(t) else IDENTICAL for t in wanted}
-
-
 def shared(options: CopyOptions, tasks: int) -> CopyOptions:
     """Return the options of one of ``tasks`` that run at once: each has its share of the byte rate."""
     rate = options.max_bytes_per_second
@@ -97,7 +82,7 @@ def shared(options: CopyOptions, tasks: int) -> CopyOptions:
 def resolve_ranges(
     job: CopyJob, source: WireCluster, start: str, end: str | None, topics: Mapping[str, tuple[str, str]] | None = None
 ) -> list[CopyRange]:
-    """Resolve the plan's topics to offset ranges, partition by partition, as the source stands now.
+    """Resolve the plan's topics to offset ranges, partition by partition.
 
     :param start: ``earliest``, ``latest`` or ISO 8601; where a partition begins that the target holds nothing of.
     :param end: ``latest`` (the last stable offset now, or the high watermark), ISO 8601, or None to follow.
@@ -105,9 +90,27 @@ def resolve_ranges(
     """
     wanted = topics or {t.source_topic: (t.target_topic, t.source_topic_id) for t in job.plan.topics}
     partitions = _partitions(source, wanted)
-    starts = _offsets_at(source, partitions, start, job.options.committed_only)
+    log_starts = source.log_starts(partitions)
+    begins = frozen_starts(job.plan, start)
+    new = [tp for tp in partitions if tp not in begins]
+    # What appeared since the plan was made is new as a whole; a time means the same whenever it is asked for.
+    begins |= _offsets_at(source, new, "earliest" if start == "latest" else start, job.options.committed_only)
+    starts = {tp: max(begins[tp], log_starts[tp]) for tp in partitions}
     ends = _offsets_at(source, partitions, end, job.options.committed_only) if end is not None else {}
     return _ranges(job, wanted, starts, ends)
+
+
+def frozen_starts(plan: Plan, start: str) -> dict[TopicPartition, int]:
+    """Return the offsets at which the plan's partitions begin; nothing when the plan does not know what ``start`` means.
+
+    ``latest`` is a moment. Taken anew by each job, it would skip what came between two of them; so it means the moment of
+    the plan.
+    """
+    planned = start == plan.mirror.start
+    if not planned and start != "latest":
+        return {}
+    by_topic = {t.source_topic: t.starts if planned else t.ends for t in plan.topics}
+    return {TopicPartition(topic, p): offset for topic, offsets in by_topic.items() for p, offset in offsets.items()}
 
 
 def resolve_window(

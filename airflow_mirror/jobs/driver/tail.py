@@ -160,6 +160,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--lease-s", type=float, default=_LEASE_S, metavar="S", help="seconds of copying a micro-batch (default: 600)"
     )
+    cli.add_hold(parser)
     return entry.run(parser, argv, _work)
 
 

@@ -1,32 +1,39 @@
 """The comparison of two clusters: every partition of the plan, on Spark, then exit.
 
-Exit status 0: equal. 1: a difference, or a cluster that could not be read; each on stderr. 2: bad arguments.
+Exit status 0: equal. 1: a difference, nothing to compare, or a cluster that could not be read; each on stderr. 2: bad
+arguments.
 The last line on stdout is one JSON object.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_mirror.config import load
 from airflow_mirror.copy.ranges import CopyRange, deal
-from airflow_mirror.errors import InputError, VerificationFailed
+from airflow_mirror.errors import InputError, NothingCompared, VerificationFailed
 from airflow_mirror.jobs.driver import arguments as cli
 from airflow_mirror.jobs.driver import entry
+from airflow_mirror.jobs.driver.by_hand import plan_to_verify
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.executors import handover_for
-from airflow_mirror.jobs.driver.prepare import CopyJob, prepare, resolve_window
+from airflow_mirror.jobs.driver.prepare import CopyJob, frozen_starts, prepare, resolve_window
 from airflow_mirror.jobs.driver.session import spark_session
 from airflow_mirror.jobs.driver.windows import WindowBook
 from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.configs import is_held
 from airflow_mirror.sync.maps import OffsetMaps, map_source
-from airflow_mirror.verify.result import LEVELS, PartitionComparison, PartitionPair, differences
+from airflow_mirror.verify.result import LEVELS, PartitionComparison, PartitionPair, differences, untouched
 from airflow_mirror.verify.spark import run_verify
 from airflow_mirror.wire.cluster import WireCluster
+
+log = logging.getLogger(__name__)
 
 DESCRIPTION = """Prove that two Kafka clusters hold the same records at the same offsets.
 
@@ -50,23 +57,31 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
             f"mirror {mirror.name!r}: partitioning='by_key' deals the records of a partition out to several; partitions "
             "can't be compared one to one. Compare counts, or copy with partitioning='preserve'."
         )
-    job = prepare(arguments, mirror)
+    job = prepare(arguments, mirror, plan_to_verify)
     with WireCluster(load(arguments.source, "source")) as source:
         book = WindowBook.beside(arguments.plan)
         ranges, window = resolve_window(job, source, mirror.start, arguments.end or "latest", arguments.late_s, book)
+    # From where the plan begins: what retention has taken since is no gap in a proof, nobody can compare it any more.
+    starts = {r.source: r.start_offset for r in ranges} | ({} if window else frozen_starts(job.plan, mirror.start))
     ends: Mapping[TopicPartition, int] = {r.source: r.end_offset or 0 for r in ranges}
     if arguments.end is None:
         ends = _reached(arguments, job, ranges)
+    admin = ClusterAdmin(load(arguments.target, "target"))
+    target_ids = {name: i.topic_id for name, i in admin.topics([t.target_topic for t in job.plan.topics]).items()}
+    held = {name for name, configs in admin.topic_configs(target_ids).items() if is_held(configs)}
     status.update("starting Spark")
     with spark_session(f"airflow-mirror verify {mirror.name}") as spark:
         dealt = deal(ranges, arguments.tasks or spark.sparkContext.defaultParallelism, ends)
         pairs = [
             [
-                PartitionPair(r.source_topic, r.target_topic, r.partition, r.start_offset, ends[r.source], r.is_mapped)
+                PartitionPair(
+                    r.source_topic, r.target_topic, r.partition, starts[r.source], ends[r.source], r.is_mapped,
+                    r.target_topic in held,
+                )
                 for r in part
             ]
             for part in dealt
-        ]
+        ]  # fmt: skip
         status.update("comparing")
         handed = handover_for(spark, arguments.settings_from, arguments.source, arguments.target)
         maps = map_source(job.plan, arguments.map_dir)
@@ -74,7 +89,30 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
             spark, pairs, arguments.source, arguments.target, arguments.level, handed, maps, mirror.isolation
         )
     summary = _summary(verdicts, arguments.level, time.monotonic() - begun) | window
-    return summary, VerificationFailed(summary["differences"]) if summary["differences"] else None
+    summary |= {"proven": _proven(verdicts, starts), "target_topic_ids": target_ids}
+    if summary["differences"]:
+        return summary, VerificationFailed(summary["differences"])
+    nothing = _nothing_compared(verdicts, arguments, {r.source: r.end_offset or 0 for r in ranges}, job)
+    return summary, NothingCompared(nothing) if nothing else None
+
+
+def _nothing_compared(
+    verdicts: Sequence[PartitionComparison], arguments: argparse.Namespace, ends: Mapping[TopicPartition, int],
+    job: CopyJob,
+) -> list[str]:  # fmt: skip
+    """Return a line for each partition that must not pass as equal; say what may pass although nothing was compared.
+
+    :param ends: where the source ended at the start, or the window does.
+    """
+    planned = {TopicPartition(t.source_topic, p): end for t in job.plan.topics for p, end in t.ends.items()}
+    expected = {tp: min(end, ends[tp]) for tp, end in planned.items() if tp in ends}
+    lines = [line for v in verdicts if (line := untouched(v, expected))]
+    if lines or arguments.level == "offsets" or any(v.records for v in verdicts):
+        return lines
+    if arguments.plan or all(v.source_log.start == v.source_log.stable for v in verdicts):
+        log.warning("nothing to compare: the source holds no record in what the plan covers")
+        return []
+    return [f"0 records in {len(verdicts)} partition(s) from --start {job.mirror.start}"]
 
 
 def _reached(arguments: argparse.Namespace, job: CopyJob, ranges: Sequence[CopyRange]) -> Mapping[TopicPartition, int]:
@@ -91,10 +129,23 @@ def _summary(verdicts: Sequence[PartitionComparison], level: str, seconds: float
     return {
         "level": level,
         "partitions": len(verdicts),
+        "empty_partitions": sum(v.records == 0 for v in verdicts) if level != "offsets" else None,
         "records": sum(v.records for v in verdicts),
+        "expired": sum(v.expired for v in verdicts),
         "bytes": sum(v.bytes for v in verdicts),
         "seconds": round(seconds, 3),
         # Named by the source's topic: what reads this is the cutover, which counts in source offsets.
         "end_offsets": {f"{v.source_topic}-{v.partition}": v.end_offset for v in verdicts},
         "differences": differences(verdicts),
     }
+
+
+def _proven(
+    verdicts: Sequence[PartitionComparison], starts: Mapping[TopicPartition, int]
+) -> list[tuple[str, int, int, int]]:
+    """Return (source topic, partition, start, end) of what was found equal; no records compared is no proof."""
+    return [
+        (v.source_topic, v.partition, starts[TopicPartition(v.source_topic, v.partition)], v.end_offset)
+        for v in verdicts
+        if v.equal and v.records
+    ]

@@ -1,0 +1,153 @@
+"""What a job does that was started by hand, without a plan: what the operators do before it.
+
+It plans, creates missing topics, holds the target's topics open, and remembers where ``start="latest"`` was. Nothing on
+this machine is remembered: the next job may run anywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from airflow_mirror.config import load
+from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
+from airflow_mirror.errors import NotHeldOpen, VerificationFailed
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan import Plan, build
+from airflow_mirror.plan.begun import Begun
+from airflow_mirror.plan.configs import not_held
+from airflow_mirror.plan.model import TopicPlan
+from airflow_mirror.sync.configs import sync_configs
+from airflow_mirror.sync.topics import create_target_topics
+
+log = logging.getLogger(__name__)
+
+_PATIENCE_S = 60.0  # the first group of a cluster makes it create the topic of all groups' positions
+
+
+def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
+    """Plan, and get the target's topics ready for being written to.
+
+    :raises PlanBlocked: with every finding, before anything is written.
+    :raises NotHeldOpen: when a target topic that holds data would lose records by its own settings, without ``--hold``.
+    """
+    source, target = _clusters(arguments)
+    plan = _plan(arguments, mirror, source, target, probe_target=not arguments.no_probe)
+    ready = [t for t in plan.topics if t.target_exists]
+    if not arguments.hold:
+        _check_held(ready, target)
+    create_target_topics(plan, target)
+    if ready:
+        report = sync_configs(replace(plan, topics=tuple(ready)), source, target, hold=True)
+        for line in report.drift:
+            log.warning("held open while the mirror writes; set it back when it is done: %s", line)
+    if mirror.start == "latest":
+        remember(plan, target)
+    return plan
+
+
+def plan_to_verify(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
+    """Plan without writing anything, anywhere.
+
+    :raises VerificationFailed: naming the topics that the target does not have.
+    """
+    source, target = _clusters(arguments)
+    plan = _plan(arguments, mirror, source, target, probe_target=False)
+    if missing := [t for t in plan.topics if not t.target_exists]:
+        raise VerificationFailed([f"{t.source_topic}: the target has no topic {t.target_topic!r}" for t in missing])
+    return plan
+
+
+def _clusters(arguments: argparse.Namespace) -> tuple[ClusterAdmin, ClusterAdmin]:
+    target = ClusterAdmin(load(arguments.target, "target"), timeout_s=_PATIENCE_S)
+    return ClusterAdmin(load(arguments.source, "source")), target
+
+
+def _plan(
+    arguments: argparse.Namespace, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, *, probe_target: bool
+) -> Plan:
+    known = _modes(mirror, source.topic_names(), arguments.map_dir)
+    begun = begun_at(mirror, source, target, known) if mirror.start == "latest" else None
+    plan = build(mirror, source, target, known_topics=known, probe_target=probe_target, begun=begun)
+    plan.raise_if_blocked()
+    return plan
+
+
+def _modes(mirror: Mirror, source_topics: Iterable[str], map_dir: str | None) -> Mapping[str, str]:
+    """Return the target topics that a job without a plan may fill, each with the mode in which it was begun if it was.
+
+    Without a map it can only be identical offsets: the copy itself compares the target's last batch with the source's,
+    and refuses a topic that was filled otherwise.
+    """
+    store = MapStore(map_dir) if map_dir else None
+    wanted = [mirror.naming.target_topic(t) for t in source_topics if mirror.selects_topic(t)]
+    return {t: MAPPED if store is not None and store.has_begun(t) else IDENTICAL for t in wanted}
+
+
+def _check_held(topics: Iterable[TopicPlan], target: ClusterAdmin) -> None:
+    """Refuse topics that hold somebody's data, maybe not this mirror's, and whose settings would have to change."""
+    by_name = {t.target_topic: t for t in topics}
+    configs = target.topic_configs(by_name)
+    wrong = {name: lines for name, t in by_name.items() if (lines := not_held(t.held_configs, configs[name]))}
+    counts = {name: info.partitions for name, info in target.topics(wrong).items()}
+    filled = {tp.topic for tp in _written(target, [TopicPartition(n, p) for n, c in counts.items() for p in range(c)])}
+    if filled:
+        raise NotHeldOpen([f"{name}: {line}" for name in sorted(filled) for line in wrong[name]])
+
+
+# --- where latest was ---------------------------------------------------------------------------------------------------
+
+
+def starts_group(mirror: Mirror) -> str:
+    """Return the consumer group of the target that remembers, for each partition, where the mirror began.
+
+    It has no members and commits no progress: its position in a partition is the source offset of the first record to
+    copy, with the source topic's id beside it. Kafka forgets it with the topic, or when no job ran for as long as
+    offsets.retention.minutes; by then the log itself says where it began.
+    """
+    return f"airflow-mirror.{mirror.name}.starts"
+
+
+def begun_at(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, modes: Mapping[str, str]) -> Begun:
+    """Return where this mirror began, as an earlier job left it.
+
+    :param modes: target topics with mapped offsets have :data:`MAPPED`: their logs say nothing about the source.
+    """
+    positions = target.group_offsets(starts_group(mirror))
+    sources = source.topics([name for name in source.topic_names() if mirror.selects_topic(name)])
+    names = {mirror.naming.target_topic(name): info for name, info in sources.items()}
+    there = target.topics([name for name in names if modes.get(name) != MAPPED])
+    written = _written(target, [TopicPartition(i.name, p) for i in there.values() for p in range(i.partitions)])
+    starts: dict[str, dict[int, int]] = {}
+    for tp, log_start in written.items():
+        starts.setdefault(names[tp.topic].topic_id, {})[tp.partition] = log_start
+    for tp, position in positions.items():
+        starts.setdefault(position.metadata, {})[tp.partition] = position.offset
+    return Begun(starts)
+
+
+def _written(target: ClusterAdmin, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return the log start of each partition that was ever written to."""
+    ends = target.offsets(partitions, "latest")
+    return target.offsets([tp for tp, end in ends.items() if end > 0], "earliest")
+
+
+def remember(plan: Plan, target: ClusterAdmin) -> None:
+    """Leave where the plan begins, before anything is copied.
+
+    :raises MissingRight: without READ on the group: a later job could not know what this one meant by "latest".
+    """
+    if plan.mirror.partitioning == "by_key":
+        return  # partitions of both sides don't correspond; the offset maps remember
+    positions = {
+        TopicPartition(t.target_topic, p): GroupPosition(start, t.source_topic_id)
+        for t in plan.topics
+        for p, start in t.starts.items()
+    }
+    target.commit_group_offsets(starts_group(plan.mirror), positions)

@@ -1,0 +1,48 @@
+"""Where a mirror with ``start="latest"`` has begun.
+
+"Latest" is a moment, not an offset: whoever asks again later gets another answer, and the records that came in between
+belong to nobody. So it is asked once for each partition; whatever plans again goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow_mirror.kafka.model import TopicInfo
+    from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan.model import Plan
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Where copies have begun, and what has been followed since.
+
+    :param starts: first offset to copy, by source topic id and partition.
+    :param followed: says of the name of a topic that is not among them whether the mirror has selected it all along: the
+        topic is new then.
+    """
+
+    starts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    followed: Callable[[str], bool] = lambda _: False
+
+    @classmethod
+    def of_plan(cls, last: Plan | None, mirror: Mirror) -> Begun:
+        """Return what the mirror's last plan knows; nothing when that did not begin at ``latest``."""
+        if last is None or mirror.start != "latest" or last.mirror.start != "latest":
+            return cls()
+        starts = {t.source_topic_id: t.starts for t in last.topics}
+        return cls(starts, last.mirror.selects_topic)
+
+    def begin(self, topic: TopicInfo, partition: int, log_start: int, end: int) -> int:
+        """Return the first offset to copy of a partition.
+
+        A partition or a topic that appeared since is copied from its beginning: all of it came after the moment that
+        ``latest`` meant.
+        """
+        starts = self.starts.get(topic.topic_id)
+        if starts is None:
+            return log_start if self.followed(topic.name) else end
+        return max(log_start, starts.get(partition, log_start))

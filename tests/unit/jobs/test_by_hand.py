@@ -1,0 +1,162 @@
+"""Jobs without a plan: where they begin, and which target topics they may touch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.copy.ranges import MAPPED
+from airflow_mirror.errors import NotHeldOpen
+from airflow_mirror.jobs.driver import by_hand
+from airflow_mirror.jobs.driver.prepare import CopyJob, frozen_starts, resolve_ranges
+from airflow_mirror.kafka.model import ConfigEntry, GroupPosition, TopicInfo
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.partition import TopicPartition as TP
+from airflow_mirror.plan.configs import HELD_OPEN
+from tests.unit.cutover.builders import a_plan
+
+MIRROR = Mirror("flow", "src", "dst", topics=["orders", "users"], start="latest")
+
+
+class FakeAdmin:
+    """Topics with an id and spans [log start, end) of their partitions; the positions of groups; settings."""
+
+    def __init__(self, topics, settings=None):
+        self.of, self.committed, self.settings = topics, {}, settings or {}
+
+    def topic_names(self):
+        return list(self.of)
+
+    def topics(self, names):
+        return {n: TopicInfo(n, f"id-{n}", len(self.of[n]), 1) for n in names if n in self.of}
+
+    def offsets(self, partitions, spec):
+        return {tp: self.of[tp.topic][tp.partition][spec == "latest"] for tp in partitions}
+
+    def topic_configs(self, names):
+        return {n: {k: ConfigEntry(v) for k, v in self.settings.get(n, HELD_OPEN).items()} for n in names}
+
+    def group_offsets(self, group):
+        return self.committed.get(group, {})
+
+    def commit_group_offsets(self, group, positions):
+        self.committed.setdefault(group, {}).update(positions)
+
+
+def plan_of(starts, mirror=MIRROR):
+    plan = a_plan("orders")
+    return replace(plan, mirror=mirror, topics=(replace(plan.topics[0], starts=starts, ends={0: 900}),))
+
+
+def test_where_latest_was_is_left_on_the_target_and_found_again():
+    source, target = FakeAdmin({"orders": [(0, 500)], "audit": [(0, 1)]}), FakeAdmin({"orders": [(0, 0)]})
+    assert by_hand.begun_at(MIRROR, source, target, {}).starts == {}
+    by_hand.remember(plan_of({0: 100}), target)
+    assert target.committed == {"airflow-mirror.flow.starts": {TP("orders", 0): GroupPosition(100, "id-orders")}}
+    assert by_hand.begun_at(MIRROR, source, target, {}).starts == {"id-orders": {0: 100}}
+
+
+def test_another_mirror_has_another_memory():
+    target = FakeAdmin({"orders": [(0, 0)]})
+    by_hand.remember(plan_of({0: 100}), target)
+    source = FakeAdmin({"orders": [(0, 500)]})
+    assert by_hand.begun_at(replace(MIRROR, name="other"), source, target, {}).starts == {}
+
+
+def test_a_log_that_was_written_says_itself_where_it_began():
+    source, target = FakeAdmin({"orders": [(0, 500)] * 2}), FakeAdmin({"orders": [(100, 300), (0, 0)]})
+    assert by_hand.begun_at(MIRROR, source, target, {}).starts == {"id-orders": {0: 100}}
+    assert by_hand.begun_at(MIRROR, source, target, {"orders": MAPPED}).starts == {}
+
+
+def test_the_memory_wins_over_a_log_that_holds_only_fillers():
+    """A priming that was killed leaves a log that begins at 0 and ends anywhere."""
+    source, target = FakeAdmin({"orders": [(0, 500)]}), FakeAdmin({"orders": [(0, 60)]})
+    by_hand.remember(plan_of({0: 100}), target)
+    assert by_hand.begun_at(MIRROR, source, target, {}).starts == {"id-orders": {0: 100}}
+
+
+def test_records_partitioned_by_key_are_remembered_by_their_maps():
+    target = FakeAdmin({"orders": [(0, 0)]})
+    by_hand.remember(plan_of({0: 1, 1: 2}, replace(MIRROR, offsets="mapped", partitioning="by_key")), target)
+    assert target.committed == {}
+
+
+BY_AGE = {**HELD_OPEN, "retention.ms": "604800000"}
+
+
+@pytest.mark.parametrize(
+    ("spans", "settings", "refused"),
+    [([(0, 5)], BY_AGE, True), ([(0, 0), (0, 5)], BY_AGE, True), ([(0, 0)], BY_AGE, False), ([(0, 5)], HELD_OPEN, False)],
+    ids=["filled", "one-partition-filled", "empty", "held"],
+)
+def test_topics_with_data_are_not_held_open_without_being_told(spans, settings, refused):
+    topic = replace(a_plan("orders").topics[0], held_configs=HELD_OPEN)
+    target = FakeAdmin({"orders": spans}, {"orders": settings})
+    if not refused:
+        by_hand._check_held([topic], target)
+        return
+    with pytest.raises(NotHeldOpen, match=r"orders: retention.ms is 604800000, must be -1\n.*--hold"):
+        by_hand._check_held([topic], target)
+
+
+def test_a_larger_batch_limit_on_the_target_is_enough():
+    topic = replace(a_plan("orders").topics[0], held_configs={**HELD_OPEN, "max.message.bytes": "1000"})
+    target = FakeAdmin({"orders": [(0, 5)]}, {"orders": {**HELD_OPEN, "max.message.bytes": "2000"}})
+    by_hand._check_held([topic], target)
+    target.settings["orders"]["max.message.bytes"] = "999"
+    with pytest.raises(NotHeldOpen, match="max.message.bytes is 999, must be 1000"):
+        by_hand._check_held([topic], target)
+
+
+# --- ranges of a plan -------------------------------------------------------------------------------------------------
+
+
+class FakeWire:
+    """A source of two partitions, the second of which was created after the plan was made."""
+
+    def refresh(self, topics):
+        pass
+
+    def partitions(self, topic):
+        return 2
+
+    def log_starts(self, tps):
+        return {tp: {0: 40, 1: 3}[tp.partition] for tp in tps}
+
+    def last_stable(self, tps):
+        return {tp: {0: 1000, 1: 50}[tp.partition] for tp in tps}
+
+    def offsets_for_time(self, tps, ms):
+        return {tp: {0: 500, 1: -1}[tp.partition] for tp in tps}
+
+
+def ranges(plan, start, end="latest"):
+    job = CopyJob(plan.mirror, "s", "t", plan, CopyOptions("flow"))
+    return [(r.start_offset, r.end_offset) for r in resolve_ranges(job, FakeWire(), start, end)]
+
+
+@pytest.mark.parametrize(
+    ("planned", "starts", "asked", "expected"),
+    [
+        ("latest", {0: 100}, "latest", [(100, 1000), (3, 50)]),
+        ("earliest", {0: 20}, "earliest", [(40, 1000), (3, 50)]),
+        ("earliest", {0: 20}, "latest", [(900, 1000), (3, 50)]),  # as of the plan, not of the job
+        ("latest", {0: 100}, "earliest", [(40, 1000), (3, 50)]),
+        ("latest", {0: 100}, "2026-01-01T00:00:00+00:00", [(500, 1000), (50, 50)]),
+    ],
+)
+def test_a_job_begins_where_the_plan_says(planned, starts, asked, expected):
+    assert ranges(plan_of(starts, replace(MIRROR, start=planned)), asked) == expected
+
+
+def test_a_tail_follows_from_the_same_offsets_without_an_end():
+    assert ranges(plan_of({0: 100}), "latest", None) == [(100, None), (3, None)]
+
+
+def test_a_plan_knows_its_own_beginning_alone():
+    plan = plan_of({0: 100})
+    assert frozen_starts(plan, "latest") == {TP("orders", 0): 100}
+    assert frozen_starts(plan, "earliest") == {}
