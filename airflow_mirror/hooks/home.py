@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan.life import LifeFile
     from airflow_mirror.plan.store import PlanDirectory
+    from airflow_mirror.verify.proof import ProofFile
 
 
 def home() -> Path:
@@ -50,6 +51,13 @@ def life_of(mirror: Mirror | str) -> LifeFile:
     from airflow_mirror.plan.life import LifeFile
 
     return LifeFile(mirror_home(mirror) / "life.json")
+
+
+def proofs_of(mirror: Mirror | str) -> ProofFile:
+    """Return what comparisons have proven about the mirror."""
+    from airflow_mirror.verify.proof import ProofFile
+
+    return ProofFile(mirror_home(mirror) / "proof.json")
 
 
 def map_dir(mirror: Mirror | str) -> str:

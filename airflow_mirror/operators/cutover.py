@@ -7,8 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.hooks.home import map_dir, mirror_home, report_dir
-from airflow_mirror.jobs.verified import read_verified
+from airflow_mirror.hooks.home import map_dir, proofs_of, report_dir
 from airflow_mirror.operators.base import MirrorOperator
 from airflow_mirror.operators.summaries import compact
 
@@ -82,7 +81,9 @@ class CutoverOperator(MirrorOperator):
 
         plan, configs = self.stored_plan(mirror), configs_of(mirror)
         source, target = ClusterAdmin(configs["source"]), ClusterAdmin(configs["target"])
-        verified = read_verified(mirror_home(mirror), plan)
+        fence = fence_of(self.fence, source)
+        there = target.topics([t.target_topic for t in plan.topics])
+        verified = proofs_of(mirror).ends(plan, {name: info.topic_id for name, info in there.items()}, self.level)
         self.log.info("%d of %d partitions were compared before", len(verified), sum(t.partitions for t in plan.topics))
         run_dir = report_dir(mirror, context["ti"].run_id)
         where = map_dir(mirror)
@@ -92,7 +93,7 @@ class CutoverOperator(MirrorOperator):
                 plan,
                 source,
                 target,
-                fence=fence_of(self.fence, source),
+                fence=fence,
                 keep_fence=bool(self.keep_fence),
                 run_dir=run_dir,
                 verify=verify_rest(plan, configs["source"], configs["target"], verified, self.level, where),

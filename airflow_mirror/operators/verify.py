@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.hooks.home import mirror_home
-from airflow_mirror.jobs.verified import write_verified
+from airflow_mirror.hooks.home import proofs_of
 from airflow_mirror.operators.spark_job import SparkJobOperator, bounds
 from airflow_mirror.partition import TopicPartition
 
@@ -52,9 +51,9 @@ class VerifyMirrorOperator(SparkJobOperator):
     def get_job_result(self, external_id: Any, context: Context) -> Any:
         """Keep what was found equal, so that the cutover compares only the rest; return the summary."""
         assert self._mirror is not None
-        ends = {}
-        for name, end in (self.runner.summary(external_id).get("end_offsets") or {}).items():
-            topic, _, partition = name.rpartition("-")
-            ends[TopicPartition(topic, int(partition))] = int(end)
-        write_verified(mirror_home(self._mirror), self.stored_plan(self._mirror), ends, self.level)
+        summary = self.runner.summary(external_id)
+        proven = {TopicPartition(topic, int(p)): (int(a), int(b)) for topic, p, a, b in summary.get("proven") or []}
+        proofs_of(self._mirror).add(
+            self.stored_plan(self._mirror), summary.get("target_topic_ids") or {}, self.level, proven
+        )
         return super().get_job_result(external_id, context)

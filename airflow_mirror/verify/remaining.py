@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_mirror.copy.ranges import MAPPED
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.configs import is_held
 from airflow_mirror.sync.maps import map_source
 from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import PartitionPair
@@ -28,21 +30,26 @@ def verify_rest(
 ) -> Callable[[Mapping[TopicPartition, int]], list[PartitionComparison]]:
     """Return the ``verify`` of a cutover: compares each partition from ``since`` up to the fenced end.
 
-    :param since: source offsets up to which an earlier comparison found both sides equal; partitions that it does not
-        name are compared from their beginning, while producers wait.
+    :param since: source offsets up to which an earlier comparison found both sides equal, from the plan's start on
+        (`verify.proof`); partitions that it does not name are compared from there, while producers wait.
     :param map_dir: where the offset maps are; only needed when a topic is mapped.
     :raises NoMapDirectory: when a topic is mapped and no directory was given.
     """
     done = dict(since or {})
     maps = map_source(plan, map_dir)
+    names = [t.target_topic for t in plan.topics]
 
     def verify(ends: Mapping[TopicPartition, int]) -> list[PartitionComparison]:
+        held = {name for name, entries in ClusterAdmin(target).topic_configs(names).items() if is_held(entries)}
         pairs = [
-            PartitionPair(t.source_topic, t.target_topic, p, done.get(tp), ends[tp], t.mode == MAPPED)
+            PartitionPair(
+                t.source_topic, t.target_topic, p, max(t.starts.get(p, 0), done.get(tp, 0)), ends[tp], t.mode == MAPPED,
+                t.target_topic in held,
+            )
             for t in plan.topics
             for p in range(t.partitions)
             for tp in [TopicPartition(t.source_topic, p)]
-        ]
+        ]  # fmt: skip
         return compare_partitions(pairs, source, target, level, maps=maps, isolation=plan.mirror.isolation)
 
     return verify

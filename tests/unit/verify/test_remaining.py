@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_mirror.config import ClientConfig
+from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.verify import remaining
@@ -15,13 +16,40 @@ from tests.unit.cutover.builders import a_plan
 NOBODY = ClientConfig({"bootstrap.servers": "nobody:1"}, "source")
 
 
+class FakeTarget:
+    """A target on which only ``held`` keeps what is old."""
+
+    def __init__(self, config, held="orders"):
+        self.held = held
+
+    def topic_configs(self, names):
+        open_, by_age = ({"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": ms} for ms in ("-1", "9"))
+        return {n: {k: ConfigEntry(v) for k, v in (open_ if n == self.held else by_age).items()} for n in names}
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The comparisons that were asked for: their pairs and options."""
+    calls = []
+    monkeypatch.setattr(
+        remaining, "compare_partitions", lambda pairs, *_, **options: calls.append((pairs, options)) or []
+    )
+    monkeypatch.setattr(remaining, "ClusterAdmin", FakeTarget)
+    return calls
+
+
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_the_rest_is_compared_in_the_isolation_of_the_copy(monkeypatch, isolation):
-    asked = []
-    compare = lambda pairs, *_, **options: asked.append((pairs, options)) or []  # noqa: E731
-    monkeypatch.setattr(remaining, "compare_partitions", compare)
+def test_the_rest_is_compared_in_the_isolation_of_the_copy(asked, isolation):
     plan = replace(a_plan("orders"), mirror=Mirror("flow", "src", "dst", isolation=isolation))
     assert remaining.verify_rest(plan, NOBODY, NOBODY, {TP("orders", 0): 5})({TP("orders", 0): 9}) == []
     [([pair], options)] = asked
     assert (pair.source, pair.start_offset, pair.end_offset) == (TP("orders", 0), 5, 9)
     assert options["isolation"] == isolation
+
+
+def test_without_a_proof_all_is_compared_from_the_plans_start(asked):
+    plan = a_plan("orders", "users")
+    plan = replace(plan, topics=tuple(replace(t, starts={0: 3}) for t in plan.topics))
+    remaining.verify_rest(plan, NOBODY, NOBODY)({TP("orders", 0): 9, TP("users", 0): 4})
+    [(pairs, _)] = asked
+    assert [(p.start_offset, p.end_offset, p.held) for p in pairs] == [(3, 9, True), (3, 4, False)]

@@ -1,0 +1,110 @@
+"""What was found equal, kept so that the cutover need not compare it again while producers wait.
+
+A proof is a range [start, end) of source offsets of one partition, at one level. It holds for the topics that were
+compared, by their ids on both sides, and proves nothing about what lies before it: two ranges become one only where they
+touch.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.files import locked, replace_file
+from airflow_mirror.verify.result import LEVELS, check_level
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from airflow_mirror.plan.model import Plan, TopicPlan
+
+Range = tuple[int, int]  # [start, end)
+_VERSION = 1
+
+
+def merged(ranges: Iterable[Range]) -> list[Range]:
+    """Return the same offsets as the fewest ranges, ascending. Empty ranges prove nothing and are left out."""
+    found: list[Range] = []
+    for start, end in sorted(r for r in ranges if r[0] < r[1]):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
+
+
+def reach(ranges: Iterable[Range], start: int) -> int | None:
+    """Return up to where everything from ``start`` on is proven; None when ``start`` itself is not."""
+    return next((end for begin, end in merged(ranges) if begin <= start < end), None)
+
+
+class ProofFile:
+    """The proofs of one mirror, in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def add(self, plan: Plan, target_ids: Mapping[str, str], level: str, ranges: Mapping[TopicPartition, Range]) -> None:
+        """Add what a comparison found equal.
+
+        :param target_ids: ids of the target's topics when they were compared, by name.
+        :param level: as it was compared; ``offsets`` compares no record and proves nothing.
+        :param ranges: by source partition.
+        """
+        if level == "offsets":
+            return
+        with locked(self._path):
+            kept = self._read()
+            for t in plan.topics:
+                rows = {tp.partition: r for tp, r in ranges.items() if tp.topic == t.source_topic}
+                if rows and t.target_topic in target_ids:
+                    self._add(kept, t, self._identity(plan, t, target_ids), level, rows)
+            replace_file(self._path, json.dumps({"version": _VERSION, "topics": kept}, sort_keys=True) + "\n")
+
+    def ends(self, plan: Plan, target_ids: Mapping[str, str], level: str) -> dict[TopicPartition, int]:
+        """Return up to which source offset (exclusive) everything from the plan's start on is proven, by partition.
+
+        :param target_ids: ids of the target's topics now.
+        :param level: only what was compared at least as closely counts.
+        :raises InvalidField: for an unknown level.
+        """
+        kept, found = self._read(), {}
+        enough = LEVELS[LEVELS.index(check_level(level)) :]
+        for t in plan.topics:
+            topic = kept.get(t.target_topic)
+            if topic is None or topic["identity"] != self._identity(plan, t, target_ids):
+                continue
+            for partition, start in t.starts.items():
+                rows = [r for one in enough for r in topic["levels"].get(one, {}).get(str(partition), [])]
+                end = reach(((a, b) for a, b in rows), start)
+                if end is not None:
+                    found[TopicPartition(t.source_topic, partition)] = end
+        return found
+
+    def _add(
+        self, kept: dict[str, Any], topic: TopicPlan, identity: list[str], level: str, rows: Mapping[int, Range]
+    ) -> None:
+        one = kept.get(topic.target_topic)
+        if one is None or one["identity"] != identity:
+            one = kept[topic.target_topic] = {"identity": identity, "levels": {}}
+        partitions = one["levels"].setdefault(level, {})
+        for partition, new in rows.items():
+            known = [(a, b) for a, b in partitions.get(str(partition), [])]
+            partitions[str(partition)] = merged([*known, new])
+
+    @staticmethod
+    def _identity(plan: Plan, topic: TopicPlan, target_ids: Mapping[str, str]) -> list[str]:
+        # A topic that was created again has another id: what was proven says nothing about it.
+        there = target_ids.get(topic.target_topic, "")
+        isolation = plan.mirror.isolation  # it says which records were looked at
+        return [topic.source_topic, topic.source_topic_id, plan.target_cluster_id, there, isolation]
+
+    def _read(self) -> dict[str, Any]:
+        """Return what is kept by target topic; nothing when it can't be read: then it is compared again."""
+        try:
+            values = json.loads(self._path.read_text(encoding="utf-8"))
+            return dict(values["topics"]) if values["version"] == _VERSION else {}
+        except (OSError, KeyError, TypeError, ValueError):
+            return {}
