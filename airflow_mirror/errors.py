@@ -130,7 +130,7 @@ class RequestRefused(InputError):
     """A broker refuses a request for good: it would answer the same again."""
 
     def __init__(self, what: str, code: int, name: str, detail: str = "") -> None:
-        self.what, self.code, self.name = what, code, name
+        self.what, self.code, self.name, self.detail = what, code, name, detail
         super().__init__(
             f"{what}: broker answered {name} ({code}){': ' + detail if detail else ''}. Correct the request; sending "
             "it again will not help."
@@ -543,6 +543,18 @@ class NotUndone(NeedsHuman):
         super().__init__(
             f"an earlier attempt of this cutover ({run_dir}) could not be undone: {'; '.join(self.failures)}. Remove the "
             "cause and run it again; nothing else was touched."
+        )
+
+
+class OpeningUnfinished(NeedsHuman):
+    """A cutover ended while it opened the target; nobody knows whether applications write there already."""
+
+    def __init__(self, run_dir: str, cause: str) -> None:
+        self.run_dir, self.cause = run_dir, cause
+        super().__init__(
+            f"the cutover in {run_dir} ended while it opened the target: {cause}. Nothing was undone and no fence was "
+            "lifted: both clusters may take writes. Look whether applications write to the target; if they do, keep the "
+            "source shut, and run the cutover again with its fence in place: it goes on from there."
         )
 
 

@@ -9,6 +9,7 @@ from airflow_mirror.cutover.drain import verify
 from airflow_mirror.cutover.groups import require_no_members
 from airflow_mirror.cutover.quiet import moves
 from airflow_mirror.cutover.report import StepRecord
+from airflow_mirror.cutover.writers import require_tail
 from airflow_mirror.errors import InputError, PlanOutdated, VerificationFailed
 from airflow_mirror.partition import TopicPartition
 
@@ -22,6 +23,7 @@ def precheck(run: Run) -> None:
     :raises PlanOutdated: with all that changed since the plan.
     :raises GroupActive: when a group consumes on the target already.
     :raises InputError: when a mapped topic comes without the functions that it needs.
+    :raises JobNotRunning: when the target is behind and no tail copies.
     """
     if run.plan.mirror.partitioning == "by_key":
         raise InputError(
@@ -37,6 +39,7 @@ def precheck(run: Run) -> None:
     if found := drift(run):
         raise PlanOutdated(found)
     require_no_members(run)
+    require_tail(run)
 
 
 def drift(run: Run) -> list[str]:

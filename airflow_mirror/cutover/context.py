@@ -14,9 +14,11 @@ from airflow_mirror.errors import CutoverCancelled
 from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
+    from airflow_mirror.copy.writer.lease import LeaseToken
     from airflow_mirror.cutover.fence import Fence
     from airflow_mirror.cutover.report import CutoverReport
     from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.kafka.model import GroupPosition
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan.model import Plan
     from airflow_mirror.sync.groups import Translate
@@ -71,8 +73,11 @@ class Run:
     :param tail_positions: source offsets up to which the target holds everything, for topics with mapped offsets.
     :param translate_offset: translates an offset of a source partition, for topics with mapped offsets.
     :param allow_rewind: also commit a position that is behind the one the group has on the target.
-    :param open_target: lets applications write to the target, where something held them back.
+    :param open_target: lets applications write to the target, where something held them back. When it raises, the target
+        must not be open. It may be called again.
     :param stop: set from outside to make the cutover back out.
+    :ivar lease: the mirror's writer lease, once the cutover has taken it from the tail.
+    :ivar seen_groups: where each group was found on the source, and since when; on the clock of ``now``.
     """
 
     mirror: Mirror
@@ -93,6 +98,8 @@ class Run:
     allow_rewind: bool = False
     open_target: Callable[[], object] | None = None
     stop: threading.Event = field(default_factory=threading.Event)
+    lease: LeaseToken | None = None
+    seen_groups: dict[str, tuple[Mapping[TopicPartition, GroupPosition], float]] = field(default_factory=dict)
 
     @property
     def routes(self) -> dict[TopicPartition, TopicPartition]:

@@ -31,7 +31,7 @@ def drain(run: Run) -> dict[str, Any]:
     started = looked = run.now()
     lag_at_start: int | None = None
     while True:
-        behind = lags(ends, positions(run))
+        behind = lags(ends, positions(run, ends))
         lag_at_start = sum(behind.values()) if lag_at_start is None else lag_at_start
         if not behind:
             return {"lag_at_start": lag_at_start}
@@ -44,15 +44,16 @@ def drain(run: Run) -> dict[str, Any]:
         run.pause()
 
 
-def positions(run: Run) -> Offsets:
+def positions(run: Run, ends: Offsets | None = None) -> Offsets:
     """Return up to which source offset the target holds everything, by source partition.
 
     With identical offsets the target's log itself says so. The last stable offset is taken, because behind it no
     consumer would see the records yet.
 
+    :param ends: the source's fenced ends; None while it is not fenced.
     :raises TargetMoved: when a target log goes beyond its fenced end.
     """
-    routes, ends = run.routes, run.ends
+    routes = run.routes
     identical = {t.source_topic for t in run.plan.topics if t.mode == "identical"}
     stable = run.target_log.last_stable([target for source, target in routes.items() if source.topic in identical])
     found: dict[TopicPartition, int] = {}
@@ -63,7 +64,7 @@ def positions(run: Run) -> Offsets:
             found[source] = mapped.get(source, 0)
             continue
         found[source] = stable[target]
-        if stable[target] > ends[source]:
+        if ends is not None and stable[target] > ends[source]:
             raise TargetMoved(
                 target.topic, target.partition, ends[source], stable[target],
                 f"the target's log goes on to {stable[target]}, the source ends at {ends[source]}",

@@ -65,6 +65,14 @@ def commit_groups(run: Run) -> dict[str, Any]:
     raise GroupsStillMoving(run.limits.wait_groups_s, dict.fromkeys(settled, 0))
 
 
+def settle_groups(run: Run) -> dict[str, Any]:
+    """Wait for the groups while the tail still runs: what takes long, and may fail, comes before its end.
+
+    :raises GroupsStillMoving: when a group did not come to rest in time.
+    """
+    return {group: s.why for group, s in settle(run).items()}
+
+
 def settle(run: Run) -> dict[str, Settled]:
     """Wait until every selected group with a position in these topics is at rest on the source.
 
@@ -72,7 +80,7 @@ def settle(run: Run) -> dict[str, Settled]:
     """
     topics = [t.source_topic for t in run.plan.topics]
     pending = [g for g, found in sync.read_positions(run.source, run.mirror, topics).items() if found]
-    seen: dict[str, tuple[Positions, float]] = {}
+    seen = run.seen_groups  # how long a group has stood still counts across the steps
     settled: dict[str, Settled] = {}
     started, unread = run.now(), _unread(run)
     while True:

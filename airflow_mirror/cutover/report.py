@@ -84,6 +84,9 @@ class CutoverReport:
     :param state: how far it got, a state of :mod:`airflow_mirror.cutover.steps`.
     :param ends: rows of ``topic, partition, end``: the fenced log ends of the source.
     :param verification: rows as :meth:`PartitionComparison.to_dict` makes them.
+    :param lease: the writer lease that was taken from the tail: ``transactional_id, producer_id, epoch, wait_s``.
+    :param opening: when the target was about to be opened by a call, of which it is not known whether it came through;
+        seconds since the epoch. From then on nothing is undone.
     :param undone: rows of ``step, what, ok, error`` of a way back.
     :param earlier: one summary for each attempt before this one.
     """
@@ -100,6 +103,8 @@ class CutoverReport:
     ends: list[dict[str, Any]] = field(default_factory=list)
     groups: list[GroupRecord] = field(default_factory=list)
     verification: list[dict[str, Any]] = field(default_factory=list)
+    lease: dict[str, Any] | None = None
+    opening: float | None = None
     error: str | None = None
     undone: list[dict[str, Any]] = field(default_factory=list)
     earlier: list[dict[str, Any]] = field(default_factory=list)
@@ -109,6 +114,11 @@ class CutoverReport:
     def is_fenced(self) -> bool:
         """True while the source is, or may be, fenced by this cutover."""
         return self.fence is not None and self.fence.lifted is None
+
+    @property
+    def is_opening(self) -> bool:
+        """True when the process ended while it opened the target: from there a cutover only goes forward."""
+        return self.outcome == RUNNING and self.opening is not None
 
     def summary(self) -> dict[str, Any]:
         """Return the few figures that fit an XCom and a log line."""

@@ -17,7 +17,8 @@ from airflow_mirror.cutover.check import precheck, reverify
 from airflow_mirror.cutover.context import Limits, Log, Run
 from airflow_mirror.cutover.fence import AclFence, fence_text
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.errors import CutoverCancelled, CutoverRunning, InputError, NotUndone
+from airflow_mirror.cutover.writers import end_writing, hold_lease
+from airflow_mirror.errors import CutoverCancelled, CutoverRunning, InputError, NotUndone, OpeningUnfinished
 from airflow_mirror.wire.cluster import WireCluster
 
 if TYPE_CHECKING:
@@ -51,7 +52,10 @@ def run_cutover(
     allow_rewind: bool = False,
     open_target: Callable[[], object] | None = None,
 ) -> CutoverReport:
-    """Cut a mirror over: fence the source, drain, verify, move the groups, open the target. The tail must be running.
+    """Cut a mirror over: fence the source, drain, verify, end the tail's writing, move the groups, open the target.
+
+    The tail must be running, unless the target holds everything already. A cutover that backs out after it took the
+    writer lease leaves a tail that has to be started again.
 
     Whatever goes wrong on the way, the groups get back their positions and the fence is lifted before the error is
     raised again. A process killed on the way leaves the fence up; the next call with this ``run_dir`` lifts it and
@@ -67,10 +71,12 @@ def run_cutover(
     :param stop: set it from another thread or a signal handler to make the cutover back out.
     :param tail_positions: source offsets up to which the target holds everything; needed for mapped topics.
     :param translate_offset: exact offset translation; needed for mapped topics.
-    :param open_target: called last, where something keeps applications from writing to the target.
-    :raises NoAuthorizer, PlanOutdated, GroupActive: before anything was touched.
+    :param open_target: called last, where something keeps applications from writing to the target. When it raises, the
+        target must not be open. After a crash it is called again.
+    :raises NoAuthorizer, PlanOutdated, GroupActive, JobNotRunning: before anything was touched.
     :raises FenceLeaks, FenceGone, TransactionsOpen, DrainTimedOut, TargetMoved, VerificationFailed, GroupsStillMoving,
-        CutoverCancelled: after backing out.
+        CutoverCancelled, LeaseLost: after backing out.
+    :raises OpeningUnfinished: an earlier process ended while it opened the target, and the source is no longer shut.
     :raises FenceNotLifted: backing out failed; producers may still be kept out.
     :raises CutoverRunning: another process holds ``run_dir``.
     """
@@ -108,12 +114,14 @@ def run_cutover(
 
 def _run(run: Run) -> CutoverReport:
     earlier = recover(run)
-    if earlier is not None and earlier.outcome == reports.DONE:
+    if earlier is not None and (earlier.outcome == reports.DONE or earlier.is_opening):
         if earlier.plan_hash != run.plan.hash:
             raise InputError(
                 f"{run.run_dir} holds the cutover of another plan. Give this cutover a directory of its own."
             )
         run.report = earlier
+        if earlier.is_opening:
+            steps.finish_opening(run)
         _finish(run)
         reverify(run)
         return earlier
@@ -135,7 +143,7 @@ def recover(run: Run) -> CutoverReport | None:
     :raises NotUndone: when that fails: a new attempt would only hide it.
     """
     earlier = CutoverReport.load(run.run_dir)
-    if earlier is None or earlier.outcome == reports.DONE:
+    if earlier is None or earlier.outcome == reports.DONE or earlier.is_opening:
         return earlier
     if earlier.outcome in (reports.RUNNING, reports.UNDO_FAILED):
         run.log.warning("attempt %d was cut off in state %s; taking back what it did", earlier.attempt, earlier.state)
@@ -149,16 +157,19 @@ def recover(run: Run) -> CutoverReport | None:
 
 
 def lift_leftover_fence(
-    run_dir: Path, source: ClusterAdmin, fence: Fence | None = None, *, kept_too: bool = False
+    run_dir: Path, source: ClusterAdmin, target: ClusterAdmin, fence: Fence | None = None, *, kept_too: bool = False
 ) -> list[str]:
     """Lift the fence that a killed cutover left in ``run_dir``; for a teardown task. Does nothing when there is none.
 
-    A finished cutover's fence was meant to stay, and stays, unless ``kept_too``.
+    A finished cutover's fence was meant to stay, and stays, unless ``kept_too``. Before it is lifted the mirror's writer
+    lease is taken, so that no tail copies what the source then gets into a target that is in use.
 
+    :param target: asked only for a finished cutover.
     :param fence: needed for a fence other than by ACL.
     :return: what was taken back, as lines for people.
     :raises CutoverRunning: the cutover is still at work.
     :raises FenceNotLifted: naming what is still in place.
+    :raises OpeningUnfinished: the target may be open; only the cutover itself can go on from there.
     """
     if not (run_dir / reports.JSON_NAME).exists():
         return []
@@ -168,6 +179,10 @@ def lift_leftover_fence(
             return []
         if fence is None and report.fence.kind != AclFence.kind:
             raise InputError(f"{run_dir}: the fence is of kind {report.fence.kind!r}; pass the fence that was used.")
+        if report.is_opening:
+            raise OpeningUnfinished(str(run_dir), "run the cutover again")
+        if report.outcome == reports.DONE:
+            end_writing(target.config, report.mirror)
         lines = fence_text(report.fence.kind, report.fence.intent)
         steps.lift_recorded(fence or AclFence(source), report.fence, source.role)
         report.save(run_dir)
@@ -178,12 +193,15 @@ def _finish(run: Run) -> None:
     """Lift the fence of a finished cutover where it is not kept. Apart from the steps, because there is no way back."""
     fence = run.report.fence
     if fence is not None and fence.lifted is None and not fence.kept:
+        hold_lease(run)
         steps.lift_fence(run)
         run.save()
 
 
 def _remembered(report: CutoverReport) -> dict[str, Any]:
-    return {**report.summary(), "started": report.started, "updated": report.updated, "undone": report.undone}
+    lease = report.lease and [report.lease["producer_id"], report.lease["epoch"]]
+    times = {"started": report.started, "updated": report.updated}
+    return {**report.summary(), **times, "undone": report.undone, "lease": lease}
 
 
 def _write_html(run: Run) -> None:

@@ -11,16 +11,17 @@ import signal
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.drain import drain, verify
 from airflow_mirror.cutover.fence import fence_text
-from airflow_mirror.cutover.groups import commit_groups, restore_groups
-from airflow_mirror.cutover.quiet import prove_fence, still_quiet
+from airflow_mirror.cutover.groups import commit_groups, restore_groups, settle_groups
+from airflow_mirror.cutover.quiet import prove_fence
 from airflow_mirror.cutover.report import FenceRecord, StepRecord
-from airflow_mirror.errors import FenceNotLifted, TryAgain
+from airflow_mirror.cutover.writers import require_no_writer, require_source_shut, stop_writers, take_lease
+from airflow_mirror.errors import FenceGone, FenceLeaks, FenceNotLifted, OpeningUnfinished, TryAgain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from airflow_mirror.cutover.context import Run
     from airflow_mirror.cutover.fence import Fence
 
-CAUGHT_UP, FENCED, QUIET, DRAINED, VERIFIED, GROUPS_MOVED, CUT_OVER = (
-    "CAUGHT_UP", "FENCED", "QUIET", "DRAINED", "VERIFIED", "GROUPS_MOVED", "CUT_OVER",
+CAUGHT_UP, FENCED, QUIET, DRAINED, VERIFIED, SETTLED, SEALED, GROUPS_MOVED, CUT_OVER = (
+    "CAUGHT_UP", "FENCED", "QUIET", "DRAINED", "VERIFIED", "SETTLED", "SEALED", "GROUPS_MOVED", "CUT_OVER",
 )  # fmt: skip
 
 # A supervisor that ends a task sends SIGKILL some seconds after SIGTERM; brokers may be on their way back, too.
@@ -90,18 +91,39 @@ def lift_recorded(fence: Fence, record: FenceRecord, role: str) -> None:
     record.lifted, record.kept = time.time(), False
 
 
+def tell_tail(run: Run) -> str:
+    """Say that the tail has to be started again: its lease can't be given back to it."""
+    return "nothing to take back" if run.report.lease is None else "the tail has lost its lease: start it again"
+
+
 def open_target(run: Run) -> dict[str, Any]:
-    """Look at the source for the last time, then let applications write to the target.
+    """Look at both sides for the last time, then let applications write to the target.
 
     From the moment when this is on disk there is no way back by undoing: records may have been written to the target.
     """
+    require_no_writer(run)
+    return _open(run)
+
+
+def _open(run: Run) -> dict[str, Any]:
     assert run.report.fence is not None
-    still_quiet(run)
     if run.open_target is not None:
-        run.open_target()
+        _call_open(run, run.open_target)
     run.report.fence.opened = time.time()
     run.report.fence.kept = run.keep_fence
     return {"fence_seconds": round(run.report.fence.seconds or 0.0, 3), "source": "fenced" if run.keep_fence else "open"}
+
+
+def _call_open(run: Run, call: Callable[[], object]) -> None:
+    """Call what opens the target, with that on disk before: a process that dies in it must not undo what it did."""
+    run.report.opening = time.time()
+    run.save()
+    try:
+        with _undisturbed():  # an interrupt in the middle would leave open whether it is open
+            call()
+    except Exception:
+        run.report.opening = None  # its word that the target is not open
+        raise
 
 
 STEPS = (  # name          leads from    to            does           undone by (last step first)
@@ -109,12 +131,14 @@ STEPS = (  # name          leads from    to            does           undone by 
     Step("prove_fence",    FENCED,       QUIET,        prove_fence,   None),
     Step("drain",          QUIET,        DRAINED,      drain,         None),
     Step("verify",         DRAINED,      VERIFIED,     verify,        None),
-    Step("commit_groups",  VERIFIED,     GROUPS_MOVED, commit_groups, restore_groups),
+    Step("settle_groups",  VERIFIED,     SETTLED,      settle_groups, None),
+    Step("stop_writers",   SETTLED,      SEALED,       stop_writers,  tell_tail),
+    Step("commit_groups",  SEALED,       GROUPS_MOVED, commit_groups, restore_groups),
     Step("open_target",    GROUPS_MOVED, CUT_OVER,     open_target,   None),  # the point of no return
 )  # fmt: skip
 
 # On restart back to CAUGHT_UP: writers may have come back.
-EXPIRE_ON_RESTART = frozenset({FENCED, QUIET, DRAINED, VERIFIED, GROUPS_MOVED})
+EXPIRE_ON_RESTART = frozenset({FENCED, QUIET, DRAINED, VERIFIED, SETTLED, SEALED, GROUPS_MOVED})
 
 
 def walk(run: Run, steps: Sequence[Step] = STEPS) -> None:
@@ -127,8 +151,9 @@ def walk(run: Run, steps: Sequence[Step] = STEPS) -> None:
             run.check_stop()
             _do(run, step, reports.DONE if step is steps[-1] else reports.RUNNING)
     except BaseException as e:
-        if run.report.outcome == reports.DONE:
-            raise  # a signal that came when it was on disk already: there is nothing to go back to
+        if run.report.outcome == reports.DONE or run.report.opening is not None:
+            # On disk already, or the target is open and only the disk does not know: there is nothing to go back to.
+            raise
         run.report.error = f"{type(e).__name__}: {e}"
         back_out(run, steps)
         if run.report.is_fenced and not isinstance(e, FenceNotLifted):
@@ -137,6 +162,26 @@ def walk(run: Run, steps: Sequence[Step] = STEPS) -> None:
             raise FenceNotLifted(
                 run.source.role, fence_text(record.kind, record.intent), "see 'undone' in the report"
             ) from e
+        raise
+
+
+def finish_opening(run: Run) -> None:
+    """Go on with a report whose process ended while it opened the target: open it, which may be the second time.
+
+    There is no way back from there, because applications may be writing to the target. So the source has to be as it was.
+
+    :raises OpeningUnfinished: when it is not.
+    """
+    try:
+        require_source_shut(run)
+    except (FenceGone, FenceLeaks) as e:
+        raise OpeningUnfinished(str(run.run_dir), str(e)) from e
+    take_lease(run)
+    try:
+        _do(run, replace(STEPS[-1], do=_open), reports.DONE)
+    except BaseException:
+        if run.report.opening is None:
+            back_out(run)
         raise
 
 

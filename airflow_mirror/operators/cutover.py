@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class CutoverOperator(MirrorOperator):
-    """Fence, prove the fence, drain, verify the rest, commit the groups, open the target. The tail must be running.
+    """Fence, prove the fence, drain, verify the rest, end the tail's writing, commit the groups, open the target.
 
-    On any failure, also when the task is killed politely, groups get back their positions and the fence is lifted. A task
-    that was killed without a chance leaves the fence up: its next try, or LiftFenceOperator, takes it back. Cleared after
-    it was done, it changes nothing and compares once more. Reports go to ``report.json`` and ``report.html`` in the run's
-    directory; returns their summary.
+    The tail must be running, unless the target holds everything already. On any failure, also when the task is killed
+    politely, groups get back their positions and the fence is lifted. A task that was killed without a chance leaves the
+    fence up: its next try, or LiftFenceOperator, takes it back. Cleared after it was done, it changes nothing and
+    compares once more. Reports go to ``report.json`` and ``report.html`` in the run's directory; returns their summary.
 
     :param fence: ``acl``, or the dotted path of a function that takes the source's ClusterAdmin and returns a Fence
         (templated).
@@ -118,7 +118,8 @@ class LiftFenceOperator(MirrorOperator):
     """Lifts a fence that a killed cutover of this DAG run left up. A finished cutover's fence stays. Right as a teardown.
 
     :param fence: as given to CutoverOperator.
-    :param kept_too: lift also a fence that was kept on purpose: the source takes writes again (templated).
+    :param kept_too: lift also a fence that was kept on purpose: the source takes writes again (templated). The writer
+        lease is taken first, so that no tail copies them.
     """
 
     template_fields: Sequence[str] = ("mirror", "fence", "kept_too")
@@ -133,11 +134,11 @@ class LiftFenceOperator(MirrorOperator):
         :raises FenceNotLifted: naming what is still in place.
         """
         from airflow_mirror.cutover.run import lift_leftover_fence
-        from airflow_mirror.hooks.kafka import MirrorKafkaHook
+        from airflow_mirror.hooks.kafka import admins_of
 
-        source = MirrorKafkaHook(mirror.source, "source").admin()
+        source, target = admins_of(mirror)
         run_dir = report_dir(mirror, context["ti"].run_id)
-        lifted = lift_leftover_fence(run_dir, source, fence_of(self.fence, source), kept_too=bool(self.kept_too))
+        lifted = lift_leftover_fence(run_dir, source, target, fence_of(self.fence, source), kept_too=bool(self.kept_too))
         for line in lifted:
             self.log.warning("lifted: %s", line)
         return compact({"lifted": lifted})

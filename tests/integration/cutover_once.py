@@ -1,7 +1,8 @@
 """Run one cutover in a process of its own, which kills itself (SIGKILL) after the n-th write of its report.
 
 Each write of the report stands between two effects, so that n walks through every place where a cutover can be cut off.
-Arguments: run directory, plan file, n (0: never). SOURCE and TARGET hold the clusters' settings.
+Arguments: run directory, plan file, n (0: never; -1: in the middle of opening the target). SOURCE and TARGET hold the
+clusters' settings. Opening the target appends a line to the file ``opened`` in the run directory.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 from pathlib import Path
 
 from airflow_mirror.config import load
+from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.run import run_cutover
@@ -22,6 +24,15 @@ from tests.integration.cutover_world import HeardFence
 
 # Short times: these tests are about the order of things.
 LIMITS = Limits(drain_timeout_s=300, quiet_s=0.5, wait_groups_s=60, settle_s=0.3, group_quiet_s=0.5, poll_s=0.05)
+
+# What the lease makes a successor wait. These tests kill cutovers that write nothing but the report, two dozen of them.
+lease.HANDOVER_S = 0.5
+
+
+def opens(run_dir: Path) -> None:
+    """Open the target: say so in a file."""
+    with (run_dir / "opened").open("a") as file:
+        file.write("opened\n")
 
 
 def main(run_dir: Path, plan_path: Path, kill_after: int) -> None:
@@ -37,12 +48,18 @@ def main(run_dir: Path, plan_path: Path, kill_after: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     CutoverReport.save = save_and_die  # type: ignore[method-assign]
+
+    def open_target() -> None:
+        opens(run_dir)
+        if kill_after == -1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
     plan = Plan.load(plan_path)
     source, target = load("env:SOURCE", "source"), load("env:TARGET", "target")
     admin, there = ClusterAdmin(source, timeout_s=120), ClusterAdmin(target, timeout_s=120)
     run_cutover(
         plan.mirror, plan, admin, there, fence=HeardFence(admin), keep_fence=False, run_dir=run_dir,
-        verify=verify_rest(plan, source, target), limits=LIMITS,
+        verify=verify_rest(plan, source, target), limits=LIMITS, open_target=open_target,
     )  # fmt: skip
 
 

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as WireTopicPartition
 
 from airflow_mirror.config import ClientConfig
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.task import CopyWork, copy_ranges
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.copy.writer.lease import LeaseToken, LeaseWatch
 from airflow_mirror.cutover.fence import AclFence, Intent
-from airflow_mirror.errors import BrokerError
+from airflow_mirror.errors import BrokerError, LeaseLost
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition, NewTopicSpec
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan, TopicPlan
+from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 
 PARTITIONS = 2
@@ -48,7 +57,7 @@ class World:
             # Without this, retention would delete records of 2023 within minutes.
             admin.create_topics([NewTopicSpec(self.topic, PARTITIONS, 1, {"retention.ms": "-1"})])
             wait_for(lambda admin=admin: self.topic in admin.topics([self.topic]))
-        self.mirror = Mirror("flow", "src", "dst", topics=[self.topic], groups=[f"{self.topic}-.*"])
+        self.mirror = Mirror(f"flow-{self.topic[-8:]}", "src", "dst", topics=[self.topic], groups=[f"{self.topic}-.*"])
         self.tps = [TopicPartition(self.topic, p) for p in range(PARTITIONS)]
 
     @property
@@ -81,6 +90,11 @@ class World:
     def positions(self, group: str, cluster: str = "target") -> dict[int, int]:
         admin = self.source if cluster == "source" else self.target
         return {tp.partition: p.offset for tp, p in admin.group_offsets(group).items()}
+
+    def behind(self) -> int:
+        """How many records the target lacks."""
+        there, here = self.target.offsets(self.tps), self.source.offsets(self.tps)
+        return sum(here[tp] - there[tp] for tp in self.tps)
 
     def acls(self) -> list[str]:
         """The ACLs on the source topic, as short text."""
@@ -158,23 +172,37 @@ class Writer:
             self._stop.wait(0.2)
 
 
+@contextmanager
+def writer_lease(world: World) -> Iterator[LeaseToken]:
+    """Hold the mirror's writer lease, as a job that copies nothing; released at the end, unless it was taken."""
+    with WireCluster(world.target.config) as wire:
+        token = lease.take(wire, world.mirror.name)
+        yield token
+        lease.release(wire, token)
+
+
 class Tail:
-    """Copies the topic record by record; offsets stay equal because the source has no holes."""
+    """Copies the topic record by record, under the lease; offsets stay equal because the source has no holes."""
 
     def __init__(self, world: World) -> None:
-        self._world, self._stop = world, threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.paused = threading.Event()
+        self._world, self._stop, self._stack = world, threading.Event(), ExitStack()
+        self._thread = threading.Thread(target=self._run_while_held, daemon=True)
 
-    def __enter__(self) -> Tail:
+    def __enter__(self) -> Self:
+        self._token = self._stack.enter_context(writer_lease(self._world))
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join(120)
+        self._stack.close()
 
-    def _run(self) -> None:
+    def _run_while_held(self) -> None:
+        with suppress(LeaseLost), closing(LeaseWatch(self._world.target.config, self._token)) as watch:
+            self._run(watch.check)
+
+    def _run(self, check: Callable[[], None]) -> None:
         world = self._world
         source, target = world.source_cluster.admin_properties(), world.target_cluster.admin_properties()
         producer = Producer({**target, "linger.ms": "0"})
@@ -190,7 +218,8 @@ class Tail:
         ends = world.target.offsets(world.tps)
         consumer.assign([WireTopicPartition(world.topic, tp.partition, ends[tp]) for tp in world.tps])
         while not self._stop.is_set():
-            message = None if self.paused.is_set() else consumer.poll(0.05)
+            message = consumer.poll(0.05)
+            check()
             if message is None:
                 self._stop.wait(0.01)
             elif message.error() is None:
@@ -202,6 +231,25 @@ class Tail:
                 producer.poll(0)
         consumer.close()
         producer.flush(240)
+
+
+class EngineTail(Tail):
+    """A tail of the real engine, which goes on in turns, as the streaming job does: also after one ended badly."""
+
+    def _run_while_held(self) -> None:
+        world = self._world
+        os.environ["CUTOVER_SOURCE"], os.environ["CUTOVER_TARGET"] = (
+            admin.config.dump() for admin in (world.source, world.target)
+        )
+        identity = world.source.topics([world.topic])[world.topic].topic_id
+        ranges = [CopyRange(world.topic, world.topic, tp.partition, 0, None, identity) for tp in world.tps]
+        work = CopyWork("env:CUTOVER_SOURCE", "env:CUTOVER_TARGET", CopyOptions(world.mirror.name), self._token)
+        while not self._stop.is_set():
+            self.turns += 1
+            copy_ranges(work, ranges, duration_s=5, should_stop=self._stop.is_set)
+            self._stop.wait(0.2)
+
+    turns = 0
 
 
 class Member:

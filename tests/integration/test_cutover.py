@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,14 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from airflow_mirror.config import ClientConfig
+from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover import quiet
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.context import Limits
-from airflow_mirror.cutover.fence import AclFence, CallableFence
+from airflow_mirror.cutover.fence import AclFence, CallableFence, Intent
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.run import lift_leftover_fence, run_cutover
+from airflow_mirror.cutover.steps import STEPS
 from airflow_mirror.errors import (
     CutoverCancelled,
     CutoverRunning,
@@ -33,6 +36,8 @@ from airflow_mirror.errors import (
     FenceLeaks,
     GroupActive,
     GroupsStillMoving,
+    JobNotRunning,
+    LeaseLost,
     NoAuthorizer,
     PlanOutdated,
     TargetMoved,
@@ -44,8 +49,8 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify.remaining import verify_rest
 from sandbox import Cluster
-from tests.integration.cutover_once import LIMITS
-from tests.integration.cutover_world import HeardFence, Member, Tail, World, Writer, wait_for
+from tests.integration.cutover_once import LIMITS, opens
+from tests.integration.cutover_world import EngineTail, HeardFence, Member, Tail, World, Writer, wait_for, writer_lease
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +117,7 @@ def test_live_source_is_cut_over_and_stays_fenced(world: World):
         assert sum(ends.values()) == writer.acknowledged
         assert world.positions(f"{world.topic}-live") == {tp.partition: end for tp, end in ends.items()}
     assert world.positions(idle) == {0: 3}
-    assert [s.name for s in report.steps] == ["fence", "prove_fence", "drain", "verify", "commit_groups", "open_target"]
+    assert [s.name for s in report.steps] == [step.name for step in STEPS]
     assert {g.group: g.settled for g in report.groups} == {f"{world.topic}-live": "at the end", idle: "empty"}
     assert "DENY WRITE User:*" in world.acls()
     assert report.summary()["fence_kept"] and report.summary()["fence_seconds"] > 0.8
@@ -121,14 +126,52 @@ def test_live_source_is_cut_over_and_stays_fenced(world: World):
     assert "Cut over" in page and f"{world.topic}-1" in page and "http" not in page
 
 
-def test_writer_is_fenced_and_resumes_after_lift(world: World):
+def test_target_gains_nothing_from_a_source_that_is_open_again(world: World):
+    """Producers write through the lift while the engine's own tail is still there: its turns must all come to nothing."""
     alice = world.source_cluster.properties("alice")
-    with Writer(alice, world.topic) as writer, Tail(world):
+    with Writer(alice, world.topic) as writer, EngineTail(world) as tail:
         report = cut_over(world, fence=HeardFence(world.source, writer), keep_fence=False)
         assert writer.refused > 0
         writer.wait_acknowledged(10)
+        turns = tail.turns
+        wait_for(lambda: tail.turns >= turns + 3)  # it tries again, and again
+        assert world.target.offsets(world.tps) == report_ends(report)
+    assert sum(world.source.offsets(world.tps).values()) > sum(report_ends(report).values())
     assert world.acls() == []
     assert report.fence is not None and report.fence.lifted is not None and not report.fence.kept
+
+
+def report_ends(report: CutoverReport) -> dict[TopicPartition, int]:
+    return {TopicPartition(row["topic"], row["partition"]): row["end"] for row in report.ends}
+
+
+def test_tail_that_is_started_again_meanwhile_keeps_the_target_shut(world: World):
+    opened, verify = [], verify_rest(world.plan(), world.source.config, world.target.config)
+    write(world, 10)
+    with Tail(world), ExitStack() as stack:
+        caught_up(world)
+
+        class Watched(HeardFence):
+            """Somebody starts a tail just before the last look at both sides."""
+
+            def is_up(self, intent: Intent) -> bool:
+                if (world.run_dir / "report.json").exists() and on_disk(world)["steps"][-1]["name"] == "open_target":
+                    stack.enter_context(writer_lease(world))
+                return super().is_up(intent)
+
+        with pytest.raises(LeaseLost):
+            cut_over(world, fence=Watched(world.source), verify=verify, open_target=lambda: opened.append(1))
+    assert opened == [] and world.acls() == []
+    assert on_disk(world)["outcome"] == reports.BACKED_OUT
+    with Tail(world):
+        assert cut_over(world).outcome == reports.DONE
+
+
+def test_target_behind_without_a_tail_is_refused_before_the_fence(world: World):
+    write(world, 4)
+    with pytest.raises(JobNotRunning, match=f"{world.topic}-0 by 2"):
+        cut_over(world)
+    assert not (world.run_dir / "report.json").exists()
 
 
 def test_readers_go_on_behind_the_fence_on_a_topic_that_was_open_to_everybody(world: World):
@@ -208,7 +251,7 @@ def test_write_after_the_proof_is_found_by_the_steps_that_rely_on_it(world: Worl
 def test_no_authorizer_is_said_before_anything_is_touched(world: World, source_cluster: Cluster):
     open_source = ClusterAdmin(ClientConfig(source_cluster.admin_properties(), "source"))
     write(world, 4)
-    with pytest.raises(NoAuthorizer, match="callable"):
+    with writer_lease(world), pytest.raises(NoAuthorizer, match="callable"):
         cut_over(world, fence=AclFence(open_source))
     assert not any(s["status"] == "done" for s in on_disk(world)["steps"])
 
@@ -217,8 +260,8 @@ def test_callable_fence_is_called_in_order_and_lifted_on_failure(world: World):
     calls: list[str] = []
     fence = CallableFence(lambda: calls.append("on"), lambda: calls.append("off"))
     write(world, 10)
-    with pytest.raises(DrainTimedOut, match=f"{world.topic}-0 by 5"):
-        cut_over(world, fence=fence, drain_timeout_s=0.5)  # no tail
+    with writer_lease(world), pytest.raises(DrainTimedOut, match=f"{world.topic}-0 by 5"):
+        cut_over(world, fence=fence, drain_timeout_s=0.5)  # a tail that copies nothing
     assert calls == ["on", "off"]
     with Tail(world):
         report = cut_over(world, fence=fence)
@@ -241,7 +284,7 @@ def test_target_that_goes_beyond_the_source_stops_the_drain(world: World):
     for _ in range(5):
         producer.produce(world.topic, b"foreign", partition=0)
     assert producer.flush(120) == 0
-    with pytest.raises(TargetMoved):
+    with writer_lease(world), pytest.raises(TargetMoved):
         cut_over(world)
     assert world.acls() == []
 
@@ -330,7 +373,8 @@ def test_groups_get_their_positions_on_the_target_back(world: World):
     assert world.positions(had) == {0: 2} and world.positions(new) == {}
     assert elsewhere not in world.target.group_offsets(had)
     assert world.acls() == []
-    assert [(u["step"], u["ok"]) for u in on_disk(world)["undone"]] == [("commit_groups", True), ("fence", True)]
+    undone = [(u["step"], u["ok"]) for u in on_disk(world)["undone"]]
+    assert undone == [("commit_groups", True), ("stop_writers", True), ("fence", True)]
 
 
 def transactional(world: World) -> Producer:
@@ -390,7 +434,7 @@ def test_fence_removed_by_somebody_else_is_noticed(world: World):
             super().raise_(intent)
             super().lift(intent)
 
-    with pytest.raises(FenceGone):
+    with writer_lease(world), pytest.raises(FenceGone):
         cut_over(world, fence=Meddler(world.source))
 
 
@@ -440,8 +484,8 @@ def test_asked_to_stop_it_backs_out(world: World):
     thread = threading.Thread(target=stop_the_drain)
     thread.start()
     try:
-        with pytest.raises(CutoverCancelled, match="drain"):
-            cut_over(world, stop=stop, drain_timeout_s=300)  # no tail: it would drain for long
+        with writer_lease(world), pytest.raises(CutoverCancelled, match="drain"):
+            cut_over(world, stop=stop, drain_timeout_s=300)  # nobody copies: it would drain for long
     finally:
         over.set()
         thread.join()
@@ -468,9 +512,9 @@ def test_finished_cutover_run_again_changes_nothing_and_verifies(world: World):
     world.group("g", {0: 1}, "target")
     with pytest.raises(VerificationFailed, match="was set to 2, has 1"):
         cut_over(world)
-    assert lift_leftover_fence(world.run_dir, world.source) == []
+    assert lift_leftover_fence(world.run_dir, world.source, world.target) == []
     assert world.acls() == acls
-    assert lift_leftover_fence(world.run_dir, world.source, kept_too=True) != []
+    assert lift_leftover_fence(world.run_dir, world.source, world.target, kept_too=True) != []
     assert world.acls() == []
 
 
@@ -485,48 +529,64 @@ def child(world: World, run_dir: Path, kill_after: int) -> subprocess.Popen[byte
     return subprocess.Popen(command, env={**os.environ, **settings, "PYTHONPATH": root}, cwd=root)
 
 
-def test_killed_at_any_moment_a_second_run_finishes_and_no_fence_outlives_it(world: World):
-    """kill -9 after every single write of the report; every second time a teardown comes before the second run."""
+def test_killed_at_any_moment_a_second_run_finishes_and_no_fence_outlives_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """kill -9 after every single write of the report, and while the target is opened, with producers that go on writing.
+
+    Every second time a teardown comes before the second run. Whatever happened, the target ends where the cutover says.
+    """
+    monkeypatch.setattr(lease, "HANDOVER_S", 0.5)  # as in the processes
     write(world, 30)
     moved = world.group("g", {0: 3, 1: 4})
-    fenced_when_killed, killed = 0, 0
-    with Tail(world):
-        caught_up(world)
-        for kill_after in range(1, 40):
+    fenced_when_killed, killed, forward = 0, 0, 0
+    with Writer(world.source_cluster.properties("alice"), world.topic) as writer:
+        for kill_after in [*range(1, 40), -1]:
             run_dir = world.directory / f"run-{kill_after}"
             world.target.commit_group_offsets(moved, {TopicPartition(world.topic, 0): GroupPosition(1, "before")})
-            process = child(world, run_dir, kill_after)
-            status = process.wait(300)
-            if status == 0:
-                break  # it has no more than that many writes
-            assert status == -signal.SIGKILL
-            killed += 1
-            left = json.loads((run_dir / "report.json").read_text())
-            fenced_when_killed += bool(world.acls())
-            if kill_after % 2:
-                lift_leftover_fence(run_dir, world.source)
-                if left["outcome"] != reports.DONE:
-                    assert world.acls() == []
-            report = cut_over(world, run_dir=run_dir, keep_fence=False, plan=Plan.load(world.directory / "plan.json"))
-            assert report.outcome == reports.DONE
-            assert world.acls() == [], f"fence left after a kill behind write {kill_after}"
-            assert world.positions(moved) == {0: 3, 1: 4}
-            if left["outcome"] != reports.DONE:
-                assert report.attempt == 2 and report.earlier[0]["state"] == "CAUGHT_UP"
-                assert all(u["ok"] for u in report.earlier[0]["undone"])
-    assert killed >= 14 and fenced_when_killed >= 10
-    # A writer that was fenced so many times still gets through.
-    with Writer(world.source_cluster.properties("alice"), world.topic) as writer:
-        writer.wait_acknowledged(3)
+            with EngineTail(world):
+                wait_for(lambda: world.behind() < 100)
+                process = child(world, run_dir, kill_after)
+                status = process.wait(300)
+                if status == 0:
+                    continue  # it has no more than that many writes
+                assert status == -signal.SIGKILL
+                killed += 1
+                left = json.loads((run_dir / "report.json").read_text())
+                fenced_when_killed += bool(world.acls())
+                opening = left["outcome"] == reports.RUNNING and left["opening"] is not None
+                forward += opening
+                if kill_after % 2 and not opening:
+                    lift_leftover_fence(run_dir, world.source, world.target)
+                    assert world.acls() == [], f"fence left after a kill behind write {kill_after}"
+            over = left["outcome"] == reports.DONE or opening
+            with nullcontext() if over else EngineTail(world):  # a tail has to be started again after a way back
+                report = cut_over(
+                    world, run_dir=run_dir, keep_fence=False, plan=Plan.load(world.directory / "plan.json"),
+                    open_target=lambda d=run_dir: opens(d),
+                )  # fmt: skip
+                assert report.outcome == reports.DONE
+                assert world.acls() == [], f"fence left after a kill behind write {kill_after}"
+                assert world.positions(moved) == {0: 3, 1: 4}
+                if over:
+                    assert report.attempt == 1 and report.undone == []
+                else:
+                    assert report.attempt == 2 and report.earlier[0]["state"] == "CAUGHT_UP"
+                    assert all(u["ok"] for u in report.earlier[0]["undone"])
+                writer.wait_acknowledged(3)
+                assert world.target.offsets(world.tps) == report_ends(report)
+            assert 1 <= len((run_dir / "opened").read_text().splitlines()) <= 2
+    assert killed >= 18 and fenced_when_killed >= 14 and forward >= 2
 
 
 def test_sigterm_lifts_the_fence(world: World):
-    write(world, 10)  # no tail: it drains until it is told to stop
-    process = child(world, world.run_dir, 0)
-    wait_for(lambda: "DENY WRITE User:*" in world.acls() or process.poll() is not None, 300)
-    assert process.poll() is None
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(300) == 1
+    write(world, 10)
+    with writer_lease(world):  # nobody copies: it drains until it is told to stop
+        process = child(world, world.run_dir, 0)
+        wait_for(lambda: "DENY WRITE User:*" in world.acls() or process.poll() is not None, 300)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(300) == 1
     assert world.acls() == []
     report = on_disk(world)
     assert report["outcome"] == reports.BACKED_OUT and report["error"].startswith("CutoverCancelled")
@@ -534,17 +594,18 @@ def test_sigterm_lifts_the_fence(world: World):
 
 def test_second_process_is_refused_while_the_first_is_at_work(world: World):
     write(world, 10)
-    process = child(world, world.run_dir, 0)
-    try:
-        wait_for(lambda: "DENY WRITE User:*" in world.acls(), 300)
-        with pytest.raises(CutoverRunning):
-            cut_over(world)
-        with pytest.raises(CutoverRunning):
-            lift_leftover_fence(world.run_dir, world.source)
-        assert "DENY WRITE User:*" in world.acls()
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(300)
+    with writer_lease(world):
+        process = child(world, world.run_dir, 0)
+        try:
+            wait_for(lambda: "DENY WRITE User:*" in world.acls(), 300)
+            with pytest.raises(CutoverRunning):
+                cut_over(world)
+            with pytest.raises(CutoverRunning):
+                lift_leftover_fence(world.run_dir, world.source, world.target)
+            assert "DENY WRITE User:*" in world.acls()
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(300)
     assert world.acls() == []
 
 

@@ -96,6 +96,26 @@ def release(target: WireCluster, token: LeaseToken) -> None:
         pass  # a newer job holds it: nothing of ours is left to release
 
 
+def holder(target: WireCluster, mirror: str) -> tuple[int, int] | None:
+    """Return producer id and epoch of the job that holds the lease; None if it was released, or nobody ever took it.
+
+    A job that was killed holds its lease still: this says who may be writing, not who is.
+    """
+    seen = TransactionClient(target, identity.lease_id(mirror)).describe()
+    return None if seen is None or seen.timeout_ms == _RELEASED_MS else (seen.producer_id, seen.epoch)
+
+
+def confirm(target: WireCluster, token: LeaseToken) -> None:
+    """Return if the lease is ours: whoever takes it from now on must wait for :data:`HANDOVER_S` before it writes.
+
+    :raises LeaseLost: somebody took it.
+    """
+    seen = TransactionClient(target, token.transactional_id).describe()
+    if seen is None or (seen.producer_id, seen.epoch) != (token.producer_id, token.epoch):
+        what = "that the id is unknown" if seen is None else f"epoch {seen.epoch}"
+        raise LeaseLost(token.transactional_id, token.epoch, what)
+
+
 class LeaseWatch:
     """Confirms a lease in the background and answers :meth:`check` without a round trip.
 

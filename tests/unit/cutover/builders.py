@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover.context import Limits, Run
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.errors import RequestRefused
+from airflow_mirror.errors import LeaseLost, RequestRefused
 from airflow_mirror.kafka.model import Acl, ConfigEntry
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan, TopicPlan
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def a_plan(*topics: str) -> Plan:
@@ -51,6 +58,50 @@ class Acls:
             return {1: {}}
         # As brokers answer: the key belongs to a plug-in, so its value is hidden.
         return {1: {"allow.everyone.if.no.acl.found": ConfigEntry(None, is_sensitive=True)}}
+
+
+class Logs:
+    """The logs of one cluster: where each ends, and how the answers to a list of questions change them."""
+
+    def __init__(self, ends: dict[TopicPartition, int]) -> None:
+        self.ends = dict(ends)
+
+    def log_ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self.ends[tp] for tp in tps}
+
+    last_stable = log_ends
+
+
+class Leases:
+    """The writer lease at the target's coordinator, with a clock that only waiting moves on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, holder: tuple[int, int] | None = (7001, 0)) -> None:
+        self.holder, self.clock, self.taken = holder, 0.0, 0
+        for name in ("take", "confirm", "holder"):
+            monkeypatch.setattr(lease, name, getattr(self, f"_{name}"))
+        monkeypatch.setattr(Run, "now", lambda _: self.clock)
+        monkeypatch.setattr(Run, "pause", lambda run, seconds=None: self._pause(run, seconds))
+
+    def take_by_another_job(self) -> None:
+        assert self.holder is not None
+        self.holder = (self.holder[0], self.holder[1] + 2)
+
+    def _pause(self, run: Run, seconds: float | None) -> None:
+        self.clock += run.limits.poll_s if seconds is None else seconds
+        run.check_stop()
+
+    def _take(self, _target: object, mirror: str) -> LeaseToken:
+        clean = self.holder is None
+        producer_id, epoch = self.holder or (7001, -2)
+        self.holder, self.taken = (producer_id, epoch + 2), self.taken + 1
+        return LeaseToken(f"airflow-mirror.{mirror}", *self.holder, 0.0 if clean else lease.HANDOVER_S)
+
+    def _confirm(self, _target: object, token: LeaseToken) -> None:
+        if self.holder != (token.producer_id, token.epoch):
+            raise LeaseLost(token.transactional_id, token.epoch, f"epoch {self.holder}")
+
+    def _holder(self, _target: object, _mirror: str) -> tuple[int, int] | None:
+        return self.holder
 
 
 def a_run(tmp_path: Path, fence: Any, source: Any = None) -> Run:

@@ -1,0 +1,136 @@
+"""End the mirror's own writing before the target opens, and prove that the target got nothing after the drain.
+
+From the moment when applications write to the target, a record that the tail still copied would land among theirs. So
+the cutover takes the writer lease itself and never gives it back: every task of the tail, on any machine, stops when it
+can't confirm the lease any more, at the latest after the waiting time that the lease states. Only then are both ends
+read for the last time. A tail that is started again takes the lease in turn, which the next question here finds; it may
+write only after a wait that is longer than what remains to be done.
+
+A lease that was taken can't be handed back: after backing out, the tail has to be started again.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.cutover.drain import lags, positions
+from airflow_mirror.cutover.quiet import still_quiet
+from airflow_mirror.errors import DrainTimedOut, FenceGone, JobNotRunning, LeaseLost, TargetMoved
+from airflow_mirror.wire.cluster import WireCluster
+
+if TYPE_CHECKING:
+    from airflow_mirror.config import ClientConfig
+    from airflow_mirror.cutover.context import Run
+
+
+def require_tail(run: Run) -> None:
+    """Raise :class:`JobNotRunning` when the target is behind and nobody is there to copy the rest.
+
+    Asked before the fence is raised: behind it, the drain would wait for nothing.
+    """
+    reached = positions(run)  # the target first: read second, it would seem ahead of a source that is being written
+    behind = lags(run.source_log.last_stable(run.routes), reached)
+    if not behind:
+        return
+    held = lease.holder(run.target_log, run.mirror.name)
+    ours = [tuple(row["lease"]) for row in run.report.earlier if row.get("lease")]
+    if held is None or held in ours:
+        worst = sorted(behind.items(), key=lambda i: -i[1])[:5]
+        shown = ", ".join(f"{tp} by {lag}" for tp, lag in worst)
+        why = "No job holds the mirror's writer lease" if held is None else "An earlier cutover took its lease"
+        remedy = "start the tail (StartMirrorOperator), then cut over again"
+        raise JobNotRunning("tail", "gone", f"{why}, and the target is behind ({shown}): {remedy}.")
+
+
+def stop_writers(run: Run) -> dict[str, Any]:
+    """Take the writer lease, wait until no task can write any more, and keep the target's ends as they are then.
+
+    :raises TargetMoved: when a partition of the target is not at its fenced end.
+    :raises DrainTimedOut: when one fell behind again.
+    :raises FenceLeaks: when the source moved meanwhile.
+    :raises LeaseLost, Fenced: when another job takes the lease meanwhile.
+    """
+    waited_s = take_lease(run)
+    assert run.lease is not None
+    still_quiet(run)
+    if behind := lags(run.ends, positions(run, run.ends)):
+        raise DrainTimedOut(waited_s, behind)
+    _require_target_ends(run)
+    lease.confirm(run.target_log, run.lease)
+    return {"lease_epoch": run.lease.epoch, "waited_s": round(waited_s, 3)}
+
+
+def take_lease(run: Run) -> float:
+    """Take the writer lease from whoever holds it and wait until they must have stopped; return the seconds waited."""
+    started = run.now()
+    run.lease = lease.take(run.target_log, run.mirror.name)
+    run.report.lease = asdict(run.lease)
+    run.save()
+    safe_at = run.now() + run.lease.wait_s
+    while (left := safe_at - run.now()) > 0:
+        run.pause(left)
+    return run.now() - started
+
+
+def hold_lease(run: Run) -> None:
+    """Make sure that no job of the mirror writes, for a fence that is lifted while the target is open.
+
+    What a tail copied from an open source would land among the records that applications write to the target.
+    """
+    if run.lease is not None:
+        try:
+            lease.confirm(run.target_log, run.lease)
+            return
+        except LeaseLost as e:
+            run.log.warning("taking the writer lease again before the fence is lifted: %s", e)
+    take_lease(run)
+
+
+def end_writing(target: ClientConfig, mirror: str) -> None:
+    """Take the lease for good and wait until no task of the mirror can write any more."""
+    with WireCluster(target) as wire:
+        time.sleep(lease.take(wire, mirror).wait_s)
+
+
+def require_no_writer(run: Run) -> None:
+    """Return if nothing was written on either side since ``stop_writers``, and nobody but us may write for the mirror.
+
+    :raises FenceLeaks, FenceGone: when the source is not shut any more.
+    :raises TargetMoved: when anybody wrote to the target.
+    :raises LeaseLost: when another job of the mirror took the lease.
+    """
+    assert run.lease is not None
+    require_source_shut(run)
+    _require_target_ends(run)
+    # Last: as long as the lease is ours, no task of the mirror wrote between the reading of the ends and now.
+    lease.confirm(run.target_log, run.lease)
+
+
+def require_source_shut(run: Run) -> None:
+    """Return if the fence is up and the source was not written since it was proven.
+
+    :raises FenceGone, FenceLeaks: when that is not so.
+    """
+    assert run.report.fence is not None
+    if not run.fence.is_up(run.report.fence.intent):
+        raise FenceGone(run.source.role)
+    still_quiet(run)
+
+
+def _require_target_ends(run: Run) -> None:
+    """Compare true log ends: what is not yet replicated, or lies in an open transaction, is there all the same.
+
+    With mapped offsets a target topic may have writers of its own; there the lease alone speaks for the mirror.
+    """
+    identical = {t.source_topic for t in run.plan.topics if t.mode == "identical"}
+    expected = {run.routes[source]: end for source, end in run.ends.items() if source.topic in identical}
+    for tp, end in run.target_log.log_ends(expected).items():
+        if end != expected[tp]:
+            raise TargetMoved(
+                tp.topic, tp.partition, expected[tp], end,
+                f"the target's log ends at {end}, the source's at {expected[tp]}, and no job of the mirror writes now",
+                "Somebody wrote to the target before it was opened: find and stop them, compare, and try again.",
+            )  # fmt: skip

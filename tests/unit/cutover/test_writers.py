@@ -1,0 +1,283 @@
+"""The target opens only after the mirror's own writing has ended, on every machine, for good."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover import run as cutover
+from airflow_mirror.cutover import steps, writers
+from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.fence import CallableFence
+from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord
+from airflow_mirror.cutover.run import lift_leftover_fence
+from airflow_mirror.errors import (
+    CutoverCancelled,
+    DrainTimedOut,
+    FenceGone,
+    FenceLeaks,
+    JobNotRunning,
+    LeaseLost,
+    OpeningUnfinished,
+    TargetMoved,
+)
+from airflow_mirror.partition import TopicPartition
+from tests.unit.cutover.builders import Leases, Logs, a_run
+
+ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
+ENDS = {ORDERS: 100, PAYMENTS: 7}
+
+
+class World:
+    """A cutover whose drain is done: both sides end where the fence found the source."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.fenced, self.calls = True, list[str]()
+        fence = CallableFence(lambda: None, self._lift, lambda: self.fenced)
+        self.run = a_run(tmp_path, fence)
+        self.source, self.target = Logs(ENDS), Logs(ENDS)
+        self.run.source_log, self.run.target_log = self.source, self.target  # type: ignore[assignment]
+        self.run.report.fence = FenceRecord("callable", {"topics": ["orders", "payments"]}, 10.0)
+        self.run.report.ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in ENDS.items()]
+
+    def _lift(self) -> None:
+        self.fenced = False
+        self.calls.append("lift")
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    # Whatever moves is data here, no marker.
+    monkeypatch.setattr("airflow_mirror.cutover.quiet.count_data", lambda *_: 1)
+    return World(tmp_path)
+
+
+@pytest.fixture
+def leases(monkeypatch: pytest.MonkeyPatch) -> Leases:
+    return Leases(monkeypatch)
+
+
+def test_ends_are_read_only_after_every_task_must_have_stopped(world: World, leases: Leases):
+    """A task that was frozen, or is far away, may write until the lease's time is over."""
+
+    class Late(Logs):
+        def log_ends(self, tps: Any) -> dict[TopicPartition, int]:
+            assert leases.clock >= lease.HANDOVER_S, "the target was read while a task may still write"
+            return super().log_ends(tps)
+
+    world.run.target_log = Late(ENDS)  # type: ignore[assignment]
+    world.run.target_log.last_stable = Logs(ENDS).last_stable  # type: ignore[method-assign]
+    assert writers.stop_writers(world.run) == {"lease_epoch": 2, "waited_s": lease.HANDOVER_S}
+
+
+def test_lease_that_was_released_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch):
+    leases = Leases(monkeypatch, holder=None)
+    writers.stop_writers(world.run)
+    assert leases.clock == 0
+
+
+def test_token_is_on_disk_before_the_wait(world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch):
+    def die(run: Run, seconds: float | None = None) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "pause", die)
+    with pytest.raises(KeyboardInterrupt):
+        writers.stop_writers(world.run)
+    left = CutoverReport.load(world.run.run_dir)
+    assert left is not None and left.lease is not None and left.lease["epoch"] == 2
+
+
+def test_stop_is_heard_while_tasks_are_waited_for(world: World, leases: Leases):
+    world.run.stop.set()
+    with pytest.raises(CutoverCancelled):
+        writers.stop_writers(world.run)
+
+
+@pytest.mark.parametrize("end", [99, 101])
+def test_target_that_is_not_at_the_fenced_end_is_never_opened(world: World, leases: Leases, end: int):
+    world.target.ends[ORDERS] = end
+    with pytest.raises(TargetMoved if end > 100 else DrainTimedOut, match="orders-0"):
+        writers.stop_writers(world.run)
+
+
+def test_record_that_consumers_can_not_see_yet_counts_too(world: World, leases: Leases):
+    world.run.target_log.last_stable = Logs(ENDS).last_stable  # type: ignore[method-assign]
+    world.target.ends[ORDERS] = 101  # appended, not replicated
+    with pytest.raises(TargetMoved, match="orders-0"):
+        writers.stop_writers(world.run)
+
+
+def test_source_written_while_tasks_are_waited_for_is_found(world: World, leases: Leases):
+    world.source.ends[PAYMENTS] = 8
+    with pytest.raises(FenceLeaks, match="payments-0"):
+        writers.stop_writers(world.run)
+
+
+@pytest.mark.parametrize(
+    ("meddle", "error"),
+    [
+        (lambda w, _: w.source.ends.update({ORDERS: 101}), FenceLeaks),
+        (lambda w, _: w.target.ends.update({ORDERS: 101}), TargetMoved),
+        (lambda w, _: setattr(w, "fenced", False), FenceGone),
+        (lambda _, leases: leases.take_by_another_job(), LeaseLost),
+    ],
+)
+def test_target_stays_shut_when_anything_moved_since_writing_ended(
+    world: World, leases: Leases, meddle: Any, error: type[Exception]
+):
+    world.run.open_target = lambda: world.calls.append("open")
+    writers.stop_writers(world.run)
+    meddle(world, leases)
+    with pytest.raises(error):
+        steps.open_target(world.run)
+    assert world.calls == [] and world.run.report.opening is None
+
+
+def test_mapped_target_may_have_writers_of_its_own(world: World, leases: Leases):
+    topics = tuple(dataclasses.replace(t, mode="mapped") for t in world.run.plan.topics)
+    world.run.plan = dataclasses.replace(world.run.plan, topics=topics)
+    world.run.tail_positions = lambda: ENDS
+    world.target.ends[ORDERS] = 5_000
+    writers.stop_writers(world.run)
+    steps.open_target(world.run)
+
+
+def test_fence_is_not_lifted_while_another_job_holds_the_lease(world: World, leases: Leases):
+    writers.stop_writers(world.run)
+    leases.take_by_another_job()
+    world.run.report.fence.opened = 20.0  # type: ignore[union-attr]
+    before = leases.clock
+    cutover._finish(world.run)
+    assert world.calls == ["lift"] and leases.taken == 2
+    assert leases.clock - before == lease.HANDOVER_S  # the other one had to stop first
+
+
+def test_fence_of_a_finished_cutover_is_lifted_by_a_new_process_under_the_lease(
+    world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch
+):
+    slept = list[float]()
+    monkeypatch.setattr(writers.time, "sleep", slept.append)
+    monkeypatch.setattr(writers, "WireCluster", lambda _: nullcontext())
+    report = world.run.report
+    report.outcome, report.fence.kept = reports.DONE, True  # type: ignore[union-attr]
+    world.run.save()
+    fence, admin = world.run.fence, type("Admin", (), {"config": None, "role": "source"})()
+    assert lift_leftover_fence(world.run.run_dir, admin, admin, fence) == []
+    assert lift_leftover_fence(world.run.run_dir, admin, admin, fence, kept_too=True) != []
+    assert slept == [lease.HANDOVER_S] and world.calls == ["lift"]
+
+
+def test_target_behind_without_a_tail_is_refused_before_the_fence(world: World, leases: Leases):
+    world.target.ends[ORDERS] = 90
+    writers.require_tail(world.run)  # somebody holds the lease
+    leases.holder = None
+    with pytest.raises(JobNotRunning, match=r"orders-0 by 10.*start the tail"):
+        writers.require_tail(world.run)
+    world.target.ends[ORDERS] = 100
+    writers.require_tail(world.run)  # nothing left to copy
+
+
+def test_lease_of_an_earlier_attempt_is_nobodys(world: World, leases: Leases):
+    world.target.ends[ORDERS] = 90
+    world.run.report.earlier = [{"lease": [7001, 0]}]
+    with pytest.raises(JobNotRunning, match="An earlier cutover took its lease"):
+        writers.require_tail(world.run)
+
+
+# --- a process that ends while it opens the target ---
+
+
+def cut_off_while_opening(world: World) -> World:
+    """Return the world as a new process finds it, after one was killed in its call of ``open_target``."""
+    report = world.run.report
+    report.steps = [StepRecord(step.name, "done", time.time()) for step in steps.STEPS]
+    report.opening = time.time()
+    world.run.save()
+    fresh = World(world.run.run_dir)
+    fresh.run.report = CutoverReport("flow", fresh.run.plan.hash)
+    fresh.run.open_target = lambda: fresh.calls.append("open")
+    fresh.target.ends[ORDERS] = 150  # applications write there already
+    return fresh
+
+
+@pytest.mark.parametrize("keep_fence", [True, False])
+def test_killed_while_it_opens_the_target_a_cutover_goes_forward(
+    world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch, keep_fence: bool
+):
+    monkeypatch.setattr(cutover, "reverify", lambda run: None)
+    found = cut_off_while_opening(world)
+    found.run.keep_fence = keep_fence
+    report = cutover._run(found.run)
+    assert report.outcome == reports.DONE and report.undone == []
+    assert found.calls[:1] == ["open"] and found.fenced == keep_fence
+
+
+@pytest.mark.parametrize("meddle", [lambda w: setattr(w, "fenced", False), lambda w: w.source.ends.update({ORDERS: 101})])
+def test_source_open_again_after_an_unfinished_opening_needs_a_human(world: World, leases: Leases, meddle: Any):
+    found = cut_off_while_opening(world)
+    meddle(found)
+    with pytest.raises(OpeningUnfinished, match="both clusters may take writes"):
+        cutover._run(found.run)
+    assert found.calls == [] and leases.taken == 0
+
+
+def test_teardown_does_not_lift_the_fence_of_an_unfinished_opening(world: World, leases: Leases):
+    found = cut_off_while_opening(world)
+    run = found.run
+    with pytest.raises(OpeningUnfinished):
+        lift_leftover_fence(run.run_dir, run.source, run.target, run.fence, kept_too=True)
+    assert found.fenced
+
+
+def test_intent_to_open_is_on_disk_before_the_call(world: World, leases: Leases):
+    def look() -> None:
+        left = CutoverReport.load(world.run.run_dir)
+        assert left is not None and left.is_opening
+        world.calls.append("open")
+
+    world.run.open_target = look
+    writers.stop_writers(world.run)
+    steps.open_target(world.run)
+    assert world.calls == ["open"]
+
+
+def test_disk_full_after_the_target_was_opened_undoes_nothing(
+    world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch
+):
+    save = CutoverReport.save
+
+    def full(self: CutoverReport, directory: Path) -> None:
+        if self.outcome == reports.DONE:
+            raise OSError(28, "No space left on device")
+        save(self, directory)
+
+    monkeypatch.setattr(CutoverReport, "save", full)
+    world.run.open_target = lambda: world.calls.append("open")
+    writers.stop_writers(world.run)
+    with pytest.raises(OSError, match="No space"):
+        steps.walk(world.run, steps.STEPS[-1:])
+    left = CutoverReport.load(world.run.run_dir)
+    assert world.calls == ["open"] and world.fenced and left is not None and left.is_opening
+
+
+def test_call_that_says_it_did_not_open_is_backed_out(world: World, leases: Leases):
+    def refuse() -> None:
+        raise RuntimeError("the gateway did not switch")
+
+    world.run.open_target = refuse
+    done = [dataclasses.replace(step, do=lambda _: {}) for step in steps.STEPS if step.name in ("fence", "drain")]
+    last = [step for step in steps.STEPS if step.name in ("stop_writers", "open_target")]
+    with pytest.raises(RuntimeError, match="gateway"):
+        steps.walk(world.run, (*done, *last))
+    assert world.calls == ["lift"] and world.run.report.opening is None
+    assert [(u["step"], u["what"]) for u in world.run.report.undone] == [
+        ("stop_writers", "the tail has lost its lease: start it again"),
+        ("fence", "fence lifted"),
+    ]
