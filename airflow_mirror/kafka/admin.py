@@ -100,9 +100,10 @@ class ClusterAdmin:
             found |= self._configs([ConfigResource(ResourceType.TOPIC, name) for name in chunk])
         return found
 
-    def create_topics(self, specs: Iterable[NewTopicSpec]) -> None:
+    def create_topics(self, specs: Iterable[NewTopicSpec], *, validate_only: bool = False) -> None:
         """Create topics and wait until the controller has them.
 
+        :param validate_only: create nothing, but say what would be refused.
         :raises BrokerError: with code 36 (TOPIC_ALREADY_EXISTS) if one exists; the others were created.
         """
         new = [
@@ -115,7 +116,10 @@ class ClusterAdmin:
             for s in specs
         ]
         for chunk in chunks(new, _CHUNK):
-            self._each("create topic", lambda c, t, chunk=chunk: c.create_topics(chunk, request_timeout=t))
+            self._each(
+                "create topic",
+                lambda c, t, chunk=chunk: c.create_topics(chunk, request_timeout=t, validate_only=validate_only),
+            )
 
     def grow_partitions(self, topic: str, total: int) -> None:
         """Raise a topic's partition count to ``total``; Kafka can't lower it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -15,14 +16,15 @@ from airflow_mirror.plan.inventory import Inventory, read_source, read_target, s
 from airflow_mirror.plan.model import Capabilities, Plan
 from airflow_mirror.plan.probe import probe
 from airflow_mirror.plan.situation import Situation
+from airflow_mirror.plan.target_configs import refusals, try_configs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
-    from airflow_mirror.wire.served import Without
     from airflow_mirror.plan.begun import Begun
+    from airflow_mirror.wire.served import Without
 
 
 def build(
@@ -50,9 +52,16 @@ def build(
     # The target first: read second, it would seem ahead of the source while a tail is copying.
     there = read_target(target, [mirror.naming.target_topic(name) for name in names])
     here = read_source(mirror, source, names, begun)
+    if there.own_configs is None:
+        there = replace(there, own_configs=try_configs(target, (t.configs for t in here.topics.values())))
     samples = holes.sample(source.config, here.topics, committed=mirror.isolation == "read_committed")
     capabilities = probe(target, mirror.name) if probe_target else Capabilities()
-    return decide(mirror, here, there, known_topics, now or datetime.now(UTC), samples, capabilities, lost)
+    when = now or datetime.now(UTC)
+    draft = decide(mirror, here, there, known_topics, when, samples, capabilities, lost)
+    refused = refusals(target, draft.topics)
+    if not refused:
+        return draft
+    return decide(mirror, here, there, known_topics, when, samples, capabilities, lost, refused)
 
 
 def decide(
@@ -64,20 +73,26 @@ def decide(
     samples: HoleSamples | None = None,
     capabilities: Capabilities | None = None,
     lost: Sequence[Without] = (),
+    refused: Mapping[str, str] | None = None,
 ) -> Plan:
     """Plan from what was read; no cluster is asked.
 
     :param samples: what the source's logs were found to hold; None: nothing was sampled.
     :param capabilities: what the principal may do on the target; None: nothing was tried.
     :param lost: what the source's brokers are too old to tell.
+    :param refused: the target's own words for topics that it would not create as planned, by target topic.
     """
     samples, capabilities = samples or HoleSamples(), capabilities or Capabilities()
     paired = pairs(mirror, source, target, known_topics)
     topics = [
-        plan_topic(mirror, pair, target.brokers, samples.holes.get(pair.source.info.name), capabilities)
+        plan_topic(
+            mirror, pair, target.brokers, samples.holes.get(pair.source.info.name), capabilities, target.own_configs
+        )
         for pair in paired
     ]
-    situation = Situation(mirror, source, target, paired, topics, capabilities, samples.unreadable, tuple(lost))
+    situation = Situation(
+        mirror, source, target, paired, topics, capabilities, samples.unreadable, tuple(lost), refused or {}
+    )
     findings = run_checks(situation)
     known = dict(known_topics) if isinstance(known_topics, Mapping) else dict.fromkeys(known_topics, "")
     if not any(f.level == "block" for f in findings):

@@ -1,8 +1,10 @@
 """Which topic configs go over to the target, and which are held open while history arrives.
 
-Pure rules. The rule for what goes over is MirrorMaker 2's (MirrorSourceConnector.targetConfig and
-DefaultConfigPropertyFilter). The rule for what is held open is ours: records that are years old must survive on the
-target until the mirror is done with them, byte for byte.
+Pure rules. What decides which records a topic keeps and takes goes over with its effective value, wherever the source
+has it from: a broker's file, a cluster-wide setting, Kafka's own default. The target's default is another cluster's
+choice, and may delete history or refuse records that the source held. For everything else the rule is MirrorMaker 2's
+(MirrorSourceConnector.targetConfig and DefaultConfigPropertyFilter). The rule for what is held open is ours: records
+that are years old must survive on the target until the mirror is done with them, byte for byte.
 """
 
 from __future__ import annotations
@@ -27,13 +29,34 @@ HELD_OPEN: Mapping[str, str] = {
     "retention.ms": "-1",  # by record time: history would be deleted minutes after it arrived
 }
 
-# MirrorMaker 2's list, without the timestamp keys: those are held open first and carried over at the end.
+BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
+_DIFFERENCE = "message.timestamp.difference.max.ms"  # before Kafka 3.6, one limit for both
+
+# What a topic keeps, and what it takes from producers.
+SURVIVES = frozenset(
+    {
+        "cleanup.policy",
+        "delete.retention.ms",
+        "max.compaction.lag.ms",
+        "max.message.bytes",
+        AFTER,
+        BEFORE,
+        "message.timestamp.type",
+        "min.compaction.lag.ms",
+        "min.insync.replicas",
+        "retention.bytes",
+        "retention.ms",
+        "segment.bytes",  # a batch that is larger than a segment is refused; retention and compaction go by segments
+        "segment.ms",
+    }
+)
+
+# MirrorMaker 2's list, without what survives here.
 EXCLUDED = frozenset(
     {
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",
-        "message.timestamp.difference.max.ms",
-        "min.insync.replicas",
+        _DIFFERENCE,  # goes over as the two limits that took its place
         "unclean.leader.election.enable",
         # Tiered storage is a property of a cluster; a target without it refuses these.
         "local.retention.bytes",
@@ -48,31 +71,52 @@ EXCLUDED = frozenset(
 def is_carried(key: str, entry: ConfigEntry) -> bool:
     """Say whether the source's entry decides the target's.
 
-    Rule: MirrorMaker 2 keeps what is not read-only, not sensitive, not from a broker's static file, not excluded.
+    Rule: what survives, does from anywhere. Of the rest MirrorMaker 2 keeps what is not read-only, not sensitive, not
+    from a broker's static file, not excluded.
     """
-    fixed = entry.is_read_only or entry.is_sensitive or entry.source == "STATIC_BROKER_CONFIG"
-    return key not in EXCLUDED and not fixed and entry.value is not None
+    if entry.is_read_only or entry.is_sensitive or entry.value is None:
+        return False
+    return key in SURVIVES or (key not in EXCLUDED and entry.source != "STATIC_BROKER_CONFIG")
 
 
-def goal(source: Mapping[str, ConfigEntry], hold: bool) -> dict[str, str | None]:
+def goal(
+    source: Mapping[str, ConfigEntry], hold: bool, own: Mapping[str, str | None] | None = None
+) -> dict[str, str | None]:
     """Return what the target topic's overrides must be, by key; None means no override there.
 
     :param source: effective configs of the source topic.
     :param hold: True while the mirror writes; False for the settings that stay.
+    :param own: the keys that the target knows, with the values that hold there without an override (None: not seen);
+        other keys are left out. None: not asked.
     """
-    wanted = {key: None if e.is_default else e.value for key, e in source.items() if is_carried(key, e)}
-    if not hold:
-        # What was held open goes back to the target's default where the source has nothing to say.
-        return {**dict.fromkeys((*HELD_OPEN, "max.message.bytes")), **wanted}
-    limit = source.get("max.message.bytes")
-    if limit is not None and limit.value is not None:
-        wanted["max.message.bytes"] = limit.value  # also when it is the source's default: the target's may be smaller
-    return {**wanted, **HELD_OPEN}
+    known = own or {}
+    wanted = {key: _wanted(key, e, known.get(key)) for key, e in source.items() if is_carried(key, e)}
+    one_limit = source.get(_DIFFERENCE)
+    if BEFORE not in source and one_limit is not None:
+        wanted |= dict.fromkeys((BEFORE, AFTER), one_limit.value)
+    # What was held open goes back to the target's default where the source has no such key at all.
+    wanted = {**dict.fromkeys(HELD_OPEN), **wanted}
+    if hold:
+        wanted |= HELD_OPEN
+    if own is None:
+        return wanted
+    if BEFORE not in known and _DIFFERENCE in known:
+        limits = [int(value) for key in (BEFORE, AFTER) if (value := wanted.get(key)) is not None]
+        wanted[_DIFFERENCE] = str(max(limits)) if limits else None
+    return {key: value for key, value in wanted.items() if key in known}
 
 
-def overrides(source: Mapping[str, ConfigEntry], hold: bool) -> dict[str, str]:
+def _wanted(key: str, entry: ConfigEntry, own: str | None) -> str | None:
+    """Return the override for one key: what nobody chose needs none where the target has the same by itself."""
+    needless = same_value(entry.value, own) if key in SURVIVES else True
+    return None if entry.is_default and needless else entry.value
+
+
+def overrides(
+    source: Mapping[str, ConfigEntry], hold: bool, own: Mapping[str, str | None] | None = None
+) -> dict[str, str]:
     """Return the overrides to create a target topic with; see ``goal``."""
-    return {key: value for key, value in sorted(goal(source, hold).items()) if value is not None}
+    return {key: value for key, value in sorted(goal(source, hold, own).items()) if value is not None}
 
 
 def not_held(planned: Mapping[str, str], target: Mapping[str, ConfigEntry]) -> list[str]:
@@ -96,12 +140,16 @@ def is_held(target: Mapping[str, ConfigEntry]) -> bool:
     return all(key in target and same_value(target[key].value, HELD_OPEN[key]) for key in keys)
 
 
-def left_out(source: Mapping[str, ConfigEntry]) -> dict[str, str]:
-    """Return the non-default settings of a source topic that don't go over: excluded, or from a broker's static file."""
+def left_out(source: Mapping[str, ConfigEntry], known: Collection[str] | None = None) -> dict[str, str]:
+    """Return the settings of a source topic that somebody chose and that don't go over.
+
+    They are excluded, from a broker's static file, or unknown to the target: a vendor's, or removed in a later version.
+    """
     return {
         key: e.value
         for key, e in sorted(source.items())
-        if not is_carried(key, e)
+        if not (is_carried(key, e) and (known is None or key in known))
+        and key != _DIFFERENCE
         and e.value
         and not e.is_sensitive
         and e.source in ("DYNAMIC_TOPIC_CONFIG", "STATIC_BROKER_CONFIG")

@@ -56,11 +56,13 @@ def plan_topic(
     target_brokers: int,
     holes: HoleEstimate | None = None,
     capabilities: Capabilities | None = None,
+    own_configs: Mapping[str, str | None] | None = None,
 ) -> TopicPlan:
     """Decide everything about one topic.
 
     :param holes: what the source was estimated to have; None: not sampled.
     :param capabilities: what the principal may do on the target; None: not tried.
+    :param own_configs: the topic configs that the target knows, and their values there; None: it could not be asked.
     """
     info, source = pair.source.info, pair.source
     prime = _prime(pair)
@@ -75,9 +77,9 @@ def plan_topic(
         target_exists=pair.target is not None,
         partitions=info.partitions,
         replication_factor=min(mirror.replication_factor or info.replication_factor, target_brokers),
-        configs=configs.overrides(source.configs, hold=False),
-        held_configs=configs.overrides(source.configs, hold=True),
-        left_out=configs.left_out(source.configs),
+        configs=configs.overrides(source.configs, hold=False, own=own_configs),
+        held_configs=configs.overrides(source.configs, hold=True, own=own_configs),
+        left_out=configs.left_out(source.configs, own_configs),
         compacted=compacted,
         mode=mode,
         reason=reason,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from airflow_mirror.errors import MissingRight, NothingMatches
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.begun import Begun
+from airflow_mirror.plan.target_configs import read_own_configs
 from airflow_mirror.policy import is_internal
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class Inventory:
 
     :param broker_configs: of one broker; None when the principal may not read them.
     :param groups: committed positions by group; of the source only.
+    :param own_configs: the topic configs that the cluster knows, and their values there without an override (None: not
+        seen); of the target only, None when it could not be asked.
     """
 
     cluster_id: str
@@ -56,6 +59,7 @@ class Inventory:
     topics: Mapping[str, TopicState]
     broker_configs: Mapping[str, ConfigEntry] | None = None
     groups: Mapping[str, Mapping[TopicPartition, GroupPosition]] = field(default_factory=dict)
+    own_configs: Mapping[str, str | None] | None = None
 
 
 def select_topics(mirror: Mirror, source: ClusterAdmin) -> list[str]:
@@ -93,10 +97,11 @@ def read_target(target: ClusterAdmin, names: Collection[str]) -> Inventory:
     """Read those of the named topics that exist on the target."""
     cluster_id, brokers = target.cluster_id(), target.broker_count()
     try:
-        configs = next(iter(target.broker_configs().values()), {})
+        configs: Mapping[str, ConfigEntry] | None = next(iter(target.broker_configs().values()), {})
     except MissingRight:
-        return Inventory(cluster_id, brokers, _topics(target, names), None)
-    return Inventory(cluster_id, brokers, _topics(target, names), configs)
+        configs = None
+    own = read_own_configs(target)
+    return Inventory(cluster_id, brokers, _topics(target, names), configs, own_configs=own)
 
 
 def _topics(

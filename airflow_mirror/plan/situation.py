@@ -23,6 +23,7 @@ class Situation:
 
     :param unreadable: source topics that could not be sampled, and why.
     :param lost: what the source's brokers are too old to tell.
+    :param refused: the target's own words for topics that it would not create as planned, by target topic.
     """
 
     mirror: Mirror
@@ -33,6 +34,7 @@ class Situation:
     capabilities: Capabilities = Capabilities()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     lost: tuple[Without, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 def some(items: Iterable[str], most: int = 5) -> str:

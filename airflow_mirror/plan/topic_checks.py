@@ -101,6 +101,54 @@ def message_size(s: Situation) -> Iterator[Finding]:
         )
 
 
+def request_size(s: Situation) -> Iterator[Finding]:
+    """The target's brokers take no request that is large enough for the source's largest batch."""
+    entry = (s.target.broker_configs or {}).get("socket.request.max.bytes")
+    if entry is None or entry.value is None:
+        return
+    for pair in s.pairs:
+        largest = int(pair.source.config("max.message.bytes") or 0)
+        if largest >= int(entry.value):
+            yield Finding(
+                "block",
+                "request_size",
+                f"topic {pair.source.info.name!r}",
+                f"batches of up to {largest:,} bytes (max.message.bytes), and the target's brokers take no request above "
+                f"{int(entry.value):,} bytes (socket.request.max.bytes)",
+                f"Raise socket.request.max.bytes on the target above {largest:,}, or lower max.message.bytes on the "
+                "source to what its producers really send.",
+            )
+
+
+def min_insync(s: Situation) -> Iterator[Finding]:
+    """Fewer replicas than writes with acks=all ask for: every one of them would be refused."""
+    for pair, topic in zip(s.pairs, s.topics, strict=True):
+        wanted = int(pair.source.config("min.insync.replicas") or 1)
+        replicas = pair.target.info.replication_factor if pair.target else topic.replication_factor
+        if wanted > replicas:
+            yield Finding(
+                "block",
+                "min_insync",
+                f"target topic {pair.target_topic!r}",
+                f"min.insync.replicas is {wanted} on the source, and the topic has {count(replicas, 'replica')} on the "
+                "target: writes with acks=all would be refused",
+                f"Give it {wanted} replicas (replication_factor, more brokers), or lower min.insync.replicas on the "
+                f"source topic to {replicas}.",
+            )
+
+
+def refused(s: Situation) -> Iterator[Finding]:
+    """The target does not take the topic's settings."""
+    for topic, words in s.refused.items():
+        yield Finding(
+            "block",
+            "refused_configs",
+            f"target topic {topic!r}",
+            f"the target would not create it with the source's settings ({words})",
+            "Change the setting on the source topic to what the target takes, or create the target topic yourself.",
+        )
+
+
 def timestamp_type(s: Situation) -> Iterator[Finding]:
     """The target topic would replace record times."""
     for pair in s.pairs:
@@ -194,5 +242,6 @@ def left_out(s: Situation) -> Iterator[Finding]:
             "left_out_configs",
             f"{len(lost)} of {count(len(s.topics), 'topic')}",
             f"these settings of the source are not carried over: {some(lost)}",
-            "They belong to a cluster, not to data (MirrorMaker 2's rule). Set what you need on the target yourself.",
+            "They belong to a cluster, not to data (MirrorMaker 2's rule), or the target does not know them. Set what "
+            "you need on the target yourself.",
         )

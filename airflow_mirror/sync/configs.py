@@ -8,15 +8,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.plan.configs import goal, same_value
+from airflow_mirror.plan.target_configs import read_own_configs
 from airflow_mirror.sync.topics import settle
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.kafka.model import ConfigEntry
     from airflow_mirror.plan.model import Plan
+    from airflow_mirror.plan.target_configs import OwnConfigs
+
+
+_OVERRIDE = "DYNAMIC_TOPIC_CONFIG"
+_NOBODYS = ConfigEntry(None, is_default=True)
 
 
 @dataclass(frozen=True)
@@ -63,16 +69,19 @@ def diff(
     target: Mapping[str, ConfigEntry],
     hold: bool,
     keep: Collection[str] = (),
+    own: Mapping[str, str | None] | None = None,
 ) -> ConfigDiff:
     """Return what has to change so that ``target`` follows ``source``.
 
     :param hold: True while the mirror writes: retention, compaction and time rules stay open.
     :param keep: keys of the target that are nobody's business, for example its own ``retention.ms``.
+    :param own: values that hold on the target without an override, where they were seen on another topic.
     """
     to_set, to_delete = {}, []
-    for key, value in sorted(goal(source, hold).items()):
+    seen = {key: (own or {}).get(key) if e.source == _OVERRIDE else e.value for key, e in target.items()}
+    for key, value in sorted(goal(source, hold, seen).items()):
         there = target.get(key)
-        overridden = there is not None and there.source == "DYNAMIC_TOPIC_CONFIG"
+        overridden = there is not None and there.source == _OVERRIDE
         if key in keep and not hold:
             continue
         if value is None:
@@ -80,14 +89,14 @@ def diff(
                 to_delete.append(key)
         elif there is None or not same_value(there.value, value):
             to_set[key] = value
-        elif not hold and not overridden:
+        elif not hold and not overridden and not source.get(key, _NOBODYS).is_default:
             to_set[key] = value  # equal by chance only: the target's default may change, what was chosen may not
     before = {key: _shown(target[key]) for key in (*to_set, *to_delete) if key in target}
     return ConfigDiff(to_set, tuple(to_delete), before)
 
 
 def _shown(entry: ConfigEntry) -> str:
-    return str(entry.value) if entry.source == "DYNAMIC_TOPIC_CONFIG" else f"{entry.value} (default)"
+    return str(entry.value) if entry.source == _OVERRIDE else f"{entry.value} (default)"
 
 
 def sync_configs(
@@ -104,25 +113,28 @@ def sync_configs(
     :param dry_run: only report.
     :raises NotKept: when a change does not show when read back.
     """
-    found = _diffs(plan, source, target, hold, keep)
+    own = read_own_configs(target)
+    found = _diffs(plan, source, target, hold, keep, own)
     drift = tuple(line for topic, d in sorted(found.items()) for line in d.lines(topic))
     if dry_run:
         return ConfigsReport(hold, drift, applied=not drift)
     for topic, d in found.items():
         target.alter_topic_configs(topic, d.set, d.delete)
     if found:
-        settle(lambda: _left(plan, source, target, hold, keep), "topic configs")
+        settle(lambda: _left(plan, source, target, hold, keep, own), "topic configs")
     return ConfigsReport(hold, drift, applied=True)
 
 
 def _diffs(
-    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, hold: bool, keep: Collection[str]
+    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, hold: bool, keep: Collection[str], own: OwnConfigs | None
 ) -> dict[str, ConfigDiff]:
     here = source.topic_configs([t.source_topic for t in plan.topics])
     there = target.topic_configs([t.target_topic for t in plan.topics])
-    found = {t.target_topic: diff(here[t.source_topic], there[t.target_topic], hold, keep) for t in plan.topics}
+    found = {t.target_topic: diff(here[t.source_topic], there[t.target_topic], hold, keep, own) for t in plan.topics}
     return {topic: d for topic, d in found.items() if d}
 
 
-def _left(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, hold: bool, keep: Collection[str]) -> list[str]:
-    return [line for topic, d in _diffs(plan, source, target, hold, keep).items() for line in d.lines(topic)]
+def _left(
+    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, hold: bool, keep: Collection[str], own: OwnConfigs | None
+) -> list[str]:
+    return [line for topic, d in _diffs(plan, source, target, hold, keep, own).items() for line in d.lines(topic)]

@@ -74,7 +74,7 @@ class Asker:
     ) -> tuple[int, int, int, int, list[Any], list[Any]]:
         """Return (error, high watermark, last stable offset, log start, aborted, batches); a cut last batch is "cut"."""
         body = fetch.encode([fetch.FetchSpec(self.tp, offset, max_bytes, epoch)], 0, 0, max_bytes, isolation)
-        _, error, (one,) = fetch.decode(self._connection.roundtrip(fetch.API_KEY, fetch.API_VERSION, [body]))
+        _, error, (one,) = fetch.decode(self._connection.roundtrip(fetch.API_KEY, fetch.NEWEST, [body]))
         assert not error
         batches: list[Any] = []
         size, upper = 0, offset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -16,14 +17,16 @@ from airflow_mirror.errors import (
     PlanBlocked,
     TargetTopicsDiffer,
 )
-from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition, NewTopicSpec
+from airflow_mirror.kafka.admin import ClusterAdmin, ConfigEntry, GroupPosition, NewTopicSpec
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.configs import HELD_OPEN
+from airflow_mirror.plan.target_configs import refusals, try_configs
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.groups import commit_groups, read_positions, translate
 from airflow_mirror.sync.topics import create_target_topics
+from sandbox import Cluster
 
 
 @pytest.fixture
@@ -114,6 +117,42 @@ def test_plan_create_hold_copy_and_let_go(make, source, target, source_cluster, 
     here, there = (admin.topic_configs([topic])[topic] for admin in (source, target))
     assert {k: e.value for k, e in here.items()} == {k: e.value for k, e in there.items()}
     assert sync_configs(plan, source, target, hold=False).drift == ()
+
+
+@pytest.fixture(scope="module")
+def hoarding_cluster():
+    """A source whose broker file keeps records for a month and takes records of 10 MB."""
+    file = {"log.retention.hours": "720", "message.max.bytes": "10485760", "log.segment.bytes": "268435456"}
+    with Cluster("hoarding", overrides=file, ready_timeout_s=240) as cluster:
+        yield cluster
+
+
+def test_what_the_sources_broker_file_keeps_the_target_keeps(hoarding_cluster, target, make, topic_name):
+    source = ClusterAdmin(ClientConfig({"bootstrap.servers": hoarding_cluster.bootstrap}, "source"), timeout_s=120)
+    make(source)
+    plan = build(mirror_of(topic_name), source, target)
+    plan.raise_if_blocked()
+    create_target_topics(plan, target)
+    assert sync_configs(plan, source, target).drift == ()
+    there = target.topic_configs([topic_name])[topic_name]
+    assert (there["retention.ms"].value, there["max.message.bytes"].value) == ("-1", "10485760")
+    assert sync_configs(plan, source, target, hold=False).applied
+    here, there = (admin.topic_configs([topic_name])[topic_name] for admin in (source, target))
+    assert here["retention.ms"].value == str(720 * 3_600_000)
+    assert {key: e.value for key, e in here.items()} == {key: e.value for key, e in there.items()}
+    chosen = {key for key, e in there.items() if e.source == "DYNAMIC_TOPIC_CONFIG"}
+    assert {"retention.ms", "max.message.bytes", "segment.bytes"} <= chosen
+    assert sync_configs(plan, source, target, hold=False).drift == ()
+
+
+def test_target_says_which_settings_it_does_not_know(make, source, target, topic_name):
+    make(source)
+    plan = build(mirror_of(topic_name), source, target)
+    vendors = [replace(t, configs={"vendor.tier": "gold"}) for t in plan.topics]
+    assert "vendor.tier" in refusals(target, vendors)[topic_name]
+    entries = {"vendor.tier": ConfigEntry("gold"), "retention.ms": ConfigEntry("5"), "segment.bytes": ConfigEntry("1")}
+    assert set(try_configs(target, [entries])) == {"retention.ms", "segment.bytes"}
+    assert topic_name not in target.topics([topic_name])
 
 
 def test_an_unknown_pattern_names_the_topics_that_exist(make, source, target):

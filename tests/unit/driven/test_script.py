@@ -123,7 +123,7 @@ def test_a_fetch_is_throttled(cluster: DrivenCluster, wire: WireCluster) -> None
     cluster.script.on("Fetch", Fault(throttle_ms=700))
     body = fetch.encode([fetch.FetchSpec(T0, 0, 1000)], 0, 1, 1000, fetch.READ_UNCOMMITTED)
     connection = wire.connection(wire.leader(T0).node_id)
-    answers = [fetch.decode(connection.roundtrip(fetch.API_KEY, fetch.API_VERSION, [body]))[0] for _ in range(2)]
+    answers = [fetch.decode(connection.roundtrip(fetch.API_KEY, fetch.NEWEST, [body]))[0] for _ in range(2)]
     assert answers == [700, 0]
 
 

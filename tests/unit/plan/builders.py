@@ -50,13 +50,18 @@ def a_topic(
     )
 
 
-def a_cluster(*topics, cluster_id="c1", brokers=3, groups=None, auto_create="false"):
+def a_cluster(*topics, cluster_id="c1", brokers=3, groups=None, auto_create="false", own_configs=DEFAULTS, **broker):
+    """A cluster; ``socket_request_max_bytes="1"`` is a setting of its brokers."""
     return Inventory(
         cluster_id,
         brokers,
         {t.info.name: t for t in topics},
-        {"auto.create.topics.enable": ConfigEntry(auto_create, source="STATIC_BROKER_CONFIG")},
+        {
+            key.replace("_", "."): ConfigEntry(value, source="STATIC_BROKER_CONFIG")
+            for key, value in {"auto_create_topics_enable": auto_create, **broker}.items()
+        },
         {g: positions(p) for g, p in (groups or {}).items()},
+        own_configs,
     )
 
 

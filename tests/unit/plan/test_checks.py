@@ -8,7 +8,7 @@ import pytest
 from airflow_mirror.errors import InvalidField, PlanBlocked
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.checks import CHECKS
-from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
+from tests.unit.plan.builders import DEFAULTS, a_cluster, a_mirror, a_topic
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 EMPTY = ((0, 0), (0, 0), (0, 0))
@@ -111,10 +111,10 @@ def test_the_existing_target_topic_must_take_the_largest_batch_of_the_source(her
 
 
 def test_a_topic_to_create_gets_the_sources_batch_limit_even_if_that_is_only_kafkas_default():
-    made = plan(a_topic())
+    made = plan(a_topic(), own_configs={**DEFAULTS, "max.message.bytes": "1000"})
     assert levels(made, "message_size") == ["pass"]
     assert made.topics[0].held_configs["max.message.bytes"] == "1048588"
-    assert "max.message.bytes" not in made.topics[0].configs
+    assert made.topics[0].configs == {"max.message.bytes": "1048588"}
 
 
 @pytest.mark.parametrize(("known", "level"), [([], "block"), (["orders"], "warn")])
@@ -228,9 +228,33 @@ def test_groups_with_nothing_to_move_and_groups_torn_apart_are_named():
 
 
 def test_settings_that_belong_to_the_source_cluster_are_listed_as_left_out():
-    made = plan(a_topic(min_insync_replicas="2", static={"segment.bytes": "5000000"}))
-    assert made.topics[0].left_out == {"min.insync.replicas": "2", "segment.bytes": "5000000"}
+    made = plan(a_topic(vendor_tier="gold", static={"preallocate": "true"}))
+    assert made.topics[0].left_out == {"preallocate": "true", "vendor.tier": "gold"}
     assert levels(made, "left_out_configs") == ["warn"]
+
+
+def test_fewer_replicas_than_acks_all_asks_for_block():
+    made = plan(a_topic(static={"min.insync.replicas": "2"}), brokers=1)
+    assert levels(made, "min_insync") == ["block"]
+    assert levels(plan(a_topic(static={"min.insync.replicas": "2"}), brokers=2), "min_insync") == ["pass"]
+
+
+def test_existing_topic_with_too_few_replicas_blocks_too():
+    there = a_topic(spans=((0, 0),) * 3, replicas=1)
+    assert levels(plan(a_topic(min_insync_replicas="2"), [there]), "min_insync") == ["block"]
+
+
+def test_batches_larger_than_a_request_of_the_target_block():
+    source = a_topic(static={"max.message.bytes": "10485760"})
+    assert levels(plan(source, socket_request_max_bytes="10485760"), "request_size") == ["block"]
+    assert levels(plan(source, socket_request_max_bytes="104857600"), "request_size") == ["pass"]
+
+
+def test_settings_that_the_target_refuses_block_with_its_own_words():
+    here, there = a_cluster(a_topic()), a_cluster(cluster_id="c2")
+    made = decide(a_mirror(), here, there, (), NOW, refused={"orders": "POLICY_VIOLATION: at most 7 days"})
+    [(level, about, evidence)] = findings(made, "refused_configs")
+    assert (level, about) == ("block", "target topic 'orders'") and "at most 7 days" in evidence
 
 
 def test_all_blocks_are_reported_together_with_what_to_do():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_mirror.kafka.model import ConfigEntry
-from airflow_mirror.plan.configs import HELD_OPEN, goal, is_carried, overrides, same_value
+from airflow_mirror.plan.configs import HELD_OPEN, goal, is_carried, left_out, overrides, same_value
 from airflow_mirror.sync.configs import diff
 from tests.unit.plan.builders import configs
 
@@ -13,37 +13,95 @@ from tests.unit.plan.builders import configs
     [
         ("retention.ms", ConfigEntry("5", source="DYNAMIC_TOPIC_CONFIG"), True),
         ("retention.ms", ConfigEntry("5", source="DYNAMIC_DEFAULT_BROKER_CONFIG"), True),
-        ("retention.ms", ConfigEntry("5", source="STATIC_BROKER_CONFIG"), False),
+        ("retention.ms", ConfigEntry("5", source="STATIC_BROKER_CONFIG"), True),
+        ("preallocate", ConfigEntry("true", source="STATIC_BROKER_CONFIG"), False),
         ("retention.ms", ConfigEntry("5", is_default=True, source="DEFAULT_CONFIG"), True),
         ("retention.ms", ConfigEntry(None, is_sensitive=True, source="DYNAMIC_TOPIC_CONFIG"), False),
         ("retention.ms", ConfigEntry("5", is_read_only=True, source="DYNAMIC_TOPIC_CONFIG"), False),
-        ("min.insync.replicas", ConfigEntry("2", source="DYNAMIC_TOPIC_CONFIG"), False),
+        ("min.insync.replicas", ConfigEntry("2", source="STATIC_BROKER_CONFIG"), True),
+        ("message.timestamp.difference.max.ms", ConfigEntry("5", source="DYNAMIC_TOPIC_CONFIG"), False),
         ("leader.replication.throttled.replicas", ConfigEntry("*", source="DYNAMIC_TOPIC_CONFIG"), False),
         ("unclean.leader.election.enable", ConfigEntry("true", source="DYNAMIC_TOPIC_CONFIG"), False),
         ("remote.storage.enable", ConfigEntry("true", source="DYNAMIC_TOPIC_CONFIG"), False),
     ],
 )
-def test_what_goes_over_follows_mirrormakers_rule(key, entry, carried):
+def test_what_keeps_records_goes_over_and_the_rest_follows_mirrormaker(key, entry, carried):
     assert is_carried(key, entry) is carried
 
 
 def test_while_held_the_sources_retention_waits_but_its_segments_go_over():
     source = configs(retention_ms="60000", cleanup_policy="compact", segment_bytes="5000000")
-    held = overrides(source, hold=True)
-    assert held == {**HELD_OPEN, "max.message.bytes": "1048588", "segment.bytes": "5000000"}
+    assert overrides(source, hold=True, own=OWN) == {**HELD_OPEN, "segment.bytes": "5000000"}
 
 
-def test_afterwards_only_what_the_source_has_set_remains():
+# A target whose owner chose nothing.
+OWN = {key: entry.value for key, entry in configs().items()}
+
+
+def test_afterwards_only_what_the_target_has_not_by_itself_is_set():
     source = configs(retention_ms="60000", cleanup_policy="compact", message_timestamp_type="LogAppendTime")
-    assert overrides(source, hold=False) == {
+    assert overrides(source, hold=False, own=OWN) == {
         "cleanup.policy": "compact",
         "message.timestamp.type": "LogAppendTime",
         "retention.ms": "60000",
     }
 
 
+@pytest.mark.parametrize("hold", [True, False])
+def test_what_the_source_takes_by_default_the_target_takes_too(hold):
+    """10 MB in the source's broker file against 1 MB in the target's: large records would be refused."""
+    source = configs(static={"max.message.bytes": "10485760"})
+    assert overrides(source, hold, OWN)["max.message.bytes"] == "10485760"
+
+
+def test_what_the_source_keeps_by_default_the_target_keeps_too():
+    """720 h in the source's broker file against 168 h in the target's: history would be deleted after the cutover."""
+    source = configs(static={"retention.ms": "2592000000", "cleanup.policy": "compact", "min.insync.replicas": "2"})
+    assert overrides(source, hold=False, own=OWN) == {
+        "cleanup.policy": "compact",
+        "min.insync.replicas": "2",
+        "retention.ms": "2592000000",
+    }
+
+
+def test_kafkas_default_on_the_source_wins_over_a_choice_of_the_targets_owner():
+    own = {**OWN, "retention.ms": "3600000", "max.message.bytes": "1000"}
+    assert overrides(configs(), hold=False, own=own) == {"max.message.bytes": "1048588", "retention.ms": "604800000"}
+
+
+def test_default_that_could_not_be_seen_is_written_down():
+    assert overrides(configs(), hold=False, own={**OWN, "retention.ms": None}) == {"retention.ms": "604800000"}
+
+
+def test_keys_that_the_target_does_not_know_are_left_out_and_listed():
+    source = configs(retention_ms="5", vendor_placement="rack-1", message_format_version="2.8")
+    own = {**OWN}
+    assert set(overrides(source, hold=False, own=own)) == {"retention.ms"}
+    assert left_out(source, own) == {"message.format.version": "2.8", "vendor.placement": "rack-1"}
+    assert left_out(source) == {}
+
+
+def test_one_limit_for_times_of_an_old_source_becomes_two():
+    source = configs(message_timestamp_difference_max_ms="86400000")
+    del source["message.timestamp.before.max.ms"], source["message.timestamp.after.max.ms"]
+    assert overrides(source, hold=False, own=OWN) == {
+        "message.timestamp.after.max.ms": "86400000",
+        "message.timestamp.before.max.ms": "86400000",
+    }
+
+
+@pytest.mark.parametrize(("hold", "limit"), [(True, "9223372036854775807"), (False, "86400000")])
+def test_two_limits_for_times_become_the_larger_on_an_old_target(hold, limit):
+    old = {k: v for k, v in OWN.items() if not k.endswith((".before.max.ms", ".after.max.ms"))}
+    old["message.timestamp.difference.max.ms"] = "9223372036854775807"
+    source = configs(message_timestamp_before_max_ms="86400000")
+    set_ = overrides(source, hold, old)
+    assert set_["message.timestamp.difference.max.ms"] == limit
+    assert not {"message.timestamp.before.max.ms", "message.timestamp.after.max.ms"} & set(set_)
+
+
 def held_target(**extra):
-    return configs(**{k.replace(".", "_"): v for k, v in overrides(configs(), hold=True).items()}, **extra)
+    return configs(**{k.replace(".", "_"): v for k, v in overrides(configs(), hold=True, own=OWN).items()}, **extra)
 
 
 def test_a_held_target_needs_no_change_while_held():
@@ -61,25 +119,40 @@ def test_a_target_created_by_hand_is_opened_without_touching_what_is_open_alread
 
 
 def test_letting_go_restores_the_sources_values_and_removes_the_rest():
-    change = diff(configs(retention_ms="60000"), held_target(), hold=False)
+    change = diff(configs(retention_ms="60000"), held_target(), hold=False, own=OWN)
     assert dict(change.set) == {"retention.ms": "60000"}
-    assert set(change.delete) == {*HELD_OPEN, "max.message.bytes"} - {"retention.ms"}
+    assert set(change.delete) == {*HELD_OPEN} - {"retention.ms"}
     after = configs(retention_ms="60000")
     assert not diff(configs(retention_ms="60000"), after, hold=False)
 
 
-def test_letting_go_removes_the_hold_also_where_the_source_has_a_static_broker_value():
-    change = diff(configs(static={"retention.ms": "60000"}), held_target(), hold=False)
-    assert "retention.ms" in change.delete and "retention.ms" not in change.set
+def test_letting_go_sets_what_the_sources_broker_file_says():
+    change = diff(configs(static={"retention.ms": "60000"}), held_target(), hold=False, own=OWN)
+    assert dict(change.set) == {"retention.ms": "60000"} and "retention.ms" not in change.delete
+
+
+def test_letting_go_sets_kafkas_default_where_the_targets_was_not_seen():
+    """Removing the override would put whatever the target's owner chose into force, before anybody could look."""
+    change = diff(configs(), held_target(), hold=False)
+    assert change.set["retention.ms"] == "604800000" and "retention.ms" not in change.delete
+
+
+def test_nothing_is_left_to_do_after_letting_go():
+    source = configs(static={"retention.ms": "60000"}, cleanup_policy="compact")
+    kept = {k.replace(".", "_"): v for k, v in overrides(source, hold=False, own=OWN).items()}
+    assert not diff(source, configs(**kept), hold=False, own=OWN)
 
 
 def test_what_is_default_on_the_source_is_removed_from_the_target():
-    assert diff(configs(), held_target(segment_bytes="5000000"), hold=True).delete == ("segment.bytes",)
+    source = configs()
+    source["preallocate"] = ConfigEntry("false", is_default=True, source="DEFAULT_CONFIG")
+    target = held_target(segment_bytes="5000000", preallocate="true")
+    assert diff(source, target, hold=True, own=OWN).delete == ("preallocate", "segment.bytes")
 
 
 def test_an_excluded_key_of_the_target_is_left_alone():
-    target = held_target(min_insync_replicas="2")
-    assert not diff(configs(min_insync_replicas="3"), target, hold=True)
+    target = held_target(unclean_leader_election_enable="true")
+    assert not diff(configs(unclean_leader_election_enable="false"), target, hold=True)
 
 
 def test_a_key_to_keep_is_kept_at_the_end_but_held_open_before():
@@ -93,7 +166,7 @@ def test_a_chosen_value_that_equals_the_targets_default_is_chosen_there_too():
 
 
 def test_a_readable_line_per_change_says_what_was_a_default():
-    lines = diff(configs(retention_ms="60000"), configs(segment_bytes="7"), hold=False).lines("orders")
+    lines = diff(configs(retention_ms="60000"), configs(segment_bytes="7"), hold=False, own=OWN).lines("orders")
     assert lines == [
         "orders: retention.ms: 604800000 (default) -> 60000",
         "orders: segment.bytes: 7 -> the target's default",

@@ -22,7 +22,15 @@ def a_plan(now=NOW, end=60000):
     source = a_cluster(
         a_topic("audit|raw", spans=((0, 0),), replicas=1),
         a_topic("orders", spans=((54321, end), (0, 5)), retention_ms="86400000", max_message_bytes="5000000"),
-        a_topic("users", spans=((0, 11893),), stable={0: 11800}, cleanup_policy="compact", min_insync_replicas="2"),
+        a_topic(
+            "users",
+            spans=((0, 11893),),
+            stable={0: 11800},
+            cleanup_policy="compact",
+            min_insync_replicas="2",
+            preallocate="true",
+            remote_storage_enable="true",
+        ),
         groups={
             "billing": {"orders-0": 59000, "orders-1": 5, "users-0": 0},
             "reports": {"users-0": 11893, "clicks-0": 4},

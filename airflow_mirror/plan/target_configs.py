@@ -1,0 +1,93 @@
+"""Which topic settings the target knows, what they are there where nobody set them, and which it refuses.
+
+Versions and vendors differ: a setting that one cluster has, another one refuses, and with it the whole topic. No list of
+ours would stay true, so the target is asked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_mirror.errors import BrokerError, MissingRight, RequestRefused
+from airflow_mirror.kafka.model import NewTopicSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.kafka.model import ConfigEntry
+    from airflow_mirror.plan.model import TopicPlan
+
+# Key -> the value that holds on the target without an override; None where that could not be seen.
+OwnConfigs = dict[str, "str | None"]
+
+_REFERENCES = 20
+_INVALID_CONFIG, _POLICY_VIOLATION = 40, 44
+_OVERRIDE = "DYNAMIC_TOPIC_CONFIG"
+_SCRATCH = "__airflow-mirror.validated"
+
+
+def read_own_configs(target: ClusterAdmin) -> OwnConfigs | None:
+    """Read what any topic of the target shows; None when there is no topic that this principal may look at."""
+    own: OwnConfigs = {}
+    for name in target.topic_names()[:_REFERENCES]:
+        try:
+            entries = target.topic_configs([name])[name]
+        except (BrokerError, MissingRight):
+            continue  # deleted meanwhile, or somebody else's
+        for key, entry in entries.items():
+            if own.get(key) is None:
+                own[key] = None if entry.source == _OVERRIDE else entry.value
+        if None not in own.values():
+            break
+    return own or None
+
+
+def try_configs(target: ClusterAdmin, topics: Iterable[Mapping[str, ConfigEntry]]) -> OwnConfigs | None:
+    """Find out which of the settings in ``topics`` the target knows, where it has no topic to look at.
+
+    :return: the keys that it takes; None when this principal may create no topic.
+    """
+    values = {key: e.value for entries in topics for key, e in entries.items() if e.value is not None}
+    known: OwnConfigs = {}
+    for key, value in sorted(values.items()):
+        try:
+            target.create_topics([NewTopicSpec(_SCRATCH, 1, 1, {key: value})], validate_only=True)
+        except RequestRefused as e:
+            if e.code == _INVALID_CONFIG and "unknown" in str(e).lower():
+                continue
+        except BrokerError:
+            pass  # it has no objection to the key
+        except MissingRight:
+            return None
+        known[key] = None
+    return known
+
+
+def refusals(target: ClusterAdmin, topics: Iterable[TopicPlan]) -> dict[str, str]:
+    """Have the target validate the topics to create, while held and afterwards; return its words by target topic.
+
+    Topics that are alike are asked for once: what differs between them is the name alone.
+    """
+    asked: dict[tuple[object, ...], str | None] = {}
+    found: dict[str, str] = {}
+    for t in topics:
+        if t.target_exists:
+            continue
+        for configs in (t.held_configs, t.configs):
+            kind = (t.replication_factor, *sorted(configs.items()))
+            if kind not in asked:
+                asked[kind] = _refusal(target, NewTopicSpec(t.target_topic, 1, t.replication_factor, configs))
+            if (words := asked[kind]) is not None:
+                found[t.target_topic] = words
+    return found
+
+
+def _refusal(target: ClusterAdmin, spec: NewTopicSpec) -> str | None:
+    try:
+        target.create_topics([spec], validate_only=True)
+    except RequestRefused as e:
+        return f"{e.name}: {e.detail}" if e.code in (_INVALID_CONFIG, _POLICY_VIOLATION) else None
+    except (BrokerError, MissingRight):
+        return None  # rights are the probe's business; a broker that is busy now says nothing about the settings
+    return None
