@@ -97,6 +97,9 @@ def goal(
     # What was held open goes back to the target's default where the source has no such key at all.
     wanted = {**dict.fromkeys(HELD_OPEN), **wanted}
     if hold:
+        limit = source.get("max.message.bytes")
+        if limit is not None and limit.value is not None:
+            wanted["max.message.bytes"] = limit.value  # whatever the target has by itself: a copy must not hang on that
         wanted |= HELD_OPEN
     if own is None:
         return wanted

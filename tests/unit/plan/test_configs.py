@@ -31,7 +31,11 @@ def test_what_keeps_records_goes_over_and_the_rest_follows_mirrormaker(key, entr
 
 def test_while_held_the_sources_retention_waits_but_its_segments_go_over():
     source = configs(retention_ms="60000", cleanup_policy="compact", segment_bytes="5000000")
-    assert overrides(source, hold=True, own=OWN) == {**HELD_OPEN, "segment.bytes": "5000000"}
+    assert overrides(source, hold=True, own=OWN) == {
+        **HELD_OPEN,
+        "max.message.bytes": "1048588",
+        "segment.bytes": "5000000",
+    }
 
 
 # A target whose owner chose nothing.
@@ -121,7 +125,7 @@ def test_a_target_created_by_hand_is_opened_without_touching_what_is_open_alread
 def test_letting_go_restores_the_sources_values_and_removes_the_rest():
     change = diff(configs(retention_ms="60000"), held_target(), hold=False, own=OWN)
     assert dict(change.set) == {"retention.ms": "60000"}
-    assert set(change.delete) == {*HELD_OPEN} - {"retention.ms"}
+    assert set(change.delete) == {*HELD_OPEN, "max.message.bytes"} - {"retention.ms"}
     after = configs(retention_ms="60000")
     assert not diff(configs(retention_ms="60000"), after, hold=False)
 
