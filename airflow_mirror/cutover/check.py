@@ -12,6 +12,8 @@ from airflow_mirror.cutover.report import StepRecord
 from airflow_mirror.cutover.writers import require_tail
 from airflow_mirror.errors import InputError, PlanOutdated, VerificationFailed
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.inventory import missing_topics
+from airflow_mirror.plan.life import require_active
 
 if TYPE_CHECKING:
     from airflow_mirror.cutover.context import Run
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 def precheck(run: Run) -> None:
     """Ask everything that can be asked before the fence is raised, because afterwards every second counts.
 
-    :raises PlanOutdated: with all that changed since the plan.
+    :raises MirrorCutOver: when the target's topics are in production already.
+    :raises PlanOutdated: with all that changed since the plan, and topics that it should have and does not.
     :raises GroupActive: when a group consumes on the target already.
     :raises InputError: when a mapped topic comes without the functions that it needs.
     :raises JobNotRunning: when the target is behind and no tail copies.
@@ -36,6 +39,8 @@ def precheck(run: Run) -> None:
         raise InputError(
             f"topics with mapped offsets ({', '.join(mapped[:5])}): pass tail_positions and translate_offset as well."
         )
+    if run.life is not None:
+        require_active(run.life, run.plan, run.target)
     if found := drift(run):
         raise PlanOutdated(found)
     require_no_members(run)
@@ -57,6 +62,8 @@ def drift(run: Run) -> list[str]:
             lines.append(f"target topic {t.target_topic!r} does not exist")
         elif target.partitions < t.partitions:
             lines.append(f"target topic {t.target_topic!r} has {target.partitions} partitions, the plan {t.partitions}")
+    # Behind the fence nobody would write to them any more, and nobody would ever copy them.
+    lines += [f"source topic {name!r} is new: not in the plan" for name in missing_topics(run.plan, run.source)]
     return lines
 
 

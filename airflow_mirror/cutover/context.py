@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.kafka.model import GroupPosition
     from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan.life import LifeStore
     from airflow_mirror.plan.model import Plan
     from airflow_mirror.sync.groups import Translate
     from airflow_mirror.verify.result import PartitionComparison
@@ -72,6 +73,7 @@ class Run:
     :param mirror: selects the consumer groups that move.
     :param tail_positions: source offsets up to which the target holds everything, for topics with mapped offsets.
     :param translate_offset: translates an offset of a source partition, for topics with mapped offsets.
+    :param life: where it is kept which target topics were handed over to applications; None keeps it nowhere.
     :param allow_rewind: also commit a position that is behind the one the group has on the target.
     :param open_target: lets applications write to the target, where something held them back. When it raises, the target
         must not be open. It may be called again.
@@ -95,6 +97,7 @@ class Run:
     log: Log = field(default_factory=lambda: logging.getLogger("airflow_mirror.cutover"))
     tail_positions: Callable[[], Offsets] | None = None
     translate_offset: Translate | None = None
+    life: LifeStore | None = None
     allow_rewind: bool = False
     open_target: Callable[[], object] | None = None
     stop: threading.Event = field(default_factory=threading.Event)

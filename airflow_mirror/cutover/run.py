@@ -19,6 +19,7 @@ from airflow_mirror.cutover.fence import AclFence, fence_text
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.writers import end_writing, hold_lease
 from airflow_mirror.errors import CutoverCancelled, CutoverRunning, InputError, NotUndone, OpeningUnfinished
+from airflow_mirror.plan.life import take_back
 from airflow_mirror.wire.cluster import WireCluster
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from airflow_mirror.cutover.fence import Fence
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan.life import LifeStore
     from airflow_mirror.plan.model import Plan
     from airflow_mirror.sync.groups import Translate
 
@@ -49,6 +51,7 @@ def run_cutover(
     stop: threading.Event | None = None,
     tail_positions: Callable[[], Offsets] | None = None,
     translate_offset: Translate | None = None,
+    life: LifeStore | None = None,
     allow_rewind: bool = False,
     open_target: Callable[[], object] | None = None,
 ) -> CutoverReport:
@@ -71,9 +74,11 @@ def run_cutover(
     :param stop: set it from another thread or a signal handler to make the cutover back out.
     :param tail_positions: source offsets up to which the target holds everything; needed for mapped topics.
     :param translate_offset: exact offset translation; needed for mapped topics.
+    :param life: where it is kept which target topics were handed over to applications. With it, a cutover of topics that
+        are in production already is refused.
     :param open_target: called last, where something keeps applications from writing to the target. When it raises, the
         target must not be open. After a crash it is called again.
-    :raises NoAuthorizer, PlanOutdated, GroupActive, JobNotRunning: before anything was touched.
+    :raises NoAuthorizer, PlanOutdated, MirrorCutOver, GroupActive, JobNotRunning: before anything was touched.
     :raises FenceLeaks, FenceGone, TransactionsOpen, DrainTimedOut, TargetMoved, VerificationFailed, GroupsStillMoving,
         CutoverCancelled, LeaseLost: after backing out.
     :raises OpeningUnfinished: an earlier process ended while it opened the target, and the source is no longer shut.
@@ -102,6 +107,7 @@ def run_cutover(
             log=log,
             tail_positions=tail_positions,
             translate_offset=translate_offset,
+            life=life,
             allow_rewind=allow_rewind,
             open_target=open_target,
             stop=stop or threading.Event(),
@@ -157,14 +163,16 @@ def recover(run: Run) -> CutoverReport | None:
 
 
 def lift_leftover_fence(
-    run_dir: Path, source: ClusterAdmin, target: ClusterAdmin, fence: Fence | None = None, *, kept_too: bool = False
-) -> list[str]:
+    run_dir: Path, source: ClusterAdmin, target: ClusterAdmin, fence: Fence | None = None, *,
+    life: LifeStore | None = None, kept_too: bool = False,
+) -> list[str]:  # fmt: skip
     """Lift the fence that a killed cutover left in ``run_dir``; for a teardown task. Does nothing when there is none.
 
     A finished cutover's fence was meant to stay, and stays, unless ``kept_too``. Before it is lifted the mirror's writer
     lease is taken, so that no tail copies what the source then gets into a target that is in use.
 
     :param target: asked only for a finished cutover.
+    :param life: as given to the cutover; what a killed one noted there is taken back.
     :param fence: needed for a fence other than by ACL.
     :return: what was taken back, as lines for people.
     :raises CutoverRunning: the cutover is still at work.
@@ -184,6 +192,8 @@ def lift_leftover_fence(
         if report.outcome == reports.DONE:
             end_writing(target.config, report.mirror)
         lines = fence_text(report.fence.kind, report.fence.intent)
+        if life is not None and report.outcome != reports.DONE:
+            take_back(life, report.plan_hash)
         steps.lift_recorded(fence or AclFence(source), report.fence, source.role)
         report.save(run_dir)
         return lines

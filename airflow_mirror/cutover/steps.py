@@ -12,6 +12,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.cutover import report as reports
@@ -22,6 +23,7 @@ from airflow_mirror.cutover.quiet import prove_fence
 from airflow_mirror.cutover.report import FenceRecord, StepRecord
 from airflow_mirror.cutover.writers import require_no_writer, require_source_shut, stop_writers, take_lease
 from airflow_mirror.errors import FenceGone, FenceLeaks, FenceNotLifted, OpeningUnfinished, TryAgain
+from airflow_mirror.plan.life import mark_cut_over, take_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
     from airflow_mirror.cutover.context import Run
     from airflow_mirror.cutover.fence import Fence
 
-CAUGHT_UP, FENCED, QUIET, DRAINED, VERIFIED, SETTLED, SEALED, GROUPS_MOVED, CUT_OVER = (
-    "CAUGHT_UP", "FENCED", "QUIET", "DRAINED", "VERIFIED", "SETTLED", "SEALED", "GROUPS_MOVED", "CUT_OVER",
+CAUGHT_UP, FENCED, QUIET, DRAINED, VERIFIED, SETTLED, SEALED, GROUPS_MOVED, HANDED_OVER, CUT_OVER = (
+    "CAUGHT_UP", "FENCED", "QUIET", "DRAINED", "VERIFIED", "SETTLED", "SEALED", "GROUPS_MOVED", "HANDED_OVER", "CUT_OVER",
 )  # fmt: skip
 
 # A supervisor that ends a task sends SIGKILL some seconds after SIGTERM; brokers may be on their way back, too.
@@ -96,6 +98,26 @@ def tell_tail(run: Run) -> str:
     return "nothing to take back" if run.report.lease is None else "the tail has lost its lease: start it again"
 
 
+def hand_over(run: Run) -> dict[str, Any]:
+    """Note that the target's topics are production: from here on no task of the mirror holds or fills them again.
+
+    Before the target opens, because a crash between the two must not leave topics in production that nobody knows of.
+    """
+    if run.life is None:
+        return {}
+    ids = {name: info.topic_id for name, info in run.target.topics([t.target_topic for t in run.plan.topics]).items()}
+    mark_cut_over(run.life, run.plan, ids, datetime.now(UTC).isoformat(timespec="seconds"))
+    return {"topics": len(ids)}
+
+
+def take_back_topics(run: Run) -> str:
+    """Give the target's topics back to the mirror."""
+    if run.life is None:
+        return "nothing to take back"
+    take_back(run.life, run.report.plan_hash)
+    return "the topics are the mirror's again"
+
+
 def open_target(run: Run) -> dict[str, Any]:
     """Look at both sides for the last time, then let applications write to the target.
 
@@ -134,11 +156,12 @@ STEPS = (  # name          leads from    to            does           undone by 
     Step("settle_groups",  VERIFIED,     SETTLED,      settle_groups, None),
     Step("stop_writers",   SETTLED,      SEALED,       stop_writers,  tell_tail),
     Step("commit_groups",  SEALED,       GROUPS_MOVED, commit_groups, restore_groups),
-    Step("open_target",    GROUPS_MOVED, CUT_OVER,     open_target,   None),  # the point of no return
+    Step("hand_over",      GROUPS_MOVED, HANDED_OVER,  hand_over,     take_back_topics),
+    Step("open_target",    HANDED_OVER,  CUT_OVER,     open_target,   None),  # the point of no return
 )  # fmt: skip
 
 # On restart back to CAUGHT_UP: writers may have come back.
-EXPIRE_ON_RESTART = frozenset({FENCED, QUIET, DRAINED, VERIFIED, SETTLED, SEALED, GROUPS_MOVED})
+EXPIRE_ON_RESTART = frozenset({FENCED, QUIET, DRAINED, VERIFIED, SETTLED, SEALED, GROUPS_MOVED, HANDED_OVER})
 
 
 def walk(run: Run, steps: Sequence[Step] = STEPS) -> None:

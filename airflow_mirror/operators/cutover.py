@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.hooks.home import map_dir, proofs_of, report_dir
+from airflow_mirror.hooks.home import life_of, map_dir, proofs_of, report_dir
 from airflow_mirror.operators.base import MirrorOperator
 from airflow_mirror.operators.summaries import compact
 
@@ -104,6 +104,7 @@ class CutoverOperator(MirrorOperator):
                 ),
                 stop=self._stop,
                 tail_positions=maps.positions,
+                life=life_of(mirror),
                 translate_offset=maps.to_target,
                 allow_rewind=bool(self.allow_rewind),
             )
@@ -138,7 +139,8 @@ class LiftFenceOperator(MirrorOperator):
 
         source, target = admins_of(mirror)
         run_dir = report_dir(mirror, context["ti"].run_id)
-        lifted = lift_leftover_fence(run_dir, source, target, fence_of(self.fence, source), kept_too=bool(self.kept_too))
+        fence, life = fence_of(self.fence, source), life_of(mirror)
+        lifted = lift_leftover_fence(run_dir, source, target, fence, life=life, kept_too=bool(self.kept_too))
         for line in lifted:
             self.log.warning("lifted: %s", line)
         return compact({"lifted": lifted})

@@ -104,8 +104,13 @@ def mark_cut_over(store: LifeStore, plan: Plan, topic_ids: Mapping[str, str], at
 
 def mark_active(store: LifeStore, plan: Plan) -> None:
     """Note that a cutover of this plan was taken back: what it had opened may be written to again."""
+    take_back(store, plan.hash)
+
+
+def take_back(store: LifeStore, plan_hash: str) -> None:
+    """Do the same for a plan of which only the hash is known."""
     with store.changing() as opened:
-        for topic in [topic for topic, one in opened.items() if one.plan_hash == plan.hash]:
+        for topic in [topic for topic, one in opened.items() if one.plan_hash == plan_hash]:
             del opened[topic]
 
 

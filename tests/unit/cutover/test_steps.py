@@ -141,7 +141,7 @@ def test_undo_that_fails_does_not_keep_the_fence_up(tmp_path: Path):
     assert fence.calls[-2:] == ["restore", "lift"]
     assert run.report.outcome == reports.UNDO_FAILED and not run.report.is_fenced
     undone = [(row["step"], row["ok"]) for row in run.report.undone]
-    assert undone == [("commit_groups", False), ("stop_writers", True), ("fence", True)]
+    assert undone == [("hand_over", True), ("commit_groups", False), ("stop_writers", True), ("fence", True)]
 
 
 def test_fence_that_can_not_be_lifted_is_the_error_and_names_what_is_left(tmp_path: Path):
