@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.kafka.model import ConfigEntry
-from airflow_mirror.plan.configs import goal, same_value
+from airflow_mirror.plan.configs import SURVIVES, goal, same_value
 from airflow_mirror.plan.target_configs import read_own_configs
 from airflow_mirror.sync.topics import settle
 
@@ -85,7 +85,9 @@ def diff(
         if key in keep and not hold:
             continue
         if value is None:
-            if overridden:
+            # An override that says what the source says needs no change, also where the target has it by itself.
+            needless = key in SURVIVES and key in source and same_value(target[key].value, source[key].value)
+            if overridden and not needless:
                 to_delete.append(key)
         elif there is None or not same_value(there.value, value):
             to_set[key] = value
