@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from sandbox.errors import JarsUnavailable
 from sandbox.jars import LOCK_FILE, Jar, run_ivy, sha256_of
 from sandbox.versions import DEFAULT_VERSION, RELEASES, Release
 
@@ -39,7 +40,10 @@ def roots(release: Release, jar_set: str) -> list[Jar]:
 
 
 def resolve(wanted: list[Jar]) -> list[Jar]:
-    """Return ``wanted``, all of one set, and everything that they need, with the sums of the files that came."""
+    """Return ``wanted``, all of one set, and everything that they need, with the sums of the files that came.
+
+    :raises JarsUnavailable: when one of ``wanted`` did not come.
+    """
     of = wanted[-1]
     with tempfile.TemporaryDirectory(prefix="sandbox-lock-") as directory:
         work = Path(directory)
@@ -51,6 +55,8 @@ def resolve(wanted: list[Jar]) -> list[Jar]:
             # Ivy's cache also holds versions that lost a conflict; the retrieved directory has the winners.
             if (work / "jars" / path.name).exists() and (digest := sha256_of(path)):
                 found.append(Jar(digest, of.kafka, of.jar_set, group, artifact, version))
+    if missing := {jar.file_name for jar in wanted} - {jar.file_name for jar in found}:
+        raise JarsUnavailable(of.jar_set, f"could not resolve {', '.join(sorted(missing))} of Kafka {of.kafka}")
     return found
 
 

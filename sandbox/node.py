@@ -56,7 +56,7 @@ class Node(Program):
 
     def start(self) -> None:
         """Start the process; it is not ready yet."""
-        login = [] if self._jaas is None else [f"-Djava.security.auth.login.config={self._login}"]
-        # Without the option the login file would make the broker look there for a login at ZooKeeper, too.
-        options = [*login, "-Dzookeeper.sasl.client=false"]
+        # Without the second the broker would look in the login file for a login at ZooKeeper, too.
+        login = [f"-Djava.security.auth.login.config={self._login}", "-Dzookeeper.sasl.client=false"]
+        options = login if self._jaas is not None else []
         self.child = self.java(self._heap_mb, options, "kafka.Kafka", str(self._properties))

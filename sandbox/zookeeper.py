@@ -43,7 +43,7 @@ class ZooKeeper(Program):
         config = self.directory / "zoo.cfg"
         config.write_text(to_properties(settings), encoding="utf-8")
         # Its JMX beans need a log4j that is not there. No fsync: a killed process loses nothing that it wrote.
-        options = ["-Dzookeeper.jmx.log4j.disable=true", "-Dzookeeper.forceSync=no"]
+        options = ["-Dzookeeper.jmx.log4j.disable=true", "-Dzookeeper.forceSync=no", "-XX:TieredStopAtLevel=1"]
         self.child = self.java(_HEAP_MB, options, "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config))
 
     def wait_ready(self, timeout_s: float, cancel: threading.Event) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import jars, java
+from sandbox import jars, java, lock
 from sandbox.errors import JarsUnavailable
 from sandbox.jars import Jar, ensure, locked_jars
 from sandbox.versions import DEFAULT_VERSION, RELEASES
@@ -173,3 +173,40 @@ def test_progress_counts_up_to_the_end_without_a_terminal() -> None:
         shown.see(line)
     shown.end()
     assert said.getvalue().splitlines()[-1] == "Kafka: 3/3 fetched " and "noise" not in said.getvalue()
+
+
+# --- the list made anew -------------------------------------------------------------------------------------------------
+
+
+def resolving(monkeypatch: pytest.MonkeyPatch, come: dict[str, str]) -> None:
+    """Let Ivy find these jars, coordinates -> the version that wins."""
+
+    def run(work: Path, *_: object, **__: object) -> list[str]:
+        (work / "jars").mkdir()
+        for coordinates, winner in come.items():
+            group, artifact, version = coordinates.split(":")
+            place = work / "cache" / group / artifact / "jars" / f"{artifact}-{version}.jar"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(coordinates.encode())
+            (work / "jars" / f"{artifact}-{winner}.jar").touch()
+        return []
+
+    monkeypatch.setattr(lock, "run_ivy", run)
+
+
+def test_recorded_are_the_versions_that_won(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = [Jar("", "2.1.1", "broker", "org.example", "root", "1")]
+    resolving(
+        monkeypatch, {"org.example:root:1": "1", "org.example:log:1.2.19": "1.2.26", "org.example:log:1.2.26": "1.2.26"}
+    )
+    found = {(jar.kafka, jar.jar_set, jar.file_name): jar.sha256 for jar in lock.resolve(wanted)}
+    sums = [hashlib.sha256(name.encode()).hexdigest() for name in ("org.example:root:1", "org.example:log:1.2.26")]
+    places = [("2.1.1", "broker", "root-1.jar"), ("2.1.1", "broker", "log-1.2.26.jar")]
+    assert found == dict(zip(places, sums, strict=True))
+
+
+def test_list_without_a_jar_that_was_asked_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = [Jar("", "2.1.1", "broker", "org.example", name, "1") for name in ("root", "log")]
+    resolving(monkeypatch, {"org.example:root:1": "1"})
+    with pytest.raises(JarsUnavailable, match="could not resolve log-1.jar of Kafka 2.1.1"):
+        lock.resolve(wanted)
