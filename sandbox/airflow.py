@@ -1,8 +1,9 @@
 """A real Airflow for the demo, the drills and the end-to-end tests: ``airflow standalone`` as a child process.
 
-SQLite, an ``AIRFLOW_HOME`` of its own, a free port. The child gets its own process session, because a signal to the
-parent alone leaves the scheduler and the API server behind; :meth:`AirflowStandalone.stop` ends the whole session.
-Spark jobs that tasks started live in sessions of their own and are stopped separately, before Airflow is.
+SQLite, an ``AIRFLOW_HOME`` of its own, a free port, and nothing that listens beyond 127.0.0.1. The child gets its own
+process session, because a signal to the parent alone leaves the scheduler and the API server behind;
+:meth:`AirflowStandalone.stop` ends the whole session. Spark jobs that tasks started live in sessions of their own and are
+stopped separately, before Airflow is.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import atexit
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -26,8 +28,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+_AIRFLOW = Path(sys.executable).parent / "airflow"
 COMPONENTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 FINAL_RUN_STATES = frozenset({"success", "failed"})
+# The log servers of scheduler and triggerer listen on all addresses and two fixed ports, and no setting changes that.
+# Nobody needs them here: the API server reads the files themselves.
+_LAUNCHER = """#!/bin/sh
+case "$1" in scheduler|triggerer) set -- "$@" --skip-serve-logs ;; esac
+exec {airflow} "$@"
+"""
 
 
 class AirflowError(RuntimeError):
@@ -71,7 +80,7 @@ class AirflowStandalone:
     @property
     def address(self) -> str:
         """The URL of the UI."""
-        return f"http://localhost:{self.port}"
+        return f"http://127.0.0.1:{self.port}"
 
     @property
     def password(self) -> str:
@@ -90,8 +99,8 @@ class AirflowStandalone:
         paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
         env |= {
             "AIRFLOW_HOME": str(self.home),
-            # `standalone` starts its parts by the name `airflow`.
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+            # `standalone` starts its parts by the name `airflow`, which has to be our launcher.
+            "PATH": os.pathsep.join([str(self.home / "bin"), str(_AIRFLOW.parent), os.environ.get("PATH", "")]),
             "PYTHONPATH": os.pathsep.join(paths),
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.dags),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
@@ -99,6 +108,7 @@ class AirflowStandalone:
             "AIRFLOW__CORE__PARALLELISM": str(self.parallelism),
             # Workers find the execution API by the base URL: the port alone leaves every task queued for ever.
             "AIRFLOW__API__PORT": str(self.port),
+            "AIRFLOW__API__HOST": "127.0.0.1",
             "AIRFLOW__API__BASE_URL": self.address,
             "AIRFLOW__API__WORKERS": "1",
             # The default, 5 s, fails tasks that have not begun yet while a busy machine starts the API server's routes.
@@ -106,6 +116,7 @@ class AirflowStandalone:
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
             "AIRFLOW__MIRROR__HOME": str(self.mirror_home),
+            "SPARK_LOCAL_IP": "127.0.0.1",  # the jobs of its tasks: a driver would listen on the host's address
         }
         return env | self.extra_env
 
@@ -114,11 +125,13 @@ class AirflowStandalone:
 
         :raises AirflowError: when it ends or is not healthy within ``timeout_s``; the message has its log's tail.
         """
-        self.home.mkdir(parents=True, exist_ok=True)
-        airflow = Path(sys.executable).parent / "airflow"
+        launcher = self.home / "bin" / "airflow"
+        launcher.parent.mkdir(parents=True, exist_ok=True)
+        launcher.write_text(_LAUNCHER.format(airflow=shlex.quote(str(_AIRFLOW))), encoding="utf-8")
+        launcher.chmod(0o755)
         with open(self.home / "standalone.log", "ab") as log:
             self._process = subprocess.Popen(
-                [str(airflow), "standalone"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                [str(launcher), "standalone"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env=self.environment(), cwd=self.home, start_new_session=True,
             )  # fmt: skip
         atexit.register(self.stop)  # also after Ctrl-C or a failing caller

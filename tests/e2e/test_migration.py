@@ -15,6 +15,7 @@ from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.local import LocalRunner
 from sandbox.airflow import AirflowError
 from tests.e2e.records import Writer, commit, create, fill, positions, read_all
+from tests.listening import listeners
 
 DAG = "kafka_migration"
 DONE = {"success", "skipped"}
@@ -145,6 +146,8 @@ def test_kill_9_of_the_task_process_and_the_retry_finds_the_running_job(airflow,
     assert (states["cutover"], states["stop_tail"]) == ("skipped", "skipped")
     runner = LocalRunner(airflow.mirror_home / "killed-task")
     assert [h["name"] for h in runner.running()] == ["tail"]
+    opened = listeners(process.members(next((runner.jobs / "tail").glob("*/job.json")).parent))
+    assert opened and all(listener.is_local for listener in opened), "Spark's driver is reached from this machine alone"
     runner.cancel_all()
     here = read_all(source.admin_properties(), "killed.task")
     assert len(here) == 20_000 and read_all(target.admin_properties(), "killed.task") == here
