@@ -15,7 +15,7 @@ class Release:
 
     :param version: as its jars are named, for example ``2.1.1``.
     :param scala: the Scala release in the name of its main jar.
-    :param java: the first and the last Java that it was seen to run on; no last one for a release that goes on.
+    :param java: the first and the last Java that it is started on; None for no last one.
     """
 
     version: str
