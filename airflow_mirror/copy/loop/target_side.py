@@ -16,10 +16,10 @@ from airflow_mirror.copy.loop.failures import Judge, retry_all
 from airflow_mirror.copy.loop.limits import Pace
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.writer import identity
-from airflow_mirror.errors import MirrorError, RecordRefused, TargetMoved, TryAgain
+from airflow_mirror.errors import CorruptBatch, MirrorError, RecordRefused, TargetMoved, TryAgain
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import batch as wire_batch
-from airflow_mirror.wire import produce
+from airflow_mirror.wire import packed, produce
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.codec import NONE
@@ -199,6 +199,17 @@ class TargetSide:
     def _take_answer(self, p: PartitionCopy, step: Send, answer: produce.Produced) -> None:
         if answer.error in _REFUSED:
             self._refuse(p, step, f"{error_name(answer.error)} {answer.message}".strip())
+        elif answer.error == ErrorCode.UNKNOWN_SERVER_ERROR and (cause := _unreadable(step)) is not None:
+            # Passed as it is, because the target may have taken it. It does not, and can't say why.
+            self._judge.stop(
+                p,
+                CorruptBatch(
+                    p.range.source_topic, p.range.partition, step.base_offset, step.next_source,
+                    f"the target does not take this batch as it is, and it can't be read to be encoded again: {cause}",
+                    "Its checksum is right, so it was written like that. Everything before it was copied. Start the "
+                    "mirror of this partition behind it.",
+                ),
+            )  # fmt: skip
         elif answer.error:
             self._judge.retry_later(p, f"produce to {answer.tp}: {error_name(answer.error)} {answer.message}".strip())
         else:
@@ -231,3 +242,15 @@ class TargetSide:
             lane.connection = None
         sent, lane.sent = lane.sent, {}
         retry_all(self._judge, [(p, generation) for p, _, generation in sent.values()], cause)
+
+
+def _unreadable(step: Send) -> str | None:
+    """Return why a batch that was sent as it was can't be read, None when it can be."""
+    if step.raw is None:
+        return None
+    try:
+        for record in wire_records.pack(step.raw):
+            packed.fields_of(record.body)
+    except ValueError as e:
+        return str(e)
+    return None

@@ -10,15 +10,17 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import crc32c
 import pytest
 
 from airflow_mirror.copy.loop.limits import Pace
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.target_side import ProduceLane, TargetSide
-from airflow_mirror.errors import MirrorError, RecordRefused
+from airflow_mirror.errors import CorruptBatch, MirrorError, RecordRefused
+from airflow_mirror.wire import codec
 from tests.unit.copy.test_damage import START, feed, log, opened
 
-UNSUPPORTED_COMPRESSION_TYPE, OFFSET_NOT_AVAILABLE = 76, 78
+UNKNOWN_SERVER_ERROR, UNSUPPORTED_COMPRESSION_TYPE, OFFSET_NOT_AVAILABLE = -1, 76, 78
 
 
 class Answering:
@@ -68,9 +70,17 @@ def selector() -> Iterator[selectors.BaseSelector]:
         yield one
 
 
-def answered(error: int, selector: selectors.BaseSelector) -> Judge:
+def unreadable(content: bytearray) -> bytearray:
+    """Make a batch's payload that of no codec; its checksum fits."""
+    content[61:] = bytes(len(content) - 61)
+    content[22] |= codec.ZSTD
+    struct.pack_into(">I", content, 17, crc32c.crc32c(bytes(content[21:])))
+    return content
+
+
+def answered(error: int, selector: selectors.BaseSelector, content: bytearray | None = None) -> Judge:
     """Send one batch, have the broker answer with ``error``, return what the judge was told."""
-    content, _ = log(4)
+    content = log(4)[0] if content is None else content
     p = opened(START + 4)
     feed(p, content)
     judge = Judge()
@@ -97,3 +107,17 @@ def test_answer_that_passes_is_no_refusal(selector: selectors.BaseSelector) -> N
     judge = answered(OFFSET_NOT_AVAILABLE, selector)
     assert not judge.stopped
     assert len(judge.retried) == 1
+
+
+def test_batch_that_nobody_can_read_is_offered_and_then_named(selector: selectors.BaseSelector) -> None:
+    """A broker says no more than UNKNOWN_SERVER_ERROR of it, and would say so for ever."""
+    judge = answered(UNKNOWN_SERVER_ERROR, selector, unreadable(log(4)[0]))
+    (error,) = judge.stopped
+    assert isinstance(error, CorruptBatch) and "no valid zstd" in str(error) or "records" in str(error)
+    assert (error.topic, error.partition, error.start_offset, error.end_offset) == ("orders", 4, START, START + 4)
+    assert not judge.retried
+
+
+def test_batch_that_can_be_read_is_tried_again_after_an_unknown_error(selector: selectors.BaseSelector) -> None:
+    judge = answered(UNKNOWN_SERVER_ERROR, selector)
+    assert not judge.stopped and len(judge.retried) == 1
