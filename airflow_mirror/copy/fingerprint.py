@@ -5,13 +5,14 @@ from __future__ import annotations
 import xxhash
 
 from airflow_mirror.copy.batches import tiers
-from airflow_mirror.copy.batches.tiers import AbortedFilter, Corrupt
+from airflow_mirror.copy.batches.tiers import Corrupt
 from airflow_mirror.errors import CorruptBatch
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import records as wire_records
+from airflow_mirror.wire.aborted import data_batches
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.fetch import READ_UNCOMMITTED
+from airflow_mirror.wire.fetch import READ_COMMITTED
 from airflow_mirror.wire.records import Record
 from airflow_mirror.wire.single import read_batches
 
@@ -21,14 +22,8 @@ def committed_records(
 ) -> dict[int, Record]:
     """Return the records in [start, end) that a reader of this isolation would see, by offset."""
     found: dict[int, Record] = {}
-    seen: list[tuple[int, int]] | None = None
-    aborted_filter = AbortedFilter([])
-    for raw, aborted in read_batches(cluster, tp, start, end, isolation=isolation):
-        if aborted is not seen:
-            seen, aborted_filter = aborted, AbortedFilter(aborted)
-        aborted_now = isolation != READ_UNCOMMITTED and aborted_filter.is_aborted(raw)
-        if aborted_now or (raw.header is not None and raw.header.is_control):
-            continue
+    fetched = read_batches(cluster, tp, start, end, isolation=isolation)
+    for raw in data_batches(fetched, committed=isolation == READ_COMMITTED):
         found.update((r.offset, r) for r in decoded(raw, tp, cluster.role) if start <= r.offset < end)
     return found
 

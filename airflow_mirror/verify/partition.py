@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from airflow_mirror.copy.batches.tiers import AbortedFilter
+from airflow_mirror.copy.fingerprint import decoded
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.writer import priming
 from airflow_mirror.errors import BrokerError, ForeignData, InvalidField, NoOffsetMap
@@ -26,12 +26,13 @@ from airflow_mirror.verify.result import (
     PartitionPair,
     check_level,
 )
-from airflow_mirror.wire import records as wire_records
-from airflow_mirror.wire.batch import iter_batches
+from airflow_mirror.wire.aborted import Aborted
+from airflow_mirror.wire.aborted import data_batches as committed_batches
+from airflow_mirror.wire.batch import BrokenFrame, iter_batches
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
-from airflow_mirror.wire.single import fetch_one, read_batches
+from airflow_mirror.wire.single import broken_log, fetch_one, read_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -189,11 +190,10 @@ def data_batches(
     :param floor: raised when retention takes what is read next, and reading goes on behind it; without one that is an
         error.
     :raises BrokerError: when the broker refuses, or sends nothing for ``STALL_S`` seconds.
+    :raises CorruptBatch: where no batch begins although one should.
     """
     isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
-    for raw, is_aborted in _batches(cluster, tp, start, end, isolation, floor):
-        if not is_aborted and (raw.header is None or (not raw.header.is_control and raw.header.record_count > 0)):
-            yield raw
+    return committed_batches(_batches(cluster, tp, start, end, isolation, floor), committed=committed)
 
 
 def count_data(cluster: WireCluster, tp: TopicPartition, start: int, end: int, *, committed: bool = False) -> int:
@@ -202,16 +202,15 @@ def count_data(cluster: WireCluster, tp: TopicPartition, start: int, end: int, *
     :param committed: leave aborted records out; ``end`` must then not be above the last stable offset.
     """
     found = 0
-    for raw, is_aborted in _batches(cluster, tp, start, end, READ_COMMITTED if committed else READ_UNCOMMITTED):
-        if not is_aborted and (raw.header is None or not raw.header.is_control):
-            found += sum(start <= record.offset < end for record in wire_records.decode(raw))
+    for raw in data_batches(cluster, tp, start, end, committed=committed):
+        found += sum(start <= record.offset < end for record in decoded(raw, tp, cluster.role))
     return found
 
 
 def _batches(
     cluster: WireCluster, tp: TopicPartition, start: int, end: int, isolation: int, floor: Floor | None = None
-) -> Iterator[tuple[RawBatch, bool]]:
-    """Yield every batch that overlaps [start, end) and whether it is aborted data.
+) -> Iterator[tuple[RawBatch, Aborted]]:
+    """Yield every batch that overlaps [start, end), with the aborted transactions of its response.
 
     An empty answer below ``end`` is no end of the log: a broker that throttles a client sends empty answers (KIP-219).
     Taking one for the end would pass a partition as equal that was never read.
@@ -227,12 +226,14 @@ def _batches(
                 continue
         if answer.error:
             raise BrokerError(f"fetch {tp} at offset {position}", answer.error, error_name(answer.error))
-        aborted = AbortedFilter(answer.aborted)  # each response lists the aborted transactions that overlap it
-        for raw in iter_batches(answer.records):
-            if raw.header is not None and raw.header.base_offset >= end:
-                return
-            position, stalled_since = max(position, raw.next_offset), time.monotonic()
-            yield raw, aborted.is_aborted(raw)
+        try:
+            for raw in iter_batches(answer.records):
+                if raw.header is not None and raw.header.base_offset >= end:
+                    return
+                position, stalled_since = max(position, raw.next_offset), time.monotonic()
+                yield raw, answer.aborted
+        except BrokenFrame as e:
+            raise broken_log(tp, position, cluster.role, e) from e
         if time.monotonic() - stalled_since > STALL_S:
             cause = f"nothing came for {STALL_S:.0f} s"
             raise BrokerError(f"fetch {tp} at offset {position}", ErrorCode.REQUEST_TIMED_OUT, "no records", cause)

@@ -86,10 +86,7 @@ def read_batches(
                     return
                 yield raw, answer.aborted
         except BrokenFrame as e:
-            raise CorruptBatch(
-                tp.topic, tp.partition, position, position + 1, f"the {cluster.role} cluster's log is broken: {e}",
-                "Restore this partition from another replica.",
-            ) from e  # fmt: skip
+            raise broken_log(tp, position, cluster.role, e) from e
         if position == before:
             available = answer.last_stable if isolation == fetch.READ_COMMITTED else answer.high_watermark
             if position >= available:
@@ -100,6 +97,14 @@ def read_batches(
             time.sleep(_BACKOFF_S)
         else:
             deadline = time.monotonic() + timeout_s
+
+
+def broken_log(tp: TopicPartition, position: int, role: str, cause: BrokenFrame) -> CorruptBatch:
+    """Return the error for a log in which no batch begins at ``position``, although one should."""
+    return CorruptBatch(
+        tp.topic, tp.partition, position, position + 1, f"the {role} cluster's log is broken: {cause}",
+        "Restore this partition from another replica.",
+    )  # fmt: skip
 
 
 def produce_one(

@@ -19,8 +19,6 @@ from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.batch import BatchHeader, RawBatch
 from airflow_mirror.wire.packed import FRAME_BYTES, Packed
 
-ABORT_MARKER = 0
-
 
 class Tier(Enum):
     """What is done with a batch."""
@@ -94,40 +92,6 @@ def tier_of(header: BatchHeader | None, start: int, end: int, max_bytes: int) ->
     whole = start <= header.base_offset and header.next_offset <= end
     passes = whole and header.is_dense and not header.attributes & wire_batch.LOG_APPEND_TIME and header.size <= max_bytes
     return Tier.PASS if passes else Tier.REENCODE
-
-
-class AbortedFilter:
-    """Tells which transactional batches of one fetch response were aborted (KIP-98, consumer's algorithm).
-
-    A response lists every aborted transaction that overlaps it, so the state starts anew with each response.
-
-    :param aborted: (producer id, first offset) pairs of the response.
-    """
-
-    def __init__(self, aborted: list[tuple[int, int]]) -> None:
-        self._pending = sorted(aborted, key=lambda pair: pair[1], reverse=True)
-        self._active: set[int] = set()
-
-    def is_aborted(self, raw: RawBatch) -> bool:
-        """Say whether ``raw`` is aborted data; batches must be shown in log order, markers too."""
-        header = raw.header
-        if header is None:
-            return False
-        while self._pending and self._pending[-1][1] < header.next_offset:
-            self._active.add(self._pending.pop()[0])
-        if header.is_control:
-            if marker_type(raw) == ABORT_MARKER:
-                self._active.discard(header.producer_id)
-            return False
-        return header.is_transactional and header.producer_id in self._active
-
-
-def marker_type(raw: RawBatch) -> int | None:
-    """Return a control batch's type (0 abort, 1 commit; others belong to KRaft), None when it was emptied."""
-    for record in wire_records.decode(raw):
-        if record.key is not None and len(record.key) >= 4:
-            return int.from_bytes(record.key[2:4], "big")
-    return None
 
 
 def damage(raw: RawBatch, start: int) -> Corrupt | None:

@@ -15,13 +15,14 @@ from typing import NamedTuple
 from airflow_mirror.copy.batches import tiers, tombstones
 from airflow_mirror.copy.batches.by_key import key_filter
 from airflow_mirror.copy.batches.joining import Joiner
-from airflow_mirror.copy.batches.tiers import AbortedFilter, Corrupt, Send, Tier
+from airflow_mirror.copy.batches.tiers import Corrupt, Send, Tier
 from airflow_mirror.copy.loop.limits import Buffer
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.opening.identical import Opening
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import CorruptBatch, MirrorError, TargetMoved
 from airflow_mirror.wire import batch as wire_batch
+from airflow_mirror.wire.aborted import AbortedFilter
 from airflow_mirror.wire.batch import BatchHeader, RawBatch, iter_batches
 from airflow_mirror.wire.fetch import FetchedPartition
 

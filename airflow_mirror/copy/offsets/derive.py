@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import chain
 
 from airflow_mirror.copy.batches.by_key import key_filter
-from airflow_mirror.copy.batches.tiers import AbortedFilter
-from airflow_mirror.copy.fingerprint import committed_records, digest
+from airflow_mirror.copy.fingerprint import committed_records, decoded, digest
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import CopyRange
@@ -21,7 +20,7 @@ from airflow_mirror.copy.writer import identity
 from airflow_mirror.copy.writer.transactional import Deliveries
 from airflow_mirror.errors import ForeignData, NoOffsetMap
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.wire import records as wire_records
+from airflow_mirror.wire.aborted import data_batches
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
@@ -177,20 +176,16 @@ def _runs(
     cluster: WireCluster, tp: TopicPartition, start: int, end: int, isolation: int, takes: Callable[[RawBatch], bool],
     wanted: Callable[[bytes | None], bool] | None, max_bytes: int = _FETCH_BYTES,
 ) -> Iterator[Run]:  # fmt: skip
-    seen: list[tuple[int, int]] | None = None
-    aborted_filter = AbortedFilter([])
-    for raw, aborted in read_batches(cluster, tp, start, end, isolation=isolation, max_bytes=max_bytes):
-        if aborted is not seen:
-            seen, aborted_filter = aborted, AbortedFilter(aborted)
-        is_aborted = isolation == READ_COMMITTED and aborted_filter.is_aborted(raw)
+    fetched = read_batches(cluster, tp, start, end, isolation=isolation, max_bytes=max_bytes)
+    for raw in data_batches(fetched, committed=isolation == READ_COMMITTED):
         header = raw.header
-        if is_aborted or (header is not None and header.is_control) or not takes(raw):
+        if not takes(raw):
             continue
         if header is not None and header.is_dense and wanted is None:
             first, stop = max(start, header.base_offset), min(end, header.next_offset)
             if stop > first:
                 yield first, stop - first
             continue
-        for record in wire_records.pack(raw):
+        for record in decoded(raw, tp, cluster.role):
             if start <= record.offset < end and (wanted is None or wanted(record.key)):
                 yield record.offset, 1

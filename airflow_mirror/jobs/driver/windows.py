@@ -21,11 +21,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from airflow_mirror.copy.batches.tiers import AbortedFilter
 from airflow_mirror.copy.fingerprint import decoded
 from airflow_mirror.errors import CorruptBatch
 from airflow_mirror.jobs.runner.directory import read_json, write_json
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.aborted import data_batches
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
@@ -196,14 +196,9 @@ class _Times:
 def _batches(source: WireCluster, tp: TopicPartition, start: int, end: int, committed_only: bool) -> Iterator[_Times]:
     """Yield the batches of records that overlap [start, end), as a consumer of this isolation would take them."""
     isolation = READ_COMMITTED if committed_only else READ_UNCOMMITTED
-    seen: list[tuple[int, int]] | None = None
-    aborted_filter = AbortedFilter([])
-    for raw, aborted in read_batches(source, tp, start, end, isolation=isolation, max_bytes=_FETCH_BYTES):
-        if aborted is not seen:
-            seen, aborted_filter = aborted, AbortedFilter(aborted)
-        is_aborted = committed_only and aborted_filter.is_aborted(raw)
-        if not is_aborted and (raw.header is None or not raw.header.is_control):
-            yield _Times(raw, tp, start, end)
+    fetched = read_batches(source, tp, start, end, isolation=isolation, max_bytes=_FETCH_BYTES)
+    for raw in data_batches(fetched, committed=committed_only):
+        yield _Times(raw, tp, start, end)
 
 
 class WindowBook:

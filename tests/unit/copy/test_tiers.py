@@ -7,7 +7,7 @@ import random
 import pytest
 
 from airflow_mirror.copy.batches import tiers
-from airflow_mirror.copy.batches.tiers import AbortedFilter, Corrupt, Send, Tier
+from airflow_mirror.copy.batches.tiers import Corrupt, Send, Tier
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import codec, records
 from airflow_mirror.wire.batch import BatchHeader, RawBatch, iter_batches
@@ -108,32 +108,3 @@ def test_a_broken_checksum_stops_with_its_offsets_and_is_never_signed_again() ->
     raw.view[70] ^= 1
     found = tiers.damage(raw, 90)
     assert found == Corrupt(100, 103, "its CRC-32C does not fit its bytes")
-
-
-def marker(producer_id: int, offset: int, kind: int) -> RawBatch:
-    body = records.encode([Record(0, 0, bytes([0, 0, 0, kind]), b"\0" * 6, [])], codec.NONE, producer_id, 0, -1)
-    (raw,) = iter_batches(body)
-    assert raw.header is not None
-    attributes = wire_batch.CONTROL | wire_batch.TRANSACTIONAL
-    return RawBatch(raw.view, 2, raw.header._replace(base_offset=offset, attributes=attributes))
-
-
-def data(producer_id: int, offset: int, count: int = 5) -> RawBatch:
-    fields = {"base_offset": offset, "last_offset_delta": count - 1, "record_count": count, "producer_id": producer_id}
-    return RawBatch(memoryview(bytearray(61)), 2, header(attributes=wire_batch.TRANSACTIONAL, **fields))
-
-
-def test_only_the_aborted_stretch_of_a_producer_is_aborted() -> None:
-    aborted = AbortedFilter([(7, 20), (8, 5)])
-    seen = [
-        aborted.is_aborted(data(7, 0)),  # an earlier, committed transaction of the same producer
-        aborted.is_aborted(data(8, 5)),
-        aborted.is_aborted(marker(7, 10, kind=1)),
-        aborted.is_aborted(data(8, 11)),
-        aborted.is_aborted(marker(8, 16, kind=0)),
-        aborted.is_aborted(data(8, 17, 3)),  # its next transaction committed
-        aborted.is_aborted(data(7, 20)),
-        aborted.is_aborted(marker(7, 25, kind=0)),
-        aborted.is_aborted(data(7, 26)),
-    ]
-    assert seen == [False, True, False, True, False, False, True, False, False]
