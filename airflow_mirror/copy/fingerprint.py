@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import xxhash
 
 from airflow_mirror.copy.batches import tiers
 from airflow_mirror.copy.batches.tiers import Corrupt
+from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import CorruptBatch
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.aborted import data_batches
-from airflow_mirror.wire.batch import RawBatch
+from airflow_mirror.wire.batch import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader, RawBatch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED
 from airflow_mirror.wire.records import Record
@@ -49,3 +52,47 @@ def decoded(raw: RawBatch, tp: TopicPartition, side: str) -> list[Record]:
 def digest(record: Record) -> str:
     """A short digest of timestamp, key, value and headers."""
     return xxhash.xxh3_64_hexdigest(repr((record.timestamp, record.key, record.value, record.headers)).encode())
+
+
+def first_foreign(one: CopyRange, ours: RawBatch, theirs: Sequence[RawBatch], log_start: int) -> tuple[int, str] | None:
+    """Compare a batch of the target with the source at the same offsets; return the first difference and what it is.
+
+    A record that the source has not is judged by what the source's log has in its place:
+
+    - A marker: no record ever stood there, so this one is foreign.
+    - Nothing at all: only a cleaner leaves offsets out, and it may have taken the record since. That proves nothing,
+      whoever wrote the record (after a failback it was not this mirror).
+
+    :param theirs: every batch of the source that overlaps ``ours``, markers and aborted ones too.
+    :param log_start: the source's; what lay before it proves nothing.
+    :raises CorruptBatch: one of them can't be read, and is not the same byte for byte.
+    """
+    if wire_records.damage(ours) is None and any(_same_bytes(ours, raw) for raw in theirs):
+        return None
+    there: dict[int, Record] = {}
+    markers: list[range] = []
+    for raw in theirs:
+        if raw.header is not None and raw.header.is_control:
+            markers.append(range(raw.header.base_offset, raw.header.next_offset))
+        else:
+            there.update((r.offset, r) for r in decoded(raw, one.source, "source"))
+    for record in decoded(ours, one.target, "target"):
+        other = there.get(record.offset)
+        if record.offset < log_start:
+            continue
+        if other is None and any(record.offset in marker for marker in markers):
+            return record.offset, f"a control marker on the source, the record {digest(record)} on the target"
+        if other is not None and digest(other) != digest(record):
+            return record.offset, f"source {digest(other)}, target {digest(record)}"
+    return None
+
+
+def _same_bytes(a: RawBatch, b: RawBatch) -> bool:
+    """Say whether two batches show a reader the same without looking into them: they may be unreadable."""
+    if a.header is None or b.header is None or (a.header.attributes | b.header.attributes) & LOG_APPEND_TIME:
+        return False
+    return _frame(a.header) == _frame(b.header) and bytes(a.view[HEADER_SIZE:]) == bytes(b.view[HEADER_SIZE:])
+
+
+def _frame(h: BatchHeader) -> tuple[int, ...]:
+    return h.base_offset, h.last_offset_delta, h.record_count, h.base_timestamp, h.codec

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from airflow_mirror.copy.batches import tombstones
-from airflow_mirror.copy.fingerprint import committed_records, decoded, digest
+from airflow_mirror.copy.fingerprint import committed_records, decoded, first_foreign
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.opening import journal
 from airflow_mirror.copy.opening.answers import Answers, ask_again
@@ -21,6 +21,8 @@ from airflow_mirror.errors import ForeignData, RetentionLost, SourceTruncated
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
+from airflow_mirror.wire.fetch import READ_UNCOMMITTED
+from airflow_mirror.wire.single import read_batches
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def open_partition(
     log_start = told.log_start
     found = journal.read(target, mirror, one.target, told.target)
     primed = 0
-    if _is_fresh(found, one, mirror):
+    if _is_fresh(found, one, log_start, mirror):
         start = max(one.start_offset, log_start)
         if found.end < start or found.log_start < start:
             primed = priming.prime(target, mirror, one.target, found.end, start, check)
@@ -76,7 +78,7 @@ def open_partition(
         if last is not None and tombstones.is_filler(last):
             _check_fillers(source, one, last, log_start, isolation)
             last = journal.last_data_batch(target, one.target, found.log_start, found.end, tombstones.is_filler)
-        _check_fingerprint(source, one, last, log_start, isolation)
+        _check_fingerprint(source, one, last, log_start)
         _check_padding(source, one, found, log_start, isolation)
     producer_id = identity.data_producer_id(mirror, one.target)
     newest = found.last.header.max_timestamp if found.last is not None and found.last.header is not None else 0
@@ -134,41 +136,36 @@ def affected(one: CopyRange, position: int) -> tuple[int, int]:
     return one.start_offset, position
 
 
-def _is_fresh(found: Journal, one: CopyRange, mirror: str) -> bool:
-    """True for a partition that never held anything but, at most, our own fillers below the first offset."""
+def _is_fresh(found: Journal, one: CopyRange, log_start: int, mirror: str) -> bool:
+    """True for a partition that never held anything but, at most, our own fillers below the first offset.
+
+    :param log_start: the source's. It may have moved while a priming was cut off, whose fillers end where it was then.
+    """
     if found.end == 0:
         return True
     filler = identity.filler_producer_id(mirror, one.target)
     only_fillers = found.last is not None and found.last.header is not None and found.last.header.producer_id == filler
-    return only_fillers and found.end <= one.start_offset
+    return only_fillers and found.end <= max(one.start_offset, log_start)
 
 
-def _check_fingerprint(
-    source: WireCluster, one: CopyRange, last: RawBatch | None, log_start: int, isolation: int
-) -> None:
-    """Compare the target's last batch of records with the source's at the same offsets.
+def _check_fingerprint(source: WireCluster, one: CopyRange, last: RawBatch | None, log_start: int) -> None:
+    """Compare the target's last batch of records with the source at the same offsets (`fingerprint.first_foreign`).
 
-    Offsets that the source no longer has (compaction, retention) prove nothing and are passed over.
+    Offsets that the source no longer has (retention) prove nothing and are passed over.
     """
-    if last is None:
+    if last is None or last.next_offset <= log_start:
         return
-    ours = {r.offset: r for r in decoded(last, one.target, "target")}
-    low, high = min(ours), max(ours) + 1
-    if high <= log_start:
-        return
-    theirs = committed_records(source, one.source, max(low, log_start), high, isolation)
-    for offset, record in ours.items():
-        if offset < log_start:
-            continue
-        other = theirs.get(offset)
-        if other is not None and digest(other) != digest(record):
-            raise ForeignData(
-                one.target_topic, one.partition, low, high,
-                f"the target's last batch differs from the source at offset {offset} "
-                f"(source {digest(other)}, target {digest(record)})",
-                "Somebody else wrote to the target, or this is another topic. Nothing was written. Delete the target "
-                "topic, or choose another name for it.",
-            )  # fmt: skip
+    low = min(r.offset for r in decoded(last, one.target, "target")) if last.header is None else last.first_offset
+    start, high = max(low, log_start), last.next_offset
+    theirs = [raw for raw, _ in read_batches(source, one.source, start, high, isolation=READ_UNCOMMITTED)]
+    found = first_foreign(one, last, theirs, log_start)
+    if found is not None:
+        raise ForeignData(
+            one.target_topic, one.partition, low, high,
+            f"the target's last batch differs from the source at offset {found[0]} ({found[1]})",
+            "Somebody else wrote to the target, or this is another topic. Nothing was written. Delete the target "
+            "topic, or choose another name for it.",
+        )  # fmt: skip
 
 
 def _check_fillers(source: WireCluster, one: CopyRange, last: RawBatch, log_start: int, isolation: int) -> None:

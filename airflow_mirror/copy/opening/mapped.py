@@ -156,7 +156,8 @@ def _check_first(
     here = next((at for at, _ in derive.source_runs(source, one, start, isolation)), None)
     original = {} if here is None else committed_records(source, one.source, here, here + 1, isolation)
     copied = committed_records(target, one.target, first, first + 1, READ_UNCOMMITTED)
-    if here is None or digest(original[here]) != digest(copied[first]):
+    same = here in original and first in copied and digest(original[here]) == digest(copied[first])
+    if here is None or not same:
         raise ForeignData(
             one.target_topic, one.target.partition, first, first + 1,
             "it holds records of this mirror, but its offset map is gone and the source's first record (offset "

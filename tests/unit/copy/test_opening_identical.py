@@ -1,0 +1,80 @@
+"""Whether a target partition is taken as empty, as one whose priming was cut off, or as one that holds records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_mirror.copy.opening import identical
+from airflow_mirror.copy.opening.answers import Answers, TargetAnswers
+from airflow_mirror.copy.opening.journal import Journal
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.writer import identity, priming
+from airflow_mirror.errors import RetentionLost
+from airflow_mirror.wire import batch as wire_batch
+from airflow_mirror.wire import records
+from airflow_mirror.wire.batch import RawBatch, iter_batches
+from airflow_mirror.wire.records import Record
+
+NOWHERE: Any = None  # a cluster that must not be asked
+
+
+def last_batch(producer_id: int, end: int) -> RawBatch:
+    view = records.encode([Record(0, 0, b"", None, [])], 0, producer_id, 0, 0)
+    (raw,) = iter_batches(view)
+    assert raw.header is not None
+    wire_batch.HEADER.pack_into(view, 0, *raw.header._replace(base_offset=end - 1))
+    return next(iter_batches(view))
+
+
+class Target:
+    """A partition with [0, end) of one producer's records; remembers how it was primed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, one: CopyRange, end: int, producer_id: int) -> None:
+        self.one, self.end, self.producer_id = one, end, producer_id
+        self.primed: list[tuple[int, int]] = []
+        monkeypatch.setattr(identical.journal, "read", self._read)
+        monkeypatch.setattr(identical, "ask_again", lambda *_: None)
+        monkeypatch.setattr(priming, "prime", self._prime)
+
+    def _read(self, *_: object) -> Journal:
+        return Journal(0, self.end, last_batch(self.producer_id, self.end) if self.end else None, 0, 0)
+
+    def _prime(self, _target: object, _mirror: str, _tp: object, end: int, up_to: int, _check: object) -> int:
+        self.primed.append((end, up_to))
+        self.end = up_to
+        return up_to - end
+
+    def open(self, source_start: int) -> identical.Opening:
+        told = TargetAnswers(end=self.end, high_watermark=self.end, log_start=0, producers=(), end_after=self.end)
+        answers = Answers(target=told, topic_id="id", log_start=source_start, high_watermark=10_000)
+        return identical.open_partition(NOWHERE, NOWHERE, self.one, answers, "m", 1, lambda: None)
+
+
+@pytest.mark.parametrize("cut_at", [200, 500, 700])
+@pytest.mark.parametrize("planned", [100, 500])
+def test_priming_that_was_cut_off_goes_on_after_the_source_moved(
+    monkeypatch: pytest.MonkeyPatch, planned: int, cut_at: int
+) -> None:
+    """The first try primed up to the source's start as it was then, 700, and was killed at ``cut_at``; now it is 900."""
+    one = CopyRange("orders", "orders", 4, planned)
+    target = Target(monkeypatch, one, cut_at, identity.filler_producer_id("m", one.target))
+    opening = target.open(source_start=900)
+    assert target.primed == [(cut_at, 900)]
+    assert (opening.position, opening.primed) == (900, 900 - cut_at)
+
+
+def test_records_that_retention_took_before_they_were_copied_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = CopyRange("orders", "orders", 4, 100)
+    target = Target(monkeypatch, one, 700, identity.data_producer_id("m", one.target))
+    with pytest.raises(RetentionLost, match=r"orders-4 offsets \[700, 900\)"):
+        target.open(source_start=900)
+    assert not target.primed
+
+
+def test_fillers_of_another_mirror_are_no_priming_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = CopyRange("orders", "orders", 4, 100)
+    target = Target(monkeypatch, one, 700, identity.filler_producer_id("another", one.target))
+    with pytest.raises(RetentionLost):
+        target.open(source_start=900)
