@@ -218,6 +218,10 @@ class JobConflict(InputError):
         )
 
 
+class WriterRuns(JobConflict):
+    """Another job of the mirror writes; two must not do so at once."""
+
+
 class JavaNotFound(InputError):
     """No Java runtime that is recent enough."""
 

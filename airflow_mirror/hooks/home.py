@@ -34,11 +34,6 @@ def mirror_home(mirror: Mirror | str) -> Path:
     return home() / (mirror if isinstance(mirror, str) else mirror.name)
 
 
-def plan_path(mirror: Mirror) -> Path:
-    """Return where the mirror's plan is."""
-    return mirror_home(mirror) / "plan.json"
-
-
 def plans_of(mirror: Mirror | str) -> PlanDirectory:
     """Return the mirror's plans."""
     from airflow_mirror.plan.store import PlanDirectory

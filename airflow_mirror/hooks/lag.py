@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import JobNotRunning
-from airflow_mirror.hooks.home import map_dir, plan_path
+from airflow_mirror.hooks.home import map_dir
 from airflow_mirror.hooks.spark import runner_for
 from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.local import TAIL
@@ -13,22 +13,23 @@ from airflow_mirror.sync import lag
 
 if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan import Plan
 
 
 class LagProbe:
     """Looks at a mirror's lag and at its tail. Keeps its connections between looks.
 
+    :param plan: what the mirror carries out.
     :param require_tail: whether a tail that does not run is an error.
     """
 
-    def __init__(self, mirror: Mirror, require_tail: bool = True) -> None:
+    def __init__(self, mirror: Mirror, plan: Plan, require_tail: bool = True) -> None:
         from airflow_mirror.hooks.kafka import configs_of
         from airflow_mirror.kafka.admin import ClusterAdmin
-        from airflow_mirror.plan import Plan
         from airflow_mirror.sync.maps import OffsetMaps
 
         self._mirror, self._require_tail = mirror, require_tail
-        self._plan = Plan.load(plan_path(mirror))
+        self._plan = plan
         configs = configs_of(mirror)
         self._source, self._target = ClusterAdmin(configs["source"]), ClusterAdmin(configs["target"])
         self._maps = OffsetMaps(self._plan, configs["source"], configs["target"], map_dir(mirror))
@@ -46,8 +47,12 @@ class LagProbe:
         """
         if self._require_tail:
             self._check_tail()
-        lags = lag.measure(self._plan, self._source, self._target, self._maps.positions if self._maps else None)
+        lags = self.lags()
         return judge.look(lags, now_s), lag.summary(lags)
+
+    def lags(self) -> list[lag.PartitionLag]:
+        """Return the lag of each partition."""
+        return lag.measure(self._plan, self._source, self._target, self._maps.positions if self._maps else None)
 
     def _check_tail(self) -> None:
         runner = runner_for(self._mirror)  # how it was submitted does not matter for looking

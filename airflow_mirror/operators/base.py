@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_mirror.hooks.home import plan_path
+from airflow_mirror.errors import InputError
+from airflow_mirror.hooks.home import plans_of
 from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.mirror import Mirror
 
@@ -32,6 +33,40 @@ def mirror_from(value: Mirror | Mapping[str, Any] | str) -> Mirror:
     return Mirror.from_dict({**value, **numbers})
 
 
+def plan_hash(task: BaseOperator, given: str | Mapping[str, Any] | None, mirror: Mirror, context: Context) -> str:
+    """Return the hash of the plan that a task carries out.
+
+    :param given: the task's argument: the hash, or what PlanMirrorOperator returned. None: what the PlanMirrorOperator of
+        this mirror upstream has returned in this DAG run.
+    :raises InputError: when there is none, or more than one.
+    """
+    if given:
+        return str(given["hash"] if isinstance(given, dict) else given)
+    planners = [t.task_id for t in task.get_flat_relatives(upstream=True) if getattr(t, "makes_plan", False)]
+    returned: list[Any] = []
+    for task_id in sorted(planners):
+        pulled = context["ti"].xcom_pull(task_ids=task_id)
+        returned += pulled if isinstance(pulled, list) else [pulled]  # a list: of a mapped task
+    hashes = {str(r["hash"]) for r in returned if isinstance(r, dict) and r.get("mirror") == mirror.name}
+    if len(hashes) == 1:
+        return hashes.pop()
+    remedy = "Pass plan=, its hash." if hashes else "Run PlanMirrorOperator first, upstream of this task, or pass plan=."
+    found = f"{len(hashes)} plans" if hashes else "no plan"
+    raise InputError(f"task {task.task_id!r}: {found} of mirror {mirror.name!r} upstream in this DAG run. {remedy}")
+
+
+def load_plan(plan_hash: str, mirror: Mirror) -> Plan:
+    """Return a stored plan that is to be carried out for ``mirror``.
+
+    :raises InputError: when it is not there; PlanOfAnother, PlanBlocked: when it must not be carried out.
+    """
+    from airflow_mirror.plan import require_plan_of
+
+    plan = plans_of(mirror).load(plan_hash)
+    require_plan_of(plan, mirror)
+    return plan
+
+
 class MirrorOperator(BaseOperator):
     """Base of the operators. Subclasses implement :meth:`run`; its errors become task outcomes here.
 
@@ -48,9 +83,11 @@ class MirrorOperator(BaseOperator):
         super().__init__(**kwargs)
         # As a dict: Airflow stores and shows rendered fields, and of a Mirror it would store the repr.
         self.mirror = mirror.to_dict() if isinstance(mirror, Mirror) else mirror
+        self._context: Context | None = None
 
     def execute(self, context: Context) -> Any:
         """Run the task; wrong input and damaged data fail it without a retry."""
+        self._context = context
         with task_outcome():
             return self.run(mirror_from(self.mirror), context)
 
@@ -58,11 +95,24 @@ class MirrorOperator(BaseOperator):
         """Do the work and return a summary below 50 KB."""
         raise NotImplementedError
 
+
+class PlannedOperator(MirrorOperator):
+    """Base of the operators that carry out a plan: always one plan, by its hash, whatever was planned since.
+
+    :param plan: the plan's hash, or what PlanMirrorOperator returned (templated). Default: the plan that the
+        PlanMirrorOperator of this mirror upstream has made in this DAG run.
+    """
+
+    template_fields: Sequence[str] = ("mirror", "plan")
+
+    def __init__(self, *, plan: str | Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.plan = plan
+
     def stored_plan(self, mirror: Mirror) -> Plan:
-        """Return the mirror's plan, as PlanMirrorOperator left it.
+        """Return the plan that this task carries out.
 
-        :raises InputError: when there is none, or it was edited.
+        :raises InputError: when there is none; PlanOfAnother, PlanBlocked: when it must not be carried out.
         """
-        from airflow_mirror.plan import Plan
-
-        return Plan.load(plan_path(mirror))
+        assert self._context is not None
+        return load_plan(plan_hash(self, self.plan, mirror, self._context), mirror)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.hooks.home import life_of, map_dir, proofs_of, report_dir
-from airflow_mirror.operators.base import MirrorOperator
+from airflow_mirror.operators.base import MirrorOperator, PlannedOperator
 from airflow_mirror.operators.summaries import compact
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
 
 
-class CutoverOperator(MirrorOperator):
+class CutoverOperator(PlannedOperator):
     """Fence, prove the fence, drain, verify the rest, end the tail's writing, commit the groups, open the target.
 
     The tail must be running, unless the target holds everything already. On any failure, also when the task is killed
@@ -41,7 +41,7 @@ class CutoverOperator(MirrorOperator):
     """
 
     template_fields: Sequence[str] = (
-        "mirror",
+        *PlannedOperator.template_fields,
         "fence",
         "keep_fence",
         "quiet_s",

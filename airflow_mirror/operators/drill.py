@@ -11,7 +11,7 @@ from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.hooks.spark import runner_for
 from airflow_mirror.jobs.runner import process, state
 from airflow_mirror.jobs.runner.local import TAIL
-from airflow_mirror.operators.base import MirrorOperator
+from airflow_mirror.operators.base import MirrorOperator, PlannedOperator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,14 +67,14 @@ class OpenDrillOperator(MirrorOperator):
         return {"topic": topic}
 
 
-class LoseSourceOperator(MirrorOperator):
+class LoseSourceOperator(PlannedOperator):
     """Writes canaries to the source while the tail follows, then kills the tail: from here on the source is lost.
 
     :param seconds: how long canaries are written (templated).
     :param per_second: canaries per second (templated).
     """
 
-    template_fields: Sequence[str] = ("mirror", "seconds", "per_second")
+    template_fields: Sequence[str] = (*PlannedOperator.template_fields, "seconds", "per_second")
 
     def __init__(self, *, seconds: float | str = 15.0, per_second: float | str = 50.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import InvalidField, JobFailed
-from airflow_mirror.hooks.home import mirror_home, poll_interval_s
+from airflow_mirror.errors import InvalidField, JobFailed, WriterRuns
+from airflow_mirror.hooks.home import life_of, mirror_home, poll_interval_s
 from airflow_mirror.hooks.spark import runner_for
 from airflow_mirror.jobs.runner import state
+from airflow_mirror.jobs.runner.directory import read_json
 from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.jobs.runner.spec import WRITERS
 from airflow_mirror.operators.base import MirrorOperator
-from airflow_mirror.operators.spark_job import SparkJobOperator, bounds
+from airflow_mirror.operators.spark_job import SparkJobOperator, bounds, digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow.sdk import Context
 
+    from airflow_mirror.jobs.runner.local import Handle
     from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan import Plan
 
 KIND_OF_MODE = {"bulk": "bulk_copy", "tail": "streaming_tail"}
 
@@ -29,6 +34,10 @@ class StartMirrorOperator(SparkJobOperator):
 
     ``bulk`` runs until every partition is where the source's log ended at the start, and holds its slot meanwhile. Killed
     and retried, it finds its job again. ``tail`` returns once the tail copies; StopMirrorOperator ends the tail.
+
+    The mirror's tail may be running already, from a run whose cutover was rejected. One that copies what the plan says
+    goes on; a bulk copy then waits until it is where the source ended. One of an older plan with other topics is stopped
+    first.
 
     :param mode: ``bulk`` or ``tail``.
     :param start: overrides the Mirror's ``start`` for this copy: ISO 8601, ``earliest`` or ``latest`` (templated).
@@ -63,15 +72,64 @@ class StartMirrorOperator(SparkJobOperator):
         return (*super().job_args(mirror), *bounds(self.start, self.end, self.late_s))
 
     def run(self, mirror: Mirror, context: Context) -> Any:
-        """Copy, or make sure that the tail does."""
+        """Copy, or make sure that the tail does.
+
+        :raises MirrorCutOver: when target topics were handed over to applications.
+        """
+        from airflow_mirror.hooks.kafka import MirrorKafkaHook
+        from airflow_mirror.plan.life import require_active
+
+        plan = self.stored_plan(mirror)
+        require_active(life_of(mirror), plan, MirrorKafkaHook(mirror.target, "target").admin())
+        self._prepare(mirror)
+        tail = self._running_tail()
+        if tail is not None and not self._copies(tail, mirror, plan):
+            self._replace(tail, mirror)
+            tail = None
         if self.mode == "tail":
-            return self._run_tail(mirror)
+            return self._run_tail(mirror, plan)
+        if tail is not None and self.end in (None, "latest"):
+            return self._wait_for(tail, mirror, plan)
         return super().run(mirror, context)
 
-    def _run_tail(self, mirror: Mirror) -> dict[str, Any]:
-        self._prepare(mirror)
+    def _running_tail(self) -> Handle | None:
+        tail = self.runner.find(TAIL)
+        return tail if tail is not None and state.is_active(self.runner.status(tail)) else None
+
+    def _copies(self, tail: Handle, mirror: Mirror, plan: Plan) -> bool:
+        """Say whether a running tail does what this plan asks for."""
+        spec = read_json(Path(tail["dir"], "spec.json")) or {}
+        return spec.get("inputs") == digest(plan) and spec.get("mirror") == mirror.to_dict()
+
+    def _replace(self, tail: Handle, mirror: Mirror) -> None:
+        """Stop the mirror's tail of another plan.
+
+        :raises WriterRuns: when it is between other clusters: then it is another mirror of the same name.
+        """
+        theirs = (read_json(Path(tail["dir"], "spec.json")) or {}).get("mirror", {})
+        if (theirs.get("source"), theirs.get("target")) != (mirror.source, mirror.target):
+            raise WriterRuns(TAIL, tail["dir"], tail["kind"], self.kind)
+        self.log.warning("the mirror's tail carries out an older plan; it is stopped: %s", tail["dir"])
+        self.runner.cancel(tail)
+
+    def _wait_for(self, tail: Handle, mirror: Mirror, plan: Plan) -> dict[str, Any]:
+        """Wait until the running tail has copied up to where the source ends now."""
+        from airflow_mirror.hooks.lag import LagProbe
+
+        self.log.info("the mirror's tail is copying: waiting for it, %s", tail["dir"])
+        with closing(LagProbe(mirror, plan)) as probe:
+            ends = {lag.source: lag.end for lag in probe.lags()}
+            while left := sum(max(0, ends.get(lag.source, 0) - lag.position) for lag in probe.lags()):
+                if not state.is_active(self.runner.status(tail)):
+                    self.runner.raise_for(tail)
+                    raise JobFailed(TAIL, self.runner.status(tail), "it ended on the way", f"{tail['dir']}/log.txt")
+                self.log.info("%d offsets to go", left)
+                time.sleep(poll_interval_s())
+        return {"job": TAIL, "generation": tail["generation"], "job_dir": tail["dir"], "partitions": len(ends)}
+
+    def _run_tail(self, mirror: Mirror, plan: Plan) -> dict[str, Any]:
         # self._job stays None: the tail is meant to outlive this task, so killing the task must not stop it.
-        handle = self.runner.ensure_started(TAIL, self.spec(mirror, self.stored_plan(mirror)), self.secrets(mirror))
+        handle = self.runner.ensure_started(TAIL, self.spec(mirror, plan), self.secrets(mirror))
         self.log.info("tail %s, log %s/log.txt", handle["generation"], handle["dir"])
         deadline = time.monotonic() + self.start_timeout_s
         while self.runner.progress(handle).get("phase") != "copying":

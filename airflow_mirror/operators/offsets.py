@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.hooks.home import map_dir, report_dir
 from airflow_mirror.jobs.runner.directory import write_json
-from airflow_mirror.operators.base import MirrorOperator
+from airflow_mirror.operators.base import PlannedOperator
 from airflow_mirror.operators.summaries import compact
 from airflow_mirror.partition import TopicPartition
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
 
 
-class TranslateConsumerOffsetsOperator(MirrorOperator):
+class TranslateConsumerOffsetsOperator(PlannedOperator):
     """Translates the positions of the mirror's groups; commits them on the target, or only says what it would commit.
 
     Committing the same positions twice changes nothing. A group with members on the target is refused; a group that has
@@ -34,7 +34,7 @@ class TranslateConsumerOffsetsOperator(MirrorOperator):
         source. A position behind the last mirrored record has no counterpart there and is refused (templated).
     """
 
-    template_fields: Sequence[str] = ("mirror", "only_report", "allow_rewind", "back")
+    template_fields: Sequence[str] = (*PlannedOperator.template_fields, "only_report", "allow_rewind", "back")
 
     def __init__(
         self,

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InputError
-from airflow_mirror.hooks.home import plan_path
+from airflow_mirror.hooks.home import life_of, plans_of
 from airflow_mirror.operators.base import MirrorOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from airflow.sdk import Context
 
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan import Plan
 
 
 class PlanMirrorOperator(MirrorOperator):
@@ -22,9 +21,12 @@ class PlanMirrorOperator(MirrorOperator):
 
     :param probe_target: find out on that topic what the principal may do; it is deleted again. False writes nothing.
 
-    The plan is stored as ``plan.json`` and ``plan.md`` in the mirror's directory. A check that blocks fails the task,
-    with every block in the message. Returns counts, the plan's hash and its path.
+    The plan is stored under its hash, with a ``.md`` for people beside it. A check that blocks fails the task, with every
+    block in the message. Returns counts, the plan's hash and its path; the tasks downstream carry out the plan of that
+    hash and no other.
     """
+
+    makes_plan = True
 
     def __init__(self, *, probe_target: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -34,29 +36,37 @@ class PlanMirrorOperator(MirrorOperator):
         """Make and store the plan.
 
         :raises PlanBlocked: listing every block.
+        :raises MirrorCutOver: when target topics were handed over to applications.
         """
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.plan import build
+        from airflow_mirror.plan.begun import Begun
+        from airflow_mirror.plan.life import require_active
 
         source, target = admins_of(mirror)
-        path = plan_path(mirror)
-        known = self._known_topics(mirror, source, target)
-        plan = build(mirror, source, target, known, probe_target=self.probe_target)
-        plan.save(path)
+        last = self._last_plan(mirror, source, target)
+        known = last.known_topics if last else {}
+        begun = Begun.of_plan(last, mirror)
+        plan = build(mirror, source, target, known, probe_target=self.probe_target, begun=begun)
+        require_active(life_of(mirror), plan, target)
+        plans = plans_of(mirror)
+        path = plans.path(plans.save(plan))
         for finding in plan.findings:
             self.log.log({"block": 40, "warn": 30}.get(finding.level, 20), "%s %s", finding.level, finding)
         self.log.info("plan %s: %s", plan.hash[:12], path)
         plan.raise_if_blocked()
         return {**plan.summary(), "path": str(path)}
 
-    def _known_topics(self, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> Mapping[str, str]:
-        """Return the target topics that this mirror may fill because it did so before."""
+    def _last_plan(self, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> Plan | None:
+        """Return the plan from which this one goes on: what it says about topics that this mirror has begun."""
         try:
-            last = self.stored_plan(mirror)
+            last = plans_of(mirror).last()
         except InputError as e:
-            self.log.info("no plan to go on from: %s", e)
-            return {}
+            self.log.warning("no plan to go on from: %s", e)
+            return None
+        if last is None:
+            return None
         if (last.source_cluster_id, last.target_cluster_id) != (source.cluster_id(), target.cluster_id()):
-            self.log.warning("the stored plan is for other clusters; it says nothing about these")
-            return {}
-        return last.known_topics
+            self.log.warning("the last plan is for other clusters; it says nothing about these")
+            return None
+        return last

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import ResumableJobMixin
 
-from airflow_mirror.hooks.home import map_dir, plan_path, poll_interval_s
+from airflow_mirror.errors import WriterRuns
+from airflow_mirror.hooks.home import map_dir, plans_of, poll_interval_s
 from airflow_mirror.hooks.spark import master_of, runner_for
 from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.directory import job_name
+from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.jobs.runner.spec import JobSpec
-from airflow_mirror.operators.base import MirrorOperator
+from airflow_mirror.operators.base import PlannedOperator
 from airflow_mirror.operators.summaries import compact, progress_line
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 _SAY_EVERY_S = 5.0
 
 
-class SparkJobOperator(ResumableJobMixin, MirrorOperator):
+class SparkJobOperator(ResumableJobMixin, PlannedOperator):
     """Runs a Spark job of the mirror's plan until it ends. A retry finds the running job and waits for it.
 
     :param spark_conn_id: Airflow connection of type ``spark``; None runs Spark here, with all cores (templated).
@@ -39,7 +41,7 @@ class SparkJobOperator(ResumableJobMixin, MirrorOperator):
     :param durable: False never looks for a running job of an earlier try.
     """
 
-    template_fields: Sequence[str] = ("mirror", "spark_conf", "spark_conn_id")
+    template_fields: Sequence[str] = (*PlannedOperator.template_fields, "spark_conf", "spark_conn_id")
     external_id_key = "mirror_job"  # renaming it breaks retries in flight
     kind: str
 
@@ -55,7 +57,7 @@ class SparkJobOperator(ResumableJobMixin, MirrorOperator):
 
     def job_args(self, mirror: Mirror) -> tuple[str, ...]:
         """Return the arguments of the job besides mirror, clusters and job directory."""
-        return ("--plan", str(plan_path(mirror)), "--map-dir", map_dir(mirror))
+        return ("--map-dir", map_dir(mirror))
 
     def run(self, mirror: Mirror, context: Context) -> Any:
         """Run the job to its end and return its summary."""
@@ -93,17 +95,31 @@ class SparkJobOperator(ResumableJobMixin, MirrorOperator):
             {str(k): str(v) for k, v in self.spark_conf.items()},
             master_of(self.spark_conn_id),
             inputs=digest(plan),
+            plan=str(plans_of(mirror).path(plan.hash)),
         )
 
     # --- the mixin's questions ---
 
     def submit_job(self, context: Context) -> Any:
-        """Start the job, or find it running: its name is this task instance's, so no try starts a second one."""
+        """Start the job, or find it running: its name is this task instance's, so no try starts a second one.
+
+        Waits for its turn while another task's copy of the mirror is at work: runs of several windows start together.
+        """
         assert self._mirror is not None
         ti = context["ti"]
         name = job_name(self.kind, ti.dag_id, ti.task_id, ti.run_id, ti.map_index if ti.map_index is not None else -1)
         spec = self.spec(self._mirror, self.stored_plan(self._mirror))
-        self._job = self.runner.ensure_started(name, spec, self.secrets(self._mirror))
+        secrets, said = self.secrets(self._mirror), ""
+        while self._job is None:
+            try:
+                self._job = self.runner.ensure_started(name, spec, secrets)
+            except WriterRuns as e:
+                if e.name == TAIL:
+                    raise  # it never ends by itself
+                if said != e.name:
+                    said = e.name
+                    self.log.info("waiting for the mirror's other copy, %s", e.job_dir)
+                time.sleep(poll_interval_s())
         self.log.info("job %s/%s, log %s/log.txt", name, self._job["generation"], self._job["dir"])
         return self._job
 

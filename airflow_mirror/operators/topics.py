@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.operators.base import MirrorOperator
+from airflow_mirror.hooks.home import life_of
+from airflow_mirror.operators.base import PlannedOperator
 from airflow_mirror.operators.summaries import compact
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
 
 
-class CreateTargetTopicsOperator(MirrorOperator):
+class CreateTargetTopicsOperator(PlannedOperator):
     """Creates the plan's missing topics and reads everything back. An existing topic is compared, never assumed.
 
     Returns the names of created, grown and existing topics, and how the existing ones differ from the plan.
@@ -25,17 +26,21 @@ class CreateTargetTopicsOperator(MirrorOperator):
         """Create, grow, compare.
 
         :raises TargetTopicsDiffer: when a topic that is not this mirror's has too few partitions; nothing was created.
+        :raises MirrorCutOver: when target topics were handed over to applications.
         """
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
+        from airflow_mirror.plan.life import require_active
         from airflow_mirror.sync.topics import create_target_topics
 
-        report = create_target_topics(self.stored_plan(mirror), MirrorKafkaHook(mirror.target, "target").admin())
+        plan, target = self.stored_plan(mirror), MirrorKafkaHook(mirror.target, "target").admin()
+        require_active(life_of(mirror), plan, target)
+        report = create_target_topics(plan, target)
         for line in report.differences:
             self.log.info("differs from the plan, left to SyncTopicConfigs: %s", line)
         return compact(report.to_dict())
 
 
-class SyncTopicConfigsOperator(MirrorOperator):
+class SyncTopicConfigsOperator(PlannedOperator):
     """Brings the target's topic configs in line with the source's, and reads them back.
 
     :param hold: True while the mirror writes: retention, compaction and time rules are held open. False afterwards: the
@@ -43,7 +48,7 @@ class SyncTopicConfigsOperator(MirrorOperator):
     :param dry_run: only report what differs (templated).
     """
 
-    template_fields: Sequence[str] = ("mirror", "hold", "only_report")
+    template_fields: Sequence[str] = (*PlannedOperator.template_fields, "hold", "only_report")
 
     def __init__(self, *, hold: bool | str = True, dry_run: bool | str = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -54,14 +59,16 @@ class SyncTopicConfigsOperator(MirrorOperator):
         """Compare and apply.
 
         :raises NotKept: when a change does not show when read back.
+        :raises MirrorCutOver: when topics are to be held open that were handed over to applications.
         """
         from airflow_mirror.hooks.kafka import admins_of
+        from airflow_mirror.plan.life import require_active
         from airflow_mirror.sync.configs import sync_configs
 
-        source, target = admins_of(mirror)
-        report = sync_configs(
-            self.stored_plan(mirror), source, target, hold=bool(self.hold), dry_run=bool(self.only_report)
-        )
+        plan, (source, target) = self.stored_plan(mirror), admins_of(mirror)
+        if self.hold and not self.only_report:
+            require_active(life_of(mirror), plan, target)
+        report = sync_configs(plan, source, target, hold=bool(self.hold), dry_run=bool(self.only_report))
         for line in report.drift:
             self.log.info("%s %s", "set" if report.applied else "would set", line)
         return compact({**report.to_dict(), "changes": len(report.drift)})

@@ -12,7 +12,7 @@ from airflow_mirror.errors import InvalidField
 from airflow_mirror.hooks.lag import LagProbe
 from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.operators.base import mirror_from
+from airflow_mirror.operators.base import load_plan, mirror_from, plan_hash
 from airflow_mirror.sync.lag import CatchUp
 from airflow_mirror.triggers.catch_up import CatchUpTrigger, result_of
 
@@ -28,6 +28,7 @@ class WaitForCatchUpSensor(BaseSensorOperator):
     Fails when the tail is not running, and when a partition that is behind does not move: it names both.
 
     :param mirror: a Mirror, a dict of its fields, or a path (templated).
+    :param plan: the plan's hash; default: as of the other operators (templated).
     :param max_lag_records: what counts as caught up, per partition, in offsets (templated).
     :param samples: how many good looks in a row; one alone may be luck.
     :param stuck_after_s: how long a partition that is behind may stand still.
@@ -35,13 +36,14 @@ class WaitForCatchUpSensor(BaseSensorOperator):
     :param deferrable: wait in the triggerer, without a slot.
     """
 
-    template_fields: Sequence[str] = ("mirror", "max_lag_records")
+    template_fields: Sequence[str] = ("mirror", "plan", "max_lag_records")
     template_fields_renderers = {"mirror": "json"}
 
     def __init__(
         self,
         *,
         mirror: Mirror | Mapping[str, Any] | str,
+        plan: str | Mapping[str, Any] | None = None,
         max_lag_records: int | str = 0,
         samples: int = 3,
         stuck_after_s: float = 300.0,
@@ -55,10 +57,12 @@ class WaitForCatchUpSensor(BaseSensorOperator):
         if self.mode == "reschedule":
             raise InvalidField("mode", self.mode, "forgets between looks how many were good", "Use deferrable=True.")
         self.mirror = mirror.to_dict() if isinstance(mirror, Mirror) else mirror
+        self.plan = plan
         self.max_lag_records, self.samples, self.stuck_after_s = max_lag_records, samples, stuck_after_s
         self.require_tail, self.deferrable = require_tail, deferrable
         self._judge: CatchUp | None = None
         self._probe: LagProbe | None = None
+        self._hash = ""
 
     def execute(self, context: Context) -> Any:
         """Wait here, or look once and wait in the triggerer."""
@@ -73,6 +77,7 @@ class WaitForCatchUpSensor(BaseSensorOperator):
             return result.xcom_value
         trigger = CatchUpTrigger(
             mirror=mirror_from(self.mirror).to_dict(),
+            plan=self._hash,
             max_lag_records=int(self.max_lag_records),
             samples=self.samples,
             stuck_after_s=self.stuck_after_s,
@@ -86,7 +91,9 @@ class WaitForCatchUpSensor(BaseSensorOperator):
         with task_outcome():
             if self._judge is None or self._probe is None:
                 self._judge = CatchUp(int(self.max_lag_records), self.samples, self.stuck_after_s)
-                self._probe = LagProbe(mirror_from(self.mirror), self.require_tail)
+                mirror = mirror_from(self.mirror)
+                self._hash = plan_hash(self, self.plan, mirror, context)
+                self._probe = LagProbe(mirror, load_plan(self._hash, mirror), self.require_tail)
             done, found = self._probe.look(self._judge, time.monotonic())
         self.log.info("%s", found)
         return PokeReturnValue(is_done=done, xcom_value=found)

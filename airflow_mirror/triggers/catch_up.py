@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
+from airflow_mirror.hooks.home import plans_of
 from airflow_mirror.hooks.lag import LagProbe
 from airflow_mirror.jobs.runner.status import blame
 from airflow_mirror.mirror import Mirror
@@ -26,12 +27,14 @@ _TRIES = 5  # looks in a row at which a cluster may be unreachable before the se
 class CatchUpTrigger(BaseTrigger):
     """Fires when the mirror has caught up, or can't. Parameters as of WaitForCatchUpSensor; no secret is among them.
 
+    :param plan: hash of the plan.
     :param interval_s: between two looks.
     """
 
     def __init__(
         self,
         mirror: dict[str, Any],
+        plan: str,
         max_lag_records: int,
         samples: int,
         stuck_after_s: float,
@@ -39,12 +42,12 @@ class CatchUpTrigger(BaseTrigger):
         interval_s: float,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.mirror, self.max_lag_records, self.samples = mirror, max_lag_records, samples
+        self.mirror, self.plan, self.max_lag_records, self.samples = mirror, plan, max_lag_records, samples
         self.stuck_after_s, self.require_tail, self.interval_s = stuck_after_s, require_tail, interval_s
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments."""
-        names = ("mirror", "max_lag_records", "samples", "stuck_after_s", "require_tail", "interval_s")
+        names = ("mirror", "plan", "max_lag_records", "samples", "stuck_after_s", "require_tail", "interval_s")
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -59,7 +62,9 @@ class CatchUpTrigger(BaseTrigger):
         judge = CatchUp(self.max_lag_records, self.samples, self.stuck_after_s)
         # Every look blocks on sockets; the triggerer's loop must not.
         failures = 0
-        with closing(await _in_thread(LagProbe, Mirror.from_dict(self.mirror), self.require_tail)) as probe:
+        mirror = Mirror.from_dict(self.mirror)
+        plan = await _in_thread(plans_of(mirror).load, self.plan)
+        with closing(await _in_thread(LagProbe, mirror, plan, self.require_tail)) as probe:
             while True:
                 try:
                     done, found = await _in_thread(probe.look, judge, time.monotonic())

@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 LATE_S = 300.0
 _FETCH_BYTES = 256 << 10  # mostly one batch is enough, and there may be 10,000 partitions
+KEEP = 1000  # windows of a book; those before it must be known for the next ones only
 _COUNT_BYTES = 64 << 20  # of a partition, to count older records; the end is searched however far it is
 
 
@@ -234,6 +235,8 @@ class WindowBook:
             for tp, window in sorted(windows.items())
         ]
         write_json(self._path(span), {"start": span.start, "end": span.end, "late_s": span.late_s, "partitions": rows})
+        for old in sorted(self._directory.glob("*.json"), key=lambda p: p.stat().st_mtime)[:-KEEP]:
+            old.unlink(missing_ok=True)
 
     def _path(self, span: Span) -> Path:
         assert self._directory is not None

@@ -37,7 +37,8 @@ def script_args(spec: JobSpec, directory: Path) -> list[str]:
     """Return the arguments of run_job.py: references to settings, never settings."""
     return [
         spec.kind, "--job-dir", str(directory), "--mirror", str(directory / "mirror.json"),
-        "--source", f"env:{SOURCE_VARIABLE}", "--target", f"env:{TARGET_VARIABLE}", *spec.args,
+        "--source", f"env:{SOURCE_VARIABLE}", "--target", f"env:{TARGET_VARIABLE}",
+        *(("--plan", spec.plan) if spec.plan else ()), *spec.args,
     ]  # fmt: skip
 
 

@@ -4,8 +4,9 @@ The job runs in a process session of its own, so the signals that end a task don
 by its directory. The rules, each of which has a test:
 
 - A job that runs with the same spec is returned, not started again. With another spec it is a :class:`JobConflict`.
-- A mirror has one live writer: another job of the mirror that writes is a :class:`JobConflict` too.
-- A job that ended is left alone; the next start is a new generation. What it left running is ended first.
+- A mirror has one live writer: another job of the mirror that writes is a :class:`WriterRuns`.
+- A job that ended is left alone; the next start is a new generation. What it left running is ended first. Of those that
+  ended, the last hundred are kept.
 - A starter may die at any moment. Until job.json is written the child is found by the launch lock that it inherited.
 - A job of another host is never judged by a pid.
 """
@@ -22,7 +23,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import JobConflict, JobElsewhere, JobFailed, JobNeedsHuman, JobRefused
+from airflow_mirror.errors import JobConflict, JobElsewhere, JobFailed, JobNeedsHuman, JobRefused, WriterRuns
 from airflow_mirror.jobs.runner import directory, process, state
 from airflow_mirror.jobs.runner.command import Submit, environment, local_submit, script_args
 from airflow_mirror.jobs.runner.spec import WRITERS, JobSpec
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 Handle = dict[str, Any]
 TAIL = "tail"  # the name of a mirror's tail job: one per mirror, whatever task or run started it
+KEEP_JOBS = 100  # directories of jobs that ended; a window each hour would leave 17,000 in a year
 _LAUNCH_S = 10.0  # from fork to exec; far longer than it ever takes
 _SHUTDOWN_S = 10.0  # from a job's last word to the end of its JVM
 
@@ -58,7 +60,8 @@ class LocalRunner:
         """Return the handle of the running job ``name``; start it when it isn't running. Safe to repeat at any moment.
 
         :param secrets: settings of ``source`` and ``target``, handed to the job in its environment.
-        :raises JobConflict: when it runs with another spec, or another writer of this mirror runs.
+        :raises JobConflict: when it runs with another spec.
+        :raises WriterRuns: when another writer of this mirror runs.
         :raises JobElsewhere: when it runs on another host.
         """
         with directory.locked(self.jobs / "lock"):
@@ -68,7 +71,16 @@ class LocalRunner:
                 if self.status(handle) == state.RUNNING:
                     return self._reattach(handle, spec)
                 self._clean_up(handle)
-            return self._launch(name, spec, secrets)
+            handle = self._launch(name, spec, secrets)
+            self._forget_old()
+            return handle
+
+    def _forget_old(self) -> None:
+        """Remove the directories of the oldest jobs that ended, beyond the last :data:`KEEP_JOBS`."""
+        ended = [h for job in self.jobs.iterdir() if job.is_dir() and (h := self.find(job.name)) is not None]
+        ended = [h for h in ended if h["name"] != TAIL and self.status(h) != state.RUNNING]
+        for handle in sorted(ended, key=lambda h: Path(h["dir"]).stat().st_mtime)[:-KEEP_JOBS]:
+            shutil.rmtree(self.jobs / handle["name"], ignore_errors=True)
 
     def _reattach(self, handle: Handle, spec: JobSpec) -> Handle:
         if handle["spec"] != spec.hash:
@@ -80,7 +92,7 @@ class LocalRunner:
     def _refuse_second_writer(self, name: str, spec: JobSpec) -> None:
         for other in self.running() if spec.writes else ():
             if other["name"] != name and other["kind"] in WRITERS:
-                raise JobConflict(other["name"], other["dir"], other["kind"], spec.kind)
+                raise WriterRuns(other["name"], other["dir"], other["kind"], spec.kind)
 
     def _clean_up(self, handle: Handle) -> None:
         job_dir = Path(handle["dir"])

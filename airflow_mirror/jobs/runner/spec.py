@@ -28,6 +28,8 @@ class JobSpec:
     :param spark_conf: Spark settings on top of the runner's own.
     :param master: Spark master; ``local[*]`` unless a cluster is named.
     :param inputs: digest of what the job reads besides its arguments, so that a changed plan is another job.
+    :param plan: path of the plan's file. Not part of the hash: a new plan may ask for what an older job does already, and
+        ``inputs`` tells.
     :raises InvalidField: for an unknown kind.
     """
 
@@ -37,6 +39,7 @@ class JobSpec:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     master: str = "local[*]"
     inputs: str = ""
+    plan: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -46,7 +49,8 @@ class JobSpec:
     @property
     def hash(self) -> str:
         """16 hex digits over everything that the job is asked to do."""
-        text = json.dumps(self.to_dict(), sort_keys=True, default=str)
+        asked = {k: v for k, v in self.to_dict().items() if k != "plan"}
+        text = json.dumps(asked, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property

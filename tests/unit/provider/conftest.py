@@ -13,6 +13,9 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
 import pytest
 
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan import Plan, PlanDirectory, TopicPlan
+
 FAKE_JOB = Path(__file__).parents[1] / "jobs" / "fake_job.py"
 
 
@@ -20,8 +23,14 @@ class FakeTI:
     dag_id, task_id, run_id, map_index, try_number = "kafka_migration", "bulk_copy", "manual__1", -1, 1
     stats_tags: dict[str, str] = {}
 
+    def __init__(self):
+        self.returned = {}  # by the tasks before it
+
     def xcom_push(self, key, value):
         pass
+
+    def xcom_pull(self, task_ids, key="return_value"):
+        return self.returned.get(task_ids)
 
 
 class FakeStore(dict):
@@ -61,18 +70,23 @@ def mirror():
     return {"name": "m", "source": "src", "target": "dst", "topics": ["t"]}
 
 
-@pytest.fixture
-def plan(home, mirror):
-    """A stored plan of two partitions."""
-    from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan import Plan, TopicPlan
+_TOPIC = TopicPlan(
+    "t", "t", "id-1", True, 2, 1, {}, {}, {}, False, "identical", "", {0: 0, 1: 5}, {0: 9, 1: 7}
+)  # fmt: skip
+THE_PLAN = Plan(Mirror("m", "src", "dst", topics=["t"]), "2026-01-01T00:00:00+00:00", "A", "B", (_TOPIC,), {}, ())
+PLAN = THE_PLAN.hash
 
-    topic = TopicPlan(
-        "t", "t", "id-1", True, 2, 1, {}, {}, {}, False, "identical", "", {0: 0, 1: 5}, {0: 9, 1: 7}
-    )  # fmt: skip
-    made = Plan(Mirror.from_dict(mirror), "2026-01-01T00:00:00+00:00", "A", "B", (topic,), {}, ())
-    made.save(home / "m" / "plan.json")
-    return made
+
+@pytest.fixture
+def plan(home):
+    """A stored plan of two partitions; :data:`PLAN` is its hash."""
+    return store_plan(home, THE_PLAN)
+
+
+def store_plan(home, plan):
+    """Keep a plan as PlanMirrorOperator does."""
+    PlanDirectory(home / plan.mirror.name / "plans").save(plan)
+    return plan
 
 
 @pytest.fixture

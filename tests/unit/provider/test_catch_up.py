@@ -16,6 +16,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
 from airflow_mirror.sync.lag import PartitionLag
 from airflow_mirror.triggers.catch_up import CatchUpTrigger
+from tests.unit.provider.conftest import PLAN
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def lags(monkeypatch, plan, connections):
 
 
 def sensor(mirror, **kwargs):
-    kwargs = {"require_tail": False, "samples": 2, "poke_interval": 0.01, **kwargs}
+    kwargs = {"plan": PLAN, "require_tail": False, "samples": 2, "poke_interval": 0.01, **kwargs}
     return WaitForCatchUpSensor(task_id="w", mirror=mirror, **kwargs)
 
 
@@ -95,9 +96,9 @@ def test_one_broken_look_in_the_triggerer_is_no_verdict_but_five_are(lags, mirro
     down = ClusterUnreachable("source", "x:1", "refused")
     kwargs = {"max_lag_records": 0, "samples": 1, "stuck_after_s": 9, "require_tail": False, "interval_s": 0.01}
     lags += [40, down, down, 0]
-    assert events(CatchUpTrigger(mirror, **kwargs))[0]["status"] == "caught_up"
+    assert events(CatchUpTrigger(mirror, PLAN, **kwargs))[0]["status"] == "caught_up"
     lags[:] = [down]
-    (event,) = events(CatchUpTrigger(mirror, **kwargs))
+    (event,) = events(CatchUpTrigger(mirror, PLAN, **kwargs))
     assert (event["status"], event["blame"]) == ("failed", "retry")
     with pytest.raises(AirflowException, match="no broker at x:1") as caught:
         sensor(mirror).execute_complete(context, event)
@@ -114,7 +115,7 @@ def test_a_tail_that_died_fails_it_with_the_tails_own_cause(lags, mirror, contex
     lags += [40]
     fake_spark[1]["is"] = "damaged"
     with pytest.raises(AirflowFailException):
-        StartMirrorOperator(task_id="t", mirror=mirror, mode="tail").execute(context)
+        StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail").execute(context)
     assert LocalRunner(home / "m").find("tail")
     with pytest.raises(AirflowFailException, match="foreign data"):
         sensor(mirror, require_tail=True).execute(context)

@@ -12,10 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.local import LocalRunner
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import TopicInfo
+from airflow_mirror.operators.base import PlannedOperator
 from airflow_mirror.operators.cutover import CutoverOperator
 from airflow_mirror.operators.drill import LoseSourceOperator, OpenDrillOperator
 from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
@@ -24,6 +29,12 @@ from airflow_mirror.operators.plan import PlanMirrorOperator
 from airflow_mirror.operators.summaries import compact
 from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopicConfigsOperator
 from airflow_mirror.operators.verify import VerifyMirrorOperator
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan import Finding, PlanDirectory
+from airflow_mirror.plan.life import LifeFile, mark_cut_over
+from airflow_mirror.sync.configs import ConfigsReport
+from airflow_mirror.sync.lag import PartitionLag
+from tests.unit.provider.conftest import PLAN, store_plan
 
 NEEDS_CLUSTERS = [
     PlanMirrorOperator, CreateTargetTopicsOperator, SyncTopicConfigsOperator, StartMirrorOperator, VerifyMirrorOperator,
@@ -58,9 +69,14 @@ def ignores_sigterm(pid):
     ],
 )
 def test_wrong_input_fails_at_once_and_is_named(
-    operator, change, message, context, connections, plan, mirror, fake_spark
+    operator, change, message, context, connections, plan, mirror, fake_spark, home
 ):
-    task = operator(task_id="t", mirror={**mirror, **change})
+    given = {}
+    if issubclass(operator, PlannedOperator):
+        other = change.get("target") not in (None, mirror["source"])
+        planned = replace(plan, mirror=replace(plan.mirror, **change)) if other else plan
+        given["plan"] = store_plan(home, planned).hash
+    task = operator(task_id="t", mirror={**mirror, **change}, **given)
     with pytest.raises(AirflowFailException, match=message):
         task.execute(context)
 
@@ -78,17 +94,17 @@ def test_an_unreachable_source_is_retried(context, connections, home, mirror):
 
 def test_without_a_plan_the_remedy_is_said(context, connections, home, mirror, fake_spark):
     with pytest.raises(AirflowFailException, match="Run PlanMirrorOperator first"):
-        StartMirrorOperator(task_id="t", mirror=mirror).execute(context)
+        StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror).execute(context)
 
 
 def test_a_bulk_copy_returns_its_summary_and_forgets_its_job(context, connections, plan, mirror, fake_spark):
-    result = StartMirrorOperator(task_id="t", mirror=mirror).execute(context)
+    result = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror).execute(context)
     assert result["records"] == 7
     assert context["task_state_store"] == {}, "clear means: run again"
 
 
 def test_clearing_a_finished_copy_runs_a_new_job(context, connections, plan, mirror, fake_spark):
-    dirs = [StartMirrorOperator(task_id="t", mirror=mirror).execute(context)["job_dir"] for _ in range(2)]
+    dirs = [StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror).execute(context)["job_dir"] for _ in range(2)]
     assert [Path(d).name for d in dirs] == ["1", "2"]
 
 
@@ -102,12 +118,12 @@ def test_the_retry_of_a_killed_task_finds_the_running_job(context, connections, 
     def die(*_):
         raise Killed
 
-    first = StartMirrorOperator(task_id="t", mirror=mirror)
+    first = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror)
     monkeypatch.setattr(first, "poll_until_complete", die)
     with pytest.raises(Killed):
         first.execute(context)
     handle = context["task_state_store"]["mirror_job"]
-    second = StartMirrorOperator(task_id="t", mirror=mirror)
+    second = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror)
     waiting = threading.Thread(target=lambda: pytest.raises(AirflowException, second.execute, context))
     waiting.start()
     until(lambda: second._job is not None or not waiting.is_alive())
@@ -123,8 +139,9 @@ def test_a_crash_before_the_job_id_was_stored_starts_nothing_twice(context, conn
     behaviour["is"] = "sleep"
     jobs = []
     for _ in range(2):
-        task = StartMirrorOperator(task_id="t", mirror=mirror)
+        task = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror)
         task._prepare(plan.mirror)
+        task._context = context
         jobs.append(task.submit_job(context))
     assert jobs[0] == jobs[1] and len(started) == 1
 
@@ -132,8 +149,9 @@ def test_a_crash_before_the_job_id_was_stored_starts_nothing_twice(context, conn
 def test_killing_the_task_stops_the_job_within_five_seconds(context, connections, plan, mirror, fake_spark, monkeypatch):
     _, behaviour = fake_spark
     behaviour["is"] = "stubborn_worker"
-    task = StartMirrorOperator(task_id="t", mirror=mirror)
+    task = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror)
     task._prepare(plan.mirror)
+    task._context = context
     handle = task.submit_job(context)
     job_dir = Path(handle["dir"])
     until(lambda: len(process.members(job_dir)) == 2 and any(map(ignores_sigterm, process.members(job_dir))))
@@ -156,7 +174,7 @@ def test_killing_the_task_stops_the_job_within_five_seconds(context, connections
     assert time.monotonic() - began < 40
     assert kills and graces and sum(graces) <= 5
     assert process.members(Path(handle["dir"])) == []
-    StartMirrorOperator(task_id="t", mirror=mirror).on_kill()  # before submit: nothing to do
+    StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror).on_kill()  # before submit: nothing to do
 
 
 @pytest.mark.parametrize(
@@ -171,12 +189,12 @@ def test_killing_the_task_stops_the_job_within_five_seconds(context, connections
 def test_how_a_job_ended_decides_about_a_retry(behaviour, final, message, context, connections, plan, mirror, fake_spark):
     fake_spark[1]["is"] = behaviour
     with pytest.raises(AirflowException, match=message) as caught:
-        StartMirrorOperator(task_id="t", mirror=mirror).execute(context)
+        StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror).execute(context)
     assert isinstance(caught.value, AirflowFailException) == final
 
 
 def test_no_secret_reaches_the_command_line_the_handle_or_the_result(context, connections, plan, mirror, fake_spark):
-    task = StartMirrorOperator(task_id="t", mirror=mirror)
+    task = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror)
     result = task.execute(context)
     assert "hunter2" not in json.dumps([fake_spark[0], result, task._job])
 
@@ -184,8 +202,8 @@ def test_no_secret_reaches_the_command_line_the_handle_or_the_result(context, co
 def test_the_window_goes_to_the_job(context, connections, plan, mirror, fake_spark):
     start, end = "2026-01-01T00:00:00+00:00", "2026-01-01T01:00:00+00:00"
     verifying = {**context, "ti": type("AnotherTI", (type(context["ti"]),), {"task_id": "verify"})()}
-    StartMirrorOperator(task_id="t", mirror=mirror, start=start, end=end, late_s=0).execute(context)
-    VerifyMirrorOperator(task_id="v", mirror=mirror, start=start, end=end, late_s=0).execute(verifying)
+    StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, start=start, end=end, late_s=0).execute(context)
+    VerifyMirrorOperator(plan=PLAN, task_id="v", mirror=mirror, start=start, end=end, late_s=0).execute(verifying)
     for arguments in fake_spark[0]:
         given = {name: arguments[arguments.index(name) + 1] for name in ("--start", "--end", "--late-s")}
         assert given == {"--start": start, "--end": end, "--late-s": "0"}
@@ -196,8 +214,8 @@ def test_a_tail_task_returns_when_the_tail_copies_and_the_tail_lives_on(
     context, connections, plan, mirror, fake_spark, home
 ):
     fake_spark[1]["is"] = "copying"
-    first = StartMirrorOperator(task_id="t", mirror=mirror, mode="tail").execute(context)
-    again = StartMirrorOperator(task_id="t", mirror=mirror, mode="tail").execute(context)
+    first = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail").execute(context)
+    again = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail").execute(context)
     assert first == again and len(fake_spark[0]) == 1
     tail = LocalRunner(home / "m").find("tail")
     assert LocalRunner(home / "m").status(tail) == "RUNNING"
@@ -214,19 +232,205 @@ def test_stopping_what_never_ran_is_no_error(context, connections, home, mirror)
 def test_a_tail_that_dies_at_once_fails_its_task_with_the_cause(context, connections, plan, mirror, fake_spark):
     fake_spark[1]["is"] = "damaged"
     with pytest.raises(AirflowFailException, match="foreign data"):
-        StartMirrorOperator(task_id="t", mirror=mirror, mode="tail").execute(context)
+        StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail").execute(context)
 
 
-def test_a_bulk_copy_beside_a_running_tail_is_refused(context, connections, plan, mirror, fake_spark):
+# --- the run after a rejected cutover: its tail is still there --------------------------------------------------------
+
+
+@pytest.fixture
+def tail(context, connections, plan, mirror, fake_spark, home):
+    """A tail that copies what the stored plan says; returns its handle."""
     fake_spark[1]["is"] = "copying"
-    StartMirrorOperator(task_id="t", mirror=mirror, mode="tail").execute(context)
-    with pytest.raises(AirflowFailException, match="JobConflict: job 'tail' is already running"):
-        StartMirrorOperator(task_id="b", mirror=mirror).execute(context)
+    StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail").execute(context)
+    fake_spark[1]["is"] = "quick"
+    return LocalRunner(home / "m").find("tail")
+
+
+def planned_again(plan, home, *, topic_id="id-1"):
+    """Another plan of the mirror: same topics, unless one was created again."""
+    topic = replace(plan.topics[0], source_topic_id=topic_id, ends={0: 50, 1: 50})
+    return store_plan(home, replace(plan, topics=(topic,))).hash
+
+
+def test_a_bulk_copy_waits_for_the_running_tail_of_the_same_topics(
+    context, tail, plan, mirror, fake_spark, home, monkeypatch
+):
+    ends, positions = [100, 100, 300], iter([0, 40, 100])
+
+    def measure(*_):
+        position = next(positions)
+        return [PartitionLag(TopicPartition("t", 0), position, ends.pop(0))]
+
+    monkeypatch.setattr("airflow_mirror.sync.lag.measure", measure)
+    result = StartMirrorOperator(plan=planned_again(plan, home), task_id="b", mirror=mirror).execute(context)
+    assert (result["job"], result["job_dir"]) == ("tail", tail["dir"])
+    assert len(fake_spark[0]) == 1 and process.members(Path(tail["dir"])), "no second job; the tail lives"
+
+
+def test_a_tail_that_dies_meanwhile_fails_the_bulk_copy_that_waits_for_it(context, tail, plan, mirror, monkeypatch):
+    def measure(*_):
+        os.kill(tail["pid"], signal.SIGKILL)
+        until(lambda: not process.is_alive(tail["pid"], tail["started"]))
+        return [PartitionLag(TopicPartition("t", 0), 0, 100)]
+
+    monkeypatch.setattr("airflow_mirror.sync.lag.measure", measure)
+    with pytest.raises(AirflowException, match="JobFailed: .*LOST"):
+        StartMirrorOperator(plan=PLAN, task_id="b", mirror=mirror).execute(context)
+
+
+def test_a_new_plan_of_the_same_topics_keeps_the_running_tail(context, tail, plan, mirror, fake_spark, home):
+    again = StartMirrorOperator(plan=planned_again(plan, home), task_id="t", mirror=mirror, mode="tail").execute(context)
+    assert again["job_dir"] == tail["dir"] and len(fake_spark[0]) == 1
+
+
+@pytest.mark.parametrize("mode", ["bulk", "tail"])
+def test_a_tail_of_other_topics_makes_way_for_the_new_plan(context, tail, plan, mirror, fake_spark, home, mode):
+    fake_spark[1]["is"] = "quick" if mode == "bulk" else "copying"
+    other = planned_again(plan, home, topic_id="id-2")
+    result = StartMirrorOperator(plan=other, task_id="b", mirror=mirror, mode=mode).execute(context)
+    assert result["job_dir"] != tail["dir"]
+    assert process.members(Path(tail["dir"])) == []
+    arguments = fake_spark[0][-1]
+    assert arguments[arguments.index("--plan") + 1] == str(PlanDirectory(home / "m" / "plans").path(other))
+
+
+def test_the_tail_of_a_mirror_between_other_clusters_is_left_alone(context, tail, plan, mirror, connections, home):
+    connections("elsewhere", **{"bootstrap.servers": "127.0.0.1:3"})
+    other = store_plan(home, replace(plan, mirror=replace(plan.mirror, target="elsewhere")))
+    with pytest.raises(AirflowFailException, match="WriterRuns: job 'tail' is already running"):
+        StartMirrorOperator(plan=other.hash, task_id="b", mirror={**mirror, "target": "elsewhere"}).execute(context)
+    assert process.members(Path(tail["dir"]))
+
+
+def test_a_window_is_not_copied_beside_a_tail(context, tail, mirror):
+    window = {"start": "2026-01-01T00:00:00+00:00", "end": "2026-01-01T01:00:00+00:00"}
+    with pytest.raises(AirflowFailException, match="WriterRuns: job 'tail' is already running"):
+        StartMirrorOperator(plan=PLAN, task_id="b", mirror=mirror, **window).execute(context)
+
+
+def test_copies_of_two_windows_wait_for_each_other(context, connections, plan, mirror, fake_spark, home):
+    started, behaviour = fake_spark
+    behaviour["is"] = "sleep"
+    first = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror)
+    first._prepare(plan.mirror)
+    first._context = context
+    handle = first.submit_job(context)
+    behaviour["is"] = "quick"
+    second = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror)
+    another_run = {**context, "ti": type("AnotherTI", (type(context["ti"]),), {"run_id": "manual__2"})()}
+    results = []
+    waiting = threading.Thread(target=lambda: results.append(second.execute(another_run)))
+    waiting.start()
+    until(lambda: second._runner is not None)
+    assert waiting.is_alive() and len(started) == 1
+    LocalRunner(home / "m").cancel(handle, grace_s=0.2)
+    waiting.join(timeout=240)
+    assert results[0]["records"] == 7 and len(started) == 2
+
+
+# --- one plan, by its hash ----------------------------------------------------------------------------------------------
+
+
+def in_a_dag(*planners):
+    """A DAG in which a copy has PlanMirrorOperators of these (task id, mirror) upstream, with a task between."""
+    with DAG("a_dag") as dag:
+        between = EmptyOperator(task_id="between")
+        for task_id, mirror in planners:
+            PlanMirrorOperator(task_id=task_id, mirror=mirror) >> between
+        between >> StartMirrorOperator(
+            task_id="copy", mirror={"name": "m", "source": "src", "target": "dst", "topics": ["t"]}
+        )
+    return dag.get_task("copy")
+
+
+def test_a_task_carries_out_the_plan_that_its_own_run_made(context, connections, plan, mirror, fake_spark, home):
+    later = planned_again(plan, home)
+    context["ti"].returned = {"plan": {"mirror": "m", "hash": PLAN}, "other": {"mirror": "o", "hash": "0" * 64}}
+    in_a_dag(("plan", mirror), ("other", {**mirror, "name": "o"})).execute(context)
+    arguments = fake_spark[0][-1]
+    assert later != PLAN and f"{PLAN}.json" in arguments[arguments.index("--plan") + 1]
+
+
+def test_the_returned_plan_may_be_handed_over_as_it_is(context, connections, plan, mirror, fake_spark):
+    task = StartMirrorOperator(task_id="t", mirror=mirror, plan={"mirror": "m", "hash": PLAN})
+    assert task.execute(context)["records"] == 7
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ({}, "no plan of mirror 'm' upstream in this DAG run. Run PlanMirrorOperator first"),
+        ({"plan": {"mirror": "o", "hash": PLAN}}, "no plan of mirror 'm' upstream"),
+        (
+            {"plan": {"mirror": "m", "hash": PLAN}, "again": {"mirror": "m", "hash": "f" * 64}},
+            "2 plans of mirror 'm'.*Pass plan=",
+        ),
+        ({"plan": {"mirror": "m", "hash": "f" * 64}}, "Run PlanMirrorOperator first"),
+    ],
+    ids=["not-planned", "another-mirror", "two-plans", "not-stored"],
+)
+def test_without_exactly_one_plan_nothing_starts(returned, message, context, connections, plan, mirror, fake_spark):
+    context["ti"].returned = returned
+    with pytest.raises(AirflowFailException, match=message):
+        in_a_dag(("plan", mirror), ("again", mirror)).execute(context)
+    assert fake_spark[0] == []
+
+
+@pytest.mark.parametrize("operator", [o for o in NEEDS_CLUSTERS if issubclass(o, PlannedOperator)])
+def test_a_plan_of_another_mirror_or_a_blocked_one_is_refused(
+    operator, context, connections, plan, mirror, fake_spark, home
+):
+    blocked = store_plan(home, replace(plan, findings=(Finding("block", "same_cluster", "x", "y", "z"),)))
+    with pytest.raises(AirflowFailException, match=r"PlanBlocked: .*\n.*same_cluster"):
+        operator(task_id="t", mirror=mirror, plan=blocked.hash).execute(context)
+    with pytest.raises(AirflowFailException, match="PlanOfAnother: .*topics: planned .*'t'.*, now .*'u'"):
+        operator(task_id="t", mirror={**mirror, "topics": ["u"]}, plan=PLAN).execute(context)
+    assert fake_spark[0] == []
+
+
+# --- after the cutover --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cut_over(home, plan, monkeypatch):
+    """The mirror was cut over; its target topic is the one that was opened."""
+    monkeypatch.setattr(ClusterAdmin, "topics", lambda self, names: {n: TopicInfo(n, f"id-{n}", 2, 1) for n in names})
+    mark_cut_over(LifeFile(home / "m" / "life.json"), plan, {"t": "id-t"}, "2026-02-01T00:00:00+00:00")
+
+
+@pytest.mark.parametrize(
+    ("operator", "given"),
+    [
+        (CreateTargetTopicsOperator, {}), (SyncTopicConfigsOperator, {}), (SyncTopicConfigsOperator, {"hold": True}),
+        (StartMirrorOperator, {}), (StartMirrorOperator, {"mode": "tail"}),
+    ],
+)  # fmt: skip
+def test_a_cleared_task_of_a_finished_migration_touches_nothing(
+    operator, given, context, connections, mirror, plan, cut_over, fake_spark, home
+):
+    for one in (PLAN, planned_again(plan, home)):
+        with pytest.raises(AirflowFailException, match="MirrorCutOver: .*target topics t are in production"):
+            operator(task_id="t", mirror=mirror, plan=one, **given).execute(context)
+    assert fake_spark[0] == []
+
+
+def test_the_sources_settings_still_go_into_force_after_the_cutover(
+    context, connections, mirror, plan, cut_over, monkeypatch
+):
+    asked = []
+    monkeypatch.setattr(
+        "airflow_mirror.sync.configs.sync_configs",
+        lambda *_, **given: asked.append(given) or ConfigsReport(given["hold"], (), True),
+    )
+    for given in ({"hold": False}, {"hold": True, "dry_run": True}):
+        SyncTopicConfigsOperator(task_id="t", mirror=mirror, plan=PLAN, **given).execute(context)
+    assert [a["hold"] for a in asked] == [False, True]
 
 
 def test_kill_9_of_a_tail_leaves_no_worker_after_stop(context, connections, plan, mirror, fake_spark, home):
     fake_spark[1]["is"] = "copying_with_worker"
-    StartMirrorOperator(task_id="t", mirror=mirror, mode="tail").execute(context)
+    StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail").execute(context)
     tail = LocalRunner(home / "m").find("tail")
     os.kill(tail["pid"], signal.SIGKILL)
     assert StopMirrorOperator(task_id="s", mirror=mirror).execute(context)["tail"] == "LOST"
@@ -234,27 +438,28 @@ def test_kill_9_of_a_tail_leaves_no_worker_after_stop(context, connections, plan
 
 
 def test_numbers_from_native_templates_are_names_again(context, connections, plan, mirror, fake_spark, home):
-    plan.save(home / "2026" / "plan.json")
-    assert StartMirrorOperator(task_id="t", mirror={**mirror, "name": 2026}).execute(context)["records"] == 7
+    of_2026 = store_plan(home, replace(plan, mirror=replace(plan.mirror, name="2026")))
+    task = StartMirrorOperator(plan=of_2026.hash, task_id="t", mirror={**mirror, "name": 2026})
+    assert task.execute(context)["records"] == 7
 
 
 def test_wrong_modes_and_levels_are_refused(context, connections, plan, mirror, fake_spark):
     with pytest.raises(Exception, match="mode='bulkk': no such mode"):
-        StartMirrorOperator(task_id="t", mirror=mirror, mode="bulkk")
+        StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="bulkk")
     with pytest.raises(Exception, match="a tail has no end"):
-        StartMirrorOperator(task_id="t", mirror=mirror, mode="tail", end="latest")
+        StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail", end="latest")
     with pytest.raises(AirflowFailException, match="level='all': unknown"):
-        VerifyMirrorOperator(task_id="t", mirror=mirror, level="all").execute(context)
+        VerifyMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, level="all").execute(context)
     with pytest.raises(AirflowFailException, match="fence='nope': can't be imported"):
-        CutoverOperator(task_id="t", mirror=mirror, fence="nope").execute(context)
+        CutoverOperator(plan=PLAN, task_id="t", mirror=mirror, fence="nope").execute(context)
 
 
 def test_a_drill_with_mapped_offsets_is_refused_before_anything_is_lost(context, connections, mirror, plan, home):
     with pytest.raises(AirflowFailException, match="offsets='mapped': a drill reads the same positions on both sides"):
         OpenDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1"], "offsets": "mapped"}).execute(context)
-    replace(plan, topics=(replace(plan.topics[0], mode="mapped"),)).save(home / "m" / "plan.json")
+    mapped = store_plan(home, replace(plan, topics=(replace(plan.topics[0], mode="mapped"),)))
     with pytest.raises(AirflowFailException, match="the plan maps the offsets of t"):
-        LoseSourceOperator(task_id="t", mirror=mirror).execute(context)
+        LoseSourceOperator(plan=mapped.hash, task_id="t", mirror=mirror).execute(context)
 
 
 def test_a_drill_deletes_only_a_topic_of_its_own(context, connections, mirror, home):
