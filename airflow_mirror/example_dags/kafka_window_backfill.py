@@ -1,8 +1,8 @@
 """Copy a topic window by window: each run copies what the source got in its data interval, once.
 
-Run windows oldest first; a backfill does that with `--max-active-runs 1`. A window that was copied before is compared and
-nothing is written. Offsets stay what they are on the source, so a window can't be put in front of one that is there: it
-is refused with the partition's name.
+Windows are copied oldest first: each copy waits for that of the run before, however many runs are active. A window that
+was copied before is compared and nothing is written. Offsets stay what they are on the source, so a window can't be put
+in front of one that is there: it is refused with the partition's name.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ with DAG(
     plan = PlanMirrorOperator(task_id="plan", mirror=MIRROR)
     create_topics = CreateTargetTopicsOperator(task_id="create_topics", mirror=MIRROR)
     hold_configs = SyncTopicConfigsOperator(task_id="sync_configs", mirror=MIRROR, hold=True)
-    copy_window = StartMirrorOperator(task_id="copy_window", mirror=MIRROR, mode="bulk", start=START, end=END)
+    copy_window = StartMirrorOperator(
+        task_id="copy_window", mirror=MIRROR, mode="bulk", start=START, end=END, depends_on_past=True
+    )
     verify_window = VerifyMirrorOperator(task_id="verify_window", mirror=MIRROR, level="records", start=START, end=END)
 
     plan >> create_topics >> hold_configs >> copy_window >> verify_window

@@ -37,7 +37,7 @@ def target_data(s: Situation) -> Iterator[Finding]:
                 f"target topic {pair.target_topic!r}",
                 f"it holds data that this mirror did not write ({shown})",
                 "Empty or delete the topic, exclude it, or choose policy='prefix'. If an earlier run of this mirror "
-                "wrote it, put that run's plan.json back.",
+                "wrote it, put its directory below [mirror] home back.",
             )
             continue
         ahead = {p: end for p, end in pair.written.items() if end > pair.source.ends.get(p, end)}

@@ -134,7 +134,13 @@ def resolve_window(
     if missing:
         committed = job.options.committed_only
         starts, latest = (_offsets_at(source, missing, when, committed) for when in (start, "latest"))
-        windows |= resolve(source, span, starts, latest, committed)
+        before, after = book.before(span, topic_ids), book.after(span, topic_ids)
+        starts = {tp: before.get(tp, at) for tp, at in starts.items()}
+        latest = {tp: min(at, after.get(tp, at)) for tp, at in latest.items()}
+        resolved = resolve(source, span, starts, latest, committed)
+        windows |= {
+            tp: replace(one, end=max(one.start, after[tp])) if tp in after else one for tp, one in resolved.items()
+        }
         book.save(span, windows, topic_ids)
     counts = summed(windows[tp] for tp in partitions)
     log.info(

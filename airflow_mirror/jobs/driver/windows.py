@@ -8,8 +8,13 @@ Times in a log may go back. A window [t0, t1) is a stretch of each partition's l
   the target's log ends.
 
 So no record of the window is left out that came at most ``late_s`` late, by the log's own clock. What else is in the
-stretch is copied with it, and counted. Markers have times too, but are no records: a transaction of old records ends with
-a marker of today, at which a broker's search by time would end.
+stretch is copied with it, and counted.
+
+Windows that touch in time **tile** the log: one begins where the other one ends, whatever came late, so that each record
+belongs to one of them. The book knows what was resolved before.
+
+Markers have times too, but are no records: a transaction of old records ends with a marker of today, at which a broker's
+search by time would end.
 """
 
 from __future__ import annotations
@@ -219,11 +224,29 @@ class WindowBook:
     def load(self, span: Span, topic_ids: Mapping[str, str]) -> dict[TopicPartition, Window]:
         """Return what is known; not of topics that were created again since."""
         known = read_json(self._path(span)) if self._directory is not None else None
-        found: dict[TopicPartition, Window] = {}
-        for row in (known or {}).get("partitions", []):
-            if topic_ids.get(row["topic"]) == row["topic_id"]:
-                found[TopicPartition(row["topic"], row["partition"])] = Window(**row["window"])
-        return found
+        return dict(_rows(known or {}, topic_ids))
+
+    def before(self, span: Span, topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
+        """Return where the windows end whose end is this one's start: what is below belongs to them."""
+        ends: dict[TopicPartition, int] = {}
+        for tp, window in self._touching(f"*-{span.start}-*.json", "end", span.start, topic_ids):
+            ends[tp] = max(window.end, ends.get(tp, 0))
+        return ends
+
+    def after(self, span: Span, topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
+        """Return where the windows begin whose start is this one's end: what is above belongs to them."""
+        starts: dict[TopicPartition, int] = {}
+        for tp, window in self._touching(f"{span.end}-*.json", "start", span.end, topic_ids):
+            starts[tp] = min(window.start, starts.get(tp, window.start))
+        return starts
+
+    def _touching(
+        self, pattern: str, side: str, at: int | None, topic_ids: Mapping[str, str]
+    ) -> Iterator[tuple[TopicPartition, Window]]:
+        for path in self._directory.glob(pattern) if self._directory is not None and at is not None else ():
+            known = read_json(path) or {}
+            if known.get(side) == at:
+                yield from _rows(known, topic_ids)
 
     def save(self, span: Span, windows: Mapping[TopicPartition, Window], topic_ids: Mapping[str, str]) -> None:
         """Remember ``windows``; replaces what was known of this window."""
@@ -241,6 +264,13 @@ class WindowBook:
     def _path(self, span: Span) -> Path:
         assert self._directory is not None
         return self._directory / f"{span.start}-{span.end}-{span.late_s:g}.json"
+
+
+def _rows(known: Mapping[str, Any], topic_ids: Mapping[str, str]) -> Iterator[tuple[TopicPartition, Window]]:
+    """Yield what a file of the book says; not of topics that were created again since."""
+    for row in known.get("partitions", []):
+        if topic_ids.get(row["topic"]) == row["topic_id"]:
+            yield TopicPartition(row["topic"], row["partition"]), Window(**row["window"])
 
 
 def summed(windows: Iterable[Window]) -> dict[str, Any]:

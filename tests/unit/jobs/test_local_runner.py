@@ -14,7 +14,7 @@ import pytest
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import JobConflict, JobElsewhere, JobFailed, JobNeedsHuman, JobRefused
-from airflow_mirror.jobs.runner import directory, process
+from airflow_mirror.jobs.runner import directory, local, process
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.jobs.runner.spec import JobSpec
 
@@ -216,3 +216,14 @@ def test_job_names_are_file_names_and_differ_where_their_parts_differ():
     )
     assert directory.job_name("d", "t", "r", 0) != directory.job_name("d", "t", "r", 1)
     assert "/" not in directory.job_name("../../etc", "t", "r", 3)
+
+
+def test_of_the_jobs_that_ended_only_the_last_are_kept(runner, monkeypatch):
+    monkeypatch.setattr(local, "KEEP_JOBS", 2)
+    for n in range(4):
+        handle = runner.ensure_started(f"window-{n}", spec("quick"), SECRETS)
+        ended(runner, handle)
+        wait_for(lambda h=handle: not process.is_alive(h["pid"], h["started"]))
+        os.utime(handle["dir"], (n, n))
+    runner.ensure_started("window-4", spec(), SECRETS)
+    assert sorted(p.name for p in runner.jobs.iterdir() if p.is_dir()) == ["window-2", "window-3", "window-4"]

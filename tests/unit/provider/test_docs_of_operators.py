@@ -17,7 +17,7 @@ import airflow_mirror.sensors
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
-BASES = {"MirrorOperator", "SparkJobOperator"}
+BASES = {"MirrorOperator", "PlannedOperator", "SparkJobOperator"}
 # BaseOperator has a method `dry_run`, so the template field has another name than the parameter.
 RENAMED = {"only_report": "dry_run"}
 

@@ -1,0 +1,104 @@
+"""Windows that touch in time tile the log: each record belongs to one of them, whenever they were resolved."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.jobs.driver import windows
+from airflow_mirror.jobs.driver.prepare import CopyJob, resolve_window
+from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.records import Record
+from tests.unit.cutover.builders import a_plan
+from tests.unit.verify.test_compare import batch
+
+TIMES = ["2026-01-01T00:00:00+00:00", "2026-01-01T01:00:00+00:00", "2026-01-01T02:00:00+00:00"]
+T0 = windows.to_ms(TIMES[0])
+
+
+class FakeSource:
+    """A partition whose records have these times, in seconds after the first window's start; offsets from 0."""
+
+    def __init__(self, *seconds):
+        self.records = [Record(n, T0 + s * 1000, b"k", b"v", []) for n, s in enumerate(seconds)]
+
+    def refresh(self, topics):
+        pass
+
+    def partitions(self, topic):
+        return 1
+
+    def log_starts(self, tps):
+        return dict.fromkeys(tps, 0)
+
+    def last_stable(self, tps):
+        return dict.fromkeys(tps, len(self.records))
+
+    def offsets_for_time(self, tps, ms):
+        return dict.fromkeys(tps, next((r.offset for r in self.records if r.timestamp >= ms), -1))
+
+    def read(self, _cluster, _tp, start, end, **_):
+        yield from ((batch([r]), []) for r in self.records if start <= r.offset < end)
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    monkeypatch.setattr(windows, "read_batches", lambda source, *given, **more: source.read(source, *given, **more))
+    return WindowBook(tmp_path / "windows")
+
+
+def window(source, number, book, *, topic_id="id-orders"):
+    """Resolve the first or the second hour."""
+    plan = a_plan("orders")
+    plan = replace(plan, topics=(replace(plan.topics[0], source_topic_id=topic_id),))
+    job = CopyJob(plan.mirror, "s", "t", plan, CopyOptions("flow"))
+    [one], _ = resolve_window(job, source, TIMES[number], TIMES[number + 1], 300, book)
+    return one.start_offset, one.end_offset
+
+
+HOUR = 3600
+
+
+def test_a_late_record_before_the_next_windows_first_belongs_to_one_window(book):
+    assert window(FakeSource(10, 20), 0, book) == (0, 2)  # copied before the hour was over
+    later = FakeSource(10, 20, 30, HOUR, HOUR + 10, 2 * HOUR)  # offset 2 came late, before the next window's first
+    assert window(later, 1, book) == (2, 5)
+
+
+def test_late_records_among_those_of_the_next_window_are_not_copied_twice(book):
+    source = FakeSource(10, HOUR + 1, 20, HOUR + 400, 2 * HOUR)
+    assert window(source, 0, book) == (0, 3)
+    assert window(source, 1, book) == (3, 4)
+    assert window(source, 1, WindowBook(None)) == (1, 4), "by the broker alone"
+
+
+def test_a_window_that_is_resolved_last_ends_where_the_next_one_begins(book):
+    source = FakeSource(10, HOUR + 1, 20, HOUR + 400, 2 * HOUR)
+    assert window(source, 1, book) == (1, 4)
+    assert window(source, 0, book) == (0, 1)
+
+
+def test_a_window_without_records_touches_both_of_its_neighbours(book):
+    source = FakeSource(HOUR + 1, 2 * HOUR)
+    assert (window(source, 0, book), window(source, 1, book)) == ((0, 0), (0, 1))
+
+
+def test_windows_of_a_topic_that_was_created_again_are_resolved_alone(book):
+    source = FakeSource(10, HOUR + 1, 20, HOUR + 400, 2 * HOUR)
+    window(source, 0, book)
+    assert window(source, 1, book, topic_id="again") == (1, 4)
+
+
+def test_only_the_last_windows_are_remembered(tmp_path, monkeypatch):
+    monkeypatch.setattr(windows, "KEEP", 2)
+    book, tp, ids = WindowBook(tmp_path), TopicPartition("t", 0), {"t": "id"}
+    spans = [Span(n * 1000, (n + 1) * 1000) for n in range(4)]
+    for age, span in enumerate(spans):
+        book.save(span, {tp: Window(age, age)}, ids)
+        for path in tmp_path.glob(f"{span.start}-*"):
+            os.utime(path, (age, age))
+    assert [book.load(span, ids) for span in spans] == [{}, {}, {tp: Window(2, 2)}, {tp: Window(3, 3)}]
