@@ -148,6 +148,20 @@ class NoAuthorizer(InputError):
         )
 
 
+class OpenByDefaultUnknown(InputError):
+    """A fence by ACL needs to know who may read topics without any ACL, and the brokers don't tell."""
+
+    def __init__(self, cluster: str, topics: Sequence[str], cause: str) -> None:
+        self.cluster, self.topics = cluster, list(topics)
+        shown = ", ".join(self.topics[:5]) + (f" and {len(self.topics) - 5} more" if len(self.topics) > 5 else "")
+        super().__init__(
+            f"{len(self.topics)} topic(s) of the {cluster} have no ACL ({shown}), and {cause}. If such topics are open "
+            "to everybody, the fence's first ACL would cut off their readers; if they are not, allowing reading would "
+            "give away rights that nobody had. Nothing was touched. Look into the brokers' files and say it: "
+            "open_by_default=True where allow.everyone.if.no.acl.found is true, open_by_default=False elsewhere."
+        )
+
+
 class PlanOutdated(InputError):
     """The clusters are no longer what the plan says."""
 

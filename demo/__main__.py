@@ -173,7 +173,13 @@ def _migrate_and_judge(
             traffic.go_on(clusters.target)
             console.say(f"  live traffic goes on at the target, after {traffic.silent_s:.1f} s")
 
-    conf = {"source": "kafka_source", "target": "kafka_target", "offsets": "identical", "approval": False}
+    conf = {
+        "source": "kafka_source",
+        "target": "kafka_target",
+        "offsets": "identical",
+        "approval": False,
+        "open_by_default": True,  # as the sandbox sets up its brokers
+    }
     migration = migrate(airflow, conf, console, moved)
     if not live:
         raise MigrationFailed("the migration ended without a cutover")

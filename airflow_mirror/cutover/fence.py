@@ -15,7 +15,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_mirror.errors import FenceNotLifted, MissingRight, NoAuthorizer, RequestRefused
+from airflow_mirror.errors import FenceNotLifted, MissingRight, NoAuthorizer, OpenByDefaultUnknown, RequestRefused
 from airflow_mirror.kafka.admin import Acl
 from airflow_mirror.wire.error_codes import ErrorCode
 
@@ -60,7 +60,8 @@ class AclFence:
     to everybody, who had it anyhow; it takes that back last.
 
     :param source: admin of the cluster to fence. Its principal needs ALTER on the cluster.
-    :param open_by_default: whether topics without ACLs are open to everybody; None asks the brokers.
+    :param open_by_default: whether topics without ACLs are open to everybody (``allow.everyone.if.no.acl.found``); None
+        asks the brokers, which seldom tell.
     """
 
     kind = "acl"
@@ -72,13 +73,14 @@ class AclFence:
         """Return ``{"deny": [...], "allow": [...], "held": [...]}``; ``held`` were there before and stay.
 
         :raises NoAuthorizer: when the cluster has none, so that no ACL could stop anybody.
+        :raises OpenByDefaultUnknown: when a topic has no ACL and it can't be told whether it is open to everybody.
         :raises MissingRight: when this principal may not change ACLs: it could not lift the fence either.
         """
         self._prove_right()
         existing = self._source.describe_acls(resource_type="TOPIC")
         wanted = [_deny(topic) for topic in sorted(set(topics))]
         bare = [topic for topic in sorted(set(topics)) if not any(_applies(acl, topic) for acl in existing)]
-        allow = [acl for topic in bare for acl in _allow(topic)] if bare and self._is_open_by_default() else []
+        allow = [acl for topic in bare for acl in _allow(topic)] if bare and self._is_open_by_default(bare) else []
         return {
             "deny": [asdict(acl) for acl in wanted if acl not in existing],
             "allow": [asdict(acl) for acl in allow],
@@ -124,17 +126,25 @@ class AclFence:
                 raise NoAuthorizer(self._source.role) from None
             raise
 
-    def _is_open_by_default(self) -> bool:
+    def _is_open_by_default(self, bare: Sequence[str]) -> bool:
+        """Say whether topics without ACLs are open to everybody.
+
+        :param bare: the topics for which it matters.
+        :raises OpenByDefaultUnknown: when nobody says so. A wrong guess harms either way.
+        """
         if self._open_by_default is not None:
             return self._open_by_default
         try:
             brokers = self._source.broker_configs().values()
         except MissingRight:
-            return False  # Rather a fence that is taken back because the mirror can't read, than rights nobody had.
-        # Brokers hide the value, because the key belongs to the authorizer's plug-in; its default is false, so that a
-        # key which is there was put there to say true.
-        entries = [configs[_OPEN_BY_DEFAULT] for configs in brokers if _OPEN_BY_DEFAULT in configs]
-        return any(entry.is_sensitive or entry.value == "true" for entry in entries)
+            raise OpenByDefaultUnknown(
+                self._source.role, bare, f"{_OPEN_BY_DEFAULT} can't be read (no DESCRIBE_CONFIGS on the cluster)"
+            ) from None
+        values = {configs[_OPEN_BY_DEFAULT].value for configs in brokers if _OPEN_BY_DEFAULT in configs}
+        if None in values:
+            # It belongs to the authorizer's plug-in, so brokers take it for a secret. It may be there to say false.
+            raise OpenByDefaultUnknown(self._source.role, bare, f"{_OPEN_BY_DEFAULT} is set, and brokers hide its value")
+        return "true" in values  # set nowhere: an authorizer's own default is false
 
 
 class CallableFence:

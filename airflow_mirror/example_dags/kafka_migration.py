@@ -93,6 +93,11 @@ PARAMS = {
         "acl", type="string", section=CUTOVER,
         description_md="`acl`, or the dotted path of a function that returns a fence of your own.",
     ),
+    "open_by_default": Param(
+        None, type=["null", "boolean"], section=CUTOVER,
+        description_md="For the fence by ACL: are source topics without any ACL open to everybody "
+        "(`allow.everyone.if.no.acl.found`)? Needed where there are such topics and brokers hide the setting.",
+    ),
     "restore_configs": Param(
         True, type="boolean", section=CUTOVER,
         description_md="Afterwards put the source's retention and compaction into force on the target.",
@@ -157,6 +162,7 @@ with DAG(
         task_id="cutover",
         mirror=MIRROR,
         fence="{{ params.fence }}",
+        open_by_default="{{ params.open_by_default }}",
         keep_fence="{{ params.keep_fence }}",
         quiet_s="{{ params.quiet_s }}",
         wait_groups_s="{{ params.wait_groups_s }}",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_mirror.errors import InputError
+from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.hooks.home import plans_of
 from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.mirror import Mirror
@@ -65,6 +65,17 @@ def load_plan(plan_hash: str, mirror: Mirror) -> Plan:
     plan = plans_of(mirror).load(plan_hash)
     require_plan_of(plan, mirror)
     return plan
+
+
+def flag(name: str, value: object) -> bool:
+    """Return a rendered yes or no. Without native rendering, a template yields text, and "False" is no empty text.
+
+    :raises InvalidField: for anything that is neither.
+    """
+    known = {"true": True, "false": False}.get(str(value).lower())
+    if known is None:
+        raise InvalidField(name, value, "neither true nor false", "Use one of the two.")
+    return known
 
 
 class MirrorOperator(BaseOperator):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.hooks.home import life_of, map_dir, proofs_of, report_dir
-from airflow_mirror.operators.base import MirrorOperator, PlannedOperator
+from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag
 from airflow_mirror.operators.summaries import compact
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ class CutoverOperator(PlannedOperator):
 
     :param fence: ``acl``, or the dotted path of a function that takes the source's ClusterAdmin and returns a Fence
         (templated).
+    :param open_by_default: for a fence by ACL: whether source topics without any ACL are open to everybody
+        (``allow.everyone.if.no.acl.found``). Needed where there are such topics and brokers hide the setting (templated).
     :param keep_fence: leave the source fenced afterwards, so that nobody writes where nobody reads (templated).
     :param drain_timeout_s: for the tail to reach the fenced ends.
     :param quiet_s: how long log ends must stand still to prove the fence (templated).
@@ -43,6 +45,7 @@ class CutoverOperator(PlannedOperator):
     template_fields: Sequence[str] = (
         *PlannedOperator.template_fields,
         "fence",
+        "open_by_default",
         "keep_fence",
         "quiet_s",
         "wait_groups_s",
@@ -54,6 +57,7 @@ class CutoverOperator(PlannedOperator):
         self,
         *,
         fence: str = "acl",
+        open_by_default: bool | str | None = None,
         keep_fence: bool | str = True,
         drain_timeout_s: float = 300.0,
         quiet_s: float | str = 3.0,
@@ -63,6 +67,7 @@ class CutoverOperator(PlannedOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.open_by_default = open_by_default
         self.fence, self.keep_fence, self.level, self.allow_rewind = fence, keep_fence, level, allow_rewind
         self.drain_timeout_s, self.quiet_s, self.wait_groups_s = drain_timeout_s, quiet_s, wait_groups_s
         self._stop = threading.Event()
@@ -79,9 +84,10 @@ class CutoverOperator(PlannedOperator):
         from airflow_mirror.sync.maps import OffsetMaps
         from airflow_mirror.verify.remaining import verify_rest
 
+        stated = None if self.open_by_default is None else flag("open_by_default", self.open_by_default)
         plan, configs = self.stored_plan(mirror), configs_of(mirror)
         source, target = ClusterAdmin(configs["source"]), ClusterAdmin(configs["target"])
-        fence = fence_of(self.fence, source)
+        fence = fence_of(self.fence, source, stated)
         there = target.topics([t.target_topic for t in plan.topics])
         verified = proofs_of(mirror).ends(plan, {name: info.topic_id for name, info in there.items()}, self.level)
         self.log.info("%d of %d partitions were compared before", len(verified), sum(t.partitions for t in plan.topics))
@@ -94,7 +100,7 @@ class CutoverOperator(PlannedOperator):
                 source,
                 target,
                 fence=fence,
-                keep_fence=bool(self.keep_fence),
+                keep_fence=flag("keep_fence", self.keep_fence),
                 run_dir=run_dir,
                 verify=verify_rest(plan, configs["source"], configs["target"], verified, self.level, where),
                 limits=Limits(
@@ -106,7 +112,7 @@ class CutoverOperator(PlannedOperator):
                 tail_positions=maps.positions,
                 life=life_of(mirror),
                 translate_offset=maps.to_target,
-                allow_rewind=bool(self.allow_rewind),
+                allow_rewind=flag("allow_rewind", self.allow_rewind),
             )
         return compact({**report.summary(), "report": str(run_dir / "report.json")}, full=str(run_dir / "report.json"))
 
@@ -140,21 +146,22 @@ class LiftFenceOperator(MirrorOperator):
         source, target = admins_of(mirror)
         run_dir = report_dir(mirror, context["ti"].run_id)
         fence, life = fence_of(self.fence, source), life_of(mirror)
-        lifted = lift_leftover_fence(run_dir, source, target, fence, life=life, kept_too=bool(self.kept_too))
+        lifted = lift_leftover_fence(run_dir, source, target, fence, life=life, kept_too=flag("kept_too", self.kept_too))
         for line in lifted:
             self.log.warning("lifted: %s", line)
         return compact({"lifted": lifted})
 
 
-def fence_of(fence: str, source: ClusterAdmin) -> Fence:
+def fence_of(fence: str, source: ClusterAdmin, open_by_default: bool | None = None) -> Fence:
     """Return the fence that an argument names.
 
+    :param open_by_default: for a fence by ACL, see :class:`airflow_mirror.cutover.fence.AclFence`.
     :raises InvalidField: when it is neither ``acl`` nor the path of a function.
     """
     from airflow_mirror.cutover.fence import AclFence
 
     if fence == "acl":
-        return AclFence(source)
+        return AclFence(source, open_by_default)
     module, _, name = fence.rpartition(".")
     try:
         make = getattr(importlib.import_module(module), name)

@@ -22,7 +22,7 @@ DONE = {"success", "skipped"}
 
 
 def conf(name, topics, groups, **more):
-    ends = {"source": "e2e_source", "target": "e2e_target"}
+    ends = {"source": "e2e_source", "target": "e2e_target", "open_by_default": True}
     return {"name": name, "topics": topics, "groups": groups, "offsets": "identical", "wait_groups_s": 20, **ends, **more}
 
 

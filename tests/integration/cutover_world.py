@@ -110,7 +110,7 @@ class HeardFence(AclFence):
     """
 
     def __init__(self, source: ClusterAdmin, writer: Writer | None = None) -> None:
-        super().__init__(source)
+        super().__init__(source, open_by_default=True)
         self._writer = writer
 
     def raise_(self, intent: Intent) -> None:

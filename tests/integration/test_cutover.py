@@ -39,6 +39,7 @@ from airflow_mirror.errors import (
     JobNotRunning,
     LeaseLost,
     NoAuthorizer,
+    OpenByDefaultUnknown,
     PlanOutdated,
     TargetMoved,
     TransactionsOpen,
@@ -177,7 +178,7 @@ def test_target_behind_without_a_tail_is_refused_before_the_fence(world: World):
 def test_readers_go_on_behind_the_fence_on_a_topic_that_was_open_to_everybody(world: World):
     """Its first ACL ends allow.everyone.if.no.acl.found for reading too: a bare DENY would cut off every consumer."""
     write(world, 6)
-    fence = AclFence(world.source)
+    fence = AclFence(world.source, open_by_default=True)
     intent = fence.intent([world.topic])
     fence.raise_(intent)
     wait_for(lambda: fence.is_up(intent))
@@ -185,6 +186,12 @@ def test_readers_go_on_behind_the_fence_on_a_topic_that_was_open_to_everybody(wo
         pass
     fence.lift(intent)
     assert world.acls() == []
+
+
+def test_topic_without_acls_is_not_fenced_on_a_guess(world: World):
+    with pytest.raises(OpenByDefaultUnknown, match=world.topic):
+        cut_over(world, fence=AclFence(world.source))
+    assert world.acls() == [] and not any(s["status"] == "done" for s in on_disk(world)["steps"])
 
 
 def test_acls_that_were_there_before_survive_the_lift(world: World):
@@ -196,7 +203,7 @@ def test_acls_that_were_there_before_survive_the_lift(world: World):
 
     world.source.create_acls([mine, deny])
     wait_for(lambda: listed() == sorted([mine, deny]))
-    fence = AclFence(world.source)
+    fence = AclFence(world.source, open_by_default=True)
     intent = fence.intent([world.topic])
     assert intent["deny"] == intent["allow"] == []
     fence.raise_(intent)

@@ -33,7 +33,7 @@ class Acls:
 
     role = "source"
 
-    def __init__(self, *acls: Acl, open_by_default: bool | None = None, authorizer: bool = True) -> None:
+    def __init__(self, *acls: Acl, open_by_default: bool | str | None = None, authorizer: bool = True) -> None:
         self.acls, self.done = set(acls), []
         self._open_by_default, self._authorizer = open_by_default, authorizer
         self.done: list[str] = []
@@ -56,8 +56,8 @@ class Acls:
     def broker_configs(self) -> dict[int, dict[str, ConfigEntry]]:
         if self._open_by_default is None:
             return {1: {}}
-        # As brokers answer: the key belongs to a plug-in, so its value is hidden.
-        return {1: {"allow.everyone.if.no.acl.found": ConfigEntry(None, is_sensitive=True)}}
+        value = None if self._open_by_default == "hidden" else str(self._open_by_default).lower()
+        return {1: {}, 2: {"allow.everyone.if.no.acl.found": ConfigEntry(value, is_sensitive=value is None)}}
 
 
 class Logs:

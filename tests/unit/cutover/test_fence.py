@@ -7,8 +7,8 @@ import json
 import pytest
 
 from airflow_mirror.cutover.fence import AclFence, fence_text
-from airflow_mirror.errors import FenceNotLifted, NoAuthorizer
-from airflow_mirror.kafka.model import Acl
+from airflow_mirror.errors import FenceNotLifted, MissingRight, NoAuthorizer, OpenByDefaultUnknown
+from airflow_mirror.kafka.model import Acl, ConfigEntry
 from tests.unit.cutover.builders import Acls
 
 
@@ -40,7 +40,29 @@ def test_topic_without_acls_that_was_open_stays_readable_at_every_moment():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("stated", [True, False])
+def test_topic_without_acls_on_brokers_that_hide_their_default_needs_a_word(stated: bool):
+    """As brokers answer: the key belongs to the authorizer's plug-in, so they hide its value."""
+    cluster = Acls(acl("covered", "READ", "ALLOW"), open_by_default="hidden")
+    with pytest.raises(OpenByDefaultUnknown, match=r"orders.*open_by_default=True"):
+        AclFence(cluster).intent(["covered", "orders"])  # type: ignore[arg-type]
+    assert cluster.done == []
+    done = up_and_down(cluster, "covered", "orders", open_by_default=stated)
+    assert ("+ALLOW READ orders" in done) == stated
+    assert up_and_down(Acls(acl("covered", "READ", "ALLOW"), open_by_default="hidden"), "covered")  # nothing to know
+
+
+def test_brokers_whose_settings_may_not_be_read_say_nothing_about_topics_without_acls():
+    class Secretive(Acls):
+        def broker_configs(self) -> dict[int, dict[str, ConfigEntry]]:
+            raise MissingRight("read configs", "CLUSTER_AUTHORIZATION_FAILED", "me")
+
+    with pytest.raises(OpenByDefaultUnknown, match="no DESCRIBE_CONFIGS"):
+        AclFence(Secretive()).intent(["orders"])  # type: ignore[arg-type]
+
+
 def test_topic_without_acls_that_was_closed_is_opened_to_nobody():
+    assert up_and_down(Acls(open_by_default=False), "orders") == ["+DENY WRITE orders", "-DENY WRITE orders"]
     assert up_and_down(Acls(), "orders") == ["+DENY WRITE orders", "-DENY WRITE orders"]
 
 
