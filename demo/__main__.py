@@ -34,7 +34,7 @@ from sandbox.cluster import start_all, stop_all
 
 FAULT_TOPIC = "orders.none"
 LIVE_AFTER_S = 3.0
-"""The live traffic goes on at the target for at least so long (seconds)."""
+"""The live traffic continues on the target for at least this long (seconds)."""
 
 
 @dataclass
@@ -171,7 +171,7 @@ def _migrate_and_judge(
             position = group_positions(clusters.source, LIVE_GROUP)
             live.extend(compare_groups(clusters.target, {LIVE_GROUP: position}))
             traffic.go_on(clusters.target)
-            console.say(f"  live traffic goes on at the target, after {traffic.silent_s:.1f} s")
+            console.say(f"  live traffic continues on the target, after {traffic.silent_s:.1f} s")
 
     conf = {
         "source": "kafka_source",

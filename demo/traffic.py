@@ -212,7 +212,7 @@ def _at_end(consumer: Consumer) -> bool:
 
 
 class LiveTraffic:
-    """Both of them, with the operator's moves: start, step aside for the cutover, go on at the target, finish."""
+    """Both of them, with the operator's moves: start, step aside for the cutover, continue on the target, finish."""
 
     def __init__(self, topic: str, group: str, per_second: int = PER_SECOND) -> None:
         self.producer, self.group = LiveProducer(topic, per_second), LiveGroup(topic, group)

@@ -1,4 +1,4 @@
-"""A disaster-recovery drill on a topic of its own: write canaries, lose the source, go on at the target, measure.
+"""A disaster-recovery drill on a topic of its own: write canaries, lose the source, continue on the target, measure.
 
 **RPO** is what the source had acknowledged and the target does not have: counted in records, and in seconds from the
 oldest lost acknowledgement to the disaster (0 when nothing is lost). **RTO** is the time from the disaster until a

@@ -1,8 +1,8 @@
 """Disaster-recovery drill: lose the source on purpose, on a topic of the drill's own, and measure what that costs.
 
 Canary records are written while the mirror follows; then the tail is killed and the source is not asked again. A
-consumer group goes on at the target. Measured: RPO (records and seconds lost) and RTO (seconds until reading and writing
-work on the target). The report is `drill.json` and `drill.html` in the run's directory. Topic, group and jobs are removed
+consumer group continues on the target. Measured: RPO (records and seconds lost) and RTO (seconds until the target can be
+read and written). The report is `drill.json` and `drill.html` in the run's directory. Topic, group and jobs are removed
 whatever happens. No topic but the drill's is touched.
 """
 

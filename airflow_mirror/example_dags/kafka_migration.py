@@ -87,7 +87,7 @@ PARAMS = {
     ),
     "wait_groups_s": Param(
         60.0, type="number", minimum=0, section=CUTOVER,
-        description_md="Seconds for consumer groups to come to rest on the source once it is fenced.",
+        description_md="Seconds to wait until consumer groups on the fenced source have stopped committing.",
     ),
     "fence": Param(
         "acl", type="string", section=CUTOVER,

@@ -1,4 +1,4 @@
-"""What every operator of a mirror has in common: the Mirror, its plan, and what becomes of its errors."""
+"""What every operator of a mirror has in common: the Mirror, its plan, and how its errors end a task."""
 
 from __future__ import annotations
 

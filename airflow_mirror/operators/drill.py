@@ -119,7 +119,7 @@ class LoseSourceOperator(PlannedOperator):
 
 
 class FailOverDrillOperator(MirrorOperator):
-    """Goes on at the target, measures RPO and RTO, writes the report; fails when they are above the limits.
+    """Continues on the target, measures RPO and RTO, writes the report; fails when they are above the limits.
 
     :param max_rpo_s: seconds (templated).
     :param max_rto_s: seconds (templated).

@@ -28,7 +28,7 @@ class WaitForCatchUpSensor(BaseSensorOperator):
     Fails when the tail is not running, and when a partition that is behind does not move: it names both.
 
     :param mirror: a Mirror, a dict of its fields, or a path (templated).
-    :param plan: the plan's hash; default: as of the other operators (templated).
+    :param plan: the plan's hash; default: the plan of this DAG run, as for the operators (templated).
     :param max_lag_records: what counts as caught up, per partition, in offsets (templated).
     :param samples: how many good looks in a row; one alone may be luck.
     :param stuck_after_s: how long a partition that is behind may stand still.

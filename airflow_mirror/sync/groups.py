@@ -117,11 +117,11 @@ def translate(
     translate_offset: Translate | None = None,
     strict: bool = True,
 ) -> Translation:
-    """Return where each group goes on at the target.
+    """Return the offset at which each group continues on the target.
 
     A topic with identical offsets keeps the number, one with mapped offsets goes through its offset map. Nothing is
     clamped, with one exception that changes nothing for the consumer: a position below the log start of *both* sides has
-    expired, and goes on at the target's start.
+    expired, and continues at the target's log start.
 
     :param source_starts: log starts now, by source partition.
     :param target_starts: log starts now, by target partition.
@@ -141,7 +141,7 @@ def translate(
             offset, how, note = place(position.offset)
             start, end = target_starts.get(there, 0), target_ends.get(there, 0)
             if offset < start and place(source_starts[tp])[0] >= start:
-                offset, how, note = start, EXPIRED, f"expired: below the log start on both sides; goes on at {start}"
+                offset, how, note = start, EXPIRED, f"expired: below the log start on both sides; continues at {start}"
             if not start <= offset <= end:
                 raise OffsetOutOfRange(group, there.topic, there.partition, offset, start, end)
         except OffsetOutOfRange as e:
@@ -200,7 +200,7 @@ def _by_map(group: str, tp: TopicPartition, offset: int, log_start: int, through
             f"the mirror copied only records behind it (the log starts at {log_start})",
             "Let the group read up to where the mirror began, or start a mirror with start='earliest'.",
         )  # fmt: skip
-    return found.offset, EXPIRED, f"expired: below the first mirrored record; goes on at {found.offset}"
+    return found.offset, EXPIRED, f"expired: below the first mirrored record; continues at {found.offset}"
 
 
 def commit_groups(

@@ -99,7 +99,7 @@ class OffsetMaps:
         return bool(self._topics)
 
     def to_target(self, tp: TopicPartition, offset: int) -> Translated:
-        """Return where a reader of source partition ``tp`` at ``offset`` goes on at the target.
+        """Return the target offset at which a reader of source partition ``tp`` at ``offset`` continues.
 
         ``Where.BEYOND`` means that the record was not yet copied when both logs were looked at, just now.
 
@@ -109,7 +109,7 @@ class OffsetMaps:
         return self._translate(self._topics[tp.topic], tp.partition, lambda one: one.to_target(offset))
 
     def to_source(self, tp: TopicPartition, offset: int) -> Translated:
-        """Return where a reader of target partition ``tp`` at ``offset`` goes on at the source. Errors as above."""
+        """Return the source offset where a reader of target partition ``tp`` at ``offset`` continues. Errors as above."""
         topic = next(t for t in self._topics.values() if t.target_topic == tp.topic)
         return self._translate(topic, tp.partition, lambda one: one.to_source(offset))
 

@@ -25,7 +25,7 @@ _TRIES = 5  # looks in a row at which a cluster may be unreachable before the se
 
 
 class CatchUpTrigger(BaseTrigger):
-    """Fires when the mirror has caught up, or can't. Parameters as of WaitForCatchUpSensor; no secret is among them.
+    """Fires when the mirror has caught up, or can't. Parameters: those of WaitForCatchUpSensor; none is a secret.
 
     :param plan: hash of the plan.
     :param interval_s: between two looks.

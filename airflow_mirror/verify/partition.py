@@ -66,7 +66,7 @@ def compare_partitions(
         and payload digest agree as a whole, ``records`` decodes every record.
     :param progress: called after each partition with its verdict, how many are done, and how many there are.
     :param maps: where the offset maps of mapped pairs are.
-    :param isolation: of the copy, as of its Mirror.
+    :param isolation: the Mirror's, in which it was copied.
     :raises InvalidField: for an unknown level, and for a mapped pair without ``maps``.
     :raises TryAgain: when a broker does not answer.
     """

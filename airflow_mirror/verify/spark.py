@@ -42,7 +42,7 @@ def run_verify(
     :param target: the same of the target.
     :param handover: the clusters' settings for executors that can't read these references themselves.
     :param maps: where the offset maps of mapped pairs are; every task must reach it.
-    :param isolation: of the copy, as of its Mirror.
+    :param isolation: the Mirror's, in which it was copied.
     :raises InvalidField: for an unknown level, before a task is started.
     """
     check_level(level)

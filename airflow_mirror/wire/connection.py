@@ -185,7 +185,7 @@ class Connection:
     def roundtrip(
         self, api_key: int, api_version: int, body: Buffer | Sequence[Buffer], flexible: bool = False
     ) -> memoryview:
-        """Send a request and wait for its answer; return the answer's body. Errors as of send and receive."""
+        """Send a request and wait for its answer; return the answer's body. Raises what send and receive raise."""
         buffers = [body] if isinstance(body, bytes | bytearray | memoryview) else body
         return self.receive(self.send(api_key, api_version, buffers, flexible))
 

@@ -168,7 +168,7 @@ class OffsetMap:
         self._target_log_end = max(self._target_log_end, target_log_end or 0)
 
     def to_target(self, offset: int) -> Translated:
-        """Return where a reader of the source that stands at ``offset`` goes on at the target.
+        """Return the target offset at which a reader of the source that stands at ``offset`` continues.
 
         The record there is the mirror of the first mirrored source record at or after ``offset``.
         """
@@ -179,7 +179,7 @@ class OffsetMap:
         return self._find(offset, self._source, self._target, self._target_end)
 
     def to_source(self, offset: int) -> Translated:
-        """Return where a reader of the target that stands at ``offset`` goes on at the source.
+        """Return the source offset at which a reader of the target that stands at ``offset`` continues.
 
         The record there is the one whose mirror is the first mirrored record at or after ``offset``.
         """

@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the job; see the module's text for exit status and output."""
     parser = cli.parser("bulk_copy.py", DESCRIPTION)
     parser.add_argument(
-        "--end", metavar="latest|ISO", default="latest", help="where to stop (default: latest, as of now)"
+        "--end", metavar="latest|ISO", default="latest", help="where to stop (default: latest, as the job starts)"
     )
     cli.add_late(parser)
     cli.add_hold(parser)

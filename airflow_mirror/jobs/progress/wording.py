@@ -53,7 +53,7 @@ def _slow(one: Mapping[str, Any]) -> str:
 
 
 def tiers(counts: Mapping[str, int]) -> str:
-    """Say what became of batches, and how many offsets were filled; empty when nothing was done yet."""
+    """Say how batches were copied and how many offsets were filled; empty before the first one."""
     batches = [f"{counts[name]:,} {word}" for name, word in _BATCHES.items() if counts.get(name)]
     offsets = [f"{counts[name]:,} {word}" for name, word in _OFFSETS.items() if counts.get(name)]
     said = [f"batches: {', '.join(batches)}"] if batches else []

@@ -134,7 +134,7 @@ def test_mapped_offsets_go_through_the_map_and_say_how_they_were_found(offset, t
 
 def test_a_position_that_expired_before_the_first_mirrored_record_goes_on_there_and_says_so():
     (move,) = mapped({"g": {"orders-0": 7}}).moves
-    assert (move.target_offset, move.found) == (3, "expired") and "goes on at 3" in move.note
+    assert (move.target_offset, move.found) == (3, "expired") and "continues at 3" in move.note
 
 
 def test_a_mapped_position_before_records_that_only_the_source_has_is_refused():
