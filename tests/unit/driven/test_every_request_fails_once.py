@@ -66,6 +66,10 @@ WAYS: dict[str, Callable[[Place], Fault]] = {
 }
 
 
+class NoSuchRequest(Exception):
+    """A copy may ask a little less than the one before: how often it polls depends on the machine."""
+
+
 class Case(NamedTuple):
     mode: str
     options: dict[str, Any]
@@ -105,9 +109,10 @@ def run(case: Case, directory: Path, place: Place | None = None, fault: Fault | 
             )
         options = case.options | ({"map_dir": str(directory)} if case.mode == MAPPED else {})
         copied = copy(source, target, ranges_of(source, "t", case.mode), **options)
-        assert rule is None or rule.hits, "this copy had no such request"
         assert set(errors(copied).values()) == {None}, errors(copied)
         assert_equal(source, target, case, directory)
+        if rule is not None and not rule.hits:
+            raise NoSuchRequest
         seen: Counter[tuple[str, str, str]] = Counter()
         return [place_of(request, side, seen) for side, cluster in sides.items() for request in cluster.requests]
 
@@ -140,12 +145,16 @@ def fails(place: Place, way: str) -> bool:
 
 def assert_none_matters(case: Case, places: list[tuple[Place, str]], directory: Path) -> None:
     failed: list[str] = []
+    missed = 0
     for i, (place, way) in enumerate(places):
         try:
             run(case, directory / str(i), place, WAYS[way](place))
+        except NoSuchRequest:
+            missed += 1
         except Exception as e:  # all of them, to see what they have in common
             failed.append(f"{way} {place}: {e!r:.600}")
     assert not failed, "\n".join([f"{len(failed)} of {len(places)}:", *failed])
+    assert missed <= len(places) // 2
 
 
 @pytest.fixture(autouse=True)
