@@ -29,12 +29,20 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import fetch, produce
 from airflow_mirror.wire.batch import iter_batches
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven import records
 
 # The coordinator is loading, or has not finished the transaction before: asked again until it has.
 T = TypeVar("T")
 
-_PASSING = frozenset({14, 15, 16, 51})
+_PASSING = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    }
+)
 _PATIENCE_S = 240.0
 # A broker checks a batch's time against its own clock, so clocks may differ by a little.
 _SLACK_MS = 60_000
@@ -115,6 +123,8 @@ class Asker:
 
     def producers(self) -> tuple[int, list[Any]]:
         """Return (error, [(id, epoch, last sequence, last timestamp, coordinator epoch, transaction's start)])."""
+        if DescribeProducersRequest.API_KEY not in self._connection.api_versions:
+            return -1, ["not served"]  # before 2.8
         message = DescribeProducersRequest(
             topics=[DescribeProducersRequest.TopicRequest(name=self.tp.topic, partition_indexes=[0])]
         )
@@ -212,8 +222,11 @@ class Asker:
             self._until_settled(lambda: self._connection.request(message, 2).topics[0].partitions[0].error_code)
         )  # fmt: skip
 
-    def offset(self, group: str, *, stable: bool = True) -> tuple[int, int, str]:
-        """OffsetFetch: return (error, offset, metadata)."""
+    def offset(self, group: str, *, stable: bool = True, is_open: bool = False) -> tuple[int, int, str]:
+        """OffsetFetch: return (error, offset, metadata).
+
+        :param is_open: a transaction that would change it is open. Otherwise its end may be on its way to the group.
+        """
         asked = OffsetFetchRequest.OffsetFetchRequestTopic(name=self.tp.topic, partition_indexes=[0], version=7)
         message = OffsetFetchRequest(group_id=group, topics=[asked], require_stable=stable, version=7)
 
@@ -224,7 +237,7 @@ class Asker:
             one = answer.topics[0].partitions[0]
             return one.error_code, one.committed_offset, one.metadata
 
-        return self._until_settled(ask)
+        return self._until_settled(ask, frozenset() if is_open else frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT}))
 
     def end(self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool) -> int:
         """EndTxn: return the error, once the markers are written."""
@@ -232,11 +245,14 @@ class Asker:
             transactional_id=transactional_id, producer_id=producer_id, producer_epoch=epoch, committed=commit
         )
         error = int(self._until_settled(lambda: self._connection.request(message, 2).error_code))
-        self._await_complete(transactional_id)
+        if not error:  # decided; a repeat is answered once the coordinator knows that the markers are written
+            assert self._until_settled(lambda: self._connection.request(message, 2).error_code) == 0
         return error
 
     def described(self, transactional_id: str) -> tuple[Any, ...]:
         """Return (error, state, timeout, start, producer id, epoch, topics)."""
+        if DescribeTransactionsRequest.API_KEY not in self._connection.api_versions:
+            return ("not served",)  # before 3.0
         one = self._described(transactional_id)
         return (
             one.error_code, one.transaction_state, one.transaction_timeout_ms, self._time(one.transaction_start_time_ms),
@@ -256,18 +272,14 @@ class Asker:
         self._until_settled(ask)
         return found[0]
 
-    def _await_complete(self, transactional_id: str) -> None:
-        deadline = time.monotonic() + _PATIENCE_S
-        while self._described(transactional_id).transaction_state.startswith("Prepare"):
-            assert time.monotonic() < deadline, f"{transactional_id} does not end"
-            time.sleep(0.002)
-
     @staticmethod
-    def _until_settled(ask: Callable[[], T]) -> T:
+    def _until_settled(ask: Callable[[], T], passing: frozenset[int] = frozenset()) -> T:
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             answer = ask()
-            if (answer[0] if isinstance(answer, tuple) else answer) not in _PASSING or time.monotonic() > deadline:
+            if (
+                answer[0] if isinstance(answer, tuple) else answer
+            ) not in _PASSING | passing or time.monotonic() > deadline:
                 return answer
             time.sleep(0.002)
 

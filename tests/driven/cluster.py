@@ -7,7 +7,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -21,6 +21,7 @@ from tests.driven.groups import Groups
 from tests.driven.log import PartitionLog
 from tests.driven.protocol import Frame
 from tests.driven.refused import Refused
+from tests.driven.release import RELEASES
 from tests.driven.script import Fault, Request, Rule, Script
 from tests.driven.transactions import Transactions
 from tests.driven.validation import TopicConfig
@@ -53,6 +54,7 @@ class DrivenCluster:
 
     :param role: for errors: ``source``, ``target``.
     :param brokers: how many, with the ids 1, 2, ...
+    :param version: one of `release.RELEASES`.
     :ivar requests: everything that was asked, in the order of arrival.
     :ivar script: what goes wrong.
     :ivar coordinators: broker of each kind of coordinator (GROUP, TRANSACTION), -1 for none.
@@ -60,7 +62,8 @@ class DrivenCluster:
     :ivar long_poll_s: real time after which a fetch without news is answered as if its own time were over.
     """
 
-    def __init__(self, role: str = "cluster", brokers: int = 1) -> None:
+    def __init__(self, role: str = "cluster", brokers: int = 1, version: str = "4.3.1") -> None:
+        self.release = RELEASES[version]
         self.role, self.cluster_id = role, uuid.uuid4().hex[:22]
         self.clock, self.script = Clock(), Script()
         self.requests: list[Request] = []
@@ -68,12 +71,12 @@ class DrivenCluster:
         self.lock = threading.RLock()
         self.news = threading.Condition(self.lock)
         self.groups = Groups()
-        self.transactions = Transactions(self.clock, self.groups, self.log)
+        self.transactions = Transactions(self.clock, self.groups, self.log, self.release)
         self.coordinators = {GROUP: 1, TRANSACTION: 1}
         self.settings: dict[str, str] = {}
         self.long_poll_s = 0.005
         self._errors: list[Exception] = []
-        served = {key: handler.SERVED for key, handler in apis.BY_KEY.items()}
+        served = self.release.served({key: handler.SERVED for key, handler in apis.BY_KEY.items()})
         self.brokers = {i: Broker(self, i, served) for i in range(1, brokers + 1)}
 
     # --- life ---------------------------------------------------------------------------------------------------------
@@ -109,7 +112,8 @@ class DrivenCluster:
         """Create a topic, or create it again: another id, empty logs. Leaders are dealt out in turn."""
         with self.lock:
             brokers = sorted(self.brokers)
-            logs = [PartitionLog(TopicPartition(name, p), config or TopicConfig(), self.clock) for p in range(partitions)]
+            config = replace(config or TopicConfig(), takes_append_time=self.release.takes_append_time)
+            logs = [PartitionLog(TopicPartition(name, p), config, self.clock) for p in range(partitions)]
             leaders = {p: brokers[p % len(brokers)] for p in range(partitions)}
             self.topics[name] = Topic(name, uuid.uuid4(), logs, leaders)
             self.news.notify_all()

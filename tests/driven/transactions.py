@@ -15,6 +15,7 @@ from tests.driven.clock import Clock
 from tests.driven.groups import Groups
 from tests.driven.log import PartitionLog
 from tests.driven.refused import Refused
+from tests.driven.release import Release
 
 MAX_TIMEOUT_MS = 900_000  # transaction.max.timeout.ms
 _LAST_EPOCH = 32_766  # TransactionMetadata.isEpochExhausted
@@ -39,12 +40,15 @@ class Transactions:
     """The coordinator of all transactional ids of a cluster.
 
     :param log_of: returns a partition's log.
+    :param release: whose rules hold.
     :ivar epoch: the coordinator's term; it grows with each fail-over.
     :ivar holds_markers: a decided transaction waits for :meth:`write_held_markers`.
     """
 
-    def __init__(self, clock: Clock, groups: Groups, log_of: Callable[[TopicPartition], PartitionLog]) -> None:
-        self._clock, self._groups, self._log_of = clock, groups, log_of
+    def __init__(
+        self, clock: Clock, groups: Groups, log_of: Callable[[TopicPartition], PartitionLog], release: Release
+    ) -> None:
+        self._clock, self._groups, self._log_of, self._release = clock, groups, log_of, release
         self.known: dict[str, Transaction] = {}
         self.epoch = 0
         self.holds_markers = False
@@ -113,6 +117,10 @@ class Transactions:
 
     def verify_group(self, transactional_id: str, producer_id: int, epoch: int, group: str) -> None:
         """The same for a group's offsets."""
+        if not self._release.verifies:
+            if epoch < 0:
+                raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR)
+            return
         txn = self._known_to_verify(transactional_id, producer_id, epoch)
         if group not in txn.groups:
             raise Refused(ErrorCode.INVALID_TXN_STATE)
@@ -199,7 +207,7 @@ class Transactions:
 
     def _fence(self, txn: Transaction) -> None:
         """Abort an open transaction under the next epoch, which its producer does not have."""
-        txn.epoch, txn.last_epoch = txn.epoch + 1, txn.epoch
+        txn.epoch, txn.last_epoch = txn.epoch + 1, txn.epoch if self._release.remembers_fenced else -1
         self._decide(txn, commit=False)
 
     def _decide(self, txn: Transaction, *, commit: bool) -> None:

@@ -14,7 +14,10 @@ from tests.driven.refused import Refused
 
 @dataclass
 class TopicConfig:
-    """The settings that decide what a partition takes. Compression is always the producer's."""
+    """The settings that decide what a partition takes. Compression is always the producer's.
+
+    :param takes_append_time: as of the broker's `Release`.
+    """
 
     max_message_bytes: int = 1_048_588
     segment_bytes: int = 1 << 30
@@ -22,6 +25,7 @@ class TopicConfig:
     append_time: bool = False
     timestamp_before_max_ms: int = 2**63 - 1
     timestamp_after_max_ms: int = 3_600_000
+    takes_append_time: bool = True
 
     @property
     def compacts(self) -> bool:
@@ -63,7 +67,8 @@ def accepted(content: bytes, header: BatchHeader, config: TopicConfig, now_ms: i
     _check_header(header)
     rows = _rows(content, header)
     _check_rows(rows, config, now_ms)
-    if config.append_time and header.attributes & wire_batch.LOG_APPEND_TIME:
+    refuses_bit = config.append_time or not config.takes_append_time
+    if refuses_bit and header.attributes & wire_batch.LOG_APPEND_TIME:
         raise Refused(ErrorCode.INVALID_TIMESTAMP)
     if header.size > config.segment_bytes:
         raise Refused(ErrorCode.RECORD_LIST_TOO_LARGE)

@@ -58,7 +58,8 @@ def _partition(broker: Broker, tp: TopicPartition, content: Any, message: Any, r
         if message.acks not in (-1, 0, 1):
             raise Refused(ErrorCode.INVALID_REQUIRED_ACKS)
         log = led(broker, tp)
-        if header.is_transactional and not _is_ongoing(log, header.producer_id, header.producer_epoch):
+        verifies = broker.cluster.release.verifies and header.is_transactional
+        if verifies and not _is_ongoing(log, header.producer_id, header.producer_epoch):
             log.producers.ask_to_begin(header)
             broker.cluster.transactions.verify(
                 message.transactional_id, header.producer_id, header.producer_epoch, tp
