@@ -1,79 +1,83 @@
-"""Access rules of one cluster: find, add, remove."""
+"""Access rules of one cluster: find, add, remove.
+
+Brokers before 2.0 know no patterns: every rule there is for one name, or for ``*``.
+"""
 
 from __future__ import annotations
 
-import uuid
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
-
-from airflow_mirror.errors import MissingRight
 from airflow_mirror.kafka.model import Acl
+from airflow_mirror.kafka.session import Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from airflow_mirror.kafka.session import AdminSession
 
+# Kafka's names by its numbers (ResourceType, PatternType, AclOperation, AclPermissionType).
+_RESOURCES = ("UNKNOWN", "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER")
+_PATTERNS = ("UNKNOWN", "ANY", "MATCH", "LITERAL", "PREFIXED")
+_OPERATIONS = (
+    "UNKNOWN", "ANY", "ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION",
+    "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "IDEMPOTENT_WRITE", "CREATE_TOKENS", "DESCRIBE_TOKENS", "TWO_PHASE_COMMIT",
+)  # fmt: skip
+_PERMISSIONS = ("UNKNOWN", "ANY", "DENY", "ALLOW")
+_WITH_PATTERNS = 1
+
 
 def describe_acls(session: AdminSession, **match: str | None) -> list[Acl]:
-    """Return the rules that match, sorted. See ``ClusterAdmin.describe_acls`` for the fields.
+    """Return the rules that match, sorted. See ``ClusterAdmin.describe_acls`` for the fields."""
+    from kafka.protocol.admin import DescribeAclsRequest as Request
 
-    :raises MissingRight: when the principal may not see rules.
-    :raises RequestRefused: with code 54 (SECURITY_DISABLED) when the cluster has no authorizer.
-    """
-    binding_filter = _filter(**match)
-    found = session.call("describe ACLs", lambda c, t: c.describe_acls(binding_filter, request_timeout=t))
-    if not found:
-        _check_that_none_means_none(session)
-    return sorted(_acl(b) for b in found)
+    def ask() -> Reply[str, list[Acl]]:
+        connection = session.anywhere()
+        version = connection.newest(Request.API_KEY, 0, 3)
+        fields = _filter(**match)
+        if version < _WITH_PATTERNS:
+            fields["resource_name_filter"] = None
+        answer = session.request(connection, Request(**fields, version=version), version)
+        found = [_acl(resource, rule) for resource in answer.resources for rule in resource.acls]
+        if version < _WITH_PATTERNS:
+            found = [rule for rule in found if _is_named(rule, match.get("name"), match.get("pattern_type"))]
+        return Reply("", answer.error_code, answer.error_message, found)
 
-
-def _check_that_none_means_none(session: AdminSession) -> None:
-    """Find out why there are no rules.
-
-    librdkafka 2.16 drops the error of a refused DescribeAcls and returns an empty list: "no rules", "you may not know"
-    and "no authorizer" look alike, and a fence that stands would seem lifted.
-    """
-    cluster = session.call(
-        "describe cluster", lambda c, t: c.describe_cluster(include_authorized_operations=True, request_timeout=t)
-    )
-    if AclOperation.DESCRIBE not in (cluster.authorized_operations or ()):
-        raise MissingRight(
-            f"{session.config.role} cluster: describe ACLs", "CLUSTER_AUTHORIZATION_FAILED", session.principal
-        )
-    try:
-        # Errors of a deletion do come through, and a rule for this principal can't exist.
-        delete_acls(session, [Acl("TOPIC", "?", "LITERAL", f"User:?{uuid.uuid4()}", "*", "READ", "DENY")])
-    except MissingRight:
-        pass  # it may look but not delete: so there is an authorizer
+    found = session.one("describe ACLs", ask, "Describe")
+    return sorted(found)
 
 
-def create_acls(session: AdminSession, acls: Collection[Acl]) -> None:
+def create_acls(session: AdminSession, rules: Collection[Acl]) -> None:
     """Add rules; one that exists stays as it is."""
-    bindings = [_binding(a) for a in sorted(set(acls))]
-    if bindings:
-        session.call_each(
-            lambda b: f"create ACL {_text(_acl(b))}", lambda c, t: c.create_acls(bindings, request_timeout=t)
-        )
+    from kafka.protocol.admin import CreateAclsRequest as Request
+
+    def ask(some: list[Acl]) -> Iterator[Reply[Acl, bool]]:
+        connection = session.anywhere()
+        version = connection.newest(Request.API_KEY, _lowest(some), 3)
+        message = Request(creations=[Request.AclCreation(**_creation(rule)) for rule in some], version=version)
+        for rule, result in zip(some, session.request(connection, message, version).results, strict=True):
+            yield Reply(rule, result.error_code, result.error_message, True)
+
+    session.each(lambda rule: f"create ACL {_text(rule)}", sorted(set(rules)), ask, "Alter")
 
 
-def delete_acls(session: AdminSession, acls: Collection[Acl]) -> list[Acl]:
-    """Remove exactly these rules; return those that existed."""
-    filters = [_exact(a) for a in sorted(set(acls))]
-    if not filters:
-        return []
-    deleted = session.call_each(
-        lambda f: f"delete ACL on {f.restype.name} {f.name!r}", lambda c, t: c.delete_acls(filters, request_timeout=t)
-    )
-    return sorted({_acl(b) for bindings in deleted.values() for b in bindings})
+def delete_acls(session: AdminSession, rules: Collection[Acl]) -> list[Acl]:
+    """Remove exactly these rules; return those that existed.
+
+    Behind an answer that was lost the rules may be gone already: they are then not among those returned.
+    """
+    from kafka.protocol.admin import DeleteAclsRequest as Request
+
+    def ask(some: list[Acl]) -> Iterator[Reply[Acl, list[Acl]]]:
+        connection = session.anywhere()
+        version = connection.newest(Request.API_KEY, _lowest(some), 3)
+        message = Request(filters=[Request.DeleteAclsFilter(**_exact(rule)) for rule in some], version=version)
+        for rule, result in zip(some, session.request(connection, message, version).filter_results, strict=True):
+            failed = next((one for one in result.matching_acls if one.error_code), result)
+            yield Reply(rule, failed.error_code, failed.error_message, [_acl(one, one) for one in result.matching_acls])
+
+    deleted = session.each(lambda rule: f"delete ACL {_text(rule)}", sorted(set(rules)), ask, "Alter")
+    return sorted({rule for found in deleted.values() for rule in found})
 
 
 def _filter(
@@ -84,46 +88,58 @@ def _filter(
     host: str | None = None,
     operation: str | None = None,
     permission: str | None = None,
-) -> Any:
-    return AclBindingFilter(
-        ResourceType[resource_type or "ANY"],
-        name,
-        ResourcePatternType[pattern_type or "ANY"],
-        principal,
-        host,
-        AclOperation[operation or "ANY"],
-        AclPermissionType[permission or "ANY"],
-    )
+) -> dict[str, Any]:
+    """Return the fields of a filter, as DescribeAcls and DeleteAcls have them."""
+    return {
+        "resource_type_filter": _RESOURCES.index(resource_type or "ANY"),
+        "resource_name_filter": name,
+        "pattern_type_filter": _PATTERNS.index(pattern_type or "ANY"),
+        "principal_filter": principal,
+        "host_filter": host,
+        "operation": _OPERATIONS.index(operation or "ANY"),
+        "permission_type": _PERMISSIONS.index(permission or "ANY"),
+    }
 
 
-def _exact(a: Acl) -> Any:
-    return _filter(a.resource_type, a.name, a.pattern_type, a.principal, a.host, a.operation, a.permission)
+def _exact(rule: Acl) -> dict[str, Any]:
+    return _filter(**asdict(rule))
 
 
-def _binding(a: Acl) -> Any:
-    return AclBinding(
-        ResourceType[a.resource_type],
-        a.name,
-        ResourcePatternType[a.pattern_type],
-        a.principal,
-        a.host,
-        AclOperation[a.operation],
-        AclPermissionType[a.permission],
-    )
+def _creation(rule: Acl) -> dict[str, Any]:
+    fields = {key.removesuffix("_filter"): value for key, value in _exact(rule).items()}
+    pattern = fields.pop("pattern_type")  # CreateAcls alone calls it otherwise
+    return {**fields, "resource_pattern_type": pattern}
 
 
-def _acl(b: Any) -> Acl:
+def _acl(resource: Any, rule: Any) -> Acl:
+    """Read a rule; what a newer broker knows and we don't is UNKNOWN."""
     return Acl(
-        b.restype.name,
-        b.name,
-        b.resource_pattern_type.name,
-        b.principal,
-        b.host,
-        b.operation.name,
-        b.permission_type.name,
+        _named(_RESOURCES, resource.resource_type),
+        resource.resource_name,
+        _named(_PATTERNS, resource.pattern_type),
+        rule.principal,
+        rule.host,
+        _named(_OPERATIONS, rule.operation),
+        _named(_PERMISSIONS, rule.permission_type),
     )
 
 
-def _text(a: Acl) -> str:
-    where = f"{a.resource_type} {a.name!r} ({a.pattern_type})"
-    return f"{a.permission} {a.operation} for {a.principal} from {a.host} on {where}"
+def _named(names: Sequence[str], number: int) -> str:
+    return names[number] if 0 <= number < len(names) else names[0]
+
+
+def _lowest(rules: Iterable[Acl]) -> int:
+    """Return the lowest version that can say these rules: before patterns, a prefix would be taken for a name."""
+    return _WITH_PATTERNS if any(rule.pattern_type != "LITERAL" for rule in rules) else 0
+
+
+def _is_named(rule: Acl, name: str | None, pattern_type: str | None) -> bool:
+    """Say whether a rule of a broker without patterns matches a filter's name and pattern."""
+    if pattern_type == "PREFIXED":
+        return False
+    return name is None or rule.name == name or (pattern_type == "MATCH" and rule.name == "*")
+
+
+def _text(rule: Acl) -> str:
+    where = f"{rule.resource_type} {rule.name!r} ({rule.pattern_type})"
+    return f"{rule.permission} {rule.operation} for {rule.principal} from {rule.host} on {where}"

@@ -1,56 +1,55 @@
-"""ClusterAdmin: everything that is asked of or told to a cluster from outside, over confluent-kafka.
+"""ClusterAdmin: everything that is asked of or told to a cluster from outside, over our own connections.
 
-Every answer is checked per object, no error is swallowed, and no call creates a topic by asking for it. Errors name the
-cluster's role, the object and the cause (:mod:`airflow_mirror.kafka.session`). Records are not its business.
+One path serves every broker from 0.11 on: versions are negotiated for each request, and what an old broker can't do is
+replaced by the best that it can, or refused by name. Every answer is checked per object, no error is swallowed, and no
+call creates a topic by asking for it. Errors name the cluster's role, the object and the cause, in the broker's own words
+where it has some (:mod:`airflow_mirror.kafka.session`). Records are not its business.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING
 
-from confluent_kafka import IsolationLevel, KafkaError, TopicCollection
-from confluent_kafka import TopicPartition as WireTopicPartition
-from confluent_kafka.admin import (
-    AlterConfigOpType,
-    ConfigResource,
-    ConfigSource,
-    NewPartitions,
-    NewTopic,
-    OffsetSpec,
-    ResourceType,
-)
-from confluent_kafka.admin import ConfigEntry as WireConfigEntry
-
-from airflow_mirror.errors import BrokerError
-from airflow_mirror.kafka import acls, groups
+from airflow_mirror.kafka import acls, cluster, configs, groups, offsets, topics
 from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupInfo, GroupPosition, NewTopicSpec, TopicInfo
-from airflow_mirror.kafka.session import AdminSession, chunks
-from airflow_mirror.partition import TopicPartition
+from airflow_mirror.kafka.session import AdminSession
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
+    from typing import Self
 
     from airflow_mirror.config import ClientConfig
+    from airflow_mirror.partition import TopicPartition
 
 __all__ = ["Acl", "ClusterAdmin", "ConfigEntry", "GroupInfo", "GroupPosition", "NewTopicSpec", "TopicInfo"]
 
-_CHUNK = 500  # objects per request
-
 
 class ClusterAdmin:
-    """Admin calls to one cluster. Not shared between threads.
+    """Admin calls to one cluster. Not shared between threads. Close it, or use it as a context manager.
 
     :param config: how to reach it; ``config.role`` is what errors call it.
     :param timeout_s: for each call.
-    :raises InputError: when librdkafka refuses a setting. Nothing is connected before the first call.
+    :raises InvalidField: for a setting that can't be honoured. Nothing is connected before the first call.
 
     Every method may raise :class:`ClusterUnreachable` (no broker answers, found within 8 s at the first call),
-    :class:`AuthenticationFailed`, :class:`MissingRight`, :class:`RequestRefused` and :class:`BrokerError`.
+    :class:`AuthenticationFailed`, :class:`AclMissing` (a :class:`MissingRight` that names the ACL),
+    :class:`RequestRefused`, :class:`BrokerError`, and :class:`ApiNotServed` where the brokers are too old.
     """
 
     def __init__(self, config: ClientConfig, timeout_s: float = 15.0) -> None:
         self.config = config
         self._session = AdminSession(config, timeout_s)
+
+    def close(self) -> None:
+        """Close the connections; a later call opens new ones."""
+        self._session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
 
     @property
     def role(self) -> str:
@@ -61,44 +60,29 @@ class ClusterAdmin:
 
     def cluster_id(self) -> str:
         """Return the id that the cluster was formatted with; equal ids mean the same cluster."""
-        return str(self._describe().cluster_id)
+        return cluster.describe_cluster(self._session).cluster_id
 
     def broker_count(self) -> int:
         """Return how many brokers are registered and alive."""
-        return len(self._describe().nodes)
+        return len(cluster.describe_cluster(self._session).brokers)
 
     def broker_configs(self) -> dict[int, dict[str, ConfigEntry]]:
         """Return the settings of each broker by its id. Needs DESCRIBE_CONFIGS on the cluster."""
-        found = {}
-        for node in self._describe().nodes:
-            resource = ConfigResource(ResourceType.BROKER, str(node.id))  # Kafka answers for one broker a request
-            found[int(node.id)] = self._configs([resource])[resource.name]
-        return found
-
-    def _describe(self) -> Any:
-        return self._session.call("describe cluster", lambda c, t: c.describe_cluster(request_timeout=t))
+        return configs.broker_configs(self._session)
 
     # --- topics ---
 
     def topics(self, names: Collection[str] | None = None) -> dict[str, TopicInfo]:
         """Return topics by name; all that the principal may see when ``names`` is None. Absent ones are left out."""
-        found: dict[str, TopicInfo] = {}
-        for chunk in chunks(sorted(set(self.topic_names() if names is None else names)), _CHUNK):
-            described = self._describe_topics(chunk)
-            for name, d in described.items():
-                found[name] = TopicInfo(name, _uuid(d.topic_id), len(d.partitions), len(d.partitions[0].replicas))
-        return found
+        return topics.describe_topics(self._session, names)
 
     def topic_names(self) -> list[str]:
         """Return the names of all topics that the principal may see, internal ones too, sorted."""
-        return sorted(self._session.blocking("list topics", lambda c, t: c.list_topics(timeout=t)).topics)
+        return sorted(topics.describe_topics(self._session, None))
 
     def topic_configs(self, names: Collection[str]) -> dict[str, dict[str, ConfigEntry]]:
         """Return the effective configs of each topic; keys are Kafka's, defaults included."""
-        found: dict[str, dict[str, ConfigEntry]] = {}
-        for chunk in chunks(sorted(set(names)), _CHUNK):
-            found |= self._configs([ConfigResource(ResourceType.TOPIC, name) for name in chunk])
-        return found
+        return configs.topic_configs(self._session, names)
 
     def create_topics(self, specs: Iterable[NewTopicSpec], *, validate_only: bool = False) -> None:
         """Create topics and wait until the controller has them.
@@ -106,47 +90,22 @@ class ClusterAdmin:
         :param validate_only: create nothing, but say what would be refused.
         :raises BrokerError: with code 36 (TOPIC_ALREADY_EXISTS) if one exists; the others were created.
         """
-        new = [
-            NewTopic(
-                s.name,
-                num_partitions=s.partitions,
-                replication_factor=s.replication_factor,
-                config=dict(s.configs),
-            )
-            for s in specs
-        ]
-        for chunk in chunks(new, _CHUNK):
-            self._each(
-                "create topic",
-                lambda c, t, chunk=chunk: c.create_topics(chunk, request_timeout=t, validate_only=validate_only),
-            )
+        topics.create_topics(self._session, specs, validate_only=validate_only)
 
     def grow_partitions(self, topic: str, total: int) -> None:
-        """Raise a topic's partition count to ``total``; Kafka can't lower it."""
-        self._each(
-            f"grow to {total} partitions topic",
-            lambda c, t: c.create_partitions([NewPartitions(topic, total)], request_timeout=t),
-        )
+        """Raise a topic's partition count to ``total``; Kafka can't lower it, and before 1.0 can't raise it."""
+        topics.grow_partitions(self._session, topic, total)
 
     def delete_topics(self, names: Collection[str]) -> None:
         """Delete topics with all their records."""
-        for chunk in chunks(sorted(set(names)), _CHUNK):
-            self._each("delete topic", lambda c, t, chunk=chunk: c.delete_topics(chunk, request_timeout=t))
+        topics.delete_topics(self._session, names)
 
     def alter_topic_configs(self, topic: str, set: Mapping[str, str] | None = None, delete: Collection[str] = ()) -> None:
-        """Set and remove topic-level overrides; keys not named stay as they are."""
-        entries = [
-            WireConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-            for key, value in sorted((set or {}).items())
-        ]
-        entries += [WireConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in sorted(delete)]
-        if not entries:
-            return
-        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-        self._session.call_each(
-            lambda r: f"alter configs of topic {r.name!r}",
-            lambda c, t: c.incremental_alter_configs([resource], request_timeout=t),
-        )
+        """Set and remove topic-level overrides; keys not named stay as they are.
+
+        Before 2.3 all overrides are written at once: what somebody else changes in the same moment is lost.
+        """
+        configs.alter_topic_configs(self._session, topic, set or {}, delete)
 
     # --- offsets ---
 
@@ -155,38 +114,13 @@ class ClusterAdmin:
 
         :param spec: ``earliest`` (log start), ``latest`` (high watermark), ``latest_committed`` (last stable offset,
             the end for a read_committed consumer), or a time in ms: the first record at or after it, -1 if none is.
+        :raises UnknownTopic: when there is no such topic or partition.
         """
-        isolation = IsolationLevel.READ_UNCOMMITTED
-        if isinstance(spec, int):
-            wanted = OffsetSpec.for_timestamp(spec)
-        elif spec == "latest_committed":
-            wanted, isolation = OffsetSpec.latest(), IsolationLevel.READ_COMMITTED
-        else:
-            wanted = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest}[spec]()
-        request = {WireTopicPartition(tp.topic, tp.partition): wanted for tp in partitions}
-        if not request:
-            return {}
-        try:
-            answer = self._session.call_each(
-                lambda p: f"offset ({spec}) of {p.topic}-{p.partition}",
-                lambda c, t: c.list_offsets(request, isolation_level=isolation, request_timeout=t),
-            )
-        except BrokerError as e:
-            if e.code == KafkaError._NOENT:  # "no leaders found": the topics themselves say whether it is the right
-                self.topics({p.topic for p in request})
-            raise
-        return {TopicPartition(p.topic, p.partition): int(info.offset) for p, info in answer.items()}
+        return offsets.offsets(self._session, partitions, spec)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Move log starts: delete all records below the given offset. Return the log starts afterwards."""
-        if not before:
-            return {}
-        request = [WireTopicPartition(tp.topic, tp.partition, offset) for tp, offset in sorted(before.items())]
-        answer = self._session.call_each(
-            lambda p: f"delete records of {p.topic}-{p.partition}",
-            lambda c, t: c.delete_records(request, request_timeout=t),
-        )
-        return {TopicPartition(p.topic, p.partition): int(done.low_watermark) for p, done in answer.items()}
+        return offsets.delete_records(self._session, before)
 
     # --- groups ---
 
@@ -200,7 +134,11 @@ class ClusterAdmin:
 
     def group_offsets(self, group: str) -> dict[TopicPartition, GroupPosition]:
         """Return the committed positions of a group; partitions without one are absent."""
-        return groups.group_offsets(self._session, group)
+        return self.groups_offsets([group])[group]
+
+    def groups_offsets(self, ids: Collection[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
+        """Return the committed positions of many groups, with a request for a hundred of them where brokers allow it."""
+        return groups.group_offsets(self._session, ids)
 
     def commit_group_offsets(self, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
         """Set a group's positions. No range check.
@@ -208,6 +146,13 @@ class ClusterAdmin:
         :raises GroupActive: when the group has members.
         """
         groups.commit_group_offsets(self._session, group, positions)
+
+    def forget_group_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
+        """Remove a group's positions in these partitions (from 2.4 on); those that it has not are no error.
+
+        :raises AclMissing: without DELETE on the group and READ on the topics.
+        """
+        groups.forget_group_offsets(self._session, group, partitions)
 
     # --- ACLs ---
 
@@ -243,34 +188,3 @@ class ClusterAdmin:
     def delete_acls(self, rules: Collection[Acl]) -> list[Acl]:
         """Remove exactly these rules; return those that existed."""
         return acls.delete_acls(self._session, rules)
-
-    # --- inside ---
-
-    def _each(self, verb: str, start: Any) -> None:
-        self._session.call_each(lambda name: f"{verb} {name!r}", start)
-
-    def _describe_topics(self, names: list[str]) -> dict[str, Any]:
-        return self._session.call_each(
-            lambda name: f"describe topic {name!r}",
-            lambda c, t: c.describe_topics(TopicCollection(names), request_timeout=t),
-            absent=KafkaError.UNKNOWN_TOPIC_OR_PART,
-        )
-
-    def _configs(self, resources: list[Any]) -> dict[str, dict[str, ConfigEntry]]:
-        found = self._session.call_each(
-            lambda r: f"read configs of {r.restype.name.lower()} {r.name!r}",
-            lambda c, t: c.describe_configs(resources, request_timeout=t),
-        )
-        return {r.name: {key: _entry(e) for key, e in entries.items()} for r, entries in found.items()}
-
-
-def _entry(e: Any) -> ConfigEntry:
-    source = ConfigSource(e.source).name  # an int from the C layer
-    return ConfigEntry(
-        None if e.is_sensitive else e.value, source == "DEFAULT_CONFIG", e.is_sensitive, e.is_read_only, source
-    )
-
-
-def _uuid(value: object) -> str:
-    """Return a topic id as Kafka itself writes it: librdkafka uses the other Base64 alphabet (+ and / for - and _)."""
-    return str(value).replace("+", "-").replace("/", "_")

@@ -1,26 +1,34 @@
-"""Consumer groups of one cluster: list, describe, read and set positions."""
+"""Consumer groups of one cluster: list, describe; read, set and remove positions."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
-
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError
-from confluent_kafka import TopicPartition as WireTopicPartition
 
 from airflow_mirror.errors import BrokerError, GroupActive
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
-from airflow_mirror.kafka.session import SOON, AdminSession, chunks
+from airflow_mirror.kafka.session import Reply, chunks
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.routing import pipelined
+from airflow_mirror.wire.topology import by_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
-# librdkafka's names -> Kafka's own, as its tools print them.
-_STATES = {
-    "PREPARING_REBALANCING": "PreparingRebalance",
-    "COMPLETING_REBALANCING": "CompletingRebalance",
-}
+    from airflow_mirror.kafka.session import AdminSession
+    from airflow_mirror.wire.connection import Connection
+
+Positions = dict[TopicPartition, GroupPosition]
+
+_WITH_STATES = 4  # ListGroups tells states from 2.6 on; it is the one request that knows those of KIP-848 groups, too
+_BATCHED = 8  # OffsetFetch takes many groups from 3.0 on
+_GROUPS_A_REQUEST = 100  # an answer holds all positions of these groups
+_PARTITIONS_A_COMMIT = 2000  # what is set at once must fit into one batch of the offsets topic
+# How a coordinator says to an outsider that a group has members; the last one in the middle of a rebalance.
+_ACTIVE = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NON_EMPTY_GROUP, ErrorCode.REBALANCE_IN_PROGRESS})
+_CONSUMERS = ("consumer", "")  # protocol types; others are Connect's workers and the like, which have no positions
+# Brokers before 1.0 -> Kafka's name today.
+_STATES = {"AwaitingSync": "CompletingRebalance"}
 
 
 def list_groups(session: AdminSession) -> list[GroupInfo]:
@@ -30,102 +38,237 @@ def list_groups(session: AdminSession) -> list[GroupInfo]:
 
     :raises MirrorError: when any broker failed to answer: a partial list would lose groups without a word.
     """
-    result = session.call("list consumer groups", lambda c, t: c.list_consumer_groups(request_timeout=t))
-    for error in result.errors or []:
-        raise session.typed(error.args[0], "list consumer groups")
-    return sorted((_group(g) for g in result.valid or []), key=lambda g: g.group_id)
+
+    def ask() -> Reply[str, dict[str, GroupInfo]]:
+        found: dict[str, GroupInfo] = {}
+        _ = session.cluster
+        for _node_id, connection in session.router.brokers():
+            code, listed = _list(session, connection)
+            if code:
+                return Reply("", code, f"broker {connection.address}", {})
+            found |= listed
+        return Reply("", 0, None, found)
+
+    found = session.one("list consumer groups", ask, "Describe")
+    return [found[group] for group in sorted(found)]
 
 
 def group_states(session: AdminSession, ids: Collection[str]) -> dict[str, str]:
-    """Return the state of each group; ``Dead`` for one that does not exist."""
-    states = {group: "Dead" for group in sorted(set(ids))}
-    for chunk in chunks(states, 500):
-        described = _describe(session, chunk)
-        states |= {group: _state(d.state) for group, d in described.items()}
-    return states
+    """Return the state of each group; ``Dead`` for one that does not exist.
 
-
-def group_offsets(session: AdminSession, group: str) -> dict[TopicPartition, GroupPosition]:
-    """Return the committed positions of a group; partitions without one are absent.
-
-    Waits for open transactions that hold offset commits of the group: an unstable position is none.
-
-    Asked through a consumer that never joins the group, because the admin call ends the whole process (segmentation
-    fault, librdkafka 2.16.1, rd_kafka_handle_OffsetFetch) when the group's coordinator is loading or has moved.
+    DescribeGroups goes first, because it alone tells a group that may not be seen from one that is not there. It calls
+    KIP-848 groups dead; the list knows better.
     """
-    topics = session.blocking("list topics", lambda c, t: c.list_topics(timeout=t)).topics
-    asked = [WireTopicPartition(t.topic, p) for t in topics.values() for p in t.partitions]
-    positions = {}
-    for p in _committed(session, group, asked):
-        if p.error:
-            raise session.typed(p.error, f"read offset of consumer group {group!r} at {p.topic}-{p.partition}")
-        if p.offset >= 0:
-            positions[TopicPartition(p.topic, p.partition)] = GroupPosition(p.offset, p.metadata or "")
-    return positions
+
+    def ask(connection: Connection, groups: list[str]) -> Iterator[Reply[str, str]]:
+        described = list(_describe(session, connection, groups))
+        if any(not reply.code and reply.value == "Dead" for reply in described) and _lists_states(connection):
+            code, listed = _list(session, connection)
+            for reply in described:
+                if not reply.code and reply.value == "Dead":
+                    state = listed[reply.key].state if reply.key in listed else "Dead"
+                    reply = Reply(reply.key, code, None, state)
+                yield reply
+        else:
+            yield from described
+
+    return session.each(
+        lambda group: f"describe consumer group {group!r}",
+        sorted(set(ids)),
+        lambda groups: session.at_coordinators(groups, ask),
+        "Describe",
+    )
 
 
-def _committed(session: AdminSession, group: str, asked: list[WireTopicPartition]) -> list[WireTopicPartition]:
-    if not asked:
-        return []
-    settings = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
-    consumer = Consumer({**session.config.common(), **settings}, logger=session.log)
-    try:
-        return list(
-            session.blocking(
-                f"read offsets of consumer group {group!r}", lambda _, t: consumer.committed(asked, timeout=t)
-            )
-        )
-    finally:
-        consumer.close()
+def group_offsets(session: AdminSession, ids: Collection[str]) -> dict[str, Positions]:
+    """Return the committed positions of each group, sorted by its id; partitions without one are absent.
+
+    Waits for open transactions that hold offset commits of a group: an unstable position is none. Brokers before 2.5
+    can't say that one is unstable, and answer with the last one that was committed.
+
+    Kafka leaves out positions in topics that the principal may not see.
+    """
+    found = session.each(
+        lambda group: f"read offsets of consumer group {group!r}",
+        set(ids),
+        lambda groups: session.at_coordinators(groups, lambda connection, its: _fetch(session, connection, its)),
+        "Describe",
+    )
+    return {group: found[group] for group in sorted(found)}
 
 
 def commit_group_offsets(session: AdminSession, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
     """Set a group's positions, without a leader epoch. Kafka checks no range: the caller must.
 
+    Setting the same positions again does no harm, so that a coordinator on its way is asked again.
+
     :raises GroupActive: when the group has members; nothing was set.
     :raises MirrorError: of the first partition that failed.
     """
-    if not positions:
+
+    def ask(some: list[TopicPartition]) -> Iterator[Reply[TopicPartition, bool]]:
+        wanted = {tp: positions[tp] for tp in some}
+        for reply in session.at_coordinators(
+            [group], lambda connection, _: [Reply(group, 0, None, _commit(session, connection, group, wanted))]
+        ):
+            if reply.code:
+                yield from (Reply(tp, reply.code, reply.text, True) for tp in some)
+            else:
+                yield from (Reply(tp, code, None, True) for tp, code in reply.value.items())
+
+    try:
+        session.each(
+            lambda tp: f"set offset of consumer group {group!r} at {tp}",
+            sorted(positions),
+            ask,
+            "Read",
+            name=lambda tp, code: group if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else tp.topic,
+            chunk=_PARTITIONS_A_COMMIT,
+        )
+    except BrokerError as e:
+        if e.code in _ACTIVE:
+            raise GroupActive(group, session.config.role, "not empty") from None
+        raise
+
+
+def forget_group_offsets(session: AdminSession, group: str, partitions: Collection[TopicPartition]) -> None:
+    """Remove a group's positions in these partitions; those that it has not are no error.
+
+    A position can't be set to none, and deleting the group would take positions in topics of others (KIP-496).
+
+    :raises BrokerError: for a refusal such as GROUP_SUBSCRIBED_TO_TOPIC, of a group that consumes the topic now.
+    """
+
+    def ask(some: list[TopicPartition]) -> Iterator[Reply[TopicPartition, bool]]:
+        for reply in session.at_coordinators(
+            [group], lambda connection, _: [Reply(group, 0, None, _delete(session, connection, group, some))]
+        ):
+            codes = reply.value if not reply.code else dict.fromkeys(some, reply.code)
+            for tp in some:
+                code = codes.get(tp, 0)
+                yield Reply(tp, 0 if code == ErrorCode.GROUP_ID_NOT_FOUND else code, reply.text, True)
+
+    session.each(
+        lambda tp: f"delete offset of consumer group {group!r} at {tp}",
+        sorted(partitions),
+        ask,
+        "Delete",
+        name=lambda tp, code: group if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else tp.topic,
+        topic_right="Read",
+    )
+
+
+def _list(session: AdminSession, connection: Connection) -> tuple[int, dict[str, GroupInfo]]:
+    """Return a broker's error code, and the groups that it coordinates."""
+    from kafka.protocol.admin import ListGroupsRequest as Request
+
+    version = connection.newest(Request.API_KEY, 0, 5)
+    answer = session.request(connection, Request(states_filter=[], types_filter=[], version=version), version)
+    if answer.error_code:
+        return int(answer.error_code), {}
+    kinds = {g.group_id: g.protocol_type for g in answer.groups if g.protocol_type in _CONSUMERS}
+    if _lists_states(connection):
+        states = {g.group_id: g.group_state for g in answer.groups}
+    else:
+        states = {}
+        for some in chunks(kinds, _GROUPS_A_REQUEST):
+            for reply in _describe(session, connection, some):
+                if reply.code:
+                    return reply.code, {}
+                states[reply.key] = reply.value
+    return 0, {group: GroupInfo(group, states[group], kind) for group, kind in kinds.items()}
+
+
+def _lists_states(connection: Connection) -> bool:
+    from kafka.protocol.admin import ListGroupsRequest as Request
+
+    return connection.serves(Request.API_KEY, _WITH_STATES)
+
+
+def _describe(session: AdminSession, connection: Connection, groups: list[str]) -> Iterator[Reply[str, str]]:
+    from kafka.protocol.admin import DescribeGroupsRequest as Request
+
+    version = connection.newest(Request.API_KEY, 0, 5)  # from 6 on, what is unknown or of KIP-848 is an error
+    message = Request(groups=groups, include_authorized_operations=False, version=version)
+    for group in session.request(connection, message, version).groups:
+        yield Reply(group.group_id, group.error_code, None, _STATES.get(group.group_state, group.group_state))
+
+
+def _fetch(session: AdminSession, connection: Connection, groups: list[str]) -> Iterator[Reply[str, Positions]]:
+    from kafka.protocol.consumer.group import OffsetFetchRequest as Request
+
+    version = connection.newest(Request.API_KEY, 2, 9)  # 2: all topics of a group; 7: stable; 10 asks by topic id
+    if version >= _BATCHED:
+        for some in chunks(groups, _GROUPS_A_REQUEST):
+            asked = [Request.OffsetFetchRequestGroup(group_id=group, topics=None, version=version) for group in some]
+            message = Request(groups=asked, require_stable=True, version=version)
+            for answer in session.request(connection, message, version).groups:
+                yield _positions(answer.group_id, answer)
         return
-    request = ConsumerGroupTopicPartitions(
-        group, [WireTopicPartition(tp.topic, tp.partition, p.offset, p.metadata) for tp, p in sorted(positions.items())]
-    )
-    give_up = time.monotonic() + session.timeout_s
-    while True:
-        try:
-            result = session.call(
-                f"set offsets of consumer group {group!r}",
-                lambda c, t: c.alter_consumer_group_offsets([request], request_timeout=t)[group],
-            )
-        except BrokerError as e:
-            raise _active(session, group, e) from None
-        failed = [p for p in result.topic_partitions or [] if p.error]
-        # A coordinator on its way answers per partition; setting the same positions again does no harm.
-        if not failed or time.monotonic() > give_up or any(p.error.code() not in SOON for p in failed):
-            break
-        time.sleep(0.2)
-    for p in failed:
-        error = session.typed(p.error, f"set offset of consumer group {group!r} at {p.topic}-{p.partition}")
-        raise _active(session, group, error) if isinstance(error, BrokerError) else error
+    messages = [Request(group_id=group, topics=None, require_stable=True, version=version) for group in groups]
+    for group, answer in zip(groups, pipelined(connection, messages, version), strict=True):
+        yield _positions(group, answer)
 
 
-def _describe(session: AdminSession, ids: list[str]) -> dict[str, Any]:
-    return session.call_each(
-        lambda group: f"describe consumer group {group!r}",
-        lambda c, t: c.describe_consumer_groups(ids, request_timeout=t),
-        absent=KafkaError.GROUP_ID_NOT_FOUND,  # what brokers from 4.0 say where older ones said Dead
-    )
+def _positions(group: str, answer: Any) -> Reply[str, Positions]:
+    """Read one group's part of an answer; a partition that can't be answered makes the whole group's answer none."""
+    if answer.error_code:
+        return Reply(group, answer.error_code, None, {})
+    found: Positions = {}
+    for topic in answer.topics:
+        for p in topic.partitions:
+            tp = TopicPartition(topic.name, p.partition_index)
+            if p.error_code:
+                return Reply(group, p.error_code, f"at {tp}", {})
+            if p.committed_offset >= 0:
+                found[tp] = GroupPosition(p.committed_offset, p.metadata or "")
+    return Reply(group, 0, None, found)
 
 
-def _active(session: AdminSession, group: str, error: BrokerError) -> Exception:
-    if error.code in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP):
-        return GroupActive(group, session.config.role, "not empty")
-    return error
+def _commit(
+    session: AdminSession, connection: Connection, group: str, positions: Mapping[TopicPartition, GroupPosition]
+) -> dict[TopicPartition, int]:
+    """Set positions from outside, as no member of no generation; return the error code of each partition."""
+    from kafka.protocol.consumer.group import OffsetCommitRequest as Request
+
+    topic = Request.OffsetCommitRequestTopic
+    version = connection.newest(Request.API_KEY, 2, 9)  # 10 asks by topic id
+    topics = [
+        topic(
+            name=name,
+            partitions=[
+                topic.OffsetCommitRequestPartition(
+                    partition_index=p,
+                    committed_offset=positions[TopicPartition(name, p)].offset,
+                    committed_leader_epoch=-1,
+                    committed_metadata=positions[TopicPartition(name, p)].metadata,
+                )
+                for p in numbers
+            ],
+        )
+        for name, numbers in by_topic(list(positions)).items()
+    ]
+    message = Request(
+        group_id=group, generation_id_or_member_epoch=-1, member_id="", group_instance_id=None, retention_time_ms=-1,
+        topics=topics, version=version,
+    )  # fmt: skip
+    answer = session.request(connection, message, version)
+    return {TopicPartition(t.name, p.partition_index): p.error_code for t in answer.topics for p in t.partitions}
 
 
-def _group(listing: Any) -> GroupInfo:
-    return GroupInfo(listing.group_id, _state(listing.state), "" if listing.is_simple_consumer_group else "consumer")
+def _delete(
+    session: AdminSession, connection: Connection, group: str, partitions: list[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Remove positions; return the error code of each partition."""
+    from kafka.protocol.consumer import OffsetDeleteRequest as Request
 
-
-def _state(state: Any) -> str:
-    return _STATES.get(state.name, str(state.name).capitalize())
+    topic = Request.OffsetDeleteRequestTopic
+    version = connection.newest(Request.API_KEY, 0, 0)
+    topics = [
+        topic(name=name, partitions=[topic.OffsetDeleteRequestPartition(partition_index=p) for p in numbers])
+        for name, numbers in by_topic(partitions).items()
+    ]
+    answer = session.request(connection, Request(group_id=group, topics=topics, version=version), version)
+    if answer.error_code:
+        return dict.fromkeys(partitions, answer.error_code)
+    return {TopicPartition(t.name, p.partition_index): p.error_code for t in answer.topics for p in t.partitions}

@@ -1,227 +1,240 @@
-"""One admin client: its start, its futures, and its errors turned into ours.
+"""One cluster that is asked from outside: the first contact, who is asked, what is tried again, and errors in our types.
 
-librdkafka reports *why* it can't connect only through callbacks, while a call merely times out. The session collects
-these reasons and puts the last one into the error. It also keeps librdkafka's log, hundreds of equal lines a second
-while a broker is down, out of stderr: each distinct line goes once to the logger ``airflow_mirror.kafka.librdkafka``.
+Every request names many objects, and a broker answers for each of them. :meth:`AdminSession.each` keeps these answers
+apart: what passes by itself is asked again, for the others every answer is awaited before the first refusal is raised.
+A call whose answer was lost may have been done. Only who calls can say whether a later refusal ("exists already") means
+that, so it is asked.
 """
 
 from __future__ import annotations
 
-import logging
-import re
 import time
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
-
-from airflow_mirror.errors import (
-    AuthenticationFailed,
-    BrokerError,
-    ClusterUnreachable,
-    InputError,
-    MirrorError,
-    MissingRight,
-    RequestRefused,
-)
+from airflow_mirror.errors import BrokerError, ClusterUnreachable, InvalidField, MirrorError, RequestRefused
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.error_codes import ErrorCode, error_name
+from airflow_mirror.wire.errors import RETRIABLE, ConnectionLost, refusal
+from airflow_mirror.wire.retry import Backoff
+from airflow_mirror.wire.routing import Router
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from airflow_mirror.config import ClientConfig
+    from airflow_mirror.wire.connection import Connection
 
-T = TypeVar("T")
 K = TypeVar("K")
+T = TypeVar("T")
 
 # The first call decides whether there is a cluster at all; people wait for its answer.
 CONNECT_TIMEOUT_S = 8.0
+CHUNK = 500  # objects per request: one that names thousands may be too large for a broker
 
-_LOG = logging.getLogger("airflow_mirror.kafka.librdkafka")
-_DOWN = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE}
-_NOT_AUTHORIZED = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-}
 # A broker that answers one of these will answer the same to the same request.
-_REFUSED = {
-    KafkaError.TOPIC_EXCEPTION,
-    KafkaError.INVALID_PARTITIONS,
-    KafkaError.INVALID_REPLICATION_FACTOR,
-    KafkaError.INVALID_REPLICA_ASSIGNMENT,
-    KafkaError.INVALID_CONFIG,
-    KafkaError.INVALID_REQUEST,
-    KafkaError.POLICY_VIOLATION,
-    KafkaError.SECURITY_DISABLED,
-    KafkaError.UNSUPPORTED_VERSION,
-    KafkaError.OFFSET_OUT_OF_RANGE,
-}
-# A coordinator or leader on its way: every call made through here is safe to send again.
-SOON = {
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.UNSTABLE_OFFSET_COMMIT,
-}
+_REFUSED = frozenset(
+    {
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.SECURITY_DISABLED,
+    }
+)
+# A coordinator, leader or controller on its way, a quota that is full for the moment.
+_SOON = RETRIABLE | {ErrorCode.UNSTABLE_OFFSET_COMMIT}
+# After one of these the request may have been done, or be done later.
+_IN_DOUBT = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION})
+_NOT_AUTHORIZED = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
 
 
-class _Once(logging.Filter):
-    """Pass each distinct librdkafka line once; thread names and durations don't make a line distinct."""
+class Reply(NamedTuple, Generic[K, T]):
+    """What a broker said about one object. ``code`` 0: ``value`` counts; else ``text`` may be the broker's own words."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._seen: set[str] = set()
+    key: K
+    code: int
+    text: str | None
+    value: T
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        line = re.sub(r"\[thrd:[^]]*\]|rdkafka#\w+-\d+|\(after \d+ms[^)]*\)", "", record.getMessage())
-        if line in self._seen:
-            return False
-        if len(self._seen) < 1000:
-            self._seen.add(line)
-        return True
+
+# What came instead of an answer that counts.
+Failure = Reply[K, T] | ConnectionLost | ClusterUnreachable
 
 
 class AdminSession:
-    """An AdminClient with typed errors. Connects at the first use.
+    """Asks one cluster. Belongs to one thread. Connects at the first use, and again after :meth:`close`.
 
     :param timeout_s: for each call; the first one waits at most ``CONNECT_TIMEOUT_S`` for any broker.
-    :raises InputError: when librdkafka refuses a setting.
+    :raises InvalidField: for a setting that can't be honoured; the error shows no secret.
     """
 
     def __init__(self, config: ClientConfig, timeout_s: float = 15.0) -> None:
         self.config, self.timeout_s = config, timeout_s
-        self._reasons: dict[int, str] = {}  # last text per librdkafka code
+        try:
+            self._cluster = WireCluster(config, timeout_s=timeout_s)
+        except InvalidField as e:
+            shown, cause = self._clean(str(e.value)), self._clean(e.cause)
+            raise InvalidField(f"{config.role} cluster: {e.field}", shown, cause, e.remedy) from None
+        self.router = Router(self._cluster)
         self._connected = False
-        self.log = logging.Logger(_LOG.name)  # for other clients to the same cluster, too
-        self.log.parent = _LOG
-        self.log.addFilter(_Once())
-        settings = {**config.common(), "error_cb": self._on_error, "log.connection.close": "false"}
-        try:
-            self._client = AdminClient(settings, logger=self.log)
-        except KafkaException as e:
-            raise InputError(
-                f"{config.role} cluster: librdkafka refuses the settings: {self._clean(e.args[0].str())}. Settings are "
-                "librdkafka's; correct or remove this one."
-            ) from None
+        self._muted: dict[str, float] = {}  # broker -> monotonic time until which it will not listen
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._cluster.close()
+        self.router.forget()
+        self._connected = False
 
     @property
-    def client(self) -> Any:
-        """The AdminClient, once a broker has answered."""
+    def cluster(self) -> WireCluster:
+        """The cluster, once a broker has answered.
+
+        :raises ClusterUnreachable: when none does. :raises AuthenticationFailed: when one refuses the credentials.
+        """
         if not self._connected:
-            self.describe_cluster(min(CONNECT_TIMEOUT_S, self.timeout_s))
+            self._cluster.reach(min(CONNECT_TIMEOUT_S, self.timeout_s))
             self._connected = True
-        return self._client
+        return self._cluster
 
     @property
-    def principal(self) -> str:
-        """Who this client is, as far as its settings say; for errors."""
-        return str(self.config.properties.get("sasl.username") or "the connection's principal")
+    def write_timeout_ms(self) -> int:
+        """How long a broker may take for a change, before our own patience with the connection ends."""
+        return self.cluster.write_timeout_ms
 
-    def describe_cluster(self, timeout_s: float) -> Any:
-        """Ask any broker for id and nodes.
+    def anywhere(self) -> Connection:
+        """Return a connection to whichever broker answers."""
+        return self.cluster.any_connection()
 
-        :raises ClusterUnreachable: when none answers in ``timeout_s``.
-        :raises AuthenticationFailed: when a broker refuses the credentials.
+    def controller(self) -> Connection:
+        """Return a connection to the broker that takes changes of topics."""
+        _ = self.cluster
+        return self.router.controller()
+
+    def request(self, connection: Connection, message: Any, version: int) -> Any:
+        """Send a request of kafka-python's classes; return the response.
+
+        A broker that throttles a client does not read from its connection for that time (KIP-219): nothing is sent to it
+        before, or the wait would look like a broker that is frozen.
         """
-        self._reasons.clear()
-        future = self._client.describe_cluster(request_timeout=timeout_s)
-        deadline = time.monotonic() + timeout_s
-        while not self._wait(future, 0.1):
-            # librdkafka would try wrong credentials again until the timeout.
-            if KafkaError._AUTHENTICATION in self._reasons or time.monotonic() > deadline + 1:
-                raise self._unreachable()
-        try:
-            return future.result()
-        except KafkaException as e:
-            if e.args[0].code() in _DOWN:
-                raise self._unreachable() from None
-            raise self.typed(e.args[0], "describe cluster") from None
+        time.sleep(min(max(self._muted.get(connection.address, 0.0) - time.monotonic(), 0.0), self.timeout_s))
+        response = connection.request(message, version)
+        if response.throttle_time_ms:
+            self._muted[connection.address] = time.monotonic() + response.throttle_time_ms / 1000
+        return response
 
-    def call(self, what: str, start: Callable[[Any, float], Future[T]]) -> T:
-        """Run one admin call and return its result.
+    def one(self, what: str, ask: Callable[[], Reply[str, T]], right: str) -> T:
+        """Ask about the one thing there is; see :meth:`each`."""
+        return self.each(lambda _: what, [""], lambda _: [ask()], right)[""]
 
-        :param what: the object, for the error: "create topic 'orders'".
-        :param start: takes the AdminClient and a timeout in seconds, returns a future.
-        """
-        return self.call_each(lambda _: what, lambda client, timeout_s: {what: start(client, timeout_s)})[what]
-
-    def call_each(
-        self, what: Callable[[K], str], start: Callable[[Any, float], Mapping[K, Future[T]]], absent: int | None = None
+    def each(
+        self,
+        what: Callable[[K], str],
+        keys: Iterable[K],
+        ask: Callable[[list[K]], Iterable[Reply[K, T]]],
+        right: str,
+        *,
+        name: Callable[[K, int], str] = lambda key, code: str(key),
+        topic_right: str = "",
+        absent: int | None = None,
+        done: Callable[[K, int], T | None] = lambda key, code: None,
+        chunk: int = CHUNK,
     ) -> dict[K, T]:
-        """Run an admin call that has one future per object; every one of them is checked.
+        """Ask about objects until each has an answer that counts; return the values.
 
+        :param what: names an object, for errors: "create topic 'orders'".
+        :param ask: sends one request for some objects and yields a reply for each of them.
+        :param right: what an ACL must allow, as kafka-acls names it.
+        :param name: what that ACL is for, given an object and the error code.
+        :param topic_right: what it must allow on a topic, where that is another right.
         :param absent: the error code that means "there is no such object": those are left out of the result.
-        :raises MirrorError: of the first object that failed, after all of them have been waited for.
+        :param done: called for a refusal that follows on a lost answer. It returns the value when the first request was
+            done after all, None when the refusal stands.
+        :raises MirrorError: of the first object that was refused, after all of them have been asked.
         """
-        give_up = time.monotonic() + self.timeout_s
-        while True:
-            results, errors = self._attempt(start)
-            errors = {key: e for key, e in errors.items() if e.code() != absent}
-            if not errors:
-                return results
-            retry = all(e.code() in SOON for e in errors.values()) and time.monotonic() < give_up
-            if not retry:
-                key, error = next(iter(errors.items()))
-                raise self.typed(error, what(key))
-            time.sleep(0.2)
+        pending = list(dict.fromkeys(keys))
+        found: dict[K, T] = {}
+        in_doubt: set[K] = set()
+        backoff = Backoff(self.timeout_s)
+        while pending:
+            failed: dict[K, Failure[K, T]] = {}
+            for key, answer in self._ask(pending, ask, chunk):
+                if isinstance(answer, Reply) and not answer.code:
+                    found[key] = answer.value
+                elif not isinstance(answer, Reply) or answer.code != absent:
+                    failed[key] = answer
+            for key in in_doubt.intersection(failed):
+                code = _code(failed[key])
+                value = done(key, code) if code not in _SOON else None
+                if value is not None:
+                    found[key] = value
+                    del failed[key]
+            in_doubt |= {key for key, failure in failed.items() if _code(failure) in _IN_DOUBT}
+            final = [key for key, failure in failed.items() if _code(failure) not in _SOON]
+            if failed and (final or backoff.expired):  # beside a refusal, what may still pass can't help any more
+                key = (final or list(failed))[0]
+                code = _code(failed[key])
+                needed = topic_right or right if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED else right
+                raise self._error(failed[key], what(key), needed, name(key, code))
+            pending = list(failed)
+            if pending:
+                self.router.forget()
+                backoff.pause()
+        return found
 
-    def blocking(self, what: str, run: Callable[[Any, float], T]) -> T:
-        """Run one of the few client calls that block instead of returning a future."""
-        try:
-            return run(self.client, self.timeout_s)
-        except KafkaException as e:
-            raise self.typed(e.args[0], what) from None
-
-    def _attempt(self, start: Callable[[Any, float], Mapping[K, Future[T]]]) -> tuple[dict[K, T], dict[K, Any]]:
-        results: dict[K, T] = {}
-        errors: dict[K, Any] = {}
-        for key, future in start(self.client, self.timeout_s).items():
-            while not self._wait(future, 0.25):
-                pass  # bounded: librdkafka ends every future at the timeout that was given to it
+    def at_coordinators(
+        self, groups: list[str], ask: Callable[[Connection, list[str]], Iterable[Reply[str, T]]]
+    ) -> Iterator[Reply[str, T]]:
+        """Ask the coordinator of each group about its groups; the loss of one does not lose the answers of others."""
+        cluster = self.cluster
+        by_broker, lost = self.router.coordinators(groups)
+        for one in lost:
+            yield Reply(*one, value=None)  # type: ignore[arg-type]  # nobody reads the value behind an error code
+        for node_id, its in by_broker.items():
+            left = dict.fromkeys(its)
             try:
-                results[key] = future.result()
-            except KafkaException as e:
-                errors[key] = e.args[0]
-        return results, errors
+                for reply in ask(cluster.connection(node_id), its):
+                    left.pop(reply.key, None)
+                    yield reply
+            except ConnectionLost as e:
+                for group in left:
+                    yield Reply(group, ErrorCode.NETWORK_EXCEPTION, str(e), None)  # type: ignore[arg-type]
 
-    def _wait(self, future: Future[Any], timeout_s: float) -> bool:
-        """Wait for ``future``; serve librdkafka's callbacks. Return whether it is done."""
-        try:
-            future.exception(timeout=timeout_s)
-        except FutureTimeout:
-            pass  # not done yet; done() says so
-        self._client.poll(0)
-        return future.done()
-
-    def typed(self, error: Any, what: str) -> MirrorError:
-        """Turn a KafkaError into one of ours; ``what`` names the object."""
-        code, what, text = error.code(), f"{self.config.role} cluster: {what}", self._clean(error.str() or "")
+    def error(self, code: int, text: str | None, what: str, right: str, name: str) -> MirrorError:
+        """Return the error for an error code and the broker's words; ``what`` names the object, ``name`` the resource."""
+        what = f"{self.config.role} cluster: {what}"
         if code in _NOT_AUTHORIZED:
-            return MissingRight(what, error.name(), self.principal)
-        if code in _REFUSED:
-            return RequestRefused(what, code, error.name(), text)
-        if code in _DOWN and self._connected:
+            return refusal(what, code, right, name, self._cluster.settings.principal)
+        kind = RequestRefused if code in _REFUSED else BrokerError
+        return kind(what, code, error_name(code), self._clean(text or ""))
+
+    def _error(self, failure: Failure[Any, Any], what: str, right: str, name: str) -> MirrorError:
+        if isinstance(failure, Reply):
+            return self.error(failure.code, failure.text, what, right, name)
+        return failure
+
+    def _ask(
+        self, keys: Sequence[K], ask: Callable[[list[K]], Iterable[Reply[K, T]]], chunk: int
+    ) -> Iterator[tuple[K, Failure[K, T]]]:
+        """Yield the reply for each object, or why there is none."""
+        _ = self.cluster  # the first contact has a time limit and errors of its own
+        for some in chunks(keys, chunk):
+            left = dict.fromkeys(some)
             try:
-                self.describe_cluster(3.0)
-            except MirrorError as unreachable:
-                return unreachable
-        return BrokerError(what, code, error.name(), text)
-
-    def _on_error(self, error: Any) -> None:
-        self._reasons[error.code()] = self._clean(error.str() or error.name())
-
-    def _unreachable(self) -> MirrorError:
-        if KafkaError._AUTHENTICATION in self._reasons:
-            return AuthenticationFailed(
-                self.config.role, self.config.bootstrap, self._reasons[KafkaError._AUTHENTICATION]
-            )
-        # "all brokers down" is a consequence; any other text says more.
-        reasons = [text for code, text in self._reasons.items() if code != KafkaError._ALL_BROKERS_DOWN]
-        return ClusterUnreachable(self.config.role, self.config.bootstrap, reasons[-1] if reasons else "no answer")
+                for reply in ask(some):
+                    left.pop(reply.key, None)
+                    yield reply.key, reply
+            except (ConnectionLost, ClusterUnreachable) as e:
+                yield from ((key, e) for key in left)
 
     def _clean(self, text: str) -> str:
         for secret in self.config.secrets():
@@ -229,7 +242,14 @@ class AdminSession:
         return text.rstrip(". ")
 
 
+def _code(failure: Failure[Any, Any]) -> int:
+    """Return the error code; that of a lost connection where no broker gave one."""
+    if isinstance(failure, Reply):
+        return failure.code
+    return ErrorCode.NETWORK_EXCEPTION if isinstance(failure, ConnectionLost) else ErrorCode.BROKER_NOT_AVAILABLE
+
+
 def chunks(items: Iterable[T], size: int) -> list[list[T]]:
-    """Split into lists of at most ``size``: a request that names thousands of objects may be too large for a broker."""
+    """Split into lists of at most ``size``."""
     everything = list(items)
     return [everything[i : i + size] for i in range(0, len(everything), size)]

@@ -55,6 +55,11 @@ class WireCluster:
         self._topics: dict[str, Topic] = {}
         self._connections: dict[int, Connection] = {}
 
+    @property
+    def write_timeout_ms(self) -> int:
+        """How long a broker may take for a change: it gives up before our patience with its connection ends."""
+        return int(self._request_timeout_s * 900)
+
     def close(self) -> None:
         """Close the cached connections; dedicated ones belong to who asked for them."""
         for connection in self._connections.values():
@@ -151,6 +156,21 @@ class WireCluster:
         """Open a connection that the caller owns and closes. ``socket.timeout.ms`` unless ``timeout_s`` is given."""
         return self._open(node_id, timeout_s)
 
+    def reach(self, timeout_s: float) -> None:
+        """Connect to any bootstrap server within ``timeout_s``, however many of them are silent.
+
+        :raises ClusterUnreachable: none answered. Refused credentials and certificates are raised at once.
+        """
+        backoff = Backoff(timeout_s)
+        while True:
+            try:
+                self._from_bootstrap([], backoff)
+                return
+            except ClusterUnreachable:
+                if backoff.expired:
+                    raise
+            backoff.pause()
+
     def any_connection(self) -> Connection:
         """Return a connection to whichever broker answers, for requests that every broker can serve.
 
@@ -205,9 +225,11 @@ class WireCluster:
         :raises RequestRefused: beyond the high watermark, or on a topic that is only compacted.
         """
         wanted = dict(offsets)
-        timeout_ms = int(self._request_timeout_s * 900)  # before our own patience ends
         return self._ask_leaders(
-            "DeleteRecords", wanted, lambda c, led: requests.delete_records(c, led, wanted, timeout_ms), "Delete"
+            "DeleteRecords",
+            wanted,
+            lambda c, led: requests.delete_records(c, led, wanted, self.write_timeout_ms),
+            "Delete",
         )
 
     def describe_producers(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
@@ -368,11 +390,17 @@ class WireCluster:
                 return
         connection.close()
 
-    def _from_bootstrap(self, causes: list[str]) -> Connection:
-        """Connect to the first bootstrap server that answers, in random order, as every Kafka client does."""
-        for host, port in random.sample(self._bootstrap, len(self._bootstrap)):
+    def _from_bootstrap(self, causes: list[str], backoff: Backoff | None = None) -> Connection:
+        """Connect to the first bootstrap server that answers, in random order, as every Kafka client does.
+
+        :param backoff: whose time the servers share; without it each has the time of a request.
+        """
+        for tried, (host, port) in enumerate(random.sample(self._bootstrap, len(self._bootstrap))):
+            timeout_s = self._request_timeout_s
+            if backoff is not None:
+                timeout_s = min(timeout_s, max(backoff.left_s / (len(self._bootstrap) - tried), 0.1))
             try:
-                connection = Connection.open(host, port, self.settings, self._request_timeout_s)
+                connection = Connection.open(host, port, self.settings, timeout_s)
             except ConnectionLost as e:
                 causes.append(f"{e.address} {e.cause}" if e.asked == "connect" else str(e))
                 continue

@@ -21,13 +21,14 @@ EARLIEST, LATEST = -2, -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 
-def metadata(connection: Connection, topics: Iterable[str]) -> Any:
-    """Return the MetadataResponse for ``topics``; none of them is created."""
+def metadata(connection: Connection, topics: Iterable[str] | None) -> Any:
+    """Return the MetadataResponse for ``topics``, for all that the principal may see when None. Creates none of them."""
     from kafka.protocol.metadata import MetadataRequest
 
     # 4: creates no topic by asking; 7: leader epochs (2.1); 10: topic ids (2.8).
     version = connection.newest(MetadataRequest.API_KEY, 4, 12)
-    wanted = [MetadataRequest.MetadataRequestTopic(name=topic, version=version) for topic in topics]
+    asked = MetadataRequest.MetadataRequestTopic
+    wanted = None if topics is None else [asked(name=topic, version=version) for topic in topics]
     message = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, version=version)
     return connection.request(message, version)
 
@@ -96,9 +97,10 @@ def epoch_ends(connection: Connection, led: Led) -> Iterator[tuple[TopicPartitio
 def delete_records(
     connection: Connection, led: Led, offsets: dict[TopicPartition, int], timeout_ms: int
 ) -> Iterator[tuple[TopicPartition, int, int]]:
-    """DeleteRecords v1: the log starts afterwards, which are at least the offsets asked for."""
+    """DeleteRecords: the log starts afterwards, which are at least the offsets asked for."""
     from kafka.protocol.admin import DeleteRecordsRequest as Request
 
+    version = connection.newest(Request.API_KEY, 0, 1)
     asked = Request.DeleteRecordsTopic
     topics = [
         asked(
@@ -110,7 +112,7 @@ def delete_records(
         )
         for topic, partitions in by_topic([tp for tp, _ in led]).items()
     ]
-    response = connection.request(Request(topics=topics, timeout_ms=timeout_ms), 1)
+    response = connection.request(Request(topics=topics, timeout_ms=timeout_ms), version)
     for answered in response.topics:
         for p in answered.partitions:
             yield TopicPartition(answered.name, p.partition_index), p.error_code, p.low_watermark

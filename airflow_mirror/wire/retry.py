@@ -14,12 +14,16 @@ class Backoff:
         self._next_s, self._longest_s = first_s, longest_s
 
     @property
+    def left_s(self) -> float:
+        """Seconds until the deadline, 0 when it has passed."""
+        return max(self._deadline - time.monotonic(), 0.0)
+
+    @property
     def expired(self) -> bool:
         """Whether the time is over."""
         return time.monotonic() >= self._deadline
 
     def pause(self) -> None:
         """Sleep, longer each time, but not beyond the deadline."""
-        left_s = self._deadline - time.monotonic()
-        time.sleep(max(0.0, min(self._next_s * random.uniform(0.7, 1.3), left_s)))
+        time.sleep(min(self._next_s * random.uniform(0.7, 1.3), self.left_s))
         self._next_s = min(self._next_s * 2, self._longest_s)

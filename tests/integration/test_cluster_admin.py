@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import time
 
@@ -24,13 +23,15 @@ from airflow_mirror.errors import (
 from airflow_mirror.kafka import session
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition, NewTopicSpec
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.errors import UnknownTopic
 from sandbox import Cluster
 
 
 @pytest.fixture
 def admin(source_cluster):
     # A young cluster creates its offsets topic at the first commit: on a slow machine that takes long.
-    return ClusterAdmin(ClientConfig({"bootstrap.servers": source_cluster.bootstrap}, "source"), timeout_s=120)
+    with ClusterAdmin(ClientConfig({"bootstrap.servers": source_cluster.bootstrap}, "source"), timeout_s=120) as admin:
+        yield admin
 
 
 @pytest.fixture
@@ -122,9 +123,9 @@ def test_every_refusal_names_object_and_cause(admin, topic):
         admin.create_topics([NewTopicSpec("x", 1, 1, {"no.such": "1"})])
     with pytest.raises(BrokerError, match="read configs of topic 'no-such-topic'"):
         admin.topic_configs([topic, "no-such-topic"])
-    with pytest.raises(BrokerError, match=f"offset .latest. of {topic}-9"):
+    with pytest.raises(UnknownTopic, match=f"source cluster.*{topic}-9"):
         admin.offsets([TopicPartition(topic, 0), TopicPartition(topic, 9)])
-    with pytest.raises(RequestRefused, match=f"delete records of {topic}-0.*OFFSET_OUT_OF_RANGE"):
+    with pytest.raises(RequestRefused, match=f"DeleteRecords of {topic}-0.*OFFSET_OUT_OF_RANGE"):
         admin.delete_records({TopicPartition(topic, 0): 1})
 
 
@@ -148,17 +149,11 @@ def test_a_position_inside_an_open_transaction_is_waited_for_not_guessed(admin, 
     producer.begin_transaction()
     member = Consumer({**settings, "group.id": group})
     producer.send_offsets_to_transaction([KafkaPosition(topic, 0, 5)], member.consumer_group_metadata(), 30)
-    impatient = ClusterAdmin(ClientConfig(settings, "source"), timeout_s=60)
-    blocking, describe = impatient._session.blocking, impatient._session.describe_cluster
-
-    def hurried(what, run):
-        """Be impatient with the one question only: whatever else is asked, a slow broker may take long."""
-        return blocking(what, (lambda client, _: run(client, 2.0)) if what.startswith("read offsets of") else run)
-
-    monkeypatch.setattr(impatient._session, "blocking", hurried)
-    monkeypatch.setattr(impatient._session, "describe_cluster", lambda _: describe(60.0))
-    with pytest.raises(BrokerError, match=f"read offsets of consumer group '{group}'"):
-        impatient.group_offsets(group)
+    with ClusterAdmin(ClientConfig(settings, "source"), timeout_s=60) as impatient:
+        impatient.groups()  # the first contact with a slow broker may take long
+        monkeypatch.setattr(impatient._session, "timeout_s", 2.0)
+        with pytest.raises(BrokerError, match=f"'{group}'.*UNSTABLE_OFFSET_COMMIT .88.: at {topic}-0"):
+            impatient.group_offsets(group)
     producer.commit_transaction(240)
     wait_for(lambda: admin.group_offsets(group) == {p0: GroupPosition(5)})
 
@@ -196,7 +191,7 @@ def test_acls_on_a_cluster_without_authorizer_are_refused_in_words(admin):
 
 @pytest.mark.parametrize("role", ["source", "target"])
 def test_an_unreachable_cluster_is_named_within_ten_seconds(role):
-    assert session.CONNECT_TIMEOUT_S + 1 < 10  # it gives up after one second more
+    assert session.CONNECT_TIMEOUT_S < 10
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
         address = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -207,17 +202,7 @@ def test_an_unreachable_cluster_is_named_within_ten_seconds(role):
     assert (e.value.role, e.value.bootstrap) == (role, address)
 
 
-def test_librdkafkas_noise_reaches_logging_once_and_never_stderr(caplog, capfd):
-    with caplog.at_level(logging.DEBUG), pytest.raises(ClusterUnreachable):
-        ClusterAdmin(ClientConfig({"bootstrap.servers": "127.0.0.1:1"}, "source")).cluster_id()
-    refused = [r for r in caplog.records if "Connection refused" in r.getMessage()]
-    # On a busy machine it tries again; only then does it say how many it kept to itself.
-    assert len([r for r in refused if "suppressed" not in r.getMessage()]) == 1
-    assert {r.name for r in refused} == {"airflow_mirror.kafka.librdkafka"}
-    assert capfd.readouterr().err == ""
-
-
-def test_a_setting_that_librdkafka_refuses_is_named_but_no_secret_is(source_cluster):
+def test_a_setting_that_can_not_be_honoured_is_named_but_no_secret_is(source_cluster):
     settings = {"bootstrap.servers": source_cluster.bootstrap, "sasl.password": "hunter2", "security.protocol": "hunter2"}
     with pytest.raises(InputError, match="source cluster.*security.protocol") as e:
         ClusterAdmin(ClientConfig(settings, "source"))
@@ -255,7 +240,7 @@ def test_what_a_principal_may_not_do_is_said_never_answered_with_an_empty_list(g
     alice = ClusterAdmin(ClientConfig(guarded.properties("alice"), "source"))
     admin.create_topics([NewTopicSpec("secret", 1, 1)])
     rules = [Acl("TOPIC", "secret", "LITERAL", "User:mirror", "*", "ALL", "ALLOW")]
-    rules += [Acl("BROKER", "kafka-cluster", "LITERAL", "User:mirror", "*", o, "ALLOW") for o in ("ALTER", "DESCRIBE")]
+    rules += [Acl("CLUSTER", "kafka-cluster", "LITERAL", "User:mirror", "*", o, "ALLOW") for o in ("ALTER", "DESCRIBE")]
     admin.create_acls(rules)
     wait_for(lambda: len(admin.describe_acls()) == 3)
     partition = TopicPartition("secret", 0)
@@ -269,7 +254,7 @@ def test_what_a_principal_may_not_do_is_said_never_answered_with_an_empty_list(g
         lambda: alice.alter_topic_configs("secret", set={"retention.ms": "1"}),
         lambda: alice.commit_group_offsets("g", {partition: GroupPosition(0)}),
     ):
-        with pytest.raises(MissingRight, match="source cluster: .*AUTHORIZATION_FAILED. Grant alice"):
+        with pytest.raises(MissingRight, match="source cluster.*AUTHORIZATION_FAILED.*User:alice lacks [A-Z].*--add"):
             refused()
     assert len(ClusterAdmin(ClientConfig(guarded.properties("mirror"))).describe_acls()) == 3
 

@@ -18,8 +18,8 @@ from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.integration.copying import config, wait_until
 
-CREATE = Acl("BROKER", "kafka-cluster", "LITERAL", "User:mirror", "*", "CREATE", "ALLOW")
-ALTER = Acl("BROKER", "kafka-cluster", "LITERAL", "User:mirror", "*", "ALTER", "ALLOW")
+CREATE = Acl("CLUSTER", "kafka-cluster", "LITERAL", "User:mirror", "*", "CREATE", "ALLOW")
+ALTER = Acl("CLUSTER", "kafka-cluster", "LITERAL", "User:mirror", "*", "ALTER", "ALLOW")
 WRITE, READ, DELETE = (Acl("TOPIC", "*", "LITERAL", "User:mirror", "*", o, "ALLOW") for o in ("WRITE", "READ", "DELETE"))
 MARK = Acl("TRANSACTIONAL_ID", "airflow-mirror.", "PREFIXED", "User:mirror", "*", "WRITE", "ALLOW")
 EVERYTHING = {"create": CREATE, "alter": ALTER, "write": WRITE, "read": READ, "delete": DELETE, "mark": MARK}

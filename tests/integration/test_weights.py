@@ -65,7 +65,7 @@ def test_without_the_right_to_ask_samples_tell_large_from_small(
 ) -> None:
     with Cluster("guarded", authorizer=True, ready_timeout_s=180) as guarded:
         fill_unevenly(guarded, topic_name)
-        denied = Acl("BROKER", "kafka-cluster", "LITERAL", "User:ANONYMOUS", "*", "DESCRIBE", "DENY")
+        denied = Acl("CLUSTER", "kafka-cluster", "LITERAL", "User:ANONYMOUS", "*", "DESCRIBE", "DENY")
         root = ClusterAdmin(ClientConfig(guarded.admin_properties(), "source"))
         root.create_acls([denied])
         wait_until(lambda: root.describe_acls() == [denied], "the broker has heard of the ACL")

@@ -1,0 +1,43 @@
+"""Offsets of partitions: where logs start and end, and moving their starts. Asked of each partition's leader.
+
+Errors are those of :class:`airflow_mirror.wire.cluster.WireCluster`, which finds the leaders.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from airflow_mirror.kafka.session import AdminSession
+    from airflow_mirror.partition import TopicPartition
+
+
+def offsets(session: AdminSession, partitions: Iterable[TopicPartition], spec: str | int) -> dict[TopicPartition, int]:
+    """Return one offset per partition; ``spec`` as of ``ClusterAdmin.offsets``."""
+    asked = list(dict.fromkeys(partitions))
+    if not asked:
+        return {}
+    cluster = session.cluster
+    ask = {"earliest": cluster.log_starts, "latest": cluster.high_watermarks, "latest_committed": cluster.last_stable}
+    try:
+        return cluster.offsets_for_time(asked, spec) if isinstance(spec, int) else ask[spec](asked)
+    finally:
+        _forget(session, asked)
+
+
+def delete_records(session: AdminSession, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Move log starts up to the given offsets; return the log starts afterwards."""
+    if not before:
+        return {}
+    try:
+        return session.cluster.delete_records(before)
+    finally:
+        _forget(session, before)
+
+
+def _forget(session: AdminSession, partitions: Iterable[TopicPartition]) -> None:
+    """Keep no leaders: between two calls of an admin minutes may pass, and topics may be deleted."""
+    for topic in {tp.topic for tp in partitions}:
+        session.cluster.forget(topic)

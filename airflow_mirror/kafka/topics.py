@@ -1,0 +1,149 @@
+"""Topics of one cluster: describe, create, grow, delete.
+
+Creating, growing and deleting are no requests that may simply be sent twice: behind an answer that was lost, "exists
+already" may speak of our own topic. That is compared, and only then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import MirrorError
+from airflow_mirror.kafka import configs
+from airflow_mirror.kafka.model import NewTopicSpec, TopicInfo
+from airflow_mirror.kafka.session import Reply
+from airflow_mirror.wire import requests
+from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.retry import Backoff
+from airflow_mirror.wire.topology import topic_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from airflow_mirror.kafka.session import AdminSession
+
+_NEWS_S = 5.0  # within this time every live broker has heard of a change
+
+
+def describe_topics(session: AdminSession, names: Collection[str] | None) -> dict[str, TopicInfo]:
+    """Return topics by name, all that the principal may see when ``names`` is None. Absent ones are left out."""
+
+    def ask(some: list[str] | None) -> Iterator[Reply[str, TopicInfo]]:
+        for topic in requests.metadata(session.anywhere(), some).topics:
+            # Without its partitions, a topic that is being made is no topic yet; with them the error is a leader's.
+            code = 0 if topic.partitions else topic.error_code
+            yield Reply(topic.name, code, None, _info(topic) if topic.partitions else TopicInfo(topic.name, "", 0, 0))
+
+    if names is None:
+        everything = session.one("list topics", lambda: Reply("", 0, None, list(ask(None))), "Describe")
+        return {reply.key: reply.value for reply in sorted(everything) if not reply.code}
+    return session.each(
+        lambda name: f"describe topic {name!r}",
+        sorted(set(names)),
+        ask,
+        "Describe",
+        absent=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+
+
+def create_topics(session: AdminSession, specs: Iterable[NewTopicSpec], *, validate_only: bool = False) -> None:
+    """Create topics; errors as of ``ClusterAdmin.create_topics``."""
+    from kafka.protocol.admin import CreateTopicsRequest as Request
+
+    wanted = {spec.name: spec for spec in specs}
+    asked = Request.CreatableTopic
+
+    def ask(names: list[str]) -> Iterator[Reply[str, bool]]:
+        connection = session.controller()
+        version = connection.newest(Request.API_KEY, 1, 7)  # 1: the controller's words
+        topics = [
+            asked(
+                name=name,
+                num_partitions=wanted[name].partitions,
+                replication_factor=wanted[name].replication_factor,
+                assignments=[],
+                configs=[asked.CreatableTopicConfig(name=k, value=v) for k, v in sorted(wanted[name].configs.items())],
+            )
+            for name in names
+        ]
+        message = Request(
+            topics=topics, timeout_ms=session.write_timeout_ms, validate_only=validate_only, version=version
+        )  # fmt: skip
+        yield from _replies(session.request(connection, message, version).topics)
+
+    def is_ours(name: str, code: int) -> bool | None:
+        exists = code == ErrorCode.TOPIC_ALREADY_EXISTS and not validate_only
+        return True if exists and _is_as_asked(session, wanted[name]) else None
+
+    session.each(lambda name: f"create topic {name!r}", wanted, ask, "Create", done=is_ours)
+
+
+def grow_partitions(session: AdminSession, topic: str, total: int) -> None:
+    """Raise a topic's partition count to ``total``.
+
+    :raises ApiNotServed: by a broker before 1.0.
+    """
+    from kafka.protocol.admin import CreatePartitionsRequest as Request
+
+    def ask(names: list[str]) -> Iterator[Reply[str, bool]]:
+        connection = session.controller()
+        version = connection.newest(Request.API_KEY, 0, 3)
+        topics = [Request.CreatePartitionsTopic(name=name, count=total, assignments=None) for name in names]
+        message = Request(topics=topics, timeout_ms=session.write_timeout_ms, validate_only=False, version=version)
+        yield from _replies(session.request(connection, message, version).results)
+
+    def is_grown(name: str, code: int) -> bool | None:
+        return True if code == ErrorCode.INVALID_PARTITIONS and _has_partitions(session, name, total) else None
+
+    session.each(lambda name: f"grow to {total} partitions topic {name!r}", [topic], ask, "Alter", done=is_grown)
+
+
+def delete_topics(session: AdminSession, names: Collection[str]) -> None:
+    """Delete topics with all their records."""
+    from kafka.protocol.admin import DeleteTopicsRequest as Request
+
+    def ask(some: list[str]) -> Iterator[Reply[str, bool]]:
+        connection = session.controller()
+        version = connection.newest(Request.API_KEY, 1, 5)  # 5: the controller's words; 6 asks by topic id
+        message = Request(topic_names=some, timeout_ms=session.write_timeout_ms, version=version)
+        yield from _replies(session.request(connection, message, version).responses)
+
+    session.each(
+        lambda name: f"delete topic {name!r}", sorted(set(names)), ask, "Delete",
+        done=lambda name, code: True if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None,
+    )  # fmt: skip
+
+
+def _replies(results: Iterable[Any]) -> Iterator[Reply[str, bool]]:
+    for result in results:
+        yield Reply(result.name, result.error_code, result.error_message, True)
+
+
+def _info(topic: Any) -> TopicInfo:
+    first = min(topic.partitions, key=lambda partition: partition.partition_index)
+    return TopicInfo(topic.name, topic_of(topic).topic_id, len(topic.partitions), len(first.replica_nodes))
+
+
+def _has_partitions(session: AdminSession, topic: str, count: int) -> bool:
+    """Say whether a topic has so many partitions; a broker hears of the controller's deeds a moment later."""
+    backoff = Backoff(min(_NEWS_S, session.timeout_s))
+    while True:
+        info = describe_topics(session, [topic]).get(topic)
+        if info is not None and info.partitions == count:
+            return True
+        if backoff.expired:
+            return False
+        backoff.pause()
+
+
+def _is_as_asked(session: AdminSession, spec: NewTopicSpec) -> bool:
+    """Say whether the topic is what we asked for. Where that can't be read, it is not known to be ours."""
+    try:
+        if not _has_partitions(session, spec.name, spec.partitions):
+            return False
+        replicas = describe_topics(session, [spec.name])[spec.name].replication_factor
+        entries = configs.topic_configs(session, [spec.name])[spec.name]
+    except (MirrorError, KeyError):  # KeyError: deleted in between
+        return False
+    overrides = {key: entry.value for key, entry in entries.items() if configs.is_override(entry)}
+    return (replicas, overrides) == (spec.replication_factor, dict(spec.configs))

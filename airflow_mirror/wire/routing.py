@@ -1,0 +1,109 @@
+"""Which broker answers for what is no partition's: the controller, the coordinators of groups, every broker.
+
+What is remembered here is dropped by :meth:`Router.forget` after any answer that says "not me": the next call asks again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from airflow_mirror.wire import requests
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from airflow_mirror.wire.cluster import WireCluster
+    from airflow_mirror.wire.connection import Connection
+
+_GROUP = 0  # FindCoordinator's key type
+_BATCHED = 4  # the version from which FindCoordinator takes many keys
+_DEPTH = 64  # requests in flight on one connection
+
+
+class Lost(NamedTuple):
+    """A group whose coordinator can't be named now: the error code and the broker's words for it."""
+
+    group: str
+    code: int
+    text: str
+
+
+class Router:
+    """Finds the broker to ask. Belongs to one thread, like the cluster that it uses."""
+
+    def __init__(self, cluster: WireCluster) -> None:
+        self._cluster = cluster
+        self._controller: int | None = None
+        self._coordinators: dict[str, int] = {}
+
+    def forget(self) -> None:
+        """Drop what is known, after a broker said that it is not the one, or did not answer."""
+        self._controller = None
+        self._coordinators.clear()
+
+    def controller(self) -> Connection:
+        """Return a connection to the controller; with KRaft to any broker, which passes requests on to it."""
+        if self._controller is None:
+            answer = requests.metadata(self._cluster.any_connection(), [])
+            self._controller = int(answer.controller_id)
+        if self._controller < 0:  # no controller now: any broker says so in its own words
+            return self._cluster.any_connection()
+        return self._cluster.connection(self._controller)
+
+    def broker_ids(self) -> list[int]:
+        """Return the ids of the brokers that are alive now, sorted."""
+        return sorted(broker.node_id for broker in requests.metadata(self._cluster.any_connection(), []).brokers)
+
+    def brokers(self) -> Iterator[tuple[int, Connection]]:
+        """Yield every broker that is alive now, with a connection."""
+        for node_id in self.broker_ids():
+            yield node_id, self._cluster.connection(node_id)
+
+    def coordinators(self, groups: Sequence[str]) -> tuple[dict[int, list[str]], list[Lost]]:
+        """Return the groups by the broker that coordinates them, and those that have no coordinator now."""
+        unknown = [group for group in groups if group not in self._coordinators]
+        lost = list(self._find(unknown)) if unknown else []
+        by_broker: dict[int, list[str]] = {}
+        for group in groups:
+            if group in self._coordinators:
+                by_broker.setdefault(self._coordinators[group], []).append(group)
+        return by_broker, lost
+
+    def _find(self, groups: Sequence[str]) -> Iterator[Lost]:
+        """Ask for the coordinators of ``groups``; remember those that are known, yield the others."""
+        from kafka.protocol.metadata import FindCoordinatorRequest as Request
+
+        connection = self._cluster.any_connection()
+        version = connection.newest(Request.API_KEY, 1, 5)
+        if version >= _BATCHED:
+            message = Request(key_type=_GROUP, coordinator_keys=list(groups), version=version)
+            found = [(one.key, one) for one in connection.request(message, version).coordinators]
+        else:
+            asked = [Request(key=group, key_type=_GROUP, version=version) for group in groups]
+            found = list(zip(groups, pipelined(connection, asked, version), strict=True))
+        for group, one in found:
+            if one.error_code:
+                yield Lost(group, one.error_code, one.error_message or "")
+            else:
+                self._coordinators[group] = one.node_id
+
+
+def pipelined(connection: Connection, messages: Iterable[Any], version: int) -> Iterator[Any]:
+    """Send requests without waiting for each answer; yield the answers in order.
+
+    For old versions that take one group a request: a broker answers them one by one, but nothing waits for the network.
+    """
+    waiting: list[tuple[Any, int]] = []
+    for message in messages:
+        flexible = type(message).flexible_version_q(version)
+        sent = connection.send(message.API_KEY, version, [message.encode(version=version)], flexible)
+        waiting.append((message, sent))
+        if len(waiting) >= _DEPTH:
+            yield _receive(connection, *waiting.pop(0), version)
+    for message, sent in waiting:
+        yield _receive(connection, message, sent, version)
+
+
+def _receive(connection: Connection, message: Any, sent: int, version: int) -> Any:
+    message.with_header()
+    return message.header.get_response_class().decode(connection.receive(sent), version=version)

@@ -1,0 +1,120 @@
+"""Rules: each keeps its own error, and a broker without patterns is never told a prefix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import CreateAclsResponse, DeleteAclsResponse, DescribeAclsResponse
+
+from airflow_mirror.errors import RequestRefused
+from airflow_mirror.kafka.admin import Acl
+from airflow_mirror.wire.errors import AclMissing, ApiNotServed
+from tests.unit.kafka.world import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS, LOST, world
+
+WITHOUT_PATTERNS = {DESCRIBE_ACLS: (0, 0), CREATE_ACLS: (0, 0), DELETE_ACLS: (0, 0)}
+DENY = Acl("TOPIC", "orders", "LITERAL", "User:*", "*", "WRITE", "DENY")
+READ = Acl("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW")
+PREFIX = Acl("TOPIC", "ord", "PREFIXED", "User:alice", "*", "READ", "ALLOW")
+
+
+def created(*codes: int) -> Callable[[Any], Any]:
+    result = CreateAclsResponse.AclCreationResult
+    return lambda request: CreateAclsResponse(
+        results=[result(error_code=code, error_message="so says the broker") for code in codes]
+    )
+
+
+def described(*rules: tuple[int, str, int, str, int, int], code: int = 0) -> Callable[[Any], Any]:
+    resource = DescribeAclsResponse.DescribeAclsResource
+    resources = [
+        resource(
+            resource_type=kind, resource_name=name, pattern_type=pattern,
+            acls=[resource.AclDescription(principal=who, host="*", operation=op, permission_type=allow)],
+        )
+        for kind, name, pattern, who, op, allow in rules
+    ]  # fmt: skip
+    return lambda request: DescribeAclsResponse(error_code=code, error_message="because", resources=resources)
+
+
+def test_rule_that_could_not_be_added_is_named_among_many():
+    with world() as w:
+        w.answer(CREATE_ACLS, created(0, 0, 42))
+        with pytest.raises(
+            RequestRefused,
+            match="create ACL ALLOW READ for User:alice from [*] on TOPIC 'orders'.*INVALID_REQUEST.*so says",
+        ):
+            w.admin.create_acls([DENY, READ, PREFIX])
+
+
+def test_every_field_of_a_rule_reaches_the_broker():
+    with world() as w:
+        w.answer(CREATE_ACLS, created(0))
+        w.admin.create_acls([PREFIX])
+        (request,) = w.asked(CREATE_ACLS)
+        (one,) = request.creations
+        assert (one.resource_type, one.resource_name, one.resource_pattern_type) == (2, "ord", 4)
+        assert (one.principal, one.host, one.operation, one.permission_type) == ("User:alice", "*", 3, 3)
+
+
+def test_refusal_to_tell_rules_is_no_empty_list():
+    with world() as w:
+        w.answer(DESCRIBE_ACLS, described(code=31))
+        with pytest.raises(AclMissing, match="describe ACLs.*lacks Describe on cluster"):
+            w.admin.describe_acls("TOPIC")
+        w.answer(DESCRIBE_ACLS, described(code=54))
+        with pytest.raises(RequestRefused, match="SECURITY_DISABLED.*because") as e:
+            w.admin.describe_acls("TOPIC")
+        assert e.value.code == 54
+
+
+def test_kinds_that_only_newer_brokers_know_are_called_unknown():
+    with world() as w:
+        w.answer(DESCRIBE_ACLS, described((99, "x", 3, "User:a", 98, 3)))
+        assert w.admin.describe_acls() == [Acl("UNKNOWN", "x", "LITERAL", "User:a", "*", "UNKNOWN", "ALLOW")]
+
+
+def test_prefix_is_never_told_to_a_broker_that_would_take_it_for_a_name():
+    with world(WITHOUT_PATTERNS) as w:
+        with pytest.raises(ApiNotServed, match="CreateAcls version 3"):
+            w.admin.create_acls([READ, PREFIX])
+        with pytest.raises(ApiNotServed, match="DeleteAcls version 3"):
+            w.admin.delete_acls([PREFIX])
+        assert not w.asked(CREATE_ACLS) and not w.asked(DELETE_ACLS)
+
+
+def test_broker_without_patterns_is_searched_by_name_as_newer_ones_are():
+    with world(WITHOUT_PATTERNS) as w:
+        w.answer(DESCRIBE_ACLS, described(
+            (2, "orders", 3, "User:*", 4, 2), (2, "*", 3, "User:b", 3, 3), (2, "other", 3, "User:c", 3, 3),
+        ))  # fmt: skip
+        everyone = Acl("TOPIC", "*", "LITERAL", "User:b", "*", "READ", "ALLOW")
+        assert w.admin.describe_acls("TOPIC", "orders", "MATCH") == sorted([DENY, everyone])
+        assert w.admin.describe_acls("TOPIC", "orders", "LITERAL") == [DENY]
+        assert w.admin.describe_acls("TOPIC", "orders") == [DENY]
+        assert w.admin.describe_acls("TOPIC", "orders", "PREFIXED") == []
+        assert len(w.admin.describe_acls("TOPIC")) == 3
+
+
+def test_deleted_rules_are_returned_and_a_failure_inside_one_filter_is_raised():
+    result = DeleteAclsResponse.DeleteAclsFilterResult
+
+    def deleted(code: int, inner: int) -> Callable[[Any], Any]:
+        rule = result.DeleteAclsMatchingAcl(
+            error_code=inner, error_message="inside", resource_type=2, resource_name="orders", pattern_type=3,
+            principal="User:*", host="*", operation=4, permission_type=2,
+        )  # fmt: skip
+        return lambda request: DeleteAclsResponse(
+            filter_results=[result(error_code=code, error_message="outside", matching_acls=[rule])]
+        )
+
+    with world() as w:
+        w.answer(DELETE_ACLS, LOST, deleted(0, 0))
+        assert w.admin.delete_acls([DENY]) == [DENY]
+        w.answer(DELETE_ACLS, deleted(31, 0))
+        with pytest.raises(AclMissing, match="delete ACL DENY WRITE for User:[*].*lacks Alter on cluster"):
+            w.admin.delete_acls([DENY])
+        w.answer(DELETE_ACLS, deleted(0, 54))
+        with pytest.raises(RequestRefused, match="SECURITY_DISABLED.*inside"):
+            w.admin.delete_acls([DENY])

@@ -1,0 +1,144 @@
+"""Configs: who set a value, and changes on brokers that know only the replacement of everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import AlterConfigsResponse, DescribeConfigsResponse, IncrementalAlterConfigsResponse
+
+from airflow_mirror.errors import BrokerError, InputError, RequestRefused
+from airflow_mirror.kafka.admin import ConfigEntry
+from airflow_mirror.wire.errors import AclMissing
+from tests.unit.kafka.world import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, METADATA, World, world
+
+RESULT = DescribeConfigsResponse.DescribeConfigsResult
+
+
+def altered(code: int = 0, text: str = "") -> Callable[[Any], Any]:
+    result = AlterConfigsResponse.AlterConfigsResourceResponse
+    return lambda request: AlterConfigsResponse(
+        throttle_time_ms=0,
+        responses=[
+            result(error_code=code, error_message=text, resource_type=2, resource_name=r.resource_name)
+            for r in request.resources
+        ],
+    )
+
+
+def changed(code: int = 0, text: str = "") -> Callable[[Any], Any]:
+    result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+    return lambda request: IncrementalAlterConfigsResponse(
+        throttle_time_ms=0,
+        responses=[
+            result(error_code=code, error_message=text, resource_type=2, resource_name=r.resource_name)
+            for r in request.resources
+        ],
+    )
+
+
+def described(code: int = 0, **fields: Any) -> Callable[[Any], Any]:
+    config = RESULT.DescribeConfigsResourceResult
+    return lambda request: DescribeConfigsResponse(
+        throttle_time_ms=0,
+        results=[
+            RESULT(error_code=code, error_message="so", resource_type=r.resource_type, resource_name=r.resource_name,
+                   configs=[config(**{"name": "k", "value": "v", "read_only": False, "is_sensitive": False} | fields)])
+            for r in request.resources
+        ],
+    )  # fmt: skip
+
+
+def old(w: World) -> World:
+    del w.broker.served[INCREMENTAL_ALTER_CONFIGS]
+    w.topics["t"] = (1, {"retention.ms": "5", "segment.ms": "6"})
+    return w
+
+
+@pytest.mark.parametrize(
+    "number, source",
+    [(1, "DYNAMIC_TOPIC_CONFIG"), (3, "DYNAMIC_DEFAULT_BROKER_CONFIG"), (4, "STATIC_BROKER_CONFIG"),
+     (5, "DEFAULT_CONFIG"), (99, "UNKNOWN_CONFIG")],
+)  # fmt: skip
+def test_source_of_a_value_has_kafkas_name(number, source):
+    with world() as w:
+        w.answer(DESCRIBE_CONFIGS, described(config_source=number))
+        entry = ConfigEntry("v", is_default=number == 5, source=source)
+        assert w.admin.topic_configs(["t"]) == {"t": {"k": entry}}
+
+
+def test_sensitive_value_never_leaves_the_answer():
+    with world() as w:
+        w.answer(DESCRIBE_CONFIGS, described(config_source=1, is_sensitive=True, value="hunter2"))
+        (entry,) = w.admin.topic_configs(["t"])["t"].values()
+        assert entry.value is None and entry.is_sensitive
+
+
+def test_what_a_broker_before_1_1_calls_default_may_come_from_its_file():
+    with world({DESCRIBE_CONFIGS: (0, 0)}) as w:
+        w.answer(DESCRIBE_CONFIGS, described(is_default=True))
+        assert w.admin.topic_configs(["t"])["t"]["k"] == ConfigEntry("v", source="UNKNOWN_CONFIG")
+        w.answer(DESCRIBE_CONFIGS, described(is_default=False))
+        assert w.admin.topic_configs(["t"])["t"]["k"] == ConfigEntry("v", source="DYNAMIC_TOPIC_CONFIG")
+        assert w.admin.broker_configs()[1]["k"] == ConfigEntry("v", source="STATIC_BROKER_CONFIG")
+
+
+def test_refusal_to_read_configs_names_topic_or_broker():
+    with world() as w:
+        with pytest.raises(BrokerError, match="read configs of topic 'absent'.*UNKNOWN_TOPIC_OR_PARTITION"):
+            w.admin.topic_configs(["absent"])
+        w.answer(DESCRIBE_CONFIGS, described(29, config_source=1))
+        with pytest.raises(AclMissing, match="lacks DescribeConfigs on topic 't'"):
+            w.admin.topic_configs(["t"])
+        w.answer(DESCRIBE_CONFIGS, described(31, config_source=1))
+        with pytest.raises(AclMissing, match="read configs of broker '1'.*lacks DescribeConfigs on cluster"):
+            w.admin.broker_configs()
+
+
+def test_change_names_only_the_keys_that_change():
+    with world() as w:
+        w.answer(INCREMENTAL_ALTER_CONFIGS, changed())
+        w.admin.alter_topic_configs("t", set={"a": "1"}, delete={"b"})
+        ((resource,),) = [r.resources for r in w.asked(INCREMENTAL_ALTER_CONFIGS)]
+        assert [(c.name, c.config_operation, c.value) for c in resource.configs] == [("a", 0, "1"), ("b", 1, None)]
+        w.answer(INCREMENTAL_ALTER_CONFIGS, changed(40, "a is no number"))
+        with pytest.raises(RequestRefused, match="alter configs of topic 't'.*INVALID_CONFIG.*a is no number"):
+            w.admin.alter_topic_configs("t", set={"a": "x"})
+
+
+def test_nothing_to_change_asks_nobody():
+    with world() as w:
+        w.admin.alter_topic_configs("t")
+        assert not w.broker.asked
+
+
+def test_old_broker_gets_all_overrides_with_the_change_in_them():
+    with world() as w:
+        old(w).answer(ALTER_CONFIGS, altered())
+        w.admin.alter_topic_configs("t", set={"cleanup.policy": "compact"}, delete={"segment.ms"})
+        ((resource,),) = [r.resources for r in w.asked(ALTER_CONFIGS)]
+        assert [(c.name, c.value) for c in resource.configs] == [("cleanup.policy", "compact"), ("retention.ms", "5")]
+
+
+def test_old_broker_is_not_told_to_forget_a_value_that_it_hides():
+    with world() as w:
+        old(w).answer(DESCRIBE_CONFIGS, described(config_source=1, is_sensitive=True))
+        with pytest.raises(InputError, match="topic 't' overrides k, whose value the broker hides"):
+            w.admin.alter_topic_configs("t", set={"cleanup.policy": "compact"})
+        assert not w.asked(ALTER_CONFIGS)
+
+
+def test_refusal_of_an_old_broker_is_told_in_its_words():
+    with world() as w:
+        old(w).answer(ALTER_CONFIGS, altered(40, "no such policy"))
+        with pytest.raises(RequestRefused, match="alter configs of topic 't'.*no such policy"):
+            w.admin.alter_topic_configs("t", set={"cleanup.policy": "x"})
+
+
+def test_each_broker_answers_for_itself():
+    with world() as w:
+        w.answer(DESCRIBE_CONFIGS, described(config_source=4))
+        assert list(w.admin.broker_configs()) == [1] and w.asked(METADATA)
+        ((resource,),) = [r.resources for r in w.asked(DESCRIBE_CONFIGS)]
+        assert (resource.resource_type, resource.resource_name) == (4, "1")

@@ -1,0 +1,275 @@
+"""Groups: many in a request, states from whoever knows them, and what an outsider may set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import DescribeGroupsResponse, ListGroupsResponse
+from kafka.protocol.consumer import OffsetDeleteResponse
+from kafka.protocol.consumer.group import OffsetCommitResponse, OffsetFetchResponse
+from kafka.protocol.metadata import FindCoordinatorResponse
+
+from airflow_mirror.errors import BrokerError, GroupActive
+from airflow_mirror.kafka.admin import GroupInfo, GroupPosition
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.errors import AclMissing
+from tests.unit.kafka.world import (
+    DESCRIBE_GROUPS,
+    FIND_COORDINATOR,
+    LIST_GROUPS,
+    LOST,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+    World,
+    world,
+)
+
+T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+OLD = {
+    OFFSET_FETCH: (0, 3),
+    FIND_COORDINATOR: (0, 1),
+    LIST_GROUPS: (0, 1),
+    DESCRIBE_GROUPS: (0, 1),
+    OFFSET_COMMIT: (0, 3),
+}
+
+
+def listed(*groups: tuple[str, str, str], code: int = 0) -> Callable[[Any], Any]:
+    one = ListGroupsResponse.ListedGroup
+    return lambda request: ListGroupsResponse(
+        error_code=code,
+        groups=[one(group_id=g, protocol_type=p, group_state=s, group_type="classic") for g, p, s in groups],
+    )
+
+
+def described(states: dict[str, str], code: int = 0) -> Callable[[Any], Any]:
+    one = DescribeGroupsResponse.DescribedGroup
+    rest = {"protocol_type": "", "protocol_data": "", "members": []}
+    return lambda request: DescribeGroupsResponse(
+        groups=[one(error_code=code, group_id=g, group_state=states.get(g, "Dead"), **rest) for g in request.groups]
+    )
+
+
+def fetched(partition_code: int = 0, group_code: int = 0) -> Callable[[Any], Any]:
+    """Each group stands at its own number of T0, and has nothing in T1."""
+
+    def answer(request: Any) -> Any:
+        new = request.version >= 8
+        kind = OffsetFetchResponse.OffsetFetchResponseGroup if new else OffsetFetchResponse
+        topic = kind.OffsetFetchResponseTopics if new else kind.OffsetFetchResponseTopic
+        partition = topic.OffsetFetchResponsePartitions if new else topic.OffsetFetchResponsePartition
+
+        def topics(group: str) -> list[Any]:
+            offset = int(group.partition("-")[2] or 0)
+            partitions = [
+                partition(partition_index=0, committed_offset=offset, metadata="note", error_code=partition_code),
+                partition(partition_index=1, committed_offset=-1, metadata=None, error_code=0),
+            ]
+            return [topic(name="orders", partitions=partitions)]
+
+        if not new:
+            return OffsetFetchResponse(topics=topics(request.group_id), error_code=group_code)
+        return OffsetFetchResponse(groups=[
+            kind(group_id=g.group_id, topics=topics(g.group_id), error_code=group_code) for g in request.groups
+        ])  # fmt: skip
+
+    return answer
+
+
+def committed(*codes: int) -> Callable[[Any], Any]:
+    topic = OffsetCommitResponse.OffsetCommitResponseTopic
+
+    def answer(request: Any) -> Any:
+        left = list(codes)
+        topics = [
+            topic(name=t.name, partitions=[
+                topic.OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=left.pop(0))
+                for p in t.partitions
+            ])
+            for t in request.topics
+        ]  # fmt: skip
+        return OffsetCommitResponse(topics=topics)
+
+    return answer
+
+
+@pytest.mark.parametrize("served, requests, lookups", [({}, 3, 1), (OLD, 250, 250)])
+def test_positions_of_many_groups_take_few_requests_where_brokers_allow_it(served, requests, lookups):
+    groups = [f"g-{n}" for n in range(250)]
+    with world(served) as w:
+        w.answer(OFFSET_FETCH, fetched())
+        found = w.admin.groups_offsets(groups)
+        assert found == {g: {T0: GroupPosition(n, "note")} for n, g in enumerate(groups)}
+        assert (len(w.asked(OFFSET_FETCH)), len(w.asked(FIND_COORDINATOR))) == (requests, lookups)
+
+
+def test_unstable_position_is_asked_again_and_only_its_group():
+    with world() as w:
+        w.answer(OFFSET_FETCH, fetched(88), fetched())
+        assert w.admin.group_offsets("g-5") == {T0: GroupPosition(5, "note")}
+        assert all(request.require_stable for request in w.asked(OFFSET_FETCH)) and len(w.asked(OFFSET_FETCH)) == 2
+
+
+def test_position_that_stays_unstable_is_an_error_not_a_guess(monkeypatch):
+    with world() as w:
+        w.answer(OFFSET_FETCH, fetched(88))
+        monkeypatch.setattr(w.admin._session, "timeout_s", 0.2)
+        with pytest.raises(
+            BrokerError, match="read offsets of consumer group 'g-5'.*UNSTABLE_OFFSET_COMMIT.*at orders-0"
+        ):
+            w.admin.group_offsets("g-5")
+
+
+@pytest.mark.parametrize("code", [14, 15, 16])
+def test_coordinator_on_its_way_is_asked_again_after_a_new_lookup(code):
+    with world() as w:
+        w.answer(OFFSET_FETCH, fetched(group_code=code), LOST, fetched())
+        assert w.admin.group_offsets("g-1") == {T0: GroupPosition(1, "note")}
+        assert len(w.asked(FIND_COORDINATOR)) == 3
+
+
+def test_group_without_a_coordinator_keeps_no_other_from_being_read():
+    one = FindCoordinatorResponse.Coordinator
+
+    def some(codes: dict[str, int]) -> Callable[[Any], Any]:
+        return lambda r: FindCoordinatorResponse(coordinators=[
+            one(key=k, node_id=1, host="", port=0, error_code=codes.get(k, 0)) for k in r.coordinator_keys
+        ])  # fmt: skip
+
+    with world() as w:
+        w.answer(FIND_COORDINATOR, some({"g-2": 15}), some({}))
+        w.answer(OFFSET_FETCH, fetched())
+        assert set(w.admin.groups_offsets(["g-1", "g-2"])) == {"g-1", "g-2"}
+        assert [[g.group_id for g in r.groups] for r in w.asked(OFFSET_FETCH)] == [["g-1"], ["g-2"]]
+
+
+def test_group_that_may_not_be_seen_is_never_one_without_positions():
+    with world() as w:
+        w.answer(OFFSET_FETCH, fetched(group_code=30))
+        with pytest.raises(AclMissing, match="lacks Describe on group 'g'"):
+            w.admin.group_offsets("g")
+        w.answer(DESCRIBE_GROUPS, described({}, code=30))
+        with pytest.raises(AclMissing, match="describe consumer group 'g'.*lacks Describe on group 'g'"):
+            w.admin.group_states(["g"])
+
+
+def test_only_groups_of_consumers_are_listed_sorted_with_their_states():
+    with world() as w:
+        w.answer(LIST_GROUPS, listed(
+            ("b", "consumer", "Reconciling"), ("a", "", "Empty"), ("c", "connect", "Stable"), ("d", "share", "Stable"),
+        ))  # fmt: skip
+        assert w.admin.groups() == [GroupInfo("a", "Empty", ""), GroupInfo("b", "Reconciling", "consumer")]
+        assert not w.asked(DESCRIBE_GROUPS)
+
+
+def test_old_broker_tells_states_when_it_describes_its_groups():
+    with world(OLD) as w:
+        w.answer(LIST_GROUPS, listed(("a", "", ""), ("b", "consumer", ""), ("c", "connect", "")))
+        w.answer(DESCRIBE_GROUPS, described({"a": "Empty", "b": "AwaitingSync"}))
+        assert w.admin.groups() == [GroupInfo("a", "Empty", ""), GroupInfo("b", "CompletingRebalance", "consumer")]
+
+
+def test_list_is_asked_again_while_a_broker_loads_its_groups():
+    with world() as w:
+        w.answer(LIST_GROUPS, listed(code=14), LOST, listed(("a", "consumer", "Stable")))
+        assert [g.group_id for g in w.admin.groups()] == ["a"]
+
+
+def test_state_of_a_group_of_the_new_protocol_comes_from_the_list():
+    with world() as w:
+        w.answer(DESCRIBE_GROUPS, described({"classic": "Stable"}))
+        w.answer(LIST_GROUPS, listed(("new", "consumer", "Assigning")))
+        states = w.admin.group_states(["classic", "new", "none"])
+        assert states == {"classic": "Stable", "new": "Assigning", "none": "Dead"}
+
+
+def test_group_that_no_old_broker_knows_is_dead():
+    with world(OLD) as w:
+        w.answer(DESCRIBE_GROUPS, described({}))
+        assert w.admin.group_states(["none"]) == {"none": "Dead"}
+
+
+def test_positions_are_set_as_no_member_and_without_an_epoch_of_another_cluster():
+    with world() as w:
+        w.answer(OFFSET_COMMIT, committed(0, 0))
+        w.admin.commit_group_offsets("g", {T1: GroupPosition(7), T0: GroupPosition(3, "état")})
+        (request,) = w.asked(OFFSET_COMMIT)
+        assert (request.generation_id_or_member_epoch, request.member_id, request.group_instance_id) == (-1, "", None)
+        ((p0, p1),) = [t.partitions for t in request.topics]
+        assert (p0.committed_offset, p0.committed_metadata, p0.committed_leader_epoch) == (3, "état", -1)
+        assert (p1.partition_index, p1.committed_offset) == (1, 7)
+
+
+@pytest.mark.parametrize("code", [25, 27, 68])
+@pytest.mark.parametrize("served", [{}, OLD])
+def test_group_with_members_is_called_active(code, served):
+    with world(served) as w:
+        w.answer(OFFSET_COMMIT, committed(code, code))
+        with pytest.raises(GroupActive, match="'g'"):
+            w.admin.commit_group_offsets("g", {T0: GroupPosition(3), T1: GroupPosition(3)})
+
+
+def test_refused_partition_is_named_and_the_right_that_it_takes():
+    wanted = {T0: GroupPosition(3), T1: GroupPosition(3)}
+    with world() as w:
+        w.answer(OFFSET_COMMIT, committed(0, 3))
+        with pytest.raises(BrokerError, match="set offset of consumer group 'g' at orders-1.*UNKNOWN_TOPIC_OR_PARTITION"):
+            w.admin.commit_group_offsets("g", wanted)
+        w.answer(OFFSET_COMMIT, committed(29, 29))
+        with pytest.raises(AclMissing, match="lacks Read on topic 'orders'"):
+            w.admin.commit_group_offsets("g", wanted)
+        w.answer(OFFSET_COMMIT, committed(30, 30))
+        with pytest.raises(AclMissing, match="lacks Read on group 'g'"):
+            w.admin.commit_group_offsets("g", wanted)
+
+
+def test_only_partitions_without_an_answer_are_set_again():
+    def partitions(w: World) -> list[list[int]]:
+        return [[p.partition_index for t in r.topics for p in t.partitions] for r in w.asked(OFFSET_COMMIT)]
+
+    with world() as w:
+        w.answer(OFFSET_COMMIT, committed(0, 16), LOST, committed(0))
+        w.admin.commit_group_offsets("g", {T0: GroupPosition(3), T1: GroupPosition(3)})
+        assert partitions(w) == [[0, 1], [1], [1]]
+
+
+def deleted(*codes: int, code: int = 0) -> Callable[[Any], Any]:
+    topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
+    partition = topic.OffsetDeleteResponsePartition
+
+    def answer(request: Any) -> Any:
+        partitions = [partition(partition_index=i, error_code=c) for i, c in enumerate(codes)]
+        return OffsetDeleteResponse(
+            error_code=code, topics=[topic(name="orders", partitions=partitions)] if codes else []
+        )
+
+    return answer
+
+
+def test_position_is_removed_and_one_that_never_was_is_no_error():
+    with world() as w:
+        w.answer(OFFSET_DELETE, deleted(0, 0))
+        w.admin.forget_group_offsets("g", [T1, T0])
+        ((topic,),) = [r.topics for r in w.asked(OFFSET_DELETE)]
+        assert [p.partition_index for p in topic.partitions] == [0, 1]
+        w.answer(OFFSET_DELETE, deleted(code=69))
+        w.admin.forget_group_offsets("never-seen", [T0])
+        w.admin.forget_group_offsets("g", [])
+
+
+@pytest.mark.parametrize(
+    "answer, error, words",
+    [
+        (deleted(0, 86), BrokerError, "delete offset of consumer group 'g' at orders-1.*GROUP_SUBSCRIBED_TO_TOPIC"),
+        (deleted(code=30), AclMissing, "lacks Delete on group 'g'"),
+        (deleted(29, 29), AclMissing, "lacks Read on topic 'orders'"),
+    ],
+)
+def test_position_that_can_not_be_removed_is_named_with_its_cause(answer, error, words):
+    with world() as w:
+        w.answer(OFFSET_DELETE, answer)
+        with pytest.raises(error, match=words):
+            w.admin.forget_group_offsets("g", [T0, T1])

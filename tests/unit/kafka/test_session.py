@@ -1,0 +1,85 @@
+"""The first contact: its time, its error, and what it never shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.errors import AuthenticationFailed, ClusterUnreachable, InvalidField
+from airflow_mirror.kafka import session
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.wire.connection import Connection
+from airflow_mirror.wire.errors import ConnectionLost
+from tests.unit.kafka.world import world
+
+
+def admin(*addresses: str) -> ClusterAdmin:
+    return ClusterAdmin(ClientConfig({"bootstrap.servers": ",".join(addresses)}, "source"), timeout_s=300)
+
+
+def test_silent_servers_share_the_time_of_the_first_contact(monkeypatch):
+    now, given = [0.0], []
+
+    def silent(host, port, settings, timeout_s):
+        given.append(timeout_s)
+        now[0] += timeout_s
+        raise ConnectionLost("source", f"{host}:{port}", "connect", "no answer")
+
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr("time.sleep", lambda s: None)
+    monkeypatch.setattr(Connection, "open", silent)
+    with pytest.raises(ClusterUnreachable, match="no broker at a:1,b:2,c:3,d:4.*no answer"):
+        admin("a:1", "b:2", "c:3", "d:4").cluster_id()
+    assert now[0] < session.CONNECT_TIMEOUT_S + 1 and given[:4] == [2.0, 2.0, 2.0, 2.0]
+
+
+def test_server_that_is_starting_is_waited_for(monkeypatch):
+    opened, real = [], Connection.open
+
+    def refused_at_first(host, port, settings, timeout_s):
+        opened.append(port)
+        if len(opened) == 1:
+            raise ConnectionLost("source", f"{host}:{port}", "connect", "Connection refused")
+        return real(host, port, settings, timeout_s)
+
+    monkeypatch.setattr(Connection, "open", refused_at_first)
+    with world() as w:
+        assert w.admin.cluster_id() == "the-cluster" and len(opened) == 2
+
+
+def test_refused_credentials_are_not_tried_again(monkeypatch):
+    opened = []
+
+    def refuse(host, port, settings, timeout_s):
+        opened.append(port)
+        raise AuthenticationFailed("source", f"{host}:{port}", "no")
+
+    monkeypatch.setattr(Connection, "open", refuse)
+    with pytest.raises(AuthenticationFailed):
+        admin("a:1", "b:2").cluster_id()
+    assert len(opened) == 1
+
+
+def test_setting_that_can_not_be_honoured_shows_no_secret():
+    settings = {"bootstrap.servers": "a:1", "security.protocol": "hunter2", "sasl.password": "hunter2"}
+    with pytest.raises(InvalidField, match="target cluster: security.protocol.*[*]{3}") as e:
+        ClusterAdmin(ClientConfig(settings, "target"))
+    assert "hunter2" not in str(e.value)
+
+
+def test_closed_admin_connects_again_at_its_next_call():
+    with world() as w:
+        assert w.admin.broker_count() == 1
+        w.admin.close()
+        w.admin.close()
+        assert w.admin.broker_count() == 1
+        assert w.broker.connections == 2
+
+
+def test_cluster_that_goes_away_between_two_calls_is_named(monkeypatch):
+    with world() as w:
+        assert w.admin.broker_count() == 1
+        w.broker.close()
+        monkeypatch.setattr(w.admin._session, "timeout_s", 0.3)
+        with pytest.raises(ClusterUnreachable, match=f"source cluster: no broker at 127.0.0.1:{w.broker.port}"):
+            w.admin.broker_count()

@@ -1,0 +1,186 @@
+"""Topics: what a lost answer may mean, and what a refusal says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import CreatePartitionsResponse, CreateTopicsResponse, DeleteTopicsResponse
+
+from airflow_mirror.errors import BrokerError, RequestRefused, TryAgain
+from airflow_mirror.kafka.admin import NewTopicSpec, TopicInfo
+from airflow_mirror.wire.errors import AclMissing, ApiNotServed
+from tests.unit.kafka.world import (
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_CONFIGS,
+    LOST,
+    METADATA,
+    World,
+    world,
+)
+
+SPEC = NewTopicSpec("orders", 3, 2, {"retention.ms": "-1"})
+
+
+def created(code: int = 0, text: str | None = None, throttle_ms: int = 0) -> Any:
+    result = CreateTopicsResponse.CreatableTopicResult
+
+    def answer(request: Any) -> Any:
+        results = [result(name=t.name, error_code=code, error_message=text) for t in request.topics]
+        return CreateTopicsResponse(throttle_time_ms=throttle_ms, topics=results)
+
+    return answer
+
+
+def grown(code: int, text: str = "") -> Any:
+    result = CreatePartitionsResponse.CreatePartitionsTopicResult
+    return lambda request: CreatePartitionsResponse(
+        throttle_time_ms=0, results=[result(name=t.name, error_code=code, error_message=text) for t in request.topics]
+    )
+
+
+def deleted(code: int) -> Any:
+    result = DeleteTopicsResponse.DeletableTopicResult
+    return lambda request: DeleteTopicsResponse(
+        responses=[result(name=name, error_code=code) for name in request.topic_names]
+    )
+
+
+def test_topic_that_exists_behind_a_lost_answer_is_ours_if_it_is_as_asked():
+    with world() as w:
+        w.topics["orders"] = (3, {"retention.ms": "-1"})
+        w.answer(CREATE_TOPICS, LOST, created(36))
+        w.admin.create_topics([SPEC])
+        assert len(w.asked(CREATE_TOPICS)) == 2
+
+
+@pytest.mark.parametrize(
+    "there", [(4, {"retention.ms": "-1"}), (3, {"retention.ms": "1000"}), (3, {"retention.ms": "-1", "segment.ms": "1"})]
+)
+def test_topic_that_exists_otherwise_behind_a_lost_answer_is_somebody_elses(there, monkeypatch):
+    monkeypatch.setattr("airflow_mirror.kafka.topics._NEWS_S", 0.1)
+    with world() as w:
+        w.topics["orders"] = there
+        w.answer(CREATE_TOPICS, LOST, created(36, "Topic 'orders' already exists."))
+        with pytest.raises(BrokerError, match="source cluster: create topic 'orders'.*already exists") as e:
+            w.admin.create_topics([SPEC])
+        assert e.value.code == 36
+
+
+def test_topic_that_exists_without_a_lost_answer_is_an_error_even_if_it_is_alike():
+    with world() as w:
+        w.topics["orders"] = (3, {"retention.ms": "-1"})
+        w.answer(CREATE_TOPICS, created(36))
+        with pytest.raises(BrokerError):
+            w.admin.create_topics([SPEC])
+        assert not w.asked(DESCRIBE_CONFIGS)
+
+
+def test_creation_that_a_broker_gave_up_waiting_for_may_have_been_done():
+    with world() as w:
+        w.topics["orders"] = (3, {"retention.ms": "-1"})
+        w.answer(CREATE_TOPICS, created(7), created(36))
+        w.admin.create_topics([SPEC])
+
+
+def test_controller_that_moved_is_looked_up_again():
+    with world() as w:
+        w.answer(CREATE_TOPICS, created(41), created())
+        w.admin.create_topics([SPEC])
+        assert len(w.asked(METADATA)) >= 2 and len(w.asked(CREATE_TOPICS)) == 2
+
+
+def test_throttled_creation_is_sent_again_after_the_time_that_the_broker_named():
+    with world() as w:
+        w.answer(CREATE_TOPICS, created(89, throttle_ms=30), created())
+        w.admin.create_topics([SPEC])
+        assert len(w.asked(CREATE_TOPICS)) == 2
+
+
+def test_first_refusal_is_raised_with_the_brokers_words_after_all_were_asked():
+    result = CreateTopicsResponse.CreatableTopicResult
+    answers = {"a": (0, None), "b": (40, "Unknown topic config name: no.such."), "c": (0, None)}
+    with world() as w:
+        w.answer(CREATE_TOPICS, lambda request: CreateTopicsResponse(topics=[
+            result(name=t.name, error_code=code, error_message=text)
+            for t in request.topics for code, text in [answers[t.name]]
+        ]))  # fmt: skip
+        with pytest.raises(RequestRefused, match="create topic 'b'.*INVALID_CONFIG.*Unknown topic config name: no.such"):
+            w.admin.create_topics([NewTopicSpec(name, 1, 1) for name in "abc"])
+        (request,) = w.asked(CREATE_TOPICS)
+        assert [t.name for t in request.topics] == ["a", "b", "c"]
+
+
+def test_missing_right_names_the_acl_that_is_missing():
+    with world() as w:
+        w.answer(CREATE_TOPICS, created(29, "Authorization failed."))
+        with pytest.raises(AclMissing, match="User:ANONYMOUS lacks Create on topic 'orders'.*--operation Create --topic"):
+            w.admin.create_topics([SPEC])
+
+
+def test_brokers_words_never_repeat_a_secret():
+    with world(sasl_password="hunter2") as w:
+        w.answer(CREATE_TOPICS, created(44, "no hunter2 today"))
+        with pytest.raises(RequestRefused, match="no [*]{3} today") as e:
+            w.admin.create_topics([SPEC])
+        assert "hunter2" not in str(e.value)
+
+
+def test_topic_that_is_unknown_behind_a_lost_deletion_is_deleted():
+    with world() as w:
+        w.answer(DELETE_TOPICS, LOST, deleted(3))
+        w.admin.delete_topics(["orders"])
+    with world() as w:
+        w.answer(DELETE_TOPICS, deleted(3))
+        with pytest.raises(BrokerError, match="delete topic 'orders'.*UNKNOWN_TOPIC_OR_PARTITION"):
+            w.admin.delete_topics(["orders"])
+
+
+def test_growth_whose_answer_was_lost_is_seen_in_the_partition_count(monkeypatch):
+    monkeypatch.setattr("airflow_mirror.kafka.topics._NEWS_S", 0.1)
+    with world() as w:
+        w.topics["orders"] = (5, {})
+        w.answer(CREATE_PARTITIONS, LOST, grown(37, "Topic already has 5 partition(s)."))
+        w.admin.grow_partitions("orders", 5)
+        w.answer(CREATE_PARTITIONS, LOST, grown(37, "Topic currently has 5 partitions, which is higher than 4."))
+        with pytest.raises(
+            RequestRefused, match="grow to 4 partitions topic 'orders'.*INVALID_PARTITIONS.*higher than 4"
+        ):
+            w.admin.grow_partitions("orders", 4)
+
+
+def test_broker_too_old_to_grow_a_topic_is_named_before_anything_is_sent():
+    with world() as w:
+        del w.broker.served[CREATE_PARTITIONS]
+        with pytest.raises(ApiNotServed, match="CreatePartitions"):
+            w.admin.grow_partitions("orders", 5)
+
+
+def test_topics_are_described_whatever_the_order_of_their_partitions():
+    with world() as w:
+        w.topics = {"a": (2, {}), "b": (1, {})}
+        assert w.admin.topics(["b", "a", "absent"]) == {"a": TopicInfo("a", "", 2, 2), "b": TopicInfo("b", "", 1, 2)}
+        assert w.admin.topic_names() == ["a", "b"] and w.admin.topics() == w.admin.topics(["a", "b"])
+
+
+def test_broker_that_never_answers_again_is_a_reason_to_try_later(monkeypatch):
+    with world() as w:
+        assert w.admin.broker_count() == 1
+        w.answer(DELETE_TOPICS, LOST)
+        monkeypatch.setattr(w.admin._session, "timeout_s", 0.3)
+        with pytest.raises(TryAgain, match="DeleteTopics"):
+            w.admin.delete_topics(["orders"])
+
+
+def test_old_brokers_are_asked_in_the_newest_version_that_they_serve():
+    def versions(w: World) -> set[int]:
+        return {message.version for _key, message in w.broker.asked}
+
+    with world({METADATA: (0, 4), CREATE_TOPICS: (0, 2)}) as w:
+        w.topics = {"a": (2, {})}
+        w.answer(CREATE_TOPICS, created())
+        w.admin.topics()
+        w.admin.create_topics([SPEC])
+        assert versions(w) == {4, 2}
