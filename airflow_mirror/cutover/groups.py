@@ -23,7 +23,6 @@ from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync import groups as sync
 from airflow_mirror.verify.partition import count_data
-from airflow_mirror.wire.group_offsets import forget_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -160,7 +159,7 @@ def restore_groups(run: Run) -> str:
         changed = [tp for tp in still_ours if now[tp] != before.get(tp)]
         run.target.commit_group_offsets(record.group, {tp: before[tp] for tp in changed if tp in before})
         try:
-            forget_offsets(run.target_log, record.group, [tp for tp in changed if tp not in before])
+            run.target.forget_group_offsets(record.group, [tp for tp in changed if tp not in before])
         except MissingRight:
             # Right positions on a log that nobody reads yet do no harm, and the next attempt sets them anew.
             left.append(record.group)

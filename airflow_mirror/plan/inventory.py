@@ -89,7 +89,7 @@ def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str], be
     :param begun: where the mirror has begun already; for ``start="latest"``.
     """
     topics = _topics(source, names, mirror.start, begun or Begun())
-    groups = {g.group_id: source.group_offsets(g.group_id) for g in source.groups() if mirror.selects_group(g.group_id)}
+    groups = source.groups_offsets([g.group_id for g in source.groups() if mirror.selects_group(g.group_id)])
     return Inventory(source.cluster_id(), source.broker_count(), topics, None, groups)
 
 

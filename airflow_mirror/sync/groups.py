@@ -96,11 +96,8 @@ def read_positions(
 ) -> dict[str, dict[TopicPartition, GroupPosition]]:
     """Return the committed positions of every selected group in ``topics``; an empty dict for one that has none."""
     wanted = set(topics)
-    return {
-        g.group_id: {tp: p for tp, p in admin.group_offsets(g.group_id).items() if tp.topic in wanted}
-        for g in admin.groups()
-        if mirror.selects_group(g.group_id)
-    }
+    found = admin.groups_offsets([g.group_id for g in admin.groups() if mirror.selects_group(g.group_id)])
+    return {group: {tp: p for tp, p in of_group.items() if tp.topic in wanted} for group, of_group in found.items()}
 
 
 def reverse(topics: Iterable[TopicPlan]) -> list[TopicPlan]:
@@ -219,8 +216,8 @@ def commit_groups(
         raise _refusal(active, target.role)
     moves = tuple(
         decided
-        for group in groups
-        for decided in _decide(group, translated.moves, target.group_offsets(group), allow_rewind)
+        for group, current in target.groups_offsets(groups).items()
+        for decided in _decide(group, translated.moves, current, allow_rewind)
     )
     report = GroupReport(
         moves,

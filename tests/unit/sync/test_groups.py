@@ -50,6 +50,9 @@ class FakeTarget:
     def group_offsets(self, group):
         return dict(self.offsets.get(group, {}))
 
+    def groups_offsets(self, ids):
+        return {group: self.group_offsets(group) for group in sorted(ids)}
+
     def commit_group_offsets(self, group, wanted):
         self.commits.append((group, dict(wanted)))
         self.offsets.setdefault(group, {}).update({tp: p for tp, p in wanted.items() if tp not in self.deaf})
