@@ -117,18 +117,19 @@ def warm_up(source: ClientConfig, target: ClientConfig, topic: str, timeout_s: f
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.partition import TopicPartition
 
-    admin = ClusterAdmin(target)
-    partitions = [TopicPartition(topic, p) for p in range(admin.topics([topic])[topic].partitions)]
-    began = time.monotonic()
-    producer = Producer({**source.common(), "acks": "all", "linger.ms": 0})
-    for tp in partitions:
-        producer.produce(topic, key=f"warm-up-{tp.partition}".encode(), value=b"", partition=tp.partition)
-    if producer.flush(timeout_s):
-        raise ClusterUnreachable(source.role, source.bootstrap, "the first canary was not acknowledged")
-    while any(end == 0 for end in admin.offsets(partitions, "latest").values()):
-        if time.monotonic() - began > timeout_s:
-            raise DrillMissed([f"the mirror did not copy the first canaries within {timeout_s:.0f} s"], "the tail's log")
-        time.sleep(_POLL_S)
+    with ClusterAdmin(target) as admin:
+        partitions = [TopicPartition(topic, p) for p in range(admin.topics([topic])[topic].partitions)]
+        began = time.monotonic()
+        producer = Producer({**source.common(), "acks": "all", "linger.ms": 0})
+        for tp in partitions:
+            producer.produce(topic, key=f"warm-up-{tp.partition}".encode(), value=b"", partition=tp.partition)
+        if producer.flush(timeout_s):
+            raise ClusterUnreachable(source.role, source.bootstrap, "the first canary was not acknowledged")
+        while any(end == 0 for end in admin.offsets(partitions, "latest").values()):
+            if time.monotonic() - began > timeout_s:
+                late = f"the mirror did not copy the first canaries within {timeout_s:.0f} s"
+                raise DrillMissed([late], "the tail's log")
+            time.sleep(_POLL_S)
     return time.monotonic() - began
 
 
@@ -222,13 +223,13 @@ def fail_over(target: ClientConfig, canaries: Canaries, timeout_s: float = 60.0)
     from airflow_mirror.kafka.model import GroupPosition
     from airflow_mirror.partition import TopicPartition
 
-    admin = ClusterAdmin(target)
-    count = admin.topics([canaries.topic])[canaries.topic].partitions
-    partitions = [TopicPartition(canaries.topic, p) for p in range(count)]
-    ends = {tp.partition: end for tp, end in admin.offsets(partitions, "latest").items()}
-    positions = {p: min(canaries.positions.get(p, 0), ends[p]) for p in ends}
-    wanted = {TopicPartition(canaries.topic, p): GroupPosition(o) for p, o in positions.items()}
-    _patiently(lambda: admin.commit_group_offsets(canaries.group, wanted), timeout_s)
+    with ClusterAdmin(target) as admin:
+        count = admin.topics([canaries.topic])[canaries.topic].partitions
+        partitions = [TopicPartition(canaries.topic, p) for p in range(count)]
+        ends = {tp.partition: end for tp, end in admin.offsets(partitions, "latest").items()}
+        positions = {p: min(canaries.positions.get(p, 0), ends[p]) for p in ends}
+        wanted = {TopicPartition(canaries.topic, p): GroupPosition(o) for p, o in positions.items()}
+        _patiently(lambda: admin.commit_group_offsets(canaries.group, wanted), timeout_s)
     waiting = {p for p in ends if positions[p] < ends[p]}
     moments: dict[str, float] = {}
 
@@ -327,8 +328,8 @@ def clean_up(clusters: list[ClientConfig], topic: str, group: str) -> list[str]:
     for config in clusters:
         try:
             _delete_group(config, group)
-            admin = ClusterAdmin(config)
-            admin.delete_topics(admin.topics([topic]))
+            with ClusterAdmin(config) as admin:
+                admin.delete_topics(admin.topics([topic]))
         except MirrorError as e:
             left.append(f"{config.role}: {e}")
     return left

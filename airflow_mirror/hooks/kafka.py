@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from airflow.providers.apache.kafka.hooks.base import KafkaBaseHook
@@ -13,6 +14,8 @@ from airflow_mirror.errors import InvalidField, MissingSetting, UnknownConnectio
 from airflow_mirror.kafka.admin import ClusterAdmin
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from airflow_mirror.mirror import Mirror
 
 
@@ -59,7 +62,10 @@ class MirrorKafkaHook(KafkaBaseHook):  # type: ignore[misc]  # the Kafka provide
         return config
 
     def admin(self) -> ClusterAdmin:
-        """Return an admin facade of the cluster; nothing is connected yet. Errors as :meth:`config`."""
+        """Return an admin facade of the cluster, for the caller to close; nothing is connected yet.
+
+        Errors as :meth:`config`.
+        """
         return ClusterAdmin(self.config())
 
 
@@ -71,7 +77,9 @@ def configs_of(mirror: Mirror) -> dict[str, ClientConfig]:
     }
 
 
-def admins_of(mirror: Mirror) -> tuple[ClusterAdmin, ClusterAdmin]:
-    """Return admin facades of the source and the target. Errors as :meth:`MirrorKafkaHook.config`."""
+@contextmanager
+def admins_of(mirror: Mirror) -> Iterator[tuple[ClusterAdmin, ClusterAdmin]]:
+    """Yield admin facades of the source and the target, open for the block. Errors as :meth:`MirrorKafkaHook.config`."""
     configs = configs_of(mirror)
-    return ClusterAdmin(configs["source"]), ClusterAdmin(configs["target"])
+    with ClusterAdmin(configs["source"]) as source, ClusterAdmin(configs["target"]) as target:
+        yield source, target

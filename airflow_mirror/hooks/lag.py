@@ -37,6 +37,8 @@ class LagProbe:
     def close(self) -> None:
         """Close the connections."""
         self._maps.close()
+        self._source.close()
+        self._target.close()
 
     def look(self, judge: lag.CatchUp, now_s: float) -> tuple[bool, dict[str, Any]]:
         """Return whether the mirror has caught up, and the lag in figures.

@@ -86,14 +86,18 @@ class CutoverOperator(PlannedOperator):
 
         stated = None if self.open_by_default is None else flag("open_by_default", self.open_by_default)
         plan, configs = self.stored_plan(mirror), configs_of(mirror)
-        source, target = ClusterAdmin(configs["source"]), ClusterAdmin(configs["target"])
-        fence = fence_of(self.fence, source, stated)
-        there = target.topics([t.target_topic for t in plan.topics])
-        verified = proofs_of(mirror).ends(plan, {name: info.topic_id for name, info in there.items()}, self.level)
-        self.log.info("%d of %d partitions were compared before", len(verified), sum(t.partitions for t in plan.topics))
         run_dir = report_dir(mirror, context["ti"].run_id)
         where = map_dir(mirror)
-        with OffsetMaps(plan, configs["source"], configs["target"], where) as maps:
+        with (
+            ClusterAdmin(configs["source"]) as source,
+            ClusterAdmin(configs["target"]) as target,
+            OffsetMaps(plan, configs["source"], configs["target"], where) as maps,
+        ):
+            fence = fence_of(self.fence, source, stated)
+            there = target.topics([t.target_topic for t in plan.topics])
+            verified = proofs_of(mirror).ends(plan, {name: info.topic_id for name, info in there.items()}, self.level)
+            partitions = sum(t.partitions for t in plan.topics)
+            self.log.info("%d of %d partitions were compared before", len(verified), partitions)
             report = run_cutover(
                 mirror,
                 plan,
@@ -143,10 +147,11 @@ class LiftFenceOperator(MirrorOperator):
         from airflow_mirror.cutover.run import lift_leftover_fence
         from airflow_mirror.hooks.kafka import admins_of
 
-        source, target = admins_of(mirror)
         run_dir = report_dir(mirror, context["ti"].run_id)
-        fence, life = fence_of(self.fence, source), life_of(mirror)
-        lifted = lift_leftover_fence(run_dir, source, target, fence, life=life, kept_too=flag("kept_too", self.kept_too))
+        with admins_of(mirror) as (source, target):
+            fence, life = fence_of(self.fence, source), life_of(mirror)
+            kept_too = flag("kept_too", self.kept_too)
+            lifted = lift_leftover_fence(run_dir, source, target, fence, life=life, kept_too=kept_too)
         for line in lifted:
             self.log.warning("lifted: %s", line)
         return compact({"lifted": lifted})

@@ -51,7 +51,7 @@ class OpenDrillOperator(MirrorOperator):
         :raises InvalidField: when it exists: a drill deletes its topic, and this one is not the drill's; and for mapped
             offsets, which a drill can't do.
         """
-        from airflow_mirror.hooks.kafka import MirrorKafkaHook
+        from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.kafka.model import NewTopicSpec
 
         if mirror.offsets == "mapped":
@@ -59,11 +59,11 @@ class OpenDrillOperator(MirrorOperator):
                 "offsets", mirror.offsets, "a drill reads the same positions on both sides", "Use offsets='identical'."
             )
         topic = drill_topic(mirror)
-        source = MirrorKafkaHook(mirror.source, "source").admin()
-        for admin in (source, MirrorKafkaHook(mirror.target, "target").admin()):
-            if topic in admin.topics([topic]):
-                raise InvalidField("topics", topic, f"exists on the {admin.role} already", "Choose another prefix.")
-        source.create_topics([NewTopicSpec(topic, int(self.partitions), min(3, source.broker_count()))])
+        with admins_of(mirror) as (source, target):
+            for admin in (source, target):
+                if topic in admin.topics([topic]):
+                    raise InvalidField("topics", topic, f"exists on the {admin.role} already", "Choose another prefix.")
+            source.create_topics([NewTopicSpec(topic, int(self.partitions), min(3, source.broker_count()))])
         return {"topic": topic}
 
 

@@ -61,23 +61,25 @@ class TranslateConsumerOffsetsOperator(PlannedOperator):
 
         plan, configs = self.stored_plan(mirror), configs_of(mirror)
         topics = reverse(plan.topics) if self.back else plan.topics
-        admins = ClusterAdmin(configs["source"]), ClusterAdmin(configs["target"])
-        source, target = reversed(admins) if self.back else admins
-        here = _partitions(source, [t.source_topic for t in topics])
-        there = _partitions(target, [t.target_topic for t in topics])
-        # Positions first: a map that is completed after them reaches them, unless the copy does not.
-        positions = read_positions(source, mirror, [t.source_topic for t in topics])
-        with OffsetMaps(plan, configs["source"], configs["target"], map_dir(mirror)) as maps:
-            translated = translate(
-                positions,
-                topics,
-                source.offsets(here, "earliest"),
-                target.offsets(there, "earliest"),
-                target.offsets(there, "latest"),
-                maps.to_source if self.back else maps.to_target,
-                strict=not self.only_report,
+        left, right = ("target", "source") if self.back else ("source", "target")
+        with ClusterAdmin(configs[left]) as source, ClusterAdmin(configs[right]) as target:
+            here = _partitions(source, [t.source_topic for t in topics])
+            there = _partitions(target, [t.target_topic for t in topics])
+            # Positions first: a map that is completed after them reaches them, unless the copy does not.
+            positions = read_positions(source, mirror, [t.source_topic for t in topics])
+            with OffsetMaps(plan, configs["source"], configs["target"], map_dir(mirror)) as maps:
+                translated = translate(
+                    positions,
+                    topics,
+                    source.offsets(here, "earliest"),
+                    target.offsets(there, "earliest"),
+                    target.offsets(there, "latest"),
+                    maps.to_source if self.back else maps.to_target,
+                    strict=not self.only_report,
+                )
+            report = commit_groups(
+                target, translated, allow_rewind=bool(self.allow_rewind), dry_run=bool(self.only_report)
             )
-        report = commit_groups(target, translated, allow_rewind=bool(self.allow_rewind), dry_run=bool(self.only_report))
         directory = report_dir(mirror, context["ti"].run_id)
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / ("groups.dry-run.json" if self.only_report else "groups.json")

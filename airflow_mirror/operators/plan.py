@@ -43,12 +43,12 @@ class PlanMirrorOperator(MirrorOperator):
         from airflow_mirror.plan.begun import Begun
         from airflow_mirror.plan.life import require_active
 
-        source, target = admins_of(mirror)
-        last = self._last_plan(mirror, source, target)
-        known = last.known_topics if last else {}
-        begun = Begun.of_plan(last, mirror)
-        plan = build(mirror, source, target, known, probe_target=self.probe_target, begun=begun)
-        require_active(life_of(mirror), plan, target)
+        with admins_of(mirror) as (source, target):
+            last = self._last_plan(mirror, source, target)
+            known = last.known_topics if last else {}
+            begun = Begun.of_plan(last, mirror)
+            plan = build(mirror, source, target, known, probe_target=self.probe_target, begun=begun)
+            require_active(life_of(mirror), plan, target)
         plans = plans_of(mirror)
         path = plans.path(plans.save(plan))
         for finding in plan.findings:

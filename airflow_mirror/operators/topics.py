@@ -32,9 +32,10 @@ class CreateTargetTopicsOperator(PlannedOperator):
         from airflow_mirror.plan.life import require_active
         from airflow_mirror.sync.topics import create_target_topics
 
-        plan, target = self.stored_plan(mirror), MirrorKafkaHook(mirror.target, "target").admin()
-        require_active(life_of(mirror), plan, target)
-        report = create_target_topics(plan, target)
+        plan = self.stored_plan(mirror)
+        with MirrorKafkaHook(mirror.target, "target").admin() as target:
+            require_active(life_of(mirror), plan, target)
+            report = create_target_topics(plan, target)
         for line in report.differences:
             self.log.info("differs from the plan, left to SyncTopicConfigs: %s", line)
         return compact(report.to_dict())
@@ -65,10 +66,11 @@ class SyncTopicConfigsOperator(PlannedOperator):
         from airflow_mirror.plan.life import require_active
         from airflow_mirror.sync.configs import sync_configs
 
-        plan, (source, target) = self.stored_plan(mirror), admins_of(mirror)
-        if self.hold and not self.only_report:
-            require_active(life_of(mirror), plan, target)
-        report = sync_configs(plan, source, target, hold=bool(self.hold), dry_run=bool(self.only_report))
+        plan = self.stored_plan(mirror)
+        with admins_of(mirror) as (source, target):
+            if self.hold and not self.only_report:
+                require_active(life_of(mirror), plan, target)
+            report = sync_configs(plan, source, target, hold=bool(self.hold), dry_run=bool(self.only_report))
         for line in report.drift:
             self.log.info("%s %s", "set" if report.applied else "would set", line)
         return compact({**report.to_dict(), "changes": len(report.drift)})

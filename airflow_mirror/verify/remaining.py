@@ -40,7 +40,8 @@ def verify_rest(
     names = [t.target_topic for t in plan.topics]
 
     def verify(ends: Mapping[TopicPartition, int]) -> list[PartitionComparison]:
-        held = {name for name, entries in ClusterAdmin(target).topic_configs(names).items() if is_held(entries)}
+        with ClusterAdmin(target) as admin:
+            held = {name for name, entries in admin.topic_configs(names).items() if is_held(entries)}
         pairs = [
             PartitionPair(
                 t.source_topic, t.target_topic, p, max(t.starts.get(p, 0), done.get(tp, 0)), ends[tp], t.mode == MAPPED,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 from airflow_mirror.config import load
@@ -37,18 +38,18 @@ def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
     :raises PlanBlocked: with every finding, before anything is written.
     :raises NotHeldOpen: when a target topic that holds data would lose records by its own settings, without ``--hold``.
     """
-    source, target = _clusters(arguments)
-    plan = _plan(arguments, mirror, source, target, probe_target=not arguments.no_probe)
-    ready = [t for t in plan.topics if t.target_exists]
-    if not arguments.hold:
-        _check_held(ready, target)
-    create_target_topics(plan, target)
-    if ready:
-        report = sync_configs(replace(plan, topics=tuple(ready)), source, target, hold=True)
-        for line in report.drift:
-            log.warning("held open while the mirror writes; set it back when it is done: %s", line)
-    if mirror.start == "latest":
-        remember(plan, target)
+    with _clusters(arguments) as (source, target):
+        plan = _plan(arguments, mirror, source, target, probe_target=not arguments.no_probe)
+        ready = [t for t in plan.topics if t.target_exists]
+        if not arguments.hold:
+            _check_held(ready, target)
+        create_target_topics(plan, target)
+        if ready:
+            report = sync_configs(replace(plan, topics=tuple(ready)), source, target, hold=True)
+            for line in report.drift:
+                log.warning("held open while the mirror writes; set it back when it is done: %s", line)
+        if mirror.start == "latest":
+            remember(plan, target)
     return plan
 
 
@@ -57,16 +58,20 @@ def plan_to_verify(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
 
     :raises VerificationFailed: naming the topics that the target does not have.
     """
-    source, target = _clusters(arguments)
-    plan = _plan(arguments, mirror, source, target, probe_target=False)
+    with _clusters(arguments) as (source, target):
+        plan = _plan(arguments, mirror, source, target, probe_target=False)
     if missing := [t for t in plan.topics if not t.target_exists]:
         raise VerificationFailed([f"{t.source_topic}: the target has no topic {t.target_topic!r}" for t in missing])
     return plan
 
 
-def _clusters(arguments: argparse.Namespace) -> tuple[ClusterAdmin, ClusterAdmin]:
-    target = ClusterAdmin(load(arguments.target, "target"), timeout_s=_PATIENCE_S)
-    return ClusterAdmin(load(arguments.source, "source")), target
+@contextmanager
+def _clusters(arguments: argparse.Namespace) -> Iterator[tuple[ClusterAdmin, ClusterAdmin]]:
+    with (
+        ClusterAdmin(load(arguments.source, "source")) as source,
+        ClusterAdmin(load(arguments.target, "target"), timeout_s=_PATIENCE_S) as target,
+    ):
+        yield source, target
 
 
 def _plan(

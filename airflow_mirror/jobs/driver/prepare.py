@@ -57,8 +57,10 @@ def prepare(
     """
     plan = Plan.load(Path(arguments.plan)) if arguments.plan else without_plan(arguments, mirror)
     plan.raise_if_blocked()
-    admin = ClusterAdmin(load(arguments.target, "target"))
-    configs = admin.topic_configs([t.target_topic for t in plan.topics])
+    by_key = mirror.partitioning == "by_key"
+    with ClusterAdmin(load(arguments.target, "target")) as admin:
+        configs = admin.topic_configs([t.target_topic for t in plan.topics])
+        counts = {name: info.partitions for name, info in admin.topics(configs).items()} if by_key else {}
     limits = {topic: int(entries["max.message.bytes"].value or 0) for topic, entries in configs.items()}
     fillers = tuple(t.target_topic for t in plan.topics if t.filler == "tombstones")
     direct = plan.capabilities.markers in ("direct", "unknown")
@@ -68,8 +70,6 @@ def prepare(
         map_dir=maps.map_dir if maps else None, delivery=mirror.delivery, merge_below=mirror.merge_below,
         max_bytes_per_second=mirror.max_bytes_per_second,
     )  # fmt: skip
-    by_key = mirror.partitioning == "by_key"
-    counts = {name: info.partitions for name, info in admin.topics(configs).items()} if by_key else {}
     return CopyJob(mirror, arguments.source, arguments.target, plan, options, counts)
 
 

@@ -66,9 +66,9 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     ends: Mapping[TopicPartition, int] = {r.source: r.end_offset or 0 for r in ranges}
     if arguments.end is None:
         ends = _reached(arguments, job, ranges)
-    admin = ClusterAdmin(load(arguments.target, "target"))
-    target_ids = {name: i.topic_id for name, i in admin.topics([t.target_topic for t in job.plan.topics]).items()}
-    held = {name for name, configs in admin.topic_configs(target_ids).items() if is_held(configs)}
+    with ClusterAdmin(load(arguments.target, "target")) as admin:
+        target_ids = {name: i.topic_id for name, i in admin.topics([t.target_topic for t in job.plan.topics]).items()}
+        held = {name for name, configs in admin.topic_configs(target_ids).items() if is_held(configs)}
     status.update("starting Spark")
     with spark_session(f"airflow-mirror verify {mirror.name}") as spark:
         dealt = deal(ranges, arguments.tasks or spark.sparkContext.defaultParallelism, ends)
