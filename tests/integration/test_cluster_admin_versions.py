@@ -1,0 +1,182 @@
+"""ClusterAdmin against old brokers: the same calls give the same answers, or the answer that such a broker can give."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.errors import BrokerError, GroupActive, MissingRight, RequestRefused
+from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition, NewTopicSpec
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.errors import ApiNotServed
+from sandbox import Cluster
+
+pytestmark = pytest.mark.versions
+
+VERSIONS = ("0.11.0.3", "1.1.1", "2.1.1", "2.8.2", "3.4.1")  # 3.4.1 with ZooKeeper here, as the older ones
+DENY = Acl("TOPIC", "orders", "LITERAL", "User:*", "*", "WRITE", "DENY")
+PREFIX = Acl("TOPIC", "ord", "PREFIXED", "User:alice", "*", "READ", "ALLOW")
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def old(request):
+    name = f"admin-{request.param.replace('.', '-')}"
+    with Cluster(name, authorizer=True, version=request.param, zookeeper=True, ready_timeout_s=400) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def admin(old):
+    with ClusterAdmin(ClientConfig(old.admin_properties(), "source"), timeout_s=120) as admin:
+        yield admin
+
+
+@pytest.fixture
+def topic(admin):
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    admin.create_topics([NewTopicSpec(name, 2, 1, {"retention.ms": "-1", "segment.bytes": "2000000"})])
+    wait_for(lambda: name in admin.topics([name]))
+    yield name
+    admin.delete_topics([name])
+
+
+def wait_for(condition, within_s=240.0):
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def since(cluster, *number):
+    return cluster.release.number >= number
+
+
+def test_topics_are_created_described_refused_and_deleted(admin, topic, old):
+    info = admin.topics([topic, "absent"])[topic]
+    assert (info.partitions, info.replication_factor) == (2, 1)
+    assert len(info.topic_id) == (22 if since(old, 2, 8) else 0)
+    assert topic in admin.topic_names() and admin.topics() == admin.topics(admin.topic_names())
+    assert admin.broker_count() == 1 and len(admin.cluster_id()) == 22
+    with pytest.raises(BrokerError, match=f"create topic '{topic}'.*TOPIC_ALREADY_EXISTS.*already exists"):
+        admin.create_topics([NewTopicSpec(topic, 1, 1)])
+    with pytest.raises(RequestRefused, match="create topic 'x'.*INVALID_REPLICATION_FACTOR"):
+        admin.create_topics([NewTopicSpec("x", 1, 9)])
+    with pytest.raises(RequestRefused, match="create topic 'x'.*INVALID_CONFIG"):
+        admin.create_topics([NewTopicSpec("x", 1, 1, {"retention.ms": "long"})])
+    with pytest.raises(BrokerError, match="delete topic 'absent'.*UNKNOWN_TOPIC_OR_PARTITION"):
+        admin.delete_topics(["absent"])
+
+
+def test_partitions_grow_where_the_broker_can(admin, topic, old):
+    if not since(old, 1, 0):
+        with pytest.raises(ApiNotServed, match="CreatePartitions"):
+            admin.grow_partitions(topic, 5)
+        return
+    admin.grow_partitions(topic, 5)
+    wait_for(lambda: admin.topics([topic])[topic].partitions == 5)
+    with pytest.raises(RequestRefused, match="INVALID_PARTITIONS"):
+        admin.grow_partitions(topic, 3)
+
+
+def test_changing_one_override_keeps_the_others(admin, topic, old):
+    unset = "DEFAULT_CONFIG" if since(old, 1, 1) else "UNKNOWN_CONFIG"
+    before = admin.topic_configs([topic])[topic]
+    assert (before["retention.ms"].value, before["retention.ms"].source) == ("-1", "DYNAMIC_TOPIC_CONFIG")
+    assert before["cleanup.policy"].source == unset
+    admin.alter_topic_configs(topic, set={"max.message.bytes": "5000000"}, delete={"retention.ms"})
+    wait_for(lambda: admin.topic_configs([topic])[topic]["retention.ms"].source == unset)
+    after = admin.topic_configs([topic])[topic]
+    assert (after["max.message.bytes"].value, after["segment.bytes"].value) == ("5000000", "2000000")
+    with pytest.raises(RequestRefused, match=f"alter configs of topic '{topic}'"):
+        admin.alter_topic_configs(topic, set={"retention.ms": "long"})
+    assert admin.topic_configs([topic])[topic]["segment.bytes"].value == "2000000"
+    (broker,) = admin.broker_configs().values()
+    assert broker["log.dirs"].source == "STATIC_BROKER_CONFIG"
+
+
+def test_offsets_by_every_kind_of_question(admin, topic, old):
+    producer = Producer(old.admin_properties())
+    for i in range(100):
+        producer.produce(topic, b"v%d" % i, partition=0, timestamp=1000 + i)
+    assert producer.flush(240) == 0
+    p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    assert admin.delete_records({p0: 10}) == {p0: 10}
+    assert admin.offsets([p0, p1], "earliest") == {p0: 10, p1: 0}
+    assert admin.offsets([p0, p1], "latest") == admin.offsets([p0, p1], "latest_committed") == {p0: 100, p1: 0}
+    assert admin.offsets([p0, p1], 1050) == {p0: 50, p1: -1}
+    with pytest.raises(RequestRefused, match="OFFSET_OUT_OF_RANGE"):
+        admin.delete_records({p0: 1000})
+
+
+def test_groups_are_listed_read_set_and_forgotten(admin, topic, old):
+    p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    groups = [f"{topic}-{n}" for n in range(120)]
+    assert admin.group_states(groups[:1]) == {groups[0]: "Dead"} and admin.group_offsets(groups[0]) == {}
+    for n, group in enumerate(groups):
+        admin.commit_group_offsets(group, {p0: GroupPosition(n, "état"), p1: GroupPosition(7)})
+    expected = {g: {p0: GroupPosition(n, "état"), p1: GroupPosition(7)} for n, g in enumerate(groups)}
+    assert admin.groups_offsets(groups) == expected
+    assert admin.group_states(groups) == dict.fromkeys(groups, "Empty")
+    assert {(g, "Empty") for g in groups} <= {(g.group_id, g.state) for g in admin.groups()}
+    if since(old, 2, 4):
+        admin.forget_group_offsets(groups[0], [p1])
+        assert admin.group_offsets(groups[0]) == {p0: GroupPosition(0, "état")}
+    else:
+        with pytest.raises(ApiNotServed, match="OffsetDelete"):
+            admin.forget_group_offsets(groups[0], [p1])
+
+
+def test_group_with_members_refuses_positions_until_they_left(admin, topic, old):
+    group, p0 = f"live-{topic}", TopicPartition(topic, 0)
+    consumer = Consumer({**old.admin_properties(), "group.id": group})
+    consumer.subscribe([topic])
+    try:
+        wait_for(lambda: consumer.poll(0.1) is None and consumer.assignment())
+        wait_for(lambda: admin.group_states([group]) == {group: "Stable"})
+        with pytest.raises(GroupActive, match=f"'{group}'"):
+            admin.commit_group_offsets(group, {p0: GroupPosition(3)})
+    finally:
+        consumer.close()
+    wait_for(lambda: admin.group_states([group]) == {group: "Empty"})
+    admin.commit_group_offsets(group, {p0: GroupPosition(3)})
+    assert admin.group_offsets(group) == {p0: GroupPosition(3)}
+
+
+def test_rules_are_added_found_and_removed_exactly(admin, old):
+    admin.create_acls([DENY])
+    wait_for(lambda: admin.describe_acls("TOPIC") == [DENY])
+    assert admin.describe_acls("TOPIC", "orders", "MATCH") == [DENY] and admin.describe_acls(name="other") == []
+    if since(old, 2, 0):
+        admin.create_acls([PREFIX])
+        wait_for(lambda: admin.describe_acls("TOPIC", "orders", "MATCH") == sorted([DENY, PREFIX]))
+        assert admin.delete_acls([PREFIX]) == [PREFIX]
+    else:
+        with pytest.raises(ApiNotServed, match="CreateAcls"):
+            admin.create_acls([PREFIX])
+    assert admin.delete_acls([DENY]) == [DENY]
+    wait_for(lambda: admin.describe_acls("TOPIC") == [])
+
+
+def test_what_a_principal_may_not_do_is_said(admin, old):
+    admin.create_topics([NewTopicSpec("secret", 1, 1)])
+    wait_for(lambda: "secret" in admin.topics(["secret"]))
+    with ClusterAdmin(ClientConfig(old.properties("alice"), "source"), timeout_s=120) as alice:
+        for refused in (
+            lambda: alice.describe_acls("TOPIC"),
+            lambda: alice.create_acls([DENY]),
+            lambda: alice.delete_acls([DENY]),
+            lambda: alice.topics(["secret"]),
+            lambda: alice.topic_configs(["secret"]),
+            lambda: alice.offsets([TopicPartition("secret", 0)]),
+            lambda: alice.delete_topics(["secret"]),
+            lambda: alice.alter_topic_configs("secret", set={"retention.ms": "1"}),
+            lambda: alice.group_offsets("g"),
+            lambda: alice.commit_group_offsets("g", {TopicPartition("secret", 0): GroupPosition(0)}),
+        ):
+            with pytest.raises(MissingRight, match="AUTHORIZATION_FAILED.*User:alice lacks"):
+                refused()
+    admin.delete_topics(["secret"])
