@@ -68,11 +68,13 @@ class Measured:
         begun, cpu = time.perf_counter(), time.thread_time()
 
         def should_stop() -> bool:
-            if not self.opened_s:
+            if not self.opened_s and all(p.opened for p in self._loop.partitions):
                 self.opened_s = time.perf_counter() - begun
                 self.cpu_s = time.thread_time() - cpu
             self.turns += 1
-            return stop_at is not None and time.perf_counter() - begun - self.opened_s > stop_at
+            if stop_at is None or not self.opened_s:
+                return False
+            return time.perf_counter() - begun - self.opened_s > stop_at
 
         watch = cProfile.Profile()
         if profile:

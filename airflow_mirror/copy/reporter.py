@@ -143,7 +143,7 @@ class Reporter:
         """Yield what changed since the last report, some rows at a time; the last may be empty: it says "still here"."""
         rows: list[dict[str, Any]] = []
         for index, p in enumerate(self._partitions):
-            if p.generation == 0 and p.error is None:
+            if not p.opened and p.error is None:
                 continue  # not opened yet: where it stands is not known
             now = (state_of(p), p.settled_position, _end(p), *_counters_of(p.counters))
             if self._sent.get(index) != now:
@@ -161,8 +161,8 @@ def state_of(p: PartitionCopy) -> str:
         return "stopped"
     if p.done:
         return "done"
-    if p.failures and p.busy:
-        return "opening"  # again: something failed, and the target's end is read once more
+    if not p.is_open:
+        return "opening"  # also again: something failed, and the target's end is read once more
     return "following" if p.range.end_offset is None and not p.is_behind else "copying"
 
 

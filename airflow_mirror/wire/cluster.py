@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -170,6 +171,14 @@ class WireCluster:
                 if backoff.expired:
                     raise
             backoff.pause()
+
+    def connector(self, node_id: int) -> Callable[[], Connection]:
+        """Return what opens a connection to a broker that the caller owns and closes; it may be called in any thread.
+
+        :raises ConnectionLost: no live broker has this id.
+        """
+        host, port = self._address(node_id)
+        return partial(Connection.open, host, port, self.settings)
 
     def any_connection(self) -> Connection:
         """Return a connection to whichever broker answers, for requests that every broker can serve.
@@ -372,12 +381,15 @@ class WireCluster:
         return missing
 
     def _open(self, node_id: int, timeout_s: float | None) -> Connection:
+        host, port = self._address(node_id)
+        return Connection.open(host, port, self.settings, timeout_s)
+
+    def _address(self, node_id: int) -> Address:
         if node_id not in self._brokers:
             self.refresh()
         if node_id not in self._brokers:
             raise ConnectionLost(self.role, f"id {node_id}", "connect", "no live broker has this id")
-        host, port = self._brokers[node_id]
-        return Connection.open(host, port, self.settings, timeout_s)
+        return self._brokers[node_id]
 
     def _adopt_bootstrap(self) -> None:
         """Keep the bootstrap connection as its broker's, if its address is one; behind a load balancer it is nobody's."""

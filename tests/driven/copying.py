@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from airflow_mirror.copy.loop.clusters import Clusters
 from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.loop.partition import PartitionCopy
+from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, CopyRange
 from airflow_mirror.partition import TopicPartition
 from tests.driven.cluster import DrivenCluster
+from tests.driven.script import WAIT_S
 
 
 def ranges_of(source: DrivenCluster, topic: str, mode: str = IDENTICAL, *, committed: bool = True) -> list[CopyRange]:
@@ -39,3 +43,58 @@ def copy(
 def errors(copies: Iterable[PartitionCopy]) -> dict[TopicPartition, Exception | None]:
     """Return what stopped each partition."""
     return {p.range.source: p.error for p in copies}
+
+
+class Following:
+    """A copy that follows, in a thread of its own, and what it is at."""
+
+    def __init__(
+        self, source: DrivenCluster, target: DrivenCluster, ranges: list[CopyRange], *,
+        check: Callable[[], None] = lambda: None, clock: Callable[[], float] | None = None, **options: object,
+    ) -> None:  # fmt: skip
+        self.ranges = [replace(one, end_offset=None) for one in ranges]
+        clusters = Clusters.of(source.config, target.config)
+        timed = {} if clock is None else {"clock": clock}
+        self.loop = CopyLoop(self.ranges, clusters, CopyOptions("m", **options), check, **timed)  # type: ignore[arg-type]
+        self.failed: BaseException | None = None
+        self._stop, self._turn = threading.Event(), threading.Condition()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Following:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(WAIT_S)
+        assert not self._thread.is_alive()
+        if self.failed is not None:
+            raise self.failed
+
+    def until(self, question: Callable[[], bool], what: str) -> None:
+        """Wait until, at the beginning of a turn, the answer is yes."""
+        with self._turn:
+            assert self._turn.wait_for(lambda: self.failed is not None or question(), WAIT_S), f"never: {what}"
+        assert self.failed is None, self.failed
+
+    def state(self, tp: TopicPartition) -> State:
+        """Return what the copy of a source partition is doing."""
+        return next(p for p in self.loop.partitions if p.range.source == tp).state
+
+    def _run(self) -> None:
+        try:
+            self.loop.run(self._should_stop)
+        except BaseException as e:
+            self.failed = e
+        with self._turn:
+            self._turn.notify_all()
+
+    def _should_stop(self) -> bool:
+        with self._turn:
+            self._turn.notify_all()
+        return self._stop.is_set()
+
+
+def ends(cluster: DrivenCluster) -> list[int]:
+    """Return where the logs of topic ``t`` end."""
+    return [log.end for log in cluster.topics["t"].logs]

@@ -11,14 +11,14 @@ import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from airflow_mirror.copy.loop import loop
+from airflow_mirror.copy.loop import loop, retries
 from airflow_mirror.copy.writer import padding
 
 if TYPE_CHECKING:
     import pytest
 
 SHORT: tuple[tuple[object, str, object], ...] = (
-    (loop, "_BACKOFF_S", (0.001,)),
+    (retries, "BACKOFF_S", (0.001,)),
     (loop, "_IDLE_S", 0.002),  # also how soon a partition whose pause is over is opened again
     (padding, "_QUIET_S", 0.001),
     (padding, "_DOUBT_S", 0.001),

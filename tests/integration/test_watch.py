@@ -15,10 +15,11 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Producer
 
-from airflow_mirror.copy.loop import loop, source_side
+from airflow_mirror.copy.loop import source_side, watch
 from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.source_side import SourceSide
+from airflow_mirror.copy.loop.watch import Watch
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
@@ -92,9 +93,9 @@ def following(
         return run(self, should_stop)
 
     patch.setattr(CopyLoop, "run", known)
-    for owner, name in ((SourceSide, "send"), (CopyLoop, "_watch_topics")):
+    for owner, name in ((SourceSide, "send"), (Watch, "look")):
         hold_in(owner, name, tail, patch)
-    patch.setattr(loop, "_WATCH_S", 0.5)
+    patch.setattr(watch, "_EVERY_S", 0.5)
     patch.setenv("TEST_SOURCE", config(source).dump())
     patch.setenv("TEST_TARGET", config(target).dump())
     with WireCluster(config(target)) as wire, ThreadPoolExecutor(1) as pool:
@@ -159,13 +160,13 @@ def test_topic_created_again_and_refilled_between_two_fetches_is_found_and_the_d
     with following(source_cluster, target_cluster, two, monkeypatch) as tail:
         at(target_cluster, hit, 90)
         wait_until(lambda: tail.copy_of(hit).watched == 90, "the topic is looked at")
-        monkeypatch.setattr(loop, "_WATCH_S", 1e9)
+        monkeypatch.setattr(watch, "_EVERY_S", 1e9)
         tail.hold()
         create_again(source_cluster, hit)
         write(source_cluster, hit, 140, 7)
         tail.held.clear()
         at(target_cluster, hit, 140)  # the new topic's records were taken for the old one's
-        monkeypatch.setattr(loop, "_WATCH_S", 0.1)
+        monkeypatch.setattr(watch, "_EVERY_S", 0.1)
         error = end_of(tail, source_cluster, target_cluster, hit, beside)
     assert f"{hit}-0 offsets [90, 140): the source topic was deleted and created again" in error
     assert "copied since it was last seen unchanged" in error

@@ -8,7 +8,7 @@ from typing import Protocol
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.errors import MirrorError
 
-# A partition as it was when a request was sent for it; answers that come after it was reopened are not for it any more.
+# A partition as it was when a request was sent for it; answers that come after it has failed are not for it any more.
 Asked = tuple[PartitionCopy, int]
 
 
@@ -26,7 +26,7 @@ class Judge(Protocol):
 
 
 def retry_all(judge: Judge, asked: Iterable[Asked], cause: Exception | str) -> None:
-    """Have those partitions tried again that were not reopened or stopped since."""
+    """Have those partitions tried again that have neither failed nor ended since."""
     for p, generation in asked:
-        if p.generation == generation and p.error is None:
+        if p.generation == generation and p.is_open:
             judge.retry_later(p, cause)

@@ -1,7 +1,9 @@
 """The task loop: one thread that keeps source and target brokers busy for many partitions at once.
 
-What is read comes by `source_side`, what is written goes by `target_side`, what has to wait for a coordinator is a step
-in a thread of its own (`steps`). The loop turns them, opens partitions, stores offset maps, and judges errors.
+It reads sockets, decides, and writes; it waits for nothing but the next answer. What is read comes by `source_side`, what
+is written goes by `target_side`. What takes its time is done by threads with connections of their own, and comes back by
+the mailbox: steps that wait for a coordinator (`steps`), opening partitions (`opener`), looking whether topics are still
+the same (`watch`), storing offset maps (`maps`), and connecting (`crew`).
 
 Anything but the expected answer makes the partition re-read the target's end and go on from there: an error says nothing
 about whether the batch was appended.
@@ -12,51 +14,40 @@ from __future__ import annotations
 import logging
 import selectors
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
 from itertools import chain
 
 from airflow_mirror.copy.batches.tiers import Send
 from airflow_mirror.copy.loop.clusters import Clusters
+from airflow_mirror.copy.loop.crew import Crew, Dialler
 from airflow_mirror.copy.loop.limits import Memory, Pace
+from airflow_mirror.copy.loop.mailbox import Mailbox
+from airflow_mirror.copy.loop.maps import MapKeeper
+from airflow_mirror.copy.loop.opener import Opened, Opener, Order
 from airflow_mirror.copy.loop.partition import Commit, PartitionCopy
+from airflow_mirror.copy.loop.retries import Retries, Verdict, verdict
 from airflow_mirror.copy.loop.source_side import FetchLane, SourceSide
+from airflow_mirror.copy.loop.states import ENDED, State
 from airflow_mirror.copy.loop.steps import Steps
 from airflow_mirror.copy.loop.target_side import PRODUCE_TIMEOUT_MS, ProduceLane, TargetSide
-from airflow_mirror.copy.offsets.map import OffsetMap
+from airflow_mirror.copy.loop.watch import Watch
 from airflow_mirror.copy.offsets.store import MapStore
-from airflow_mirror.copy.opening import recheck
-from airflow_mirror.copy.opening.answers import Answers, ask, ask_topic_id
-from airflow_mirror.copy.opening.identical import Opening, affected, open_partition
-from airflow_mirror.copy.opening.mapped import open_mapped
 from airflow_mirror.copy.options import DEFAULT_MAX_BATCH_BYTES, CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.copy.writer import priming
-from airflow_mirror.errors import (
-    InputError,
-    LeaseLost,
-    MirrorError,
-    MissingRight,
-    SourceTruncated,
-    TargetMoved,
-    TryAgain,
-)
+from airflow_mirror.errors import InputError, MirrorError
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.errors import UnknownTopic
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 
 log = logging.getLogger(__name__)
 
 # Fetch responses that a task holds. Two of full size for each of two connections are the most that speed can use.
 _MEMORY_BYTES = 48 << 20
-_STORE_MAPS_EVERY_S = 5.0  # what a crash may cost: a walk over this much of both logs
 _SILENCE_S = PRODUCE_TIMEOUT_MS / 1000 + 5  # a live broker answers within the timeout that it was given
 _IDLE_S = 0.25  # how often the loop looks up when nothing happens: stop requests, retries
-_PATIENCE_S = 120.0  # how long a partition may go without progress while its brokers fail: elections take seconds
-_FORGIVEN_S = 60.0  # how long it must have been open before the failures ahead of that no longer count
-_BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-_REOPEN_S = 1.0  # how long a turn of the loop may reopen partitions; at least one of them
-_WATCH_S = 5.0  # how often the source topics' ids, and the target's log starts, are looked at
-_UNSURE_S = 180.0  # a broker wrote down by then what DeleteRecords did (once a minute, by default)
+_OPENERS = 4  # threads
+_OPENED_TOGETHER = 256  # partitions; a broker that does not answer holds up those that are asked about with its own
 
 
 class CopyLoop:
@@ -74,10 +65,7 @@ class CopyLoop:
         self._isolation = READ_COMMITTED if options.committed_only else READ_UNCOMMITTED
         self.partitions = [self._copy_of(r) for r in ranges]
         self._store = _map_store(self.partitions, options)
-        self._reopen_at: dict[PartitionCopy, float] = {}
-        self._failing_since: dict[PartitionCopy, float] = {}
-        self._open_since: dict[PartitionCopy, float] = {}
-        self._maps_stored = self._watched = self._opened = self._clock()
+        self._retries = Retries(clock)
 
     def _copy_of(self, one: CopyRange) -> PartitionCopy:
         options = self._options
@@ -91,59 +79,68 @@ class CopyLoop:
 
         :raises LeaseLost: when the lease is gone; nothing is written from then on.
         """
-        options, check = self._options, self._check_lease
-        with (
-            selectors.DefaultSelector() as self._selector,
-            self._clusters.source(f"airflow-mirror.{options.mirror}") as self._source,
-            self._clusters.target(f"airflow-mirror.{options.mirror}") as self._target,
-        ):
-            self._in = SourceSide(self._source, self._selector, Memory(_MEMORY_BYTES), self._isolation, self, self._clock)
-            pace = Pace(options.max_bytes_per_second, self._clock)
-            self._out = TargetSide(self._target, self._selector, pace, options.mirror, check, self, self._clock)
-            self._steps = Steps(self._clusters.target, options, self._selector, check, self)
-            try:
-                _learn(self._source, {p.range.source_topic for p in self.partitions})
-                _learn(self._target, {p.range.target_topic for p in self.partitions})
-                # From here on the loop itself waits, for each partition apart; these would make all others wait too.
-                self._source.hurry()
-                self._target.hurry()
-                told = ask(self._source, self._target, [p.range for p in self.partitions])
-                for p in self.partitions:
-                    self._open(p, told[p.range])
-                while not should_stop() and not self._ended():
-                    self._step()
-                self._watch(now=True)
-                self._drain()
-            finally:
-                self._steps.close()
-                self._in.close()
-                self._out.close()
+        with ExitStack() as stack:
+            self._begin(stack)
+            self._retries.now(self.partitions)
+            while not should_stop() and not self._ended():
+                self._step()
+            self._watch.look(self.partitions, now=True)
+            self._drain()
         return self.partitions
+
+    def _begin(self, stack: ExitStack) -> None:
+        """Set up what a run needs; it is taken down in the opposite order, whatever happens."""
+        options, check, clock = self._options, self._check_lease, self._clock
+        self._selector = stack.enter_context(selectors.DefaultSelector())
+        mailbox = self._mailbox = stack.enter_context(closing(Mailbox(self._selector)))
+
+        def crew(size: int) -> Crew:
+            return stack.enter_context(closing(Crew(self._clusters, f"airflow-mirror.{options.mirror}", mailbox, size)))
+
+        dialler = stack.enter_context(closing(Dialler(mailbox)))
+        pace = Pace(options.max_bytes_per_second, clock)
+        self._in = stack.enter_context(
+            closing(SourceSide(dialler, self._selector, Memory(_MEMORY_BYTES), self._isolation, self, clock))
+        )
+        self._out = stack.enter_context(
+            closing(TargetSide(dialler, self._selector, pace, options.mirror, check, self, clock))
+        )
+        self._openers, self._watchers, self._librarians = crew(_OPENERS), crew(1), crew(1)
+        self._opener = Opener(options, self._isolation, self._store, partial(self._check_for, self._openers))
+        self._watch = Watch(
+            options.mirror, self._watchers, mailbox, partial(self._check_for, self._watchers), self, clock
+        )  # fmt: skip
+        self._maps = MapKeeper(self._store, self._librarians, mailbox, clock)
+        self._steps = stack.enter_context(closing(Steps(self._clusters.target, options, self._selector, check, self)))
+
+    def _check_for(self, crew: Crew) -> None:
+        """Check, in a thread of ``crew``, whether it may write."""
+        crew.check_wanted()
+        self._check_lease()
 
     # --- one turn of the loop ----------------------------------------------------------------------------------------
 
     def _step(self) -> None:
         self._check_lease()
-        self._in.drop_silent(_SILENCE_S)
-        self._out.drop_silent(_SILENCE_S)
-        self._reopen_due()
-        self._watch()
+        self._open_due()
+        self._watch.look(self.partitions)
         for p in self.partitions:
             self._advance(p)
         # After that, because what was dropped made room, and before the writing: the broker reads meanwhile.
-        self._in.send(p for p in self.partitions if p not in self._reopen_at)
+        self._in.send(self.partitions)
         self._out.send()
         self._in.poll()
-        self._store_maps_now_and_then()
+        self._maps.now_and_then(self.partitions)
         self._await_answers(self._idle_s())
 
     def _idle_s(self) -> float:
         """Return how long to sleep when nothing happens: until the first pause that was imposed on us is over."""
-        return min([_IDLE_S, *(pause for pause in chain(self._in.pauses(), self._out.pauses()) if pause > 0)])
+        pauses = chain(self._in.pauses(), self._out.pauses(), self._retries.pauses())
+        return min([_IDLE_S, *(pause for pause in pauses if pause > 0)])
 
     def _advance(self, p: PartitionCopy) -> None:
         """Start a partition's next step, or queue it when it has a batch to send."""
-        if p.busy or self._out.has(p):
+        if p.state is not State.READY or self._out.has(p):
             return
         try:
             step = p.next_step()
@@ -155,200 +152,102 @@ class CopyLoop:
             self.failed(p, e)
 
     def _ended(self) -> bool:
-        return all(p.done or p.error is not None for p in self.partitions)
+        return all(p.state in ENDED for p in self.partitions)
 
     def _await_answers(self, timeout_s: float) -> None:
+        """Take what has arrived, and only then give up on brokers from which nothing has."""
+        looked_at = self._clock()
         for key, _ in self._selector.select(timeout_s):
             if isinstance(key.data, FetchLane):
                 self._in.receive(key.data)
             elif isinstance(key.data, ProduceLane):
                 self._out.receive(key.data)
+            elif isinstance(key.data, Mailbox):
+                self._mailbox.receive()
             else:
                 self._steps.receive()
+        # By the time before the look: reading may have taken long, and answers may have arrived meanwhile.
+        self._in.drop_silent(looked_at - _SILENCE_S, _SILENCE_S)
+        self._out.drop_silent(looked_at - _SILENCE_S, _SILENCE_S)
 
     def _drain(self) -> None:
         """Await what was sent: its answer tells whether more was appended than the counters say. Commit what is open."""
         deadline = self._clock() + PRODUCE_TIMEOUT_MS / 1000
         while self._clock() < deadline:
             for p in self.partitions:
-                if p.open_bytes >= 0 and not p.busy and p.error is None and p not in self._reopen_at:
+                if p.state is State.READY and p.open_bytes >= 0:
                     self._steps.start(p, Commit(p.position))
-            if not self._steps.busy and not self._out.busy:
+            if not self._steps.busy and not self._out.busy and not self._watchers.busy:
                 break
             self._await_answers(_IDLE_S)
-        self._store_maps()
+        self._await_maps()  # what is being stored lacks what came since
+        self._maps.store(self.partitions)
+        self._await_maps()
 
-    # --- offset maps -------------------------------------------------------------------------------------------------
+    def _await_maps(self) -> None:
+        while self._librarians.busy:
+            self._await_answers(_IDLE_S)
 
-    def _store_maps_now_and_then(self) -> None:
-        if self._store is not None and self._clock() - self._maps_stored > _STORE_MAPS_EVERY_S:
-            self._store_maps()
-            self._maps_stored = self._clock()
+    # --- opening -----------------------------------------------------------------------------------------------------
 
-    def _store_maps(self) -> None:
-        for p in self.partitions:
-            self._store_map(p)
+    def _open_due(self) -> None:
+        """Have those partitions opened whose pause is over. Until a thread says that they are, nobody touches them."""
+        # Not while a thread pads it, or stores its map.
+        due = self._retries.take_due(lambda p: not self._steps.has(p) and not self._maps.has(p))
+        size = max(1, min(_OPENED_TOGETHER, -(-len(due) // self._openers.size)))
+        for first in range(0, len(due), size):
+            copies = due[first : first + size]
+            orders = [self._order(p) for p in copies]
+            self._openers.submit(partial(self._open_all, copies, orders))
 
-    def _store_map(self, p: PartitionCopy) -> None:
-        """Store what was mapped since the last time, as a part of its own."""
-        if self._store is None or p.map is None or p.map.source_end == p.map.source_start:
-            return
-        try:
-            self._store.append(p.range.map_key, p.map)
-            self._store.compact(p.range.map_key)
-        except OSError as e:
-            log.warning("offset map of %s not stored, it is derived at the next start: %s", p.range.source, e)
-            return
-        p.map = OffsetMap(p.map.source_end, p.map.target_end)
-
-    # --- opening and reopening ---------------------------------------------------------------------------------------
-
-    def _open(self, p: PartitionCopy, told: Answers | MirrorError) -> None:
-        try:
-            if isinstance(told, MirrorError):
-                raise told
-            p.reopen(self._opening(p, told))
-            self._opened = self._open_since[p] = self._clock()
-        except OSError as e:
-            self.failed(p, TryAgain(f"{p.range.source}: its offset map can't be stored: {e}"))
-        except MirrorError as e:
-            self.failed(p, e)
-
-    def _opening(self, p: PartitionCopy, told: Answers) -> Opening:
-        mirror, check = self._options.mirror, self._check_lease
-        if self._store is None or not p.range.is_mapped:
-            try:
-                found = open_partition(self._source, self._target, p.range, told, mirror, self._isolation, check)
-            except SourceTruncated as e:
-                self._check_not_foreign(p, e.end_offset)  # a foreign record makes the target the longer one too
-                raise
-            self._check_not_foreign(p, found.position)
-            return found
-        self._store_map(p)
-        return open_mapped(
-            self._source, self._target, p.range, told, mirror, self._isolation, self._store, check,
-            transactional=p.transactional,
+    def _order(self, p: PartitionCopy) -> Order:
+        p.begin_opening()
+        return Order(
+            range=p.range, transactional=p.transactional, written_to=p.position if p.opened else None,
+            producer_id=p.producer_id, mapped=p.take_map(),
         )  # fmt: skip
 
-    def _check_not_foreign(self, p: PartitionCopy, end: int) -> None:
-        """Compare what the target got since this copy last wrote to it."""
-        if p.opened and end > p.position:
-            recheck.not_foreign(self._source, self._target, p.range, p.producer_id, p.position, end, self._isolation)
+    def _open_all(
+        self, copies: Sequence[PartitionCopy], orders: Sequence[Order], source: WireCluster, target: WireCluster
+    ) -> None:
+        """Open partitions, in a thread; ``copies`` are only passed back to the loop."""
+
+        def tell(place: int, found: Opened | MirrorError) -> None:
+            self._mailbox.post(partial(self._opened, copies[place], found))
+
+        self._opener.open_all(source, target, orders, tell)
+
+    def _opened(self, p: PartitionCopy, found: Opened | MirrorError) -> None:
+        if isinstance(found, MirrorError):
+            self.failed(p, found)
+            return
+        p.reopen(found.opening, found.source, found.target)
+        self._retries.opened(p)
+        self._watch.opened()
+
+    # --- judging -----------------------------------------------------------------------------------------------------
 
     def failed(self, p: PartitionCopy, error: MirrorError) -> None:
-        """Decide what an error means: the whole task stops, the partition stops, or it tries again."""
-        if isinstance(error, LeaseLost):
-            raise error
-        if isinstance(error, TryAgain | TargetMoved):
-            # A moved end: opening tells whether another copier of ours was here (go on) or a foreign writer (stop).
-            self.retry_later(p, error)
-        else:
-            self.stop(p, error)
-            if isinstance(error, SourceTruncated) and isinstance(error.__cause__, UnknownTopic):
-                self._stop_rest_of_topic(error)
-
-    def _stop_rest_of_topic(self, gone: SourceTruncated) -> None:
-        """Stop the other partitions of a topic that is gone; asking for each takes a second, in which all others wait."""
-        for p in self.partitions:
-            if p.error is None and p.range.source_topic == gone.topic and not p.done:
-                start, end = affected(p.range, p.position)
-                self.stop(p, SourceTruncated(gone.topic, p.range.partition, start, end, gone.cause, gone.remedy))
+        """Do what an error demands: the whole task stops, the partition stops, or it tries again."""
+        match verdict(error):
+            case Verdict.END_TASK:
+                raise error
+            case Verdict.RETRY:
+                self.retry_later(p, error)
+            case Verdict.STOP:
+                self.stop(p, error)
 
     def stop(self, p: PartitionCopy, error: MirrorError) -> None:
         """Stop a partition for good; the others go on."""
         log.error("%s stopped: %s", p.range.source, error)
-        p.forget()
-        p.error = error
-        p.busy = False
+        p.stop(error)
+        self._retries.drop(p)
 
     def retry_later(self, p: PartitionCopy, cause: Exception | str) -> None:
         """Forget what is in flight for a partition and re-read the target's end after a pause."""
-        p.forget()
-        p.busy = True  # nothing is sent for it until it is open again
-        now = self._clock()
-        if now - self._open_since.pop(p, now) > _FORGIVEN_S:
-            p.failures = 0  # an acknowledged write says the same, but there may have been nothing to write
-        p.failures += 1
-        if p.failures == 1:
-            self._failing_since[p] = now
-        failing_s = now - self._failing_since[p]
-        if failing_s > _PATIENCE_S:
-            self.stop(p, TryAgain(f"{p.range.source}: no progress for {failing_s:.0f} s: {cause}"))
-            return
-        level = logging.INFO if p.failures < 3 else logging.WARNING
-        log.log(level, "%s: reading the target's end again (attempt %d): %s", p.range.source, p.failures, cause)
-        self._reopen_at[p] = now + _BACKOFF_S[min(p.failures, len(_BACKOFF_S)) - 1]
-
-    def _reopen_due(self) -> None:
-        now = self._clock()
-        due = sorted((p for p, at in self._reopen_at.items() if at <= now), key=self._reopen_at.__getitem__)
-        if not due:
-            return
-        self._refresh({p.range.source_topic for p in due}, {p.range.target_topic for p in due})
-        told = ask(self._source, self._target, [p.range for p in due])
-        for p in due:
-            del self._reopen_at[p]
-            self._open(p, told[p.range])
-            # A machine that is gone lets each question wait for its whole time, until the metadata tell it.
-            if self._clock() - now > _REOPEN_S:
-                break
-
-    def _watch(self, *, now: bool = False) -> None:
-        if now or self._clock() - self._watched >= _WATCH_S:
-            self._watched = self._clock()
-            self._watch_topics()
-            if now or self._watched - self._opened < _UNSURE_S:
-                self._watch_starts()
-
-    def _watch_starts(self) -> None:
-        """See whether a target broker forgot in a crash that the fillers of priming were deleted.
-
-        Its partitions may be complete, or have nothing to write, so that nothing else would open them again.
-        """
-        watched = {p.range.target: p for p in self.partitions if p.target_start > 0 and p not in self._reopen_at}
-        # Nothing else looks for the leader of a partition that has nothing to write.
-        self._refresh(set(), {tp.topic for tp in watched})
-        led = [tp for tp in watched if not self._target.leaderless(tp)]
-        try:
-            for tp, start in self._target.log_starts(led).items():
-                p = watched[tp]
-                if start < p.target_start:
-                    log.warning("%s: its log start fell from %d to %d: a broker died", tp, p.target_start, start)
-                    priming.restore_start(self._target, self._options.mirror, tp, start, p.position, self._check_lease)
-        except LeaseLost:
-            raise
-        except MirrorError as e:
-            log.warning("log starts of the target not looked at: %s", e)
-
-    def _watch_topics(self) -> None:
-        """See whether a source topic was created again.
-
-        The next fetch tells that as long as the new log is shorter than our position. Once it is as long, its records
-        come as if they were the old topic's: a fetch names topics by name, and the new leader's epoch may be the same.
-        """
-        watched = [p for p in self.partitions if p.error is None and p.opened and p not in self._reopen_at]
-        if watched:
-            self._refresh({p.range.source_topic for p in watched}, set())
-        found = {name: ask_topic_id(self._source, name) for name in {p.range.source_topic for p in watched}}
-        for p in watched:
-            if p.error is None:
-                try:
-                    now = found[p.range.source_topic]
-                    if isinstance(now, MirrorError) and not isinstance(now, UnknownTopic):
-                        raise now
-                    recheck.same_topic(now, p.range, p.watched, p.position)
-                    p.watched = p.position
-                except MirrorError as e:
-                    self.failed(p, e)
-
-    def _refresh(self, source_topics: set[str], target_topics: set[str]) -> None:
-        for cluster, topics in ((self._source, source_topics), (self._target, target_topics)):
-            if not topics:
-                continue
-            try:
-                cluster.refresh(topics)
-            except MirrorError as e:  # a deleted topic too: opening its partition names it, and stops that one only
-                log.warning("metadata not refreshed: %s", e)
+        p.fail()
+        if (error := self._retries.again(p, cause)) is not None:
+            self.stop(p, error)
 
 
 def _map_store(partitions: Iterable[PartitionCopy], options: CopyOptions) -> MapStore | None:
@@ -362,11 +261,3 @@ def _map_store(partitions: Iterable[PartitionCopy], options: CopyOptions) -> Map
     if options.map_dir is None:
         raise InputError(f"{mapped[0]}: mapped offsets need a place for the offset map. Give --map-dir.")
     return MapStore(options.map_dir)
-
-
-def _learn(cluster: WireCluster, topics: set[str]) -> None:
-    """Read the metadata of all topics at once. One that is gone is found when its partitions are opened."""
-    try:
-        cluster.refresh(topics)
-    except (UnknownTopic, MissingRight) as e:
-        log.warning("%s", e)

@@ -2,7 +2,7 @@
 
 The loop feeds fetch responses in and asks :meth:`PartitionCopy.next_step`; the answer is a batch to send, a hole to pad,
 a transaction to begin or commit, or nothing. State changes only on acknowledgement, so that a lost answer loses nothing:
-the loop re-reads the target's end and calls :meth:`PartitionCopy.reopen`.
+the loop re-reads the target's end and calls :meth:`PartitionCopy.reopen`. What may happen when is a table (`states`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from airflow_mirror.copy.batches import tiers, tombstones
 from airflow_mirror.copy.batches.by_key import key_filter
 from airflow_mirror.copy.batches.joining import Joiner
 from airflow_mirror.copy.batches.tiers import Corrupt, Send, Tier
+from airflow_mirror.copy.loop.leaders import NOBODY, Broker
 from airflow_mirror.copy.loop.limits import Buffer
+from airflow_mirror.copy.loop.states import OPEN, Event, State, after
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.opening.identical import Opening
 from airflow_mirror.copy.ranges import CopyRange
@@ -103,13 +105,15 @@ class PartitionCopy:
     sequence: int = 0
     available_end: int = -1  # last stable offset or high watermark: what a fetch may return; -1 not yet known
     counters: Counters = field(default_factory=Counters)
-    error: MirrorError | None = None
-    busy: bool = False  # a step is under way
+    state: State = State.WAITING
+    error: MirrorError | None = None  # what it stopped with
     fetching: bool = False
     generation: int = 0  # grows with every reopening; answers to older requests are thrown away
     failures: int = 0  # reopenings since the last progress
-    opened: bool = False  # once at least
+    opened: bool = False  # once at least: where it stands is known
     watched: int = 0  # position at which the source topic was last seen to be the planned one
+    source_leader: Broker = NOBODY
+    target_leader: Broker = NOBODY
     target_start: int = 0  # log start of the target when it was opened
     dry: int = 0  # answers in a row that held nothing for anybody although there should be more
     open_bytes: int = -1  # sent in the open transaction; -1 when none is open
@@ -138,7 +142,12 @@ class PartitionCopy:
     @property
     def done(self) -> bool:
         """True when everything up to the end of the range is on the target, for good."""
-        return self.position >= self.end and self.open_bytes < 0
+        return self.state is State.DONE
+
+    @property
+    def is_open(self) -> bool:
+        """True when it is known where to go on: answers of brokers count, others don't."""
+        return self.state in OPEN
 
     @property
     def settled_position(self) -> int:
@@ -153,15 +162,20 @@ class PartitionCopy:
     @property
     def wants_fetch(self) -> bool:
         """True when another fetch response could be used."""
-        waiting = self.error is not None or self.fetching or self.fetch_offset >= self.end
+        waiting = self.state not in OPEN or self.fetching or self.fetch_offset >= self.end
         # Two are enough for a backlog: one is written, one is ready. A trickle needs more of them, or the partition would
         # miss the next long poll while its last record is on its way, and then wait half a second for that poll's end.
         queued = len(self._responses)
         return not waiting and (queued < 2 or (queued < 8 and self.queued_bytes < _TRICKLE_BYTES))
 
-    def reopen(self, opening: Opening) -> None:
-        """Forget everything in flight and go on where the target's log says."""
-        self.forget()
+    def begin_opening(self) -> None:
+        """Take note that somebody looks where to go on."""
+        self._happens(Event.OPEN)
+
+    def reopen(self, opening: Opening, source: Broker = NOBODY, target: Broker = NOBODY) -> None:
+        """Go on where the target's log says, at these leaders."""
+        self._happens(Event.OPENED)
+        self.source_leader, self.target_leader = source, target
         unanswered, self._unanswered = self._unanswered, None
         if unanswered is not None and opening.position >= unanswered.next_source:
             self._count(unanswered)  # its answer was lost, or came too late
@@ -172,9 +186,43 @@ class PartitionCopy:
         self.map, self.timestamp = opening.map, opening.timestamp
         self.counters.primed += opening.primed
         self.available_end = -1
-        self.busy = False
+        self._settle()
 
-    def forget(self) -> None:
+    def fail(self) -> None:
+        """Forget everything in flight, until the target's end is read again."""
+        self._happens(Event.FAIL)
+        self._forget()
+
+    def stop(self, error: MirrorError) -> None:
+        """Stop for good."""
+        self._happens(Event.STOP)
+        self._forget()
+        self.error = error
+
+    def _happens(self, event: Event) -> None:
+        self.state = after(self.state, event)
+
+    def _settle(self) -> None:
+        """End where nothing is left to do: the progress over a hole at the end belongs in a transaction, too."""
+        uncommitted = self.transactional and self._ended_uncommitted
+        if self.state is State.READY and self.position >= self.end and self.open_bytes < 0 and not uncommitted:
+            self._happens(Event.FINISH)
+
+    def take_map(self) -> OffsetMap | None:
+        """Return what was mapped since the last time, None when nothing was; it is the caller's to store."""
+        part = self.map
+        if part is None or part.source_end == part.source_start:
+            return None
+        self.map = OffsetMap(part.source_end, part.target_end)
+        return part
+
+    def give_back_map(self, part: OffsetMap) -> None:
+        """Take back what could not be stored, to be taken again with what was mapped since."""
+        if self.map is not None:
+            part.extend(self.map)
+            self.map = part
+
+    def _forget(self) -> None:
         """Drop what was fetched and not sent; answers under way are not for us any more."""
         self.generation += 1
         self.fetching = False
@@ -216,7 +264,7 @@ class PartitionCopy:
 
         :raises CorruptBatch: when the next source batch is broken.
         """
-        if self.busy or self.error is not None or self.done:
+        if self.state is not State.READY:
             return None
         step = self._peek()
         if isinstance(step, Corrupt):
@@ -229,7 +277,9 @@ class PartitionCopy:
             )  # fmt: skip
         if step is not None:
             return self._before(step) or step
-        return self._at_the_end()
+        last = self._at_the_end()
+        self._settle()
+        return last
 
     def _before(self, send: Send) -> Send | Pad | Begin | Commit | None:
         """Return what has to be done before a batch can be sent."""
@@ -285,14 +335,16 @@ class PartitionCopy:
 
         :param send: the batch, if it is one.
         """
-        self.busy, self._unanswered = True, send
+        self._happens(Event.STEP if send is None else Event.SEND)
+        self._unanswered = send
 
     def acknowledged(self, send: Send, base_offset: int) -> None:
         """Take the broker's answer for a batch.
 
         :raises TargetMoved: if it landed elsewhere than expected; the caller re-reads the end and decides again.
         """
-        self.busy, self._unanswered = False, None
+        self._happens(Event.ANSWER)
+        self._unanswered = None
         book = self._book
         # Others may write to a mapped target too; a lower offset is the broker's answer to a batch that it has already.
         moved = base_offset != send.base_offset if book is None else base_offset < book.target_end
@@ -318,30 +370,33 @@ class PartitionCopy:
             self._next = None
         if self.tombstones:
             self.timestamp = send.newest_timestamp
+        self._settle()
 
     def padded(self, pad: Pad, written: int) -> None:
         """Take note that a hole is filled."""
-        self.busy = False
+        self._happens(Event.ANSWER)
         self.position = pad.end
         self.counters.padded += written
         self.failures = 0
+        self._settle()
 
     def began(self) -> None:
         """Take note that a transaction is open."""
-        self.busy = False
+        self._happens(Event.ANSWER)
         self.open_bytes = 0
         if self.map is not None:
             self.open_map = OffsetMap(self.map.source_end, self.map.target_end)
 
     def transaction_ended(self, commit: Commit) -> None:
         """Take note that a transaction is committed."""
-        self.busy = False
+        self._happens(Event.ANSWER)
         self.open_bytes = -1
         self.committed = commit.position
         if self.map is not None and self.open_map is not None:
             self.map.extend(self.open_map)
         self.open_map = None
         self.failures = 0
+        self._settle()
 
     def _count(self, send: Send) -> None:
         c = self.counters

@@ -9,16 +9,16 @@ what the last one brought is on its way to the target: there every tenth of a mi
 from __future__ import annotations
 
 import selectors
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from airflow_mirror.copy.loop.crew import Dialler
 from airflow_mirror.copy.loop.failures import Asked, Judge, retry_all
+from airflow_mirror.copy.loop.lane import Lane, Lines
 from airflow_mirror.copy.loop.limits import Buffer, Memory
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.errors import CorruptBatch, MirrorError, TryAgain
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import fetch
-from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.fetch import FetchedPartition, FetchSpec
 
@@ -29,16 +29,14 @@ _LEAST_FETCH_BYTES = 1 << 20
 _DRY_ANSWERS = 2400  # a broker waits 50 ms before it sends an empty one, so this takes two minutes
 
 
-class FetchLane:
-    """One connection to a source leader with at most one fetch under way."""
+class FetchLane(Lane):
+    """A lane to a source leader."""
 
     def __init__(self, node_id: int, following: bool) -> None:
-        self.node_id, self.following = node_id, following
-        self.connection: Connection | None = None
-        self.correlation = 0
+        super().__init__(node_id)
+        self.following = following
         self.asked: dict[TopicPartition, Asked] = {}
         self.expected = 0  # bytes that the answer may have
-        self.not_before = 0.0  # the broker asked us to pause until then (throttle_time_ms)
 
 
 class SourceSide:
@@ -49,10 +47,10 @@ class SourceSide:
     """
 
     def __init__(
-        self, source: WireCluster, selector: selectors.BaseSelector, memory: Memory, isolation: int, judge: Judge,
+        self, dialler: Dialler, selector: selectors.BaseSelector, memory: Memory, isolation: int, judge: Judge,
         clock: Callable[[], float],
     ) -> None:  # fmt: skip
-        self._source, self._selector, self._memory = source, selector, memory
+        self._lines, self._memory = Lines(dialler, selector), memory
         self._isolation, self._judge, self._clock = isolation, judge, clock
         self._lanes: dict[tuple[int, bool], FetchLane] = {}
         self._polls: list[tuple[FetchLane, list[PartitionCopy]]] = []
@@ -62,11 +60,7 @@ class SourceSide:
         wanted: dict[tuple[int, bool], dict[TopicPartition, PartitionCopy]] = {}
         for p in partitions:
             if p.wants_fetch:
-                try:
-                    key = self._source.leader(p.range.source).node_id, not p.is_behind
-                except MirrorError as e:  # also a topic that is gone: it must not end the others
-                    self._judge.failed(p, e)
-                    continue
+                key = p.source_leader.node_id, not p.is_behind
                 # A request asks for a partition once; of several copies of it (by key) the others come next.
                 wanted.setdefault(key, {}).setdefault(p.range.source, p)
         now = self._clock()
@@ -77,7 +71,7 @@ class SourceSide:
             if following:
                 self._polls.append((lane, list(several.values())))
             else:
-                self._ask(lane, several.values())
+                self._ask(lane, list(several.values()))
 
     def poll(self) -> None:
         """Send the long polls that :meth:`send` put off."""
@@ -86,7 +80,7 @@ class SourceSide:
                 self._ask(lane, wanting)
         self._polls.clear()
 
-    def _ask(self, lane: FetchLane, partitions: Iterable[PartitionCopy]) -> None:
+    def _ask(self, lane: FetchLane, partitions: Sequence[PartitionCopy]) -> None:
         expected = sum(other.expected for other in self._lanes.values() if other.asked)
         size = min(_FETCH_BYTES, self._memory.free - expected)
         # A long poll brings little, and must not wait for the memory that a backlog has taken.
@@ -95,24 +89,18 @@ class SourceSide:
         size = max(size, _LEAST_FETCH_BYTES)
         wait_ms = _LONG_POLL_MS if lane.following else 50
         try:
-            specs = [
-                FetchSpec(
-                    p.range.source,
-                    p.fetch_offset,
-                    min(size, _PARTITION_FETCH_BYTES),
-                    self._source.leader(p.range.source).epoch,  # which may be gone since, if metadata were read meanwhile
-                )
-                for p in partitions
-            ]
-            if lane.connection is None:
-                lane.connection = self._source.dedicated(lane.node_id)
-                self._selector.register(lane.connection, selectors.EVENT_READ, lane)
+            if not self._lines.is_up(lane, partitions[0].source_leader.connect):
+                return
+            share = min(size, _PARTITION_FETCH_BYTES)
+            specs = [FetchSpec(p.range.source, p.fetch_offset, share, p.source_leader.epoch) for p in partitions]
+            assert lane.connection is not None
             lane.correlation = fetch.ask(lane.connection, specs, wait_ms, 1, size, self._isolation)
-        except TryAgain as e:
+        except MirrorError as e:
             self._drop(lane)
             for p in partitions:
-                self._judge.retry_later(p, e)
+                self._judge.failed(p, e)
             return
+        lane.sent_at = self._clock()
         lane.expected = size
         for p in partitions:
             p.fetching = True
@@ -143,7 +131,7 @@ class SourceSide:
         dry = not throttle_ms and not any(answer.records for answer in answers)
         for answer in answers:
             p, generation = asked[answer.tp]
-            if p.generation == generation and p.error is None:
+            if p.generation == generation and p.is_open:
                 self._take_fetched(p, answer, buffer, dry)
 
     def _take_fetched(self, p: PartitionCopy, answer: FetchedPartition, buffer: Buffer, dry: bool) -> None:
@@ -161,10 +149,13 @@ class SourceSide:
                 cause = f"nothing comes although the log ends at {p.available_end}; a batch with a wrong length looks so"
                 self._judge.stop(p, _unreadable(p, p.available_end, cause))
 
-    def drop_silent(self, silence_s: float) -> None:
-        """Give up connections whose broker is frozen or cut off: a socket that stays silent never wakes the selector."""
+    def drop_silent(self, since: float, silence_s: float) -> None:
+        """Give up connections on which nothing has come for a request of before ``since``, ``silence_s`` ago.
+
+        Their broker is frozen or cut off; a socket that stays silent never wakes the selector.
+        """
         for lane in list(self._lanes.values()):
-            if lane.connection is not None and lane.connection.waiting_s > silence_s:
+            if lane.asked and lane.sent_at < since:
                 asked, lane.asked = lane.asked, {}
                 self._drop(lane)
                 retry_all(self._judge, asked.values(), f"no answer for {silence_s:.0f} s")
@@ -180,9 +171,7 @@ class SourceSide:
             self._drop(lane)
 
     def _drop(self, lane: FetchLane) -> None:
-        if lane.connection is not None:
-            self._selector.unregister(lane.connection)
-            lane.connection.close()
+        self._lines.abandon(lane)
         self._lanes.pop((lane.node_id, lane.following), None)
 
 

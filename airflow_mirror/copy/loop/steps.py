@@ -41,6 +41,10 @@ class Steps:
         """True while a step is under way."""
         return bool(self._steps)
 
+    def has(self, p: PartitionCopy) -> bool:
+        """True while a thread takes a step for ``p``, also one whose outcome nobody wants any more."""
+        return any(p is other for other, *_ in self._steps)
+
     def start(self, p: PartitionCopy, step: Pad | Begin | Commit) -> None:
         """Take a step in a thread of its own: a coordinator's answers take milliseconds each, and others can go on."""
         if not self._workers:

@@ -12,7 +12,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from airflow_mirror.copy.batches.tiers import Send
+from airflow_mirror.copy.loop.crew import Dialler
 from airflow_mirror.copy.loop.failures import Judge, retry_all
+from airflow_mirror.copy.loop.lane import Lane, Lines
 from airflow_mirror.copy.loop.limits import Pace
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.writer import identity
@@ -21,9 +23,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import packed, produce
 from airflow_mirror.wire import records as wire_records
-from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.codec import NONE
-from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 
 PRODUCE_TIMEOUT_MS = 30_000
@@ -43,16 +43,13 @@ _REFUSED = frozenset(
 )
 
 
-class ProduceLane:
-    """One connection to a target leader with at most one Produce request under way."""
+class ProduceLane(Lane):
+    """A lane to a target leader."""
 
     def __init__(self, node_id: int) -> None:
-        self.node_id = node_id
-        self.connection: Connection | None = None
-        self.correlation = 0
+        super().__init__(node_id)
         self.sent: dict[TopicPartition, tuple[PartitionCopy, Send, int]] = {}
         self.ready: deque[PartitionCopy] = deque()
-        self.not_before = 0.0
         self.filled_at = 0.0
 
 
@@ -65,10 +62,10 @@ class TargetSide:
     """
 
     def __init__(
-        self, target: WireCluster, selector: selectors.BaseSelector, pace: Pace, mirror: str,
+        self, dialler: Dialler, selector: selectors.BaseSelector, pace: Pace, mirror: str,
         check_lease: Callable[[], None], judge: Judge, clock: Callable[[], float],
     ) -> None:  # fmt: skip
-        self._target, self._selector, self._pace, self._mirror = target, selector, pace, mirror
+        self._lines, self._pace, self._mirror = Lines(dialler, selector), pace, mirror
         self._check_lease, self._judge, self._clock = check_lease, judge, clock
         self._lanes: dict[tuple[int, int], ProduceLane] = {}
         self._queued: set[PartitionCopy] = set()  # partitions that stand in a lane's ready queue
@@ -83,11 +80,8 @@ class TargetSide:
         return p in self._queued
 
     def queue(self, p: PartitionCopy) -> None:
-        """Queue a partition that has a batch to send.
-
-        :raises TryAgain: it has no leader.
-        """
-        self._lane_of(p, self._target.leader(p.range.target).node_id).ready.append(p)
+        """Queue a partition that has a batch to send."""
+        self._lane_of(p, p.target_leader.node_id).ready.append(p)
         self._queued.add(p)
 
     def send(self) -> None:
@@ -100,6 +94,12 @@ class TargetSide:
 
     def _fill(self, lane: ProduceLane) -> None:
         lane.filled_at = self._clock()
+        try:
+            if not self._lines.is_up(lane, lane.ready[0].target_leader.connect):
+                return
+        except MirrorError as e:
+            self._give_up(lane, e)
+            return
         batches: dict[TopicPartition, memoryview] = {}
         transactional_id: str | None = None
         size, limit = 0, min(_REQUEST_BYTES, self._pace.portion or _REQUEST_BYTES)
@@ -112,6 +112,8 @@ class TargetSide:
                 continue
             lane.ready.popleft()
             self._queued.discard(p)
+            if p.target_leader.node_id != lane.node_id:
+                continue  # it was reopened meanwhile, and has another leader: it is queued there
             try:
                 step = p.next_step()  # the same as when it was queued, unless the partition was reopened meanwhile
             except MirrorError as e:
@@ -135,11 +137,10 @@ class TargetSide:
     def _produce(
         self, lane: ProduceLane, batches: dict[TopicPartition, memoryview], transactional_id: str | None
     ) -> None:
+        assert lane.connection is not None
         self._check_lease()
+        lane.sent_at = self._clock()
         try:
-            if lane.connection is None:
-                lane.connection = self._target.dedicated(lane.node_id)
-                self._selector.register(lane.connection, selectors.EVENT_READ, lane)
             buffers = produce.encode(batches, PRODUCE_TIMEOUT_MS, transactional_id)
             lane.correlation = lane.connection.send(produce.API_KEY, produce.API_VERSION, buffers)
         except TryAgain as e:
@@ -170,13 +171,13 @@ class TargetSide:
         sent, lane.sent = lane.sent, {}
         for answer in answers:
             p, step, generation = sent[answer.tp]
-            if p.generation == generation and p.error is None:
+            if p.generation == generation and p.is_open:
                 self._take_answer(p, step, answer)
 
-    def drop_silent(self, silence_s: float) -> None:
-        """Give up connections whose broker is frozen or cut off: a socket that stays silent never wakes the selector."""
+    def drop_silent(self, since: float, silence_s: float) -> None:
+        """Give up connections as the source side does."""
         for lane in self._lanes.values():
-            if lane.connection is not None and lane.connection.waiting_s > silence_s:
+            if lane.sent and lane.sent_at < since:
                 self._lose(lane, f"no answer for {silence_s:.0f} s")
 
     def pauses(self) -> Iterator[float]:
@@ -189,8 +190,7 @@ class TargetSide:
     def close(self) -> None:
         """Close all connections."""
         for lane in self._lanes.values():
-            if lane.connection is not None:
-                lane.connection.close()
+            self._lines.abandon(lane)
 
     def _lane_of(self, p: PartitionCopy, leader: int) -> ProduceLane:
         key = leader, hash(p.range.target) % _LANES
@@ -234,12 +234,18 @@ class TargetSide:
             ),
         )  # fmt: skip
 
+    def _give_up(self, lane: ProduceLane, error: MirrorError) -> None:
+        """Have those that wait for a broker find out who leads them now."""
+        waiting = list(lane.ready)
+        lane.ready.clear()
+        self._queued.difference_update(waiting)
+        for p in waiting:
+            if p.is_open and p.target_leader.node_id == lane.node_id:
+                self._judge.failed(p, error)
+
     def _lose(self, lane: ProduceLane, cause: Exception | str) -> None:
         """Give a connection up. What it carried may or may not be in the log: those partitions re-read the end."""
-        if lane.connection is not None:
-            self._selector.unregister(lane.connection)
-            lane.connection.close()
-            lane.connection = None
+        self._lines.hang_up(lane)
         sent, lane.sent = lane.sent, {}
         retry_all(self._judge, [(p, generation) for p, _, generation in sent.values()], cause)
 

@@ -21,18 +21,22 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.cluster import Ask, WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
-from airflow_mirror.wire.topology import ProducerState
+from airflow_mirror.wire.topology import Leader, ProducerState
+
+NOBODY = Leader(-1, -1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TargetAnswers:
     """What the target said of one of its partitions.
 
+    :param leader: who led it before the first question.
     :param end: the log's true end, before the other questions; ``end_after``: behind them.
     :param high_watermark: what can be read ends here.
     :param producers: those that the leader remembers.
     """
 
+    leader: Leader
     end: int
     high_watermark: int
     log_start: int
@@ -63,11 +67,14 @@ class TargetAnswers:
 class Answers:
     """What both clusters said of the two sides of a range.
 
-    :param topic_id: the source topic's, or the error that says why there is none; the source's offsets are -1 then.
+    :param topic_id: the source topic's, or the error that says why there is none; the source's leader and its offsets
+        are unknown then.
+    :param leader: who led the source partition before the first question.
     """
 
     target: TargetAnswers
     topic_id: str | UnknownTopic
+    leader: Leader = NOBODY
     log_start: int = -1
     high_watermark: int = -1
 
@@ -98,10 +105,11 @@ class _Round:
     def __init__(self, cluster: WireCluster, tps: Iterable[TopicPartition]) -> None:
         self._cluster = cluster
         self.left = list(dict.fromkeys(tps))
+        self.leaders: dict[TopicPartition, Leader] = {}
         self.errors: dict[TopicPartition, MirrorError] = {}
         for tp in self.left:
             try:
-                cluster.leader(tp)
+                self.leaders[tp] = cluster.leader(tp)
             except MirrorError as e:
                 self.errors[tp] = e
         self._drop()
@@ -129,8 +137,8 @@ def ask_target(target: WireCluster, tps: Iterable[TopicPartition]) -> dict[Topic
     found: dict[TopicPartition, TargetAnswers | MirrorError] = dict(asked.errors)
     for tp in asked.left:
         found[tp] = TargetAnswers(
-            end=ends[tp], high_watermark=watermarks[tp], log_start=starts[tp], producers=producers[tp],
-            end_after=ends_after[tp],
+            leader=asked.leaders[tp], end=ends[tp], high_watermark=watermarks[tp], log_start=starts[tp],
+            producers=producers[tp], end_after=ends_after[tp],
         )  # fmt: skip
     return found
 
@@ -172,7 +180,8 @@ def ask(source: WireCluster, target: WireCluster, ranges: Iterable[CopyRange]) -
         if isinstance(here, UnknownTopic):
             return Answers(target=theirs, topic_id=here)
         return Answers(
-            target=theirs, topic_id=here, log_start=starts[one.source], high_watermark=watermarks[one.source]
+            target=theirs, topic_id=here, leader=led.leaders[one.source], log_start=starts[one.source],
+            high_watermark=watermarks[one.source],
         )  # fmt: skip
 
     return {one: of(one) for one in wanted}
@@ -184,3 +193,8 @@ def ask_topic_id(source: WireCluster, name: str) -> str | MirrorError:
         return source.topic_id(name)
     except MirrorError as e:
         return e
+
+
+def ask_log_starts(cluster: WireCluster, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return the first offset of each partition whose leader says it."""
+    return _Round(cluster, tps).ask(_LOG_START)

@@ -146,7 +146,9 @@ def test_a_log_that_does_not_stand_still_is_not_waited_for(
     end: int, high_watermark: int, end_after: int, says: str
 ) -> None:
     """A follower may be frozen for minutes: the partition comes back after a pause, in which all others go on."""
-    told = TargetAnswers(end=end, high_watermark=high_watermark, log_start=0, producers=[], end_after=end_after)
+    told = TargetAnswers(
+        leader=Leader(1, 7), end=end, high_watermark=high_watermark, log_start=0, producers=[], end_after=end_after
+    )
     nobody = cast("WireCluster", None)  # nothing more is asked
     with pytest.raises(BrokerError, match=says):
         journal.read(nobody, "m", FIRST, told)

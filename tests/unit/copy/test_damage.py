@@ -35,6 +35,7 @@ def log(*sizes: int) -> tuple[bytearray, list[int]]:
 
 def opened(end: int | None = None) -> PartitionCopy:
     copy = PartitionCopy(CopyRange("orders", "orders", 4, 0, end), True, 1_000_000)
+    copy.begin_opening()
     copy.reopen(Opening(START, 5, 0, 0))
     return copy
 
@@ -49,6 +50,7 @@ def run(copy: PartitionCopy, sent: list[Send] | None = None) -> list[Send]:
     sent = [] if sent is None else sent
     while (step := copy.next_step()) is not None:
         assert isinstance(step, Send), step
+        copy.sent(step)
         copy.acknowledged(step, step.base_offset)
         sent.append(step)
     return sent

@@ -8,9 +8,11 @@ from unittest.mock import Mock
 import pytest
 
 from airflow_mirror.copy.batches.tiers import Send
+from airflow_mirror.copy.loop.lane import Lines
 from airflow_mirror.copy.loop.limits import Buffer, Memory, Pace
 from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.loop.partition import PartitionCopy
+from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.loop.target_side import ProduceLane, TargetSide
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.partition import TopicPartition
@@ -67,6 +69,7 @@ def test_a_copy_that_only_the_rate_holds_up_uses_all_of_it(largest: int, monkeyp
 
     class Endless(PartitionCopy):
         def next_step(self) -> Send:
+            self.state = State.READY
             return Send(0, 1, rng.randint(1, largest), None, [], 0, 1)
 
     def produce(_: TargetSide, lane: ProduceLane, batches: dict[TopicPartition, memoryview], __: str | None) -> None:
@@ -75,9 +78,10 @@ def test_a_copy_that_only_the_rate_holds_up_uses_all_of_it(largest: int, monkeyp
 
     monkeypatch.setattr(TargetSide, "_sign", lambda _, __, step: memoryview(bytes(step.size)))
     monkeypatch.setattr(TargetSide, "_produce", produce)
-    target, no_source = Mock(**{"leader.return_value.node_id": 1}), Mock(**{"pauses.return_value": []})
-    side = TargetSide(target, Mock(), Pace(rate, clock), "m", Mock(), Mock(), clock)
-    loop = Mock(_in=no_source, _out=side)
+    monkeypatch.setattr(Lines, "is_up", lambda *_: True)
+    nobody = Mock(**{"pauses.return_value": []})
+    side = TargetSide(Mock(), Mock(), Pace(rate, clock), "m", Mock(), Mock(), clock)
+    loop = Mock(_in=nobody, _out=side, _retries=nobody)
     partitions = [Endless(CopyRange("t", "t", number, 0), True, 1 << 20) for number in range(5)]
     started = clock.now
     while clock.now - started < 60:

@@ -51,6 +51,7 @@ def copied(
     content: bytes | bytearray, start: int = START, end: int | None = None, limit: int = 1_000_000
 ) -> PartitionCopy:
     copy = PartitionCopy(CopyRange("t", "t", 0, start, end), True, limit, merge_below=1024)
+    copy.begin_opening()
     copy.reopen(Opening(start, 5, 0, 0))
     view = memoryview(bytearray(content))
     copy.feed(FetchedPartition(copy.range.source, 0, 10**6, 10**6, 0, [], view), Buffer(Memory(1 << 20), len(view)))
@@ -62,6 +63,7 @@ def sent(copy: PartitionCopy) -> list[Send]:
     while (step := copy.next_step()) is not None:
         if not isinstance(step, Send):
             break
+        copy.sent(step)
         copy.acknowledged(step, step.base_offset)
         found.append(step)
     return found
@@ -158,6 +160,7 @@ def take_until_broken(copy: PartitionCopy) -> list[Send]:
     found: list[Send] = []
     with pytest.raises(CorruptBatch, match=rf"offsets \[{START + 25}, "):
         while isinstance(step := copy.next_step(), Send):
+            copy.sent(step)
             copy.acknowledged(step, step.base_offset)
             found.append(step)
     return found

@@ -84,9 +84,10 @@ def answered(error: int, selector: selectors.BaseSelector, content: bytearray | 
     p = opened(START + 4)
     feed(p, content)
     judge = Judge()
-    target: Any = SimpleNamespace(leader=lambda tp: SimpleNamespace(node_id=1), dedicated=lambda node: Answering(error))
-    side = TargetSide(target, selector, Pace(None), "m", lambda: None, judge, time.monotonic)
+    dialler: Any = SimpleNamespace(dial=lambda connect, then: then(Answering(error)))
+    side = TargetSide(dialler, selector, Pace(None), "m", lambda: None, judge, time.monotonic)
     side.queue(p)
+    side.send()  # has it connected
     side.send()
     (key,) = selector.get_map().values()
     assert isinstance(key.data, ProduceLane)

@@ -104,6 +104,7 @@ def test_a_record_lost_under_a_filler_is_a_difference() -> None:
 
 def a_copy(*batches: RawBatch, end: int = 5_000, position: int = 0, **fields: object) -> PartitionCopy:
     copy = PartitionCopy(CopyRange("users", "users", 0, 0, end), True, 1_000_000, tombstones=True, **fields)  # type: ignore[arg-type]
+    copy.begin_opening()
     copy.reopen(Opening(position, 5, 0, 0, timestamp=99))
     blob = memoryview(bytearray(b"".join(bytes(raw.view) for raw in batches)))
     copy.feed(
@@ -119,7 +120,7 @@ def walk(copy: PartitionCopy) -> list[Send]:
     while (step := copy.next_step()) is not None:
         assert isinstance(step, Send)
         assert copy.next_step() is step  # the loop asks twice
-        copy.sent()
+        copy.sent(step)
         copy.acknowledged(step, step.base_offset)
         sent.append(step)
     return sent
@@ -142,7 +143,7 @@ def test_a_filler_that_landed_elsewhere_stops_the_copy() -> None:
     copy = a_copy(data(40, b"a"))
     step = copy.next_step()
     assert isinstance(step, Send)
-    copy.sent()
+    copy.sent(step)
     with pytest.raises(TargetMoved):
         copy.acknowledged(step, 3)
     assert (copy.position, copy.counters.padded) == (0, 0)

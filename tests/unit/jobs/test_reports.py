@@ -10,6 +10,7 @@ import pytest
 
 from airflow_mirror.copy import reporter as report
 from airflow_mirror.copy.loop.partition import PartitionCopy
+from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.reporter import ReportAddress, Reporter, state_of
 from airflow_mirror.copy.results import PartitionResult
@@ -46,7 +47,7 @@ def _quick(monkeypatch):
 
 
 def copies(ranges=RANGES):
-    return [PartitionCopy(r, True, 1 << 20, generation=1) for r in ranges]
+    return [PartitionCopy(r, True, 1 << 20, state=State.READY, opened=True) for r in ranges]
 
 
 def until(question, timeout_s=240.0):
@@ -100,7 +101,7 @@ def test_what_happened_last_is_told_too(driver, live, monkeypatch):
     partitions = copies()
     with Reporter(driver.address.dump(), EPOCH, partitions):
         until(lambda: len(live.told()) == 3)
-        partitions[0].position = 1000
+        partitions[0].position, partitions[0].state = 1000, State.DONE
     until(lambda: live.told()[FIRST].state == "done")
 
 
@@ -176,9 +177,9 @@ def _listen_at(live, address):
 def test_states_are_told_apart():
     bounded, tail = copies([RANGES[0]])[0], copies([CopyRange("orders", "orders", 1, 0)])[0]
     assert state_of(bounded) == "copying"
-    bounded.failures, bounded.busy = 1, True
+    bounded.state = State.WAITING
     assert state_of(bounded) == "opening"
-    bounded.failures, bounded.position = 0, 1000
+    bounded.state = State.DONE
     assert state_of(bounded) == "done"
     bounded.error = LeaseLost("id", 1, "gone")
     assert state_of(bounded) == "stopped"

@@ -1,0 +1,29 @@
+"""Who leads a partition, and how to reach it: found when the partition is opened, and good until it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from airflow_mirror.wire.connection import Connection
+
+Connect = Callable[[], Connection]
+
+
+class Broker(NamedTuple):
+    """The leader of a partition.
+
+    :param epoch: its term; a fetch that names an older one is refused (KIP-320). -1: not known.
+    :param connect: opens a connection to it, in any thread.
+    """
+
+    node_id: int
+    epoch: int
+    connect: Connect
+
+
+def _nowhere() -> Connection:
+    raise AssertionError("a partition that is not open has no leader")
+
+
+NOBODY = Broker(-1, -1, _nowhere)

@@ -1,0 +1,57 @@
+"""The offset maps of a task, stored now and then by a thread: a file that is synced takes milliseconds, often many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from airflow_mirror.copy.loop.crew import Crew
+from airflow_mirror.copy.loop.mailbox import Mailbox
+from airflow_mirror.copy.loop.opener import store_map
+from airflow_mirror.copy.loop.partition import PartitionCopy
+from airflow_mirror.copy.offsets.map import OffsetMap
+from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.wire.cluster import WireCluster
+
+_EVERY_S = 5.0  # what a crash may cost: a walk over this much of both logs
+
+
+class MapKeeper:
+    """Stores what was mapped since the last time, as parts of their own.
+
+    :param crew: of one thread: parts of a map are stored in their order.
+    :param clock: seconds, monotonic.
+    """
+
+    def __init__(self, store: MapStore | None, crew: Crew, mailbox: Mailbox, clock: Callable[[], float]) -> None:
+        self._store, self._crew, self._mailbox, self._clock = store, crew, mailbox, clock
+        self._stored_at = clock()
+        self._under_way: set[PartitionCopy] = set()
+
+    def has(self, p: PartitionCopy) -> bool:
+        """True while a part of its map is being stored; it must not be opened then, or its map would have a gap."""
+        return p in self._under_way
+
+    def now_and_then(self, partitions: Iterable[PartitionCopy]) -> None:
+        """Store what there is, if the last time was a while ago."""
+        if self._store is not None and self._clock() - self._stored_at > _EVERY_S:
+            self.store(partitions)
+
+    def store(self, partitions: Iterable[PartitionCopy]) -> None:
+        """Have stored what there is."""
+        self._stored_at = self._clock()
+        for p in partitions:
+            if p in self._under_way or (part := p.take_map()) is None:
+                continue
+            self._under_way.add(p)
+            self._crew.submit(partial(self._job, p, part))
+
+    def _job(self, p: PartitionCopy, part: OffsetMap, _source: WireCluster, _target: WireCluster) -> None:
+        assert self._store is not None
+        stored = store_map(self._store, p.range, part)
+        self._mailbox.post(partial(self._done, p, p.generation, None if stored else part))
+
+    def _done(self, p: PartitionCopy, generation: int, left: OffsetMap | None) -> None:
+        self._under_way.discard(p)
+        if left is not None and p.generation == generation:
+            p.give_back_map(left)  # with the next one

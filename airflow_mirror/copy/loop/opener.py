@@ -1,0 +1,134 @@
+"""Opening partitions, in a thread: nothing in here sees the loop's copies, and the loop leaves them alone meanwhile."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from airflow_mirror.copy.loop.leaders import Broker
+from airflow_mirror.copy.offsets.map import OffsetMap
+from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.opening import recheck
+from airflow_mirror.copy.opening.answers import Answers, ask
+from airflow_mirror.copy.opening.identical import Opening, open_partition
+from airflow_mirror.copy.opening.mapped import open_mapped
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.errors import MirrorError, MissingRight, SourceTruncated, TryAgain
+from airflow_mirror.wire.cluster import Leader, WireCluster
+from airflow_mirror.wire.errors import UnknownTopic
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Where a copy goes on, and who leads both sides."""
+
+    opening: Opening
+    source: Broker
+    target: Broker
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """A partition that is to be opened.
+
+    :param transactional: it is delivered in transactions.
+    :param written_to: position up to which this copy wrote, None before it was open.
+    :param producer_id: under which it did.
+    :param mapped: what it mapped since its map was stored.
+    """
+
+    range: CopyRange
+    transactional: bool
+    written_to: int | None
+    producer_id: int
+    mapped: OffsetMap | None
+
+
+class Opener:
+    """Opens partitions of one task.
+
+    :param isolation: of the fetches that follow (0 read_uncommitted, 1 read_committed).
+    :param check: called before every step that has an effect; raises when it must not be taken any more.
+    """
+
+    def __init__(self, options: CopyOptions, isolation: int, store: MapStore | None, check: Callable[[], None]) -> None:
+        self._options, self._isolation, self._store, self._check = options, isolation, store, check
+
+    def open_all(
+        self, source: WireCluster, target: WireCluster, orders: Sequence[Order],
+        tell: Callable[[int, Opened | MirrorError], None],
+    ) -> None:  # fmt: skip
+        """Open partitions and tell of each as soon as it is open, or why it is not, by its place in ``orders``."""
+        ranges = [order.range for order in orders]
+        try:
+            learn(source, {r.source_topic for r in ranges})
+            learn(target, {r.target_topic for r in ranges})
+            told = ask(source, target, ranges)
+        except MirrorError as e:
+            told = dict.fromkeys(ranges, e)
+        for place, order in enumerate(orders):
+            tell(place, self._opened(source, target, order, told[order.range]))
+
+    def _opened(
+        self, source: WireCluster, target: WireCluster, order: Order, told: Answers | MirrorError
+    ) -> Opened | MirrorError:
+        if isinstance(told, MirrorError):
+            return told
+        one = order.range
+        try:
+            opening = self._opening(source, target, order, told)
+            return Opened(opening, _broker(source, told.leader), _broker(target, told.target.leader))
+        except OSError as e:
+            return TryAgain(f"{one.source}: its offset map can't be stored: {e}")
+        except MirrorError as e:
+            return e
+
+    def _opening(self, source: WireCluster, target: WireCluster, order: Order, told: Answers) -> Opening:
+        one, mirror, isolation, check = order.range, self._options.mirror, self._isolation, self._check
+        if self._store is None or not one.is_mapped:
+            try:
+                found = open_partition(source, target, one, told, mirror, isolation, check)
+            except SourceTruncated as e:
+                self._check_not_foreign(source, target, order, e.end_offset)  # a foreign record makes the target longer
+                raise
+            self._check_not_foreign(source, target, order, found.position)
+            return found
+        store_map(self._store, one, order.mapped)
+        return open_mapped(
+            source, target, one, told, mirror, isolation, self._store, check, transactional=order.transactional
+        )  # fmt: skip
+
+    def _check_not_foreign(self, source: WireCluster, target: WireCluster, order: Order, end: int) -> None:
+        """Compare what the target got since this copy last wrote to it."""
+        start = order.written_to
+        if start is not None and end > start:
+            recheck.not_foreign(source, target, order.range, order.producer_id, start, end, self._isolation)
+
+
+def store_map(store: MapStore, one: CopyRange, part: OffsetMap | None) -> bool:
+    """Store a part of an offset map, and say whether it is; what is not is derived at the next start."""
+    if part is None or part.source_end == part.source_start:
+        return True
+    try:
+        store.append(one.map_key, part)
+        store.compact(one.map_key)
+    except OSError as e:
+        log.warning("offset map of %s not stored, it is derived at the next start: %s", one.source, e)
+        return False
+    return True
+
+
+def learn(cluster: WireCluster, topics: Iterable[str]) -> None:
+    """Read the metadata of topics. One that is gone, or hidden, is found when its partitions are opened."""
+    try:
+        cluster.refresh(topics)
+    except (UnknownTopic, MissingRight) as e:
+        log.warning("%s", e)
+
+
+def _broker(cluster: WireCluster, leader: Leader) -> Broker:
+    return Broker(leader.node_id, leader.epoch, cluster.connector(leader.node_id))

@@ -1,0 +1,105 @@
+"""What an error means for a partition, and when one that failed is opened again. No socket; the clock is given."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from airflow_mirror.copy.loop.partition import PartitionCopy
+from airflow_mirror.errors import LeaseLost, MirrorError, TargetMoved, TryAgain
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 120.0  # how long a partition may go without progress while its brokers fail: elections take seconds
+FORGIVEN_S = 60.0  # how long it must have been open before the failures ahead of that no longer count
+BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+class Verdict(Enum):
+    """What an error of one partition leads to."""
+
+    END_TASK = "end the task"
+    STOP = "stop the partition"
+    RETRY = "read the target's end again"
+
+
+def verdict(error: MirrorError) -> Verdict:
+    """Decide what an error means.
+
+    A moved end is tried again: opening tells whether another copier of ours was here (go on) or a foreign writer (stop).
+    """
+    if isinstance(error, LeaseLost):
+        return Verdict.END_TASK
+    return Verdict.RETRY if isinstance(error, TryAgain | TargetMoved) else Verdict.STOP
+
+
+@dataclass
+class _Record:
+    """A partition's luck so far, in seconds of the clock. ``open_since`` is None while it is not open."""
+
+    open_since: float | None = None
+    failing_since: float = 0.0
+
+
+class Retries:
+    """Keeps the partitions that wait to be opened.
+
+    :param clock: seconds, monotonic.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._records: dict[PartitionCopy, _Record] = {}
+        self._due: dict[PartitionCopy, float] = {}  # when those that wait are opened
+
+    def opened(self, p: PartitionCopy) -> None:
+        """Take note that ``p`` is open."""
+        self._record(p).open_since = self._clock()
+
+    def again(self, p: PartitionCopy, cause: Exception | str) -> TryAgain | None:
+        """Have ``p`` opened again after a pause that grows; return an error if it has had its chances."""
+        record, now = self._record(p), self._clock()
+        if record.open_since is not None and now - record.open_since > FORGIVEN_S:
+            p.failures = 0  # an acknowledged write says the same, but there may have been nothing to write
+        record.open_since = None
+        p.failures += 1
+        if p.failures == 1:
+            record.failing_since = now
+        failing_s = now - record.failing_since
+        if failing_s > PATIENCE_S:
+            return TryAgain(f"{p.range.source}: no progress for {failing_s:.0f} s: {cause}")
+        level = logging.INFO if p.failures < 3 else logging.WARNING
+        log.log(level, "%s: reading the target's end again (attempt %d): %s", p.range.source, p.failures, cause)
+        self._due[p] = now + BACKOFF_S[min(p.failures, len(BACKOFF_S)) - 1]
+        return None
+
+    def now(self, partitions: Iterable[PartitionCopy]) -> None:
+        """Have partitions opened at the next look."""
+        for p in partitions:
+            self._due[p] = self._clock()
+
+    def take_due(self, may: Callable[[PartitionCopy], bool]) -> list[PartitionCopy]:
+        """Return the partitions whose pause is over, the longest first; they wait no more.
+
+        :param may: says whether one may be opened now; if not, it stays.
+        """
+        now = self._clock()
+        due = sorted((p for p, at in self._due.items() if at <= now and may(p)), key=self._due.__getitem__)
+        for p in due:
+            del self._due[p]
+        return due
+
+    def pauses(self) -> Iterator[float]:
+        """Yield the seconds that each partition still has to wait; not above 0: none."""
+        now = self._clock()
+        return (at - now for at in self._due.values())
+
+    def drop(self, p: PartitionCopy) -> None:
+        """Forget ``p``: it has stopped."""
+        self._records.pop(p, None)
+        self._due.pop(p, None)
+
+    def _record(self, p: PartitionCopy) -> _Record:
+        return self._records.setdefault(p, _Record())

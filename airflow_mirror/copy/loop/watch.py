@@ -1,0 +1,115 @@
+"""What may change under a copy that runs, and no answer tells: looked at every few seconds, by a thread.
+
+A source topic that was created again: the next fetch tells that as long as the new log is shorter than our position. Once
+it is as long, its records come as if they were the old topic's: a fetch names topics by name, and the new leader's epoch
+may be the same.
+
+A target broker that forgot in a crash that the fillers of priming were deleted. Its partitions may be complete, or have
+nothing to write, so that nothing else would open them again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from airflow_mirror.copy.loop.crew import Crew
+from airflow_mirror.copy.loop.failures import Judge
+from airflow_mirror.copy.loop.mailbox import Mailbox
+from airflow_mirror.copy.loop.opener import learn
+from airflow_mirror.copy.loop.partition import PartitionCopy
+from airflow_mirror.copy.opening import recheck
+from airflow_mirror.copy.opening.answers import ask_log_starts, ask_topic_id
+from airflow_mirror.copy.writer import priming
+from airflow_mirror.errors import LeaseLost, MirrorError
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.errors import UnknownTopic
+
+log = logging.getLogger(__name__)
+
+_EVERY_S = 5.0
+_UNSURE_S = 180.0  # a broker wrote down by then what DeleteRecords did (once a minute, by default)
+
+
+class _Primed(NamedTuple):
+    """Where a target partition's log must begin, and how far it was written."""
+
+    start: int
+    position: int
+
+
+class Watch:
+    """Looks at source topics and at the beginnings of target logs.
+
+    :param check: called before every step that has an effect; raises when it must not be taken any more.
+    :param clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self, mirror: str, crew: Crew, mailbox: Mailbox, check: Callable[[], None], judge: Judge,
+        clock: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self._mirror, self._crew, self._mailbox, self._check = mirror, crew, mailbox, check
+        self._judge, self._clock = judge, clock
+        self._looked_at = self._opened_at = clock()
+
+    def opened(self) -> None:
+        """Take note that a partition was opened: for some time from now on a broker may forget what was deleted."""
+        self._opened_at = self._clock()
+
+    def look(self, partitions: Iterable[PartitionCopy], *, now: bool = False) -> None:
+        """Look, if the last time was a while ago; ``now``: in any case."""
+        since = self._clock() - self._looked_at
+        if not now and (since < _EVERY_S or self._crew.busy):
+            return
+        self._looked_at = self._clock()
+        # Where they stand before anybody looks: what comes after that is not known to be the same topic's.
+        watched = [(p, p.generation, p.position) for p in partitions if p.is_open or p.done]
+        primed: dict[TopicPartition, _Primed] = {}
+        if now or self._looked_at - self._opened_at < _UNSURE_S:
+            primed = {p.range.target: _Primed(p.target_start, p.position) for p, _, _ in watched if p.target_start > 0}
+        topics = {p.range.source_topic for p, _, _ in watched}
+        if topics:
+            self._crew.submit(partial(self._job, watched, topics, primed))
+
+    def _job(
+        self, watched: list[tuple[PartitionCopy, int, int]], topics: set[str],
+        primed: Mapping[TopicPartition, _Primed], source: WireCluster, target: WireCluster,
+    ) -> None:  # fmt: skip
+        try:
+            learn(source, topics)
+            found = {name: ask_topic_id(source, name) for name in topics}
+            self._mailbox.post(partial(self._compare, watched, found))
+        except MirrorError as e:
+            log.warning("source topics not looked at: %s", e)
+        try:
+            self._restore_starts(target, primed)
+        except LeaseLost:
+            raise
+        except MirrorError as e:
+            log.warning("log starts of the target not looked at: %s", e)
+
+    def _compare(self, watched: Iterable[tuple[PartitionCopy, int, int]], found: Mapping[str, str | MirrorError]) -> None:
+        for p, generation, position in watched:
+            now = found[p.range.source_topic]
+            if p.generation != generation or not (p.is_open or p.done):
+                continue  # opening it looks, too
+            if isinstance(now, MirrorError) and not isinstance(now, UnknownTopic):
+                continue  # nobody knows
+            try:
+                recheck.same_topic(now, p.range, p.watched, p.position)
+                p.watched = position
+            except MirrorError as e:
+                self._judge.failed(p, e)
+
+    def _restore_starts(self, target: WireCluster, primed: Mapping[TopicPartition, _Primed]) -> None:
+        if not primed:
+            return
+        learn(target, {tp.topic for tp in primed})
+        for tp, start in ask_log_starts(target, primed).items():
+            if start < primed[tp].start:
+                log.warning("%s: its log start fell from %d to %d: a broker died", tp, primed[tp].start, start)
+                priming.restore_start(target, self._mirror, tp, start, primed[tp].position, self._check)

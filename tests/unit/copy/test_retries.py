@@ -1,0 +1,127 @@
+"""What an error of a partition means, and when it is opened again, on a clock that the test turns."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from airflow_mirror.copy.loop import loop, retries
+from airflow_mirror.copy.loop.partition import PartitionCopy
+from airflow_mirror.copy.loop.retries import Retries, Verdict, verdict
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.errors import ForeignData, InputError, LeaseLost, MirrorError, TargetMoved, TryAgain
+
+
+@pytest.fixture
+def clock() -> SimpleNamespace:
+    return SimpleNamespace(s=1000.0)
+
+
+@pytest.fixture
+def kept(clock: SimpleNamespace) -> Retries:
+    return Retries(lambda: clock.s)
+
+
+@pytest.fixture
+def p() -> PartitionCopy:
+    return PartitionCopy(CopyRange("t", "t", 0, 0), True, 1 << 20)
+
+
+def test_a_quiet_partition_is_not_given_up_for_two_failures_that_have_nothing_to_do_with_each_other(
+    kept: Retries, p: PartitionCopy, clock: SimpleNamespace
+) -> None:
+    """In a rolling restart each broker fails once; only a write would have said that all was well between."""
+    for _ in range(3):
+        assert kept.again(p, "a broker is restarted") is None
+        kept.opened(p)
+        clock.s += retries.PATIENCE_S + 1
+    assert p.failures == 1
+
+
+def test_a_partition_that_fails_as_soon_as_it_is_open_is_given_up(
+    kept: Retries, p: PartitionCopy, clock: SimpleNamespace
+) -> None:
+    for _ in range(10):
+        error = kept.again(p, "too few replicas")
+        if error is not None:
+            break
+        kept.opened(p)
+        clock.s += loop._SILENCE_S  # as long as a broker may take to refuse
+    assert "no progress for 140 s: too few replicas" in str(error)
+    assert retries.FORGIVEN_S > loop._SILENCE_S
+
+
+def test_a_partition_that_can_not_be_opened_again_after_a_good_time_is_given_up(
+    kept: Retries, p: PartitionCopy, clock: SimpleNamespace
+) -> None:
+    kept.opened(p)
+    clock.s += 3600
+    for number in range(1, 30):
+        error = kept.again(p, "no leader")
+        if error is not None:
+            break
+        assert p.failures == number
+        clock.s += 10
+    assert "no progress for 130 s: no leader" in str(error)
+
+
+def test_pauses_grow_and_progress_makes_them_short_again(kept: Retries, p: PartitionCopy, clock: SimpleNamespace) -> None:
+    seen = []
+    for _ in range(8):
+        kept.again(p, "no leader")
+        seen += [round(pause, 3) for pause in kept.pauses()]
+        assert kept.take_due(lambda _: True) == []
+        clock.s += seen[-1]
+        assert kept.take_due(lambda _: True) == [p]
+    p.failures = 0  # a batch was acknowledged
+    kept.again(p, "no leader")
+    assert seen == [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 5.0, 5.0]
+    assert [round(pause, 3) for pause in kept.pauses()] == [0.1]
+
+
+def test_a_partition_that_must_not_be_opened_yet_stays_due(kept: Retries, p: PartitionCopy) -> None:
+    kept.now([p])
+    assert kept.take_due(lambda _: False) == []
+    assert kept.take_due(lambda _: True) == [p]
+    assert kept.take_due(lambda _: True) == []
+
+
+def test_who_has_waited_longest_is_opened_first(kept: Retries, clock: SimpleNamespace) -> None:
+    first, second = (PartitionCopy(CopyRange("t", "t", number, 0), True, 1 << 20) for number in range(2))
+    kept.again(second, "no leader")
+    clock.s += 0.05
+    kept.again(first, "no leader")
+    clock.s += 1
+    assert kept.take_due(lambda _: True) == [second, first]
+
+
+def test_a_partition_that_stopped_is_never_due(kept: Retries, p: PartitionCopy, clock: SimpleNamespace) -> None:
+    kept.again(p, "no leader")
+    kept.drop(p)
+    clock.s += 100
+    assert (kept.take_due(lambda _: True), list(kept.pauses())) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("error", "means"),
+    [
+        (LeaseLost("id", 1, "epoch 2"), Verdict.END_TASK),  # although it is a TryAgain: the next job tries
+        (TryAgain("no leader"), Verdict.RETRY),
+        (TargetMoved("t", 0, 1, 2, "it stands at 3", "Stop the writer."), Verdict.RETRY),
+        (ForeignData("t", 0, 1, 2, "it differs", "Delete it."), Verdict.STOP),
+        (InputError("a setting is wrong"), Verdict.STOP),
+    ],
+)
+def test_an_error_ends_the_task_stops_the_partition_or_is_tried_again(error: MirrorError, means: Verdict) -> None:
+    assert verdict(error) is means
+
+
+def test_the_log_grows_louder_with_the_third_failure(
+    kept: Retries, p: PartitionCopy, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            kept.again(p, "no leader")
+    assert [record.levelno for record in caplog.records] == [logging.INFO, logging.INFO, logging.WARNING]

@@ -1,0 +1,124 @@
+"""Nothing in the loop waits: what takes its time holds up its own partition, at the moment at which it does most harm."""
+
+from __future__ import annotations
+
+import select
+import threading
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.ranges import MAPPED
+from airflow_mirror.partition import TopicPartition
+from tests.driven.cluster import DrivenCluster
+from tests.driven.content import Writer
+from tests.driven.copying import Following, ends, ranges_of
+from tests.driven.script import WAIT_S, Fault
+
+SLOW, QUICK = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("api", ["ListOffsets", "Fetch"])
+def test_a_broker_that_is_silent_while_a_partition_is_opened_holds_up_no_other(side: str, api: str) -> None:
+    with DrivenCluster("source", brokers=2) as source, DrivenCluster("target", brokers=2) as target:
+        for cluster in (source, target):
+            cluster.create("t", 2)
+        for log in source.topics["t"].logs:
+            Writer(log).plain(10)
+        ranges = ranges_of(source, "t")
+        with Following(source, target, ranges) as copy:
+            copy.until(lambda: ends(target) == [10, 10], "both are copied")
+        held = {"source": source, "target": target}[side]
+        by = held.topics["t"].leaders[SLOW.partition]
+        gate = held.script.on(api, Fault(hold=True), broker=by, times=None, when=lambda r: r.message.replica_id == -1)
+        with Following(source, target, ranges) as copy:
+            gate.wait()
+            with source.changing():
+                for log in source.topics["t"].logs:
+                    Writer(log).plain(5)
+            copy.until(lambda: ends(target)[QUICK.partition] == 15, "the other one goes on")
+            assert ends(target)[SLOW.partition] == 10
+            held.script.clear()
+            copy.until(lambda: ends(target) == [15, 15], "the slow one comes after")
+
+
+def test_a_follower_that_lags_behind_holds_up_its_own_partition_alone(
+    source: DrivenCluster, target: DrivenCluster
+) -> None:
+    for cluster in (source, target):
+        cluster.create("t", 2)
+    for log in source.topics["t"].logs:
+        Writer(log).plain(10)
+    ranges = ranges_of(source, "t")
+    with Following(source, target, ranges) as copy:
+        copy.until(lambda: ends(target) == [10, 10], "both are copied")
+    with target.changing():
+        target.topics["t"].logs[SLOW.partition].replicated_to = 7
+    with Following(source, target, ranges) as copy:
+        with source.changing():
+            for log in source.topics["t"].logs:
+                Writer(log).plain(5)
+        copy.until(lambda: ends(target)[QUICK.partition] == 15, "the other one goes on")
+        assert ends(target)[SLOW.partition] == 10
+        with target.changing():
+            target.topics["t"].logs[SLOW.partition].replicated_to = None
+        copy.until(lambda: ends(target) == [15, 15], "its replicas have followed")
+
+
+def test_a_map_that_is_written_slowly_holds_up_no_record(
+    source: DrivenCluster, target: DrivenCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow_mirror.copy.loop import maps
+
+    for cluster in (source, target):
+        cluster.create("t", 2)
+    for log in source.topics["t"].logs:
+        Writer(log).plain(10)
+    writing, go_on, append = threading.Event(), threading.Event(), MapStore.append
+
+    def slowly(self: MapStore, key: str, part: object) -> None:
+        writing.set()
+        assert go_on.wait(WAIT_S)
+        append(self, key, part)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(MapStore, "append", slowly)
+    monkeypatch.setattr(maps, "_EVERY_S", 0.0)
+    with Following(source, target, ranges_of(source, "t", MAPPED), map_dir=str(tmp_path)) as copy:
+        copy.until(writing.is_set, "a map is written")
+        with source.changing():
+            for log in source.topics["t"].logs:
+                Writer(log).plain(5)
+        copy.until(lambda: ends(target) == [15, 15], "both go on")
+        go_on.set()
+    found = MapStore(str(tmp_path)).load("t/0")
+    assert found is not None and found.source_end == 15
+
+
+def test_an_answer_that_has_arrived_is_read_before_its_broker_is_given_up(
+    source: DrivenCluster, target: DrivenCluster
+) -> None:
+    """A turn took longer than any broker may: the answer is there, and everything would be asked anew, for ever."""
+    for cluster in (source, target):
+        cluster.create("t")
+    Writer(source.topics["t"].logs[0]).plain(10)
+    now, answered = [1000.0], threading.Event()
+    gate = target.script.on("Produce", Fault(hold=True))
+
+    def turn() -> None:
+        if gate.arrived.is_set() and not answered.is_set():
+            gate.release()
+            asked = [lane.connection for lane in copy.loop._out._lanes.values() if lane.sent]
+            asked += [lane.connection for lane in copy.loop._in._lanes.values() if lane.asked]
+            for connection in asked:
+                assert connection is not None
+                assert select.select([connection], [], [], WAIT_S)[0], "the answer has arrived"
+            answered.set()
+            now[0] += 3600
+
+    with Following(source, target, ranges_of(source, "t"), check=turn, clock=lambda: now[0]) as copy:
+        copy.until(lambda: copy.loop.partitions[0].position == 10, "it is copied")
+        assert answered.is_set()
+    assert len(target.asked("Produce")) == 1
+    assert [p.failures for p in copy.loop.partitions] == [0]
