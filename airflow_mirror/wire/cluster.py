@@ -219,7 +219,7 @@ class WireCluster:
         ListOffsets gives the high watermark, which lags behind after a leader change: a copy that resumed there would
         send batches again that are in the log already. OffsetForLeaderEpoch with the current epoch gives the end.
         """
-        return self._ask_leaders("OffsetForLeaderEpoch", tps, requests.epoch_ends, "Describe")
+        return self._ask_leaders("OffsetForLeaderEpoch", tps, requests.log_ends, "Describe")
 
     def log_sizes(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the bytes that each partition's log takes at its leader.

@@ -6,8 +6,8 @@ is imported inside the functions: it costs a quarter of a second, which a proces
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Led = Sequence[tuple[TopicPartition, Leader]]
 EARLIEST, LATEST = -2, -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+_OFFSET_FOR_LEADER_EPOCH = 23
 
 
 def metadata(connection: Connection, topics: Iterable[str] | None) -> Any:
@@ -60,27 +61,50 @@ def list_offsets(
             yield TopicPartition(answered.name, p.partition_index), p.error_code, p.offset
 
 
-def epoch_ends(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition, int, int]]:
-    """OffsetForLeaderEpoch with the current epoch: the end of the log itself, beyond the high watermark too.
+class EpochEnd(NamedTuple):
+    """Where an epoch ends in a leader's log: that of ``epoch``, the highest it knows up to the one asked for.
+
+    Both are -1 when it knows none, or none as high.
+    """
+
+    epoch: int
+    end: int
+
+
+def log_ends(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition, int, int]]:
+    """Where the leader's own epoch ends: the end of the log itself, beyond the high watermark too.
 
     Brokers before 2.1 tell clients no epochs. Of those the high watermark is all that can be known: what a leader has
     appended beyond it and not replicated yet is not seen.
     """
-    from kafka.protocol.consumer import OffsetForLeaderEpochRequest as Request
-
-    if not connection.serves(Request.API_KEY, 2):
+    if not connection.serves(_OFFSET_FOR_LEADER_EPOCH, 2):
         yield from list_offsets(connection, led, LATEST, READ_UNCOMMITTED)
         return
+    epochs = {tp: leader.epoch for tp, leader in led}
+    for tp, error, found in epoch_ends(connection, led, epochs):
+        # An older epoch than the one we asked for ends before the log does: our epoch is news to this broker.
+        news = ErrorCode.UNKNOWN_LEADER_EPOCH if found.end < 0 or found.epoch != epochs[tp] else ErrorCode.NONE
+        yield tp, error or news, found.end
+
+
+def epoch_ends(
+    connection: Connection, led: Led, epochs: Mapping[TopicPartition, int]
+) -> Iterator[tuple[TopicPartition, int, EpochEnd]]:
+    """OffsetForLeaderEpoch: where epochs end in the leader's log (KIP-320)."""
+    from kafka.protocol.consumer import OffsetForLeaderEpochRequest as Request
+
     version = connection.newest(Request.API_KEY, 2, 3)
     asked = Request.OffsetForLeaderTopic
-    epochs = {tp: leader.epoch for tp, leader in led}
+    leaders = dict(led)
     topics = [
         asked(
             topic=topic,
             partitions=[
-                asked.OffsetForLeaderPartition(partition=p, current_leader_epoch=epoch, leader_epoch=epoch)
+                asked.OffsetForLeaderPartition(
+                    partition=p, current_leader_epoch=leaders[tp].epoch, leader_epoch=epochs[tp]
+                )
                 for p in partitions
-                for epoch in [epochs[TopicPartition(topic, p)]]
+                for tp in [TopicPartition(topic, p)]
             ],
         )
         for topic, partitions in by_topic([tp for tp, _ in led]).items()
@@ -88,10 +112,7 @@ def epoch_ends(connection: Connection, led: Led) -> Iterator[tuple[TopicPartitio
     response = connection.request(Request(replica_id=-1, topics=topics), version)
     for answered in response.topics:
         for p in answered.partitions:
-            tp = TopicPartition(answered.topic, p.partition)
-            # An older epoch than the one we asked for ends before the log does: our epoch is news to this broker.
-            known = p.error_code or (75 if p.end_offset < 0 or p.leader_epoch != epochs[tp] else 0)
-            yield tp, known, p.end_offset
+            yield TopicPartition(answered.topic, p.partition), p.error_code, EpochEnd(p.leader_epoch, p.end_offset)
 
 
 def delete_records(

@@ -204,7 +204,7 @@ class CopyLoop:
         p.begin_opening()
         return Order(
             range=p.range, transactional=p.transactional, written_to=p.position if p.opened else None,
-            producer_id=p.producer_id, mapped=p.take_map(),
+            producer_id=p.producer_id, mapped=p.take_map(), consumed=p.trail.at(p.position),
         )  # fmt: skip
 
     def _open_all(

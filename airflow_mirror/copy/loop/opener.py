@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from airflow_mirror.copy.loop.leaders import Broker
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
-from airflow_mirror.copy.opening import recheck
+from airflow_mirror.copy.opening import epochs, recheck
 from airflow_mirror.copy.opening.answers import Answers, ask
+from airflow_mirror.copy.opening.epochs import Consumed
 from airflow_mirror.copy.opening.identical import Opening, open_partition
 from airflow_mirror.copy.opening.mapped import open_mapped
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import MirrorError, MissingRight, SourceTruncated, TryAgain
+from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import Leader, WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 
@@ -39,6 +41,7 @@ class Order:
     :param written_to: position up to which this copy wrote, None before it was open.
     :param producer_id: under which it did.
     :param mapped: what it mapped since its map was stored.
+    :param consumed: what it consumed of the source last.
     """
 
     range: CopyRange
@@ -46,6 +49,7 @@ class Order:
     written_to: int | None
     producer_id: int
     mapped: OffsetMap | None
+    consumed: Consumed | None
 
 
 class Opener:
@@ -67,7 +71,11 @@ class Opener:
         try:
             learn(source, {r.source_topic for r in ranges})
             learn(target, {r.target_topic for r in ranges})
-            told = ask(source, target, ranges)
+            consumed: dict[TopicPartition, set[int]] = {}
+            for order in orders:
+                if order.consumed is not None:
+                    consumed.setdefault(order.range.source, set()).add(order.consumed.epoch)
+            told = ask(source, target, ranges, consumed)
         except MirrorError as e:
             told = dict.fromkeys(ranges, e)
         for place, order in enumerate(orders):
@@ -89,6 +97,8 @@ class Opener:
 
     def _opening(self, source: WireCluster, target: WireCluster, order: Order, told: Answers) -> Opening:
         one, mirror, isolation, check = order.range, self._options.mirror, self._isolation, self._check
+        if order.consumed is not None and order.consumed.epoch in told.epoch_ends:
+            epochs.check_same_log(source, one, order.consumed, told)
         if self._store is None or not one.is_mapped:
             try:
                 found = open_partition(source, target, one, told, mirror, isolation, check)

@@ -20,6 +20,7 @@ from airflow_mirror.copy.loop.leaders import NOBODY, Broker
 from airflow_mirror.copy.loop.limits import Buffer
 from airflow_mirror.copy.loop.states import OPEN, Event, State, after
 from airflow_mirror.copy.offsets.map import OffsetMap
+from airflow_mirror.copy.opening.epochs import Trail
 from airflow_mirror.copy.opening.identical import Opening
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import CorruptBatch, MirrorError, TargetMoved
@@ -118,6 +119,7 @@ class PartitionCopy:
     dry: int = 0  # answers in a row that held nothing for anybody although there should be more
     open_bytes: int = -1  # sent in the open transaction; -1 when none is open
     committed: int = 0  # transactional: position of the last commit
+    trail: Trail = field(default_factory=Trail)
     _responses: deque[_Response] = field(default_factory=deque)
     _next: Send | Corrupt | None = None
     _filler: Send | None = None
@@ -182,6 +184,7 @@ class PartitionCopy:
         self.opened, self.watched = True, opening.position
         self.target_start = opening.log_start
         self.position = self.committed = self.fetch_offset = opening.position
+        self.trail.cut(opening.position)
         self.producer_id, self.epoch, self.sequence = opening.producer_id, opening.epoch, opening.sequence
         self.map, self.timestamp = opening.map, opening.timestamp
         self.counters.primed += opening.primed
@@ -432,10 +435,14 @@ class PartitionCopy:
         unusual = wire_batch.CONTROL | wire_batch.LOG_APPEND_TIME
         unusual |= wire_batch.TRANSACTIONAL if self.committed_only and fetched.aborted else 0
         at, read = start, 0  # everything before this offset was looked at, and these bytes of the response
+        epoch: int | None = None  # of the batch before
         try:
             for raw in iter_batches(records):
                 read += len(raw.view)
                 header = raw.header
+                if header is not None and header.leader_epoch != epoch:
+                    epoch = header.leader_epoch
+                    self.trail.note(epoch, max(at, header.base_offset), self.position)
                 # Nearly every batch: it comes next and passes as it is. What is below says the same for all of them.
                 if header is not None and header.base_offset == at and self._passes(raw, header, unusual):
                     if not wire_batch.crc_is_valid(raw.view, header):
@@ -464,6 +471,10 @@ class PartitionCopy:
             yield Corrupt(at, at + 1, str(e))
             return
         yield from _flushed(joiner)
+        yield from self._cut_off(at, start, records)
+
+    def _cut_off(self, at: int, start: int, records: memoryview) -> Iterator[Corrupt]:
+        """Say what is wrong with a response of which nothing could be used."""
         if at == start and records and self.fetch_offset == start:
             yield Corrupt(at, at + 1, "its length goes beyond everything that the source sent")
 

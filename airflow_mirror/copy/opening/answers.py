@@ -11,8 +11,9 @@ meets the continued sequences and the check of the returned offset, as with ever
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from airflow_mirror.copy.ranges import CopyRange
@@ -21,6 +22,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.cluster import Ask, WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
+from airflow_mirror.wire.requests import EpochEnd
 from airflow_mirror.wire.topology import Leader, ProducerState
 
 NOBODY = Leader(-1, -1)
@@ -70,6 +72,7 @@ class Answers:
     :param topic_id: the source topic's, or the error that says why there is none; the source's leader and its offsets
         are unknown then.
     :param leader: who led the source partition before the first question.
+    :param epoch_ends: where the epochs that were asked about end in its log (`epochs`).
     """
 
     target: TargetAnswers
@@ -77,6 +80,7 @@ class Answers:
     leader: Leader = NOBODY
     log_start: int = -1
     high_watermark: int = -1
+    epoch_ends: Mapping[int, EpochEnd] = field(default_factory=dict)
 
 
 class Question(NamedTuple):
@@ -94,7 +98,7 @@ def _offsets(what: str, timestamp: int) -> Question:
     )
 
 
-_LOG_END = Question("OffsetForLeaderEpoch", requests.epoch_ends)
+_LOG_END = Question("OffsetForLeaderEpoch", requests.log_ends)
 _LOG_START = _offsets("log start", requests.EARLIEST)
 _HIGH_WATERMARK = _offsets("high watermark", requests.LATEST)
 
@@ -118,6 +122,20 @@ class _Round:
         answers, errors = self._cluster.ask_each(question.what, self.left, question.ask, question.operation)
         self._drop(errors)
         return answers
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, Collection[int]]) -> dict[TopicPartition, dict[int, EpochEnd]]:
+        """Ask for one epoch of each partition at a time; partitioned anew by its keys, it may have several."""
+        found: dict[TopicPartition, dict[int, EpochEnd]] = {}
+        left = {tp: sorted(epochs.get(tp, ())) for tp in self.left if self.leaders[tp].epoch >= 0}
+        while left := {tp: several for tp, several in left.items() if several and tp not in self.errors}:
+            now = {tp: several.pop() for tp, several in left.items()}
+            answers, errors = self._cluster.ask_each(
+                "OffsetForLeaderEpoch", now, partial(requests.epoch_ends, epochs=now), "Describe"
+            )
+            self._drop(errors)
+            for tp, answer in answers.items():
+                found.setdefault(tp, {})[now[tp]] = answer
+        return found
 
     def producers(self) -> dict[TopicPartition, list[ProducerState]]:
         answers, errors = self._cluster.ask_each("DescribeProducers", self.left, requests.describe_producers, "Read")
@@ -154,10 +172,15 @@ def ask_again(target: WireCluster, tp: TopicPartition) -> TargetAnswers:
     return told
 
 
-def ask(source: WireCluster, target: WireCluster, ranges: Iterable[CopyRange]) -> dict[CopyRange, Answers | MirrorError]:
+def ask(
+    source: WireCluster, target: WireCluster, ranges: Iterable[CopyRange],
+    epochs: Mapping[TopicPartition, Collection[int]] | None = None,
+) -> dict[CopyRange, Answers | MirrorError]:  # fmt: skip
     """Ask both clusters about all that is to be opened; each range gets its answers, or the error that says why not.
 
     The metadata of the topics must have been read; a source topic that is not known by then is gone.
+
+    :param epochs: of source partitions: where they end in the leader's log is asked, too, if the leader has an epoch.
     """
     wanted = list(dict.fromkeys(ranges))
     topic_ids = {name: ask_topic_id(source, name) for name in {r.source_topic for r in wanted}}
@@ -167,6 +190,7 @@ def ask(source: WireCluster, target: WireCluster, ranges: Iterable[CopyRange]) -
     told = ask_target(target, [r.target for r in wanted if r.source not in led.errors])
     led.left = [r.source for r in there if r.source in led.left and not isinstance(told[r.target], MirrorError)]
     starts, watermarks = led.ask(_LOG_START), led.ask(_HIGH_WATERMARK)
+    epoch_ends = led.epoch_ends(epochs or {})
 
     def of(one: CopyRange) -> Answers | MirrorError:
         here = topic_ids[one.source_topic]
@@ -181,7 +205,7 @@ def ask(source: WireCluster, target: WireCluster, ranges: Iterable[CopyRange]) -
             return Answers(target=theirs, topic_id=here)
         return Answers(
             target=theirs, topic_id=here, leader=led.leaders[one.source], log_start=starts[one.source],
-            high_watermark=watermarks[one.source],
+            high_watermark=watermarks[one.source], epoch_ends=epoch_ends.get(one.source, {}),
         )  # fmt: skip
 
     return {one: of(one) for one in wanted}

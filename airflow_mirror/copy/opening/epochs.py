@@ -2,13 +2,12 @@
 
 Each batch carries the epoch of the leader that wrote it. A leader that was elected uncleanly lacks what its predecessor
 wrote last, and writes others at the same offsets; nothing else tells, once its log is longer than our position. So the
-new leader is asked where the epoch of the last batch that we consumed ends in its log. Fetches name the leader's epoch, and
-are refused as soon as there is a newer one: between two fetches no leader goes unnoticed.
+new leader is asked where the epoch of the last batch that we consumed ends in its log. Fetches name the leader's epoch,
+and are refused as soon as there is a newer one: between two fetches no leader goes unnoticed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from airflow_mirror.copy.opening.answers import Answers
@@ -20,7 +19,7 @@ from airflow_mirror.wire.single import read_batches
 
 
 class Consumed(NamedTuple):
-    """What a copy consumed last: offsets [first, position), the last of them written under ``epoch`` (all that it saw)."""
+    """What a copy consumed last: offsets [first, position), written under the leader epoch ``epoch``."""
 
     epoch: int
     first: int
@@ -38,7 +37,8 @@ class Trail:
 
         :param position: what lies below it is on the target; of that only the last epoch is kept.
         """
-        self._steps.append((epoch, offset))
+        if not self._steps or self._steps[-1][0] != epoch:
+            self._steps.append((epoch, offset))
         while len(self._steps) > 1 and self._steps[1][1] < position:
             del self._steps[0]
 
@@ -53,15 +53,16 @@ class Trail:
         return Consumed(*below[-1], position) if below and below[-1][0] >= 0 else None
 
 
-def check_same_log(source: WireCluster, one: CopyRange, consumed: Consumed | None, told: Answers) -> None:
+def check_same_log(source: WireCluster, one: CopyRange, consumed: Consumed, told: Answers) -> None:
     """Check that the source's leader has what was consumed.
 
+    :param told: with where the epoch ends in the leader's log.
     :raises SourceTruncated: it has not; with the offsets that are on the target and not on the source any more.
     """
-    found = told.epoch_end
-    if consumed is None or found is None:
-        return
     epoch, first, position = consumed
+    if epoch == told.leader.epoch:
+        return  # the same leader as ever; where its log ends, its high watermark tells
+    found = told.epoch_ends[epoch]
     if found.epoch == epoch:
         if found.end < position:
             raise _diverged(one, found.end, position, f"epoch {epoch} ends at {found.end} in its log")
@@ -90,5 +91,3 @@ def _diverged(one: CopyRange, start: int, end: int, why: str) -> SourceTruncated
         "The source lost records in an unclean leader election; the target still has them. Compare both sides; to go on "
         "with the source as it is now, delete the target topic and copy again.",
     )  # fmt: skip
-
-

@@ -1,0 +1,142 @@
+"""A source whose new leader lacks what was copied of the old one: found by leader epochs (KIP-320)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import pytest
+
+from airflow_mirror.copy.loop.partition import PartitionCopy
+from airflow_mirror.copy.opening import epochs
+from airflow_mirror.copy.opening.answers import Answers, TargetAnswers
+from airflow_mirror.copy.opening.epochs import Consumed, Trail, check_same_log
+from airflow_mirror.copy.opening.identical import Opening
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.errors import SourceTruncated
+from airflow_mirror.wire.cluster import Leader, WireCluster
+from airflow_mirror.wire.requests import EpochEnd
+from tests.unit.copy.test_damage import START, feed, log, opened, run
+
+ONE = CopyRange("t", "t", 0, 0)
+CONSUMED = Consumed(5, 100, 130)  # under epoch 5 from 100 on, up to 130
+
+
+def told(found: EpochEnd, leader_epoch: int = 7) -> Answers:
+    target = TargetAnswers(leader=Leader(1, 1), end=130, high_watermark=130, log_start=0, producers=[], end_after=130)
+    return Answers(target=target, topic_id="id", leader=Leader(2, leader_epoch), epoch_ends={5: found})
+
+
+@pytest.fixture
+def batches(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[tuple[int, int]]], None]:
+    """Give the source's log batches of (base offset, leader epoch)."""
+
+    def give(stored: list[tuple[int, int]]) -> None:
+        def read(_: object, __: object, start: int, end: int, **___: object) -> list[tuple[object, list[object]]]:
+            found = []
+            for base, epoch in stored:
+                content, _begins = log(4)
+                struct.pack_into(">qii", content, 0, base, len(content) - 12, epoch)
+                if base + 4 > start:
+                    found.append((next(epochs_batches(content)), list[object]()))
+            return found
+
+        monkeypatch.setattr(epochs, "read_batches", read)
+
+    from airflow_mirror.wire.batch import iter_batches
+
+    def epochs_batches(content: bytearray):  # type: ignore[no-untyped-def]
+        return iter_batches(memoryview(content))
+
+    return give
+
+
+def check(found: EpochEnd, leader_epoch: int = 7) -> None:
+    check_same_log(WireCluster.__new__(WireCluster), ONE, CONSUMED, told(found, leader_epoch))
+
+
+@pytest.mark.parametrize("end", [130, 131, 9000])
+def test_a_leader_whose_epoch_reaches_the_position_has_everything(end: int) -> None:
+    check(EpochEnd(5, end))
+
+
+@pytest.mark.parametrize(
+    ("found", "start"),
+    [
+        (EpochEnd(5, 129), 129),  # the last record is missing
+        (EpochEnd(5, 90), 90),
+        (EpochEnd(4, 110), 100),  # it never saw epoch 5, and its own records began before our position
+        (EpochEnd(4, 80), 80),
+        (EpochEnd(0, 0), 0),
+    ],
+)
+def test_a_leader_that_lacks_the_end_is_found_with_the_offsets(found: EpochEnd, start: int) -> None:
+    with pytest.raises(SourceTruncated, match="unclean leader election") as stopped:
+        check(found)
+    assert (stopped.value.start_offset, stopped.value.end_offset) == (start, 130)
+
+
+def test_a_leader_with_other_records_at_our_offsets_is_found(batches: Callable[[list[tuple[int, int]]], None]) -> None:
+    """Its log was longer when it took over: by offsets alone nothing is missing."""
+    batches([(96, 4), (100, 4), (104, 4)])
+    with pytest.raises(SourceTruncated, match="never saw epoch 5") as stopped:
+        check(EpochEnd(4, 200))
+    assert (stopped.value.start_offset, stopped.value.end_offset) == (100, 130)
+
+
+def test_a_replica_that_was_built_from_a_compacted_log_lacks_nothing(
+    batches: Callable[[list[tuple[int, int]]], None],
+) -> None:
+    """Compaction had taken every batch of epoch 5 by then."""
+    batches([(132, 6), (136, 6)])
+    check(EpochEnd(4, 132))
+
+
+def test_a_leader_of_an_older_term_leads_another_topic() -> None:
+    """Brokers without topic ids: it was created again, and counts its leaders from 0."""
+    with pytest.raises(SourceTruncated, match="another topic"):
+        check(EpochEnd(-1, -1), leader_epoch=0)
+
+
+def test_a_leader_that_does_not_know_its_epochs_proves_nothing() -> None:
+    check(EpochEnd(-1, -1))
+
+
+def test_a_trail_tells_the_last_epoch_below_a_position_and_forgets_the_rest() -> None:
+    trail = Trail()
+    assert trail.at(10) is None
+    for epoch, offset in ((3, 0), (3, 5), (4, 10), (6, 20), (-1, 30)):
+        trail.note(epoch, offset, 0)
+    assert [trail.at(at) for at in (0, 1, 10, 11, 20, 30)] == [
+        None, Consumed(3, 0, 1), Consumed(3, 0, 10), Consumed(4, 10, 11), Consumed(4, 10, 20), Consumed(6, 20, 30),
+    ]  # fmt: skip
+    assert trail.at(31) is None  # written by brokers without epochs
+    trail.cut(20)
+    assert trail.at(50) == Consumed(4, 10, 50)
+    trail.note(7, 20, 15)
+    assert trail.at(9) is None and trail.at(15) == Consumed(4, 10, 15)
+
+
+def test_a_copy_remembers_the_epoch_of_what_it_sent_not_of_what_it_fetched() -> None:
+    content, begins = log(4, 9, 5)
+    for begin, epoch in zip(begins, (2, 2, 3), strict=True):
+        struct.pack_into(">i", content, begin + 12, epoch)
+    copy = opened()
+    feed(copy, content)
+    for _ in range(2):
+        step = copy.next_step()
+        copy.sent(step)  # type: ignore[arg-type]
+        copy.acknowledged(step, step.base_offset)  # type: ignore[arg-type, union-attr]
+    assert copy.next_step() is not None  # the third was looked at
+    assert copy.trail.at(copy.position) == Consumed(2, START, START + 13)
+    copy.fail()
+    copy.begin_opening()
+    copy.reopen(Opening(START + 13, 5, 0, 0))
+    assert copy.trail.at(START + 18) == Consumed(2, START, START + 18)
+    feed(copy, content[begins[2] :])
+    run(copy)
+    assert copy.trail.at(copy.position) == Consumed(3, START + 13, START + 18)
+
+
+def test_a_new_copy_knows_no_epoch() -> None:
+    assert PartitionCopy(ONE, True, 1 << 20).trail.at(10) is None
