@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Any
 
 from airflow_mirror.copy.loop.partition import Counters, PartitionCopy
+from airflow_mirror.copy.phase import Phase, phase_of
 
 log = logging.getLogger(__name__)
 
@@ -155,15 +156,12 @@ class Reporter:
         yield rows
 
 
-def state_of(p: PartitionCopy) -> str:
-    """Name what a partition's copy is doing: opening, copying, following, done or stopped."""
-    if p.error is not None:
-        return "stopped"
-    if p.done:
-        return "done"
-    if not p.is_open:
-        return "opening"  # also again: something failed, and the target's end is read once more
-    return "following" if p.range.end_offset is None and not p.is_behind else "copying"
+def state_of(p: PartitionCopy) -> Phase:
+    """Name what a partition's copy is doing. It is opening again whenever something failed."""
+    return phase_of(
+        stopped=p.error is not None, done=p.done, opening=not p.is_open,
+        at_end=p.range.end_offset is None and not p.is_behind,
+    )  # fmt: skip
 
 
 def _end(p: PartitionCopy) -> int | None:

@@ -19,6 +19,8 @@ from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.batch import BatchHeader, RawBatch
 from airflow_mirror.wire.packed import FRAME_BYTES, Packed
 
+_OTHERWISE = wire_batch.CONTROL | wire_batch.LOG_APPEND_TIME
+
 
 class Tier(Enum):
     """What is done with a batch."""
@@ -89,9 +91,21 @@ def tier_of(header: BatchHeader | None, start: int, end: int, max_bytes: int) ->
         return Tier.REENCODE
     if header.is_control or header.record_count <= 0:
         return Tier.DROP
-    whole = start <= header.base_offset and header.next_offset <= end
-    passes = whole and header.is_dense and not header.attributes & wire_batch.LOG_APPEND_TIME and header.size <= max_bytes
-    return Tier.PASS if passes else Tier.REENCODE
+    return Tier.PASS if passes(header, start, end, max_bytes) else Tier.REENCODE
+
+
+def passes(header: BatchHeader, start: int, end: int, max_bytes: int) -> bool:
+    """Say whether a batch passes as it is: of records alone, wanted as a whole, dense, of CreateTime and not too large.
+
+    Asked for each batch; one whose codec has no reader (:func:`has_linked_blocks`) is re-encoded all the same.
+    """
+    return (
+        not header.attributes & _OTHERWISE
+        and 0 < header.record_count == header.last_offset_delta + 1
+        and start <= header.base_offset
+        and header.base_offset + header.record_count <= end
+        and header.length + wire_batch.LOG_OVERHEAD <= max_bytes
+    )
 
 
 def damage(raw: RawBatch, start: int) -> Corrupt | None:

@@ -26,7 +26,7 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import CorruptBatch, MirrorError, TargetMoved
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire.aborted import AbortedFilter
-from airflow_mirror.wire.batch import BatchHeader, RawBatch, iter_batches
+from airflow_mirror.wire.batch import RawBatch, iter_batches
 from airflow_mirror.wire.fetch import FetchedPartition
 
 FOREVER = 2**63 - 1
@@ -432,8 +432,8 @@ class PartitionCopy:
         """
         records = fetched.records
         aborted = AbortedFilter(fetched.aborted if self.committed_only else [])
-        unusual = wire_batch.CONTROL | wire_batch.LOG_APPEND_TIME
-        unusual |= wire_batch.TRANSACTIONAL if self.committed_only and fetched.aborted else 0
+        doubtful = wire_batch.TRANSACTIONAL if self.committed_only and fetched.aborted else 0
+        whole, end, max_bytes = self._wanted is None, self.end, self.max_bytes
         at, read = start, 0  # everything before this offset was looked at, and these bytes of the response
         epoch: int | None = None  # of the batch before
         try:
@@ -444,7 +444,10 @@ class PartitionCopy:
                     epoch = header.leader_epoch
                     self.trail.note(epoch, max(at, header.base_offset), self.position)
                 # Nearly every batch: it comes next and passes as it is. What is below says the same for all of them.
-                if header is not None and header.base_offset == at and self._passes(raw, header, unusual):
+                if (
+                    header is not None and whole and header.base_offset == at and not header.attributes & doubtful
+                    and tiers.passes(header, at, end, max_bytes) and not tiers.has_linked_blocks(raw, header)
+                ):  # fmt: skip
                     if not wire_batch.crc_is_valid(raw.view, header):
                         yield from _flushed(joiner)
                         yield Corrupt(at, max(header.next_offset, at + 1), "its CRC-32C does not fit its bytes")
@@ -505,16 +508,6 @@ class PartitionCopy:
             tier = Tier.REENCODE
         self.counters.dropped += tier is Tier.DROP
         return tiers.actions(raw, tier, at, self.end, self.max_bytes, dense=self._keeps_offsets, wanted=self._wanted)
-
-    def _passes(self, raw: RawBatch, header: BatchHeader, unusual: int) -> bool:
-        return (
-            not header.attributes & unusual
-            and 0 < header.record_count == header.last_offset_delta + 1
-            and header.length + wire_batch.LOG_OVERHEAD <= self.max_bytes
-            and header.base_offset + header.record_count <= self.end
-            and self._wanted is None
-            and not tiers.has_linked_blocks(raw, header)
-        )
 
 
 def _joined(joiner: Joiner | None, send: Send) -> Iterator[Send]:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
+from airflow_mirror.copy.phase import Phase
 from airflow_mirror.jobs.progress import wording
 from airflow_mirror.jobs.progress.summary import Row
 
@@ -144,8 +145,8 @@ def _drawing(summary: Mapping[str, Any], rows: Sequence[Row]) -> RenderableType:
 
 def unfinished(rows: Sequence[Row]) -> list[Row]:
     """Return the partitions that are worth a look, those that are stopped first, then by what is left."""
-    left = [row for row in rows if row.state == "stopped" or row.lag]
-    return sorted(left, key=lambda row: (row.state != "stopped", row.state == "opening", -(row.lag or 0)))
+    left = [row for row in rows if row.state == Phase.STOPPED or row.lag]
+    return sorted(left, key=lambda row: (row.state != Phase.STOPPED, row.state == Phase.OPENING, -(row.lag or 0)))
 
 
 def _cells(

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from airflow_mirror.copy.phase import Phase, phase_of
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.reporter import COUNTERS, MAX_ERROR_CHARS
 from airflow_mirror.copy.results import PartitionResult
 
-STATES = ("opening", "copying", "following", "done", "stopped")
 _MAX_OFFSET = 2**63 - 1
 _REMEMBERED_RUNS = 4096  # a run that reconnects is known again; a job has far fewer tasks at a time
 
@@ -70,7 +70,7 @@ class Told:
 
     def is_fresh(self, now: float, patience_s: float) -> bool:
         """Say whether the row still holds: the partition is done, or its task is connected or was until just now."""
-        return self.state == "done" or self.run.closed_at is None or now - self.run.closed_at < patience_s
+        return self.state == Phase.DONE or self.run.closed_at is None or now - self.run.closed_at < patience_s
 
 
 class Live:
@@ -147,7 +147,9 @@ class Live:
     def has_stopped(self) -> bool:
         """Say whether a task of this lease, which may have ended since, has given up on a partition."""
         with self._lock:
-            return any(told.state == "stopped" and told.run.number > self._before_lease for told in self._told.values())
+            return any(
+                told.state == Phase.STOPPED and told.run.number > self._before_lease for told in self._told.values()
+            )
 
     def _merge(self, run: Run, key: Key, now: dict[str, Any]) -> None:
         known = self._told.get(key)
@@ -171,14 +173,14 @@ def _sum(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
 
 def _settled(run: Run, known: Told | None, result: PartitionResult) -> Told:
     counters = {name: getattr(result, name) for name in COUNTERS}
-    state = "stopped" if result.error else "done" if result.done else "copying"
+    state = phase_of(stopped=result.error is not None, done=result.done, opening=False, at_end=False)
     end = known.end if known is not None else None
     return Told(run, state, result.position, end, result.error[:MAX_ERROR_CHARS] if result.error else None, counters)
 
 
 def _parse(value: Any) -> tuple[Key, dict[str, Any]] | None:
     """Return key and content of a row, or None when it is none: it came from a network."""
-    if not isinstance(value, dict) or not isinstance(value.get("topic"), str) or value.get("state") not in STATES:
+    if not isinstance(value, dict) or not isinstance(value.get("topic"), str) or value.get("state") not in tuple(Phase):
         return None
     counters, error, end = value.get("counters"), value.get("error"), value.get("end")
     numbers = [value.get("partition"), value.get("target_partition"), value.get("position"), 0 if end is None else end]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_mirror.copy.phase import Phase, phase_of
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.reporter import COUNTERS
 from airflow_mirror.jobs.progress.rates import Window, eta_s
@@ -33,8 +34,7 @@ class Row:
     """One partition at one moment.
 
     :param start: first offset of the range.
-    :param state: opening (not begun, or the target's end is being read), copying, following (at the end of the source's
-        log, waiting for more), done (at the end of a bounded range) or stopped (with an error).
+    :param state: a :class:`~airflow_mirror.copy.phase.Phase`.
     :param advances_per_s: by how many offsets the position moves.
     :param shrinks_per_s: by how many offsets the lag shrinks; negative while it grows.
     """
@@ -59,7 +59,7 @@ class Row:
     @property
     def eta_s(self) -> int | None:
         """Seconds until the lag is gone at the present rate; None when it does not shrink or is not known."""
-        if self.lag is None or self.state == "stopped":
+        if self.lag is None or self.state == Phase.STOPPED:
             return None
         return eta_s(self.lag, self.shrinks_per_s, self.advances_per_s)
 
@@ -109,7 +109,7 @@ class Course:
         elif told is not None:
             position, end = told.position, one.end_offset if told.end is None else told.end
         else:
-            return Row(key, one.start_offset, None, one.end_offset, "opening")
+            return Row(key, one.start_offset, None, one.end_offset, Phase.OPENING)
         state = _state(one, position, end, told, seen)
         window = self._windows.get((key, told is not None))
         if window is None:
@@ -132,18 +132,20 @@ def _lag(start: int, position: int | None, end: int | None) -> int | None:
 
 
 def _state(one: CopyRange, position: int, end: int | None, told: Told | None, seen: Where | None) -> str:
-    if told is not None and (seen is None or told.state == "stopped"):
+    if told is not None and (seen is None or told.state == Phase.STOPPED):
         return told.state
-    if end is not None and position >= end:
-        return "following" if one.end_offset is None else "done"
-    return "copying" if position > one.start_offset else "opening"
+    arrived = end is not None and position >= end
+    return phase_of(
+        stopped=False, done=arrived and one.end_offset is not None, at_end=arrived,
+        opening=not arrived and position <= one.start_offset,
+    )  # fmt: skip
 
 
 def _summary(rows: Sequence[Row], offsets: int | None) -> dict[str, Any]:
     sums = {name: sum((row.counters or {}).get(name, 0) for row in rows) for name in COUNTERS}
     unknown = sum(row.lag is None for row in rows)
-    moving = [row for row in rows if row.lag and row.state != "stopped"]
-    going = [row for row in rows if row.state != "stopped"]
+    moving = [row for row in rows if row.lag and row.state != Phase.STOPPED]
+    going = [row for row in rows if row.state != Phase.STOPPED]
     shrinks_per_s, advances_per_s = sum(r.shrinks_per_s for r in moving), sum(r.advances_per_s for r in going)
     return {
         "partitions": len(rows),
@@ -159,13 +161,13 @@ def _summary(rows: Sequence[Row], offsets: int | None) -> dict[str, Any]:
         "bytes": sums["bytes"],
         "tiers": {name: sums[name] for name in TIERS},
         "slowest": [_named(row) for row in sorted(moving, key=_slowness, reverse=True)[:_NAMED]],
-        "stopped": [f"{row.name}: {row.error}" for row in rows if row.state == "stopped"][:_NAMED],
+        "stopped": [f"{row.name}: {row.error}" for row in rows if row.state == Phase.STOPPED][:_NAMED],
     }
 
 
 def _slowness(row: Row) -> tuple[bool, bool, int, int]:
     """Sort those first that were begun and do not advance, then those that fall behind, then by the time to go."""
-    begun = row.state == "copying"
+    begun = row.state == Phase.COPYING
     return begun and row.advances_per_s <= 0, begun and row.eta_s is None, row.eta_s or 0, row.lag or 0
 
 
@@ -186,8 +188,8 @@ def worth_listing(rows: Sequence[Row], limit: int = MAX_ROWS) -> tuple[list[Row]
     """
     if len(rows) <= limit:
         return list(rows), 0
-    matter = [row for row in rows if row.state == "stopped" or row.lag != 0]
-    matter.sort(key=lambda row: (row.state != "stopped", -(row.lag or 0)))
+    matter = [row for row in rows if row.state == Phase.STOPPED or row.lag != 0]
+    matter.sort(key=lambda row: (row.state != Phase.STOPPED, -(row.lag or 0)))
     return matter[:limit], len(rows) - min(len(matter), limit)
 
 
