@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 STALL_S = 30.0
 _FETCH_BYTES = 4 << 20
-_OFFSET_OUT_OF_RANGE = 1
 # Bounds are read for so many partitions together, when their turn comes: read all at once, retention would have moved the
 # later ones by then; read one by one, they would cost a fenced source of 2,000 partitions seconds.
 _BOUNDS_AT_ONCE = 200
@@ -169,8 +168,14 @@ def _map_of(
     if maps is None:
         raise InvalidField("maps", None, f"the offsets of {pair.source} are mapped", "Say where its offset map is.")
     nothing = OffsetMap(source_log.start, target_log.end)
+    one = mapped_range(pair.source_topic, pair.target_topic, pair.partition)
     try:
-        return maps.complete(mapped_range(pair.source_topic, pair.target_topic, pair.partition), source, target), None
+        try:
+            return maps.complete(one, source, target), None
+        except BrokerError as e:
+            if e.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            return maps.complete(one, source, target), None  # retention took what it was about to read
     except NoOffsetMap:
         return nothing, None  # never begun: the target holds nothing of it
     except ForeignData as e:
@@ -218,7 +223,7 @@ def _batches(
     position, stalled_since = start, time.monotonic()
     while position < end:
         answer = fetch_one(cluster, tp, position, isolation=isolation, max_bytes=_FETCH_BYTES, max_wait_ms=500)
-        if answer.error == _OFFSET_OUT_OF_RANGE and floor is not None:
+        if answer.error == ErrorCode.OFFSET_OUT_OF_RANGE and floor is not None:
             log_start = cluster.log_starts([tp])[tp]
             if log_start > position:
                 floor.rise(min(log_start, end))

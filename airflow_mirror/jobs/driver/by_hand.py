@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +16,7 @@ from dataclasses import replace
 from airflow_mirror.config import load
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
-from airflow_mirror.errors import NotHeldOpen, VerificationFailed
+from airflow_mirror.errors import NotHeldOpen, TryAgain, VerificationFailed
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.mirror import Mirror
@@ -29,7 +30,7 @@ from airflow_mirror.sync.topics import create_target_topics
 
 log = logging.getLogger(__name__)
 
-_PATIENCE_S = 60.0  # the first group of a cluster makes it create the topic of all groups' positions
+_PATIENCE_S = 120.0  # the first group of a cluster makes it create the topic of all groups' positions
 
 
 def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
@@ -155,4 +156,12 @@ def remember(plan: Plan, target: ClusterAdmin) -> None:
         for t in plan.topics
         for p, start in t.starts.items()
     }
-    target.commit_group_offsets(starts_group(plan.mirror), positions)
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            return target.commit_group_offsets(starts_group(plan.mirror), positions)
+        except TryAgain as e:  # the same positions again do no harm
+            if time.monotonic() > deadline:
+                raise
+            log.info("where the copy begins is not remembered yet: %s", e)
+            time.sleep(1.0)

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import MAPPED
-from airflow_mirror.errors import NotHeldOpen
+from airflow_mirror.errors import BrokerError, NotHeldOpen
 from airflow_mirror.jobs.driver import by_hand
 from airflow_mirror.jobs.driver.prepare import CopyJob, frozen_starts, resolve_ranges
 from airflow_mirror.kafka.model import ConfigEntry, GroupPosition, TopicInfo
@@ -76,6 +76,25 @@ def test_the_memory_wins_over_a_log_that_holds_only_fillers():
     source, target = FakeAdmin({"orders": [(0, 500)]}), FakeAdmin({"orders": [(0, 60)]})
     by_hand.remember(plan_of({0: 100}), target)
     assert by_hand.begun_at(MIRROR, source, target, {}).starts == {"id-orders": {0: 100}}
+
+
+def test_a_coordinator_on_its_way_is_waited_for(monkeypatch):
+    target, refusals = FakeAdmin({"orders": [(0, 0)]}), [BrokerError("set offsets", 15, "COORDINATOR_NOT_AVAILABLE")] * 2
+    commit = target.commit_group_offsets
+
+    def refusing(group, positions):
+        if refusals:
+            raise refusals.pop()
+        commit(group, positions)
+
+    monkeypatch.setattr(target, "commit_group_offsets", refusing)
+    monkeypatch.setattr(by_hand.time, "sleep", lambda s: None)
+    by_hand.remember(plan_of({0: 100}), target)
+    assert by_hand.starts_group(MIRROR) in target.committed
+    refusals += [BrokerError("set offsets", 15, "COORDINATOR_NOT_AVAILABLE")]
+    monkeypatch.setattr(by_hand, "_PATIENCE_S", -1.0)
+    with pytest.raises(BrokerError):
+        by_hand.remember(plan_of({0: 100}), target)
 
 
 def test_records_partitioned_by_key_are_remembered_by_their_maps():

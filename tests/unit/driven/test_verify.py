@@ -1,0 +1,80 @@
+"""Comparisons of driven clusters whose logs lose their beginning at exact moments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
+from airflow_mirror.sync.maps import MapSource
+from airflow_mirror.verify import partition
+from airflow_mirror.verify.partition import compare_partitions
+from airflow_mirror.verify.result import PartitionComparison, PartitionPair
+from tests.driven.cluster import DrivenCluster
+from tests.driven.content import Writer
+from tests.driven.copying import copy, errors, ranges_of
+from tests.driven.script import Fault
+
+RECORDS, BATCH = 60, 5
+Compared = Callable[..., PartitionComparison]
+
+
+@pytest.fixture(params=[IDENTICAL, MAPPED])
+def compared(
+    request: pytest.FixtureRequest, source: DrivenCluster, target: DrivenCluster, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Compared]:  # fmt: skip
+    """A source of 60 records and its copy; call it to compare them, a batch a fetch."""
+    (here,), (_,) = source.create("t").logs, target.create("t").logs
+    for _ in range(RECORDS // BATCH):
+        Writer(here).plain(BATCH)
+    mode = request.param
+    assert set(
+        errors(copy(source, target, ranges_of(source, "t", mode), map_dir=str(tmp_path), merge_below=0)).values()
+    ) == {None}
+    monkeypatch.setattr(partition, "_FETCH_BYTES", 1)
+    maps = MapSource("m", True, str(tmp_path)) if mode == MAPPED else None
+
+    def compare(level: str = "records", *, held: bool = False) -> PartitionComparison:
+        pair = PartitionPair("t", "t", 0, 0, RECORDS, mode == MAPPED, held)
+        [verdict] = compare_partitions([pair], source.config, target.config, level, maps=maps)
+        return verdict
+
+    yield compare
+
+
+def trim(cluster: DrivenCluster, to: int) -> Callable[[object], object]:
+    return lambda _request: cluster.topics["t"].logs[0].delete_records(to)
+
+
+@pytest.mark.parametrize("level", ["batches", "records"])
+@pytest.mark.parametrize("fetch", range(1, 13))
+@pytest.mark.parametrize("to", [17, 40, RECORDS])
+def test_a_source_trimmed_before_any_fetch_is_compared_behind_it(
+    source: DrivenCluster, compared: Compared, level: str, fetch: int, to: int
+) -> None:
+    source.script.on("Fetch", Fault(before=trim(source, to)), nth=fetch)
+    verdict = compared(level)
+    assert verdict.equal, verdict
+    assert verdict.records + verdict.expired == RECORDS or (verdict.records, verdict.expired) == (RECORDS - to, 0)
+
+
+@pytest.mark.parametrize("fetch", [1, 2, 7])
+def test_a_target_trimmed_meanwhile_is_different_only_when_it_is_held(
+    target: DrivenCluster, compared: Compared, fetch: int
+) -> None:
+    target.script.on("Fetch", Fault(before=trim(target, 40)), nth=fetch)
+    verdict = compared(held=True)
+    assert verdict.first_difference is not None and verdict.first_difference.kind == "missing"
+    assert compared(held=False).equal
+    again = compared(held=True)
+    assert again.first_difference is not None and again.first_difference.offset == 0
+
+
+def test_a_source_that_is_trimmed_all_the_time_is_compared_to_its_end(source: DrivenCluster, compared: Compared) -> None:
+    for fetch in range(1, 30):
+        source.script.on("Fetch", Fault(before=trim(source, min(RECORDS, fetch * 7))), nth=fetch)
+    verdict = compared()
+    assert verdict.equal and verdict.expired > 0
