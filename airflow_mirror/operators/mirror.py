@@ -80,7 +80,8 @@ class StartMirrorOperator(SparkJobOperator):
         from airflow_mirror.plan.life import require_active
 
         plan = self.stored_plan(mirror)
-        require_active(life_of(mirror), plan, MirrorKafkaHook(mirror.target, "target").admin())
+        with MirrorKafkaHook(mirror.target, "target").admin() as target:
+            require_active(life_of(mirror), plan, target)
         self._prepare(mirror)
         tail = self._running_tail()
         if tail is not None and not self._copies(tail, mirror, plan):

@@ -70,7 +70,7 @@ def plan_to_verify(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
 def _clusters(arguments: argparse.Namespace) -> Iterator[tuple[ClusterAdmin, ClusterAdmin]]:
     with (
         ClusterAdmin(load(arguments.source, "source")) as source,
-        ClusterAdmin(load(arguments.target, "target"), timeout_s=_PATIENCE_S) as target,
+        ClusterAdmin(load(arguments.target, "target")) as target,
     ):
         yield source, target
 

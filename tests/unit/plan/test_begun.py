@@ -37,6 +37,9 @@ class FakeSource:
     def groups(self):
         return []
 
+    def groups_offsets(self, groups):
+        return {}
+
     def cluster_id(self):
         return "A"
 

@@ -22,6 +22,12 @@ class FakeTarget:
     def __init__(self, config, held="orders"):
         self.held = held
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
     def topic_configs(self, names):
         open_, by_age = ({"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": ms} for ms in ("-1", "9"))
         return {n: {k: ConfigEntry(v) for k, v in (open_ if n == self.held else by_age).items()} for n in names}
