@@ -46,6 +46,7 @@ log = logging.getLogger(__name__)
 _MEMORY_BYTES = 48 << 20
 _SILENCE_S = PRODUCE_TIMEOUT_MS / 1000 + 5  # a live broker answers within the timeout that it was given
 _IDLE_S = 0.25  # how often the loop looks up when nothing happens: stop requests, retries
+_HOLD_S = 5.0  # how long a partition may hold what was fetched for it while nothing of it moves and others starve
 _OPENERS = 4  # threads
 _OPENED_TOGETHER = 256  # partitions; a broker that does not answer holds up those that are asked about with its own
 
@@ -66,6 +67,8 @@ class CopyLoop:
         self.partitions = [self._copy_of(r) for r in ranges]
         self._store = _map_store(self.partitions, options)
         self._retries = Retries(clock)
+        self._seen: dict[PartitionCopy, int] = {}  # positions of what was under way at the last look for hoarders
+        self._looked_at = clock()
 
     def _copy_of(self, one: CopyRange) -> PartitionCopy:
         options = self._options
@@ -128,6 +131,7 @@ class CopyLoop:
             self._advance(p)
         # After that, because what was dropped made room, and before the writing: the broker reads meanwhile.
         self._in.send(self.partitions)
+        self._shed()
         self._out.send()
         self._in.poll()
         self._maps.now_and_then(self.partitions)
@@ -150,6 +154,20 @@ class CopyLoop:
                 self._steps.start(p, step)
         except MirrorError as e:
             self.failed(p, e)
+
+    def _shed(self) -> None:
+        """Take the memory back from partitions that don't move while others could use it.
+
+        A response's buffer lives until the last of its partitions is done; one frozen broker would hold up all others.
+        """
+        now = self._clock()
+        if not self._in.starves or now - self._looked_at < _HOLD_S:
+            return
+        before, self._seen = self._seen, {p: p.position for p in self.partitions if p.is_under_way}
+        self._looked_at = now
+        for p, position in self._seen.items():
+            if before.get(p) == position and (sent := p.shed()) is not None:
+                self._out.expect(p, sent)
 
     def _ended(self) -> bool:
         return all(p.state in ENDED for p in self.partitions)

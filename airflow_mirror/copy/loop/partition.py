@@ -125,6 +125,7 @@ class PartitionCopy:
     _filler: Send | None = None
     _unanswered: Send | None = None  # sent; whether it is on the target is known when that is read again, at the latest
     queued_bytes: int = 0
+    has_shed: bool = False  # gave back what was fetched, and fetches no more until the target has answered
     _wanted: Callable[[bytes | None], bool] | None = None
 
     def __post_init__(self) -> None:
@@ -152,6 +153,11 @@ class PartitionCopy:
         return self.state in OPEN
 
     @property
+    def is_under_way(self) -> bool:
+        """True while the target, or a coordinator, has something to answer."""
+        return self.state in (State.SENDING, State.STEPPING)
+
+    @property
     def settled_position(self) -> int:
         """The next source offset that a copier would find if this one ended now."""
         return self.committed if self.transactional else self.position
@@ -164,7 +170,7 @@ class PartitionCopy:
     @property
     def wants_fetch(self) -> bool:
         """True when another fetch response could be used."""
-        waiting = self.state not in OPEN or self.fetching or self.fetch_offset >= self.end
+        waiting = self.state not in OPEN or self.fetching or self.fetch_offset >= self.end or self.has_shed
         # Two are enough for a backlog: one is written, one is ready. A trickle needs more of them, or the partition would
         # miss the next long poll while its last record is on its way, and then wait half a second for that poll's end.
         queued = len(self._responses)
@@ -204,6 +210,7 @@ class PartitionCopy:
 
     def _happens(self, event: Event) -> None:
         self.state = after(self.state, event)
+        self.has_shed = False
 
     def _settle(self) -> None:
         """End where nothing is left to do: the progress over a hole at the end belongs in a transaction, too."""
@@ -234,6 +241,33 @@ class PartitionCopy:
         self._next = self._filler = None
         self.open_bytes = -1
         self.open_map = None
+
+    def shed(self) -> Send | None:
+        """Give back what was fetched and is not under way: while the target takes its time, others need the memory.
+
+        It is fetched again once the target has answered.
+
+        :return: what is under way, without the bytes that were sent: to be expected in place of the original.
+        """
+        following = self._next
+        if self.fetching or isinstance(following, Corrupt) or not self._responses:
+            return None
+        sent = self._unanswered
+        if sent is not None:
+            self.fetch_offset = sent.next_source
+        elif following is not None:
+            self.fetch_offset = following.base_offset  # what is padded ends there
+        else:
+            return None
+        while self._responses:
+            self._drop_response()
+        self._next = self._filler = None
+        self.trail.cut(self.fetch_offset)
+        self.has_shed = True
+        if sent is None or sent.raw is None or sent.raw.header is None:
+            return None
+        self._unanswered = sent._replace(raw=sent.raw._replace(view=memoryview(b"")))
+        return self._unanswered
 
     def feed(self, fetched: FetchedPartition, buffer: Buffer) -> None:
         """Take a fetch response for :attr:`fetch_offset`; its batches are worked through lazily, in order.

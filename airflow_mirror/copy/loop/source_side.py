@@ -44,7 +44,10 @@ class SourceSide:
 
     :param memory: what answers may take; nothing is asked for that would not fit.
     :param isolation: of every fetch (0 read_uncommitted, 1 read_committed).
+    :ivar starves: a backlog could not be asked for, because what was fetched takes all the memory.
     """
+
+    starves = False
 
     def __init__(
         self, dialler: Dialler, selector: selectors.BaseSelector, memory: Memory, isolation: int, judge: Judge,
@@ -57,6 +60,7 @@ class SourceSide:
 
     def send(self, partitions: Iterable[PartitionCopy]) -> None:
         """Ask for those of ``partitions`` that can use an answer: now for a backlog, at :meth:`poll` for the others."""
+        self.starves = False
         wanted: dict[tuple[int, bool], dict[TopicPartition, PartitionCopy]] = {}
         for p in partitions:
             if p.wants_fetch:
@@ -85,6 +89,7 @@ class SourceSide:
         size = min(_FETCH_BYTES, self._memory.free - expected)
         # A long poll brings little, and must not wait for the memory that a backlog has taken.
         if size < _LEAST_FETCH_BYTES and not lane.following and (expected or self._memory.used):
+            self.starves = True
             return
         size = max(size, _LEAST_FETCH_BYTES)
         wait_ms = _LONG_POLL_MS if lane.following else 50

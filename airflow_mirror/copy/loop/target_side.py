@@ -84,6 +84,13 @@ class TargetSide:
         self._lane_of(p, p.target_leader.node_id).ready.append(p)
         self._queued.add(p)
 
+    def expect(self, p: PartitionCopy, sent: Send) -> None:
+        """Take the answer for what is under way as one for ``sent``, which holds no bytes any more."""
+        for lane in self._lanes.values():
+            asked = lane.sent.get(p.range.target)
+            if asked is not None and asked[0] is p:
+                lane.sent[p.range.target] = p, sent, asked[2]
+
     def send(self) -> None:
         """Fill a request on each connection that is idle."""
         now = self._clock()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_mirror.copy.batches.tiers import Send
-from airflow_mirror.copy.loop.partition import PartitionCopy
+from airflow_mirror.copy.loop.partition import Pad, PartitionCopy
 from airflow_mirror.copy.opening.identical import Opening
 from tests.unit.copy.test_damage import START, feed, log, opened, run
 
@@ -38,3 +38,62 @@ def test_each_record_is_counted_once_whatever_became_of_the_answer(landed: bool)
     run(copy)
     assert copy.done
     assert (copy.counters.records, copy.counters.batches, copy.counters.passed) == (18, 3, 3)
+
+
+def queue_of(copy: PartitionCopy) -> tuple[int, int, bool]:
+    return copy.queued_bytes, copy.fetch_offset, copy.wants_fetch
+
+
+def test_what_is_shed_while_a_batch_is_under_way_is_fetched_again_behind_it() -> None:
+    content, begins = log(4, 9, 5)
+    copy = opened(START + 18)
+    feed(copy, content)
+    first = send(copy)
+    lean = copy.shed()
+    assert queue_of(copy) == (0, START + 4, False)
+    assert lean is not None and lean.raw is not None and first.raw is not None
+    assert (len(lean.raw.view), len(first.raw.view) > 0) == (0, True)
+    copy.acknowledged(lean, START)
+    assert queue_of(copy) == (0, START + 4, True)
+    feed(copy, content[begins[1] :])
+    assert [step.base_offset for step in run(copy)] == [START + 4, START + 13]
+    assert (copy.done, copy.counters.records, copy.counters.bytes) == (True, 18, len(content))
+
+
+def test_a_batch_whose_bytes_were_shed_is_counted_when_its_answer_is_lost() -> None:
+    content, _ = log(4, 9)
+    copy = opened(START + 13)
+    feed(copy, content)
+    send(copy)
+    copy.shed()
+    copy.fail()
+    copy.begin_opening()
+    copy.reopen(Opening(START + 4, 5, 0, 0))
+    assert (copy.counters.records, copy.wants_fetch) == (4, True)
+
+
+def test_what_is_shed_while_a_hole_is_padded_is_fetched_again_behind_the_hole() -> None:
+    content, begins = log(4, 9, 5)
+    copy = opened(START + 18)
+    feed(copy, content[: begins[1]] + content[begins[2] :])  # nine offsets are missing
+    copy.acknowledged(send(copy), START)
+    pad = copy.next_step()
+    assert pad == Pad(START + 4, START + 13)
+    copy.sent()
+    assert copy.shed() is None
+    assert queue_of(copy) == (0, START + 13, False)
+    copy.padded(Pad(START + 4, START + 13), 9)
+    feed(copy, content[begins[2] :])
+    assert [step.base_offset for step in run(copy)] == [START + 13]
+    assert copy.done
+
+
+def test_nothing_is_shed_while_more_is_on_its_way() -> None:
+    """The answer to a fetch that was asked for would begin behind what is given back."""
+    content, _ = log(4, 9)
+    copy = opened(START + 13)
+    feed(copy, content)
+    send(copy)
+    copy.fetching = True
+    assert copy.shed() is None
+    assert copy.queued_bytes == len(content)

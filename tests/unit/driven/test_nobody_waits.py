@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from airflow_mirror.copy.loop import loop
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.partition import TopicPartition
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
-from tests.driven.copying import Following, ends, ranges_of
+from tests.driven.copying import Following, copy, ends, ranges_of
 from tests.driven.script import WAIT_S, Fault
 
 SLOW, QUICK = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -94,6 +95,41 @@ def test_a_map_that_is_written_slowly_holds_up_no_record(
         go_on.set()
     found = MapStore(str(tmp_path)).load("t/0")
     assert found is not None and found.source_end == 15
+
+
+def test_a_frozen_target_broker_does_not_keep_the_memory_that_others_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One response brings batches of both partitions; its buffer is held until both are done with it."""
+    monkeypatch.setattr(loop, "_MEMORY_BYTES", 1 << 20)
+    monkeypatch.setattr(loop, "_HOLD_S", 0.01)
+    with DrivenCluster("source") as source, DrivenCluster("target", brokers=2) as target:
+        for cluster in (source, target):
+            cluster.create("t", 2)
+        for log in source.topics["t"].logs:
+            for _ in range(12):
+                Writer(log).plain(10, size=20_000)
+        slow = target.topics["t"].leaders[SLOW.partition]
+        gate = target.script.on("Produce", Fault(hold=True), broker=slow, times=None)
+        with Following(source, target, ranges_of(source, "t")) as copy:
+            gate.wait()
+            copy.until(lambda: ends(target)[QUICK.partition] == 120, "the other one goes on")
+            assert ends(target)[SLOW.partition] == 0
+            target.script.clear()
+            copy.until(lambda: ends(target) == [120, 120], "the slow one comes after")
+        assert [log.rows() for log in target.topics["t"].logs] == [log.rows() for log in source.topics["t"].logs]
+        assert [p.counters.records for p in copy.loop.partitions] == [120, 120]
+
+
+def test_opening_reads_no_more_of_the_source_than_it_compares(source: DrivenCluster, target: DrivenCluster) -> None:
+    for cluster in (source, target):
+        cluster.create("t")
+    for _ in range(3):
+        Writer(source.topics["t"].logs[0]).plain(10)
+    ranges = ranges_of(source, "t")
+    copy(source, target, ranges)
+    before = len(source.asked("Fetch"))
+    copy(source, target, ranges)
+    (compared,) = source.asked("Fetch")[before:]
+    assert compared.message.max_bytes <= 1 << 17
 
 
 def test_an_answer_that_has_arrived_is_read_before_its_broker_is_given_up(
