@@ -12,9 +12,10 @@ from airflow_mirror.copy.loop import loop
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.partition import TopicPartition
+from tests.driven import copying
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
-from tests.driven.copying import Following, copy, ends, ranges_of
+from tests.driven.copying import Following, ends, ranges_of
 from tests.driven.script import WAIT_S, Fault
 
 SLOW, QUICK = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -125,9 +126,9 @@ def test_opening_reads_no_more_of_the_source_than_it_compares(source: DrivenClus
     for _ in range(3):
         Writer(source.topics["t"].logs[0]).plain(10)
     ranges = ranges_of(source, "t")
-    copy(source, target, ranges)
+    copying.copy(source, target, ranges)
     before = len(source.asked("Fetch"))
-    copy(source, target, ranges)
+    copying.copy(source, target, ranges)
     (compared,) = source.asked("Fetch")[before:]
     assert compared.message.max_bytes <= 1 << 17
 
