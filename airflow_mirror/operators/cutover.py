@@ -34,7 +34,7 @@ class CutoverOperator(PlannedOperator):
     :param open_by_default: for a fence by ACL: whether source topics without any ACL are open to everybody
         (``allow.everyone.if.no.acl.found``). Needed where there are such topics and brokers hide the setting (templated).
     :param keep_fence: leave the source fenced afterwards, so that nobody writes where nobody reads (templated).
-    :param drain_timeout_s: for the tail to reach the fenced ends.
+    :param drain_timeout_s: for the tail to reach the fenced ends (templated).
     :param quiet_s: how long log ends must stand still to prove the fence (templated).
     :param wait_groups_s: for consumer groups to come to rest (templated).
     :param level: of the comparison behind the fence: ``offsets``, ``batches`` or ``records`` (templated). What
@@ -47,6 +47,7 @@ class CutoverOperator(PlannedOperator):
         "fence",
         "open_by_default",
         "keep_fence",
+        "drain_timeout_s",
         "quiet_s",
         "wait_groups_s",
         "level",
@@ -59,7 +60,7 @@ class CutoverOperator(PlannedOperator):
         fence: str = "acl",
         open_by_default: bool | str | None = None,
         keep_fence: bool | str = True,
-        drain_timeout_s: float = 300.0,
+        drain_timeout_s: float | str = 300.0,
         quiet_s: float | str = 3.0,
         wait_groups_s: float | str = 60.0,
         level: str = "batches",

@@ -42,11 +42,12 @@ class StartMirrorOperator(SparkJobOperator):
     :param mode: ``bulk`` or ``tail``.
     :param start: overrides the Mirror's ``start`` for this copy: ISO 8601, ``earliest`` or ``latest`` (templated).
     :param end: bulk only: where to stop, an ISO 8601 time (exclusive) or ``latest`` (templated).
-    :param late_s: with an ``end`` that is a time: how late the window's last records may come, in seconds (default: 300).
-    :param start_timeout_s: tail only: how long the tail may take until it copies.
+    :param late_s: with an ``end`` that is a time: how late the window's last records may come, in seconds (default: 300;
+        templated).
+    :param start_timeout_s: tail only: how long the tail may take until it copies (templated).
     """
 
-    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "start", "end")
+    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "start", "end", "late_s", "start_timeout_s")
 
     def __init__(
         self,
@@ -54,8 +55,8 @@ class StartMirrorOperator(SparkJobOperator):
         mode: str = "bulk",
         start: str | None = None,
         end: str | None = None,
-        late_s: float | None = None,
-        start_timeout_s: float = 300.0,
+        late_s: float | str | None = None,
+        start_timeout_s: float | str = 300.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -132,13 +133,14 @@ class StartMirrorOperator(SparkJobOperator):
         # self._job stays None: the tail is meant to outlive this task, so killing the task must not stop it.
         handle = self.runner.ensure_started(TAIL, self.spec(mirror, plan), self.secrets(mirror))
         self.log.info("tail %s, log %s/log.txt", handle["generation"], handle["dir"])
-        deadline = time.monotonic() + self.start_timeout_s
+        patience_s = float(self.start_timeout_s)
+        deadline = time.monotonic() + patience_s
         while self.runner.progress(handle).get("phase") != "copying":
             if not state.is_active(self.runner.status(handle)):
                 self.runner.raise_for(handle)
                 raise JobFailed(TAIL, self.runner.status(handle), "it ended at once", f"{handle['dir']}/log.txt")
             if time.monotonic() > deadline:
-                cause = f"it does not copy after {self.start_timeout_s:.0f} s and is left running"
+                cause = f"it does not copy after {patience_s:.0f} s and is left running"
                 raise JobFailed(TAIL, state.RUNNING, cause, f"{handle['dir']}/log.txt")
             time.sleep(min(1.0, poll_interval_s()))
         return {"job": TAIL, "generation": handle["generation"], "job_dir": handle["dir"]}
@@ -150,12 +152,12 @@ class StopMirrorOperator(MirrorOperator):
     Safe to repeat, and right as a teardown. Returns the tail's summary.
 
     :param spark_conn_id: as given to StartMirrorOperator (templated).
-    :param grace_s: how long the tail may take to finish.
+    :param grace_s: how long the tail may take to finish (templated).
     """
 
-    template_fields: Sequence[str] = ("mirror", "spark_conn_id")
+    template_fields: Sequence[str] = ("mirror", "spark_conn_id", "grace_s")
 
-    def __init__(self, *, spark_conn_id: str | None = None, grace_s: float = 60.0, **kwargs: Any) -> None:
+    def __init__(self, *, spark_conn_id: str | None = None, grace_s: float | str = 60.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.spark_conn_id, self.grace_s = spark_conn_id, grace_s
 
@@ -168,7 +170,7 @@ class StopMirrorOperator(MirrorOperator):
         handles = [h for h in runner.running() if h["kind"] in WRITERS]
         tail = runner.find(TAIL)
         for handle in handles:
-            if runner.cancel(handle, self.grace_s):
+            if runner.cancel(handle, float(self.grace_s)):
                 self.log.info("stopped %s/%s", handle["name"], handle["generation"])
             else:
                 self.log.warning("%s/%s had to be killed", handle["name"], handle["generation"])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.hooks.home import map_dir, report_dir
 from airflow_mirror.jobs.runner.directory import write_json
-from airflow_mirror.operators.base import PlannedOperator
+from airflow_mirror.operators.base import PlannedOperator, flag
 from airflow_mirror.operators.summaries import compact
 from airflow_mirror.partition import TopicPartition
 
@@ -34,7 +34,7 @@ class TranslateConsumerOffsetsOperator(PlannedOperator):
         source. A position behind the last mirrored record has no counterpart there and is refused (templated).
     """
 
-    template_fields: Sequence[str] = (*PlannedOperator.template_fields, "only_report", "allow_rewind", "back")
+    template_fields: Sequence[str] = (*PlannedOperator.template_fields, "dry_run", "allow_rewind", "back")
 
     def __init__(
         self,
@@ -45,8 +45,9 @@ class TranslateConsumerOffsetsOperator(PlannedOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        # BaseOperator has a method `dry_run`; an attribute of that name would hide it.
-        self.only_report, self.allow_rewind, self.back = dry_run, allow_rewind, back
+        # It hides BaseOperator's method of that name, which prints rendered templates and which nothing in Airflow calls.
+        self.dry_run: bool | str = dry_run  # type: ignore[assignment]
+        self.allow_rewind, self.back = allow_rewind, back
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Read, translate, commit, read back.
@@ -59,9 +60,10 @@ class TranslateConsumerOffsetsOperator(PlannedOperator):
         from airflow_mirror.sync.groups import commit_groups, read_positions, reverse, translate
         from airflow_mirror.sync.maps import OffsetMaps
 
+        dry_run, back = flag("dry_run", self.dry_run), flag("back", self.back)
         plan, configs = self.stored_plan(mirror), configs_of(mirror)
-        topics = reverse(plan.topics) if self.back else plan.topics
-        left, right = ("target", "source") if self.back else ("source", "target")
+        topics = reverse(plan.topics) if back else plan.topics
+        left, right = ("target", "source") if back else ("source", "target")
         with ClusterAdmin(configs[left]) as source, ClusterAdmin(configs[right]) as target:
             here = _partitions(source, [t.source_topic for t in topics])
             there = _partitions(target, [t.target_topic for t in topics])
@@ -74,15 +76,14 @@ class TranslateConsumerOffsetsOperator(PlannedOperator):
                     source.offsets(here, "earliest"),
                     target.offsets(there, "earliest"),
                     target.offsets(there, "latest"),
-                    maps.to_source if self.back else maps.to_target,
-                    strict=not self.only_report,
+                    maps.to_source if back else maps.to_target,
+                    strict=not dry_run,
                 )
-            report = commit_groups(
-                target, translated, allow_rewind=bool(self.allow_rewind), dry_run=bool(self.only_report)
-            )
+            rewind = flag("allow_rewind", self.allow_rewind)
+            report = commit_groups(target, translated, allow_rewind=rewind, dry_run=dry_run)
         directory = report_dir(mirror, context["ti"].run_id)
         directory.mkdir(parents=True, exist_ok=True)
-        path = directory / ("groups.dry-run.json" if self.only_report else "groups.json")
+        path = directory / ("groups.dry-run.json" if dry_run else "groups.json")
         write_json(path, report.to_dict())
         for problem in report.problems:
             self.log.warning("%s", problem)

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InputError
 from airflow_mirror.hooks.home import life_of, plans_of
-from airflow_mirror.operators.base import MirrorOperator
+from airflow_mirror.operators.base import MirrorOperator, flag
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airflow.sdk import Context
 
     from airflow_mirror.kafka.admin import ClusterAdmin
@@ -19,16 +21,18 @@ if TYPE_CHECKING:
 class PlanMirrorOperator(MirrorOperator):
     """Inventory, preflight checks, mode per topic, estimate. Writes nothing but a scratch topic on the target.
 
-    :param probe_target: find out on that topic what the principal may do; it is deleted again. False writes nothing.
+    :param probe_target: find out on that topic what the principal may do; it is deleted again. False writes nothing
+        (templated).
 
     The plan is stored under its hash, with a ``.md`` for people beside it. A check that blocks fails the task, with every
     block in the message. Returns counts, the plan's hash and its path; the tasks downstream carry out the plan of that
     hash and no other.
     """
 
+    template_fields: Sequence[str] = ("mirror", "probe_target")
     makes_plan = True
 
-    def __init__(self, *, probe_target: bool = True, **kwargs: Any) -> None:
+    def __init__(self, *, probe_target: bool | str = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.probe_target = probe_target
 
@@ -47,7 +51,8 @@ class PlanMirrorOperator(MirrorOperator):
             last = self._last_plan(mirror, source, target)
             known = last.known_topics if last else {}
             begun = Begun.of_plan(last, mirror)
-            plan = build(mirror, source, target, known, probe_target=self.probe_target, begun=begun)
+            probe = flag("probe_target", self.probe_target)
+            plan = build(mirror, source, target, known, probe_target=probe, begun=begun)
             require_active(life_of(mirror), plan, target)
         plans = plans_of(mirror)
         path = plans.path(plans.save(plan))

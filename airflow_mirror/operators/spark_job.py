@@ -167,7 +167,7 @@ def digest(plan: Plan) -> str:
     return hashlib.sha256(json.dumps(topics).encode()).hexdigest()[:16]
 
 
-def bounds(start: object, end: object, late_s: float | None = None) -> tuple[str, ...]:
+def bounds(start: object, end: object, late_s: float | str | None = None) -> tuple[str, ...]:
     """Return the arguments for those that are given; times may have been rendered to datetimes."""
     given = {"--start": iso(start) if start else None, "--end": iso(end) if end else None, "--late-s": late_s}
     return tuple(str(part) for name, value in given.items() if value is not None for part in (name, value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.hooks.home import life_of
-from airflow_mirror.operators.base import PlannedOperator
+from airflow_mirror.operators.base import PlannedOperator, flag
 from airflow_mirror.operators.summaries import compact
 
 if TYPE_CHECKING:
@@ -49,12 +49,13 @@ class SyncTopicConfigsOperator(PlannedOperator):
     :param dry_run: only report what differs (templated).
     """
 
-    template_fields: Sequence[str] = (*PlannedOperator.template_fields, "hold", "only_report")
+    template_fields: Sequence[str] = (*PlannedOperator.template_fields, "hold", "dry_run")
 
     def __init__(self, *, hold: bool | str = True, dry_run: bool | str = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        # BaseOperator has a method `dry_run`; an attribute of that name would hide it.
-        self.hold, self.only_report = hold, dry_run
+        # It hides BaseOperator's method of that name, which prints rendered templates and which nothing in Airflow calls.
+        self.dry_run: bool | str = dry_run  # type: ignore[assignment]
+        self.hold = hold
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Compare and apply.
@@ -67,10 +68,11 @@ class SyncTopicConfigsOperator(PlannedOperator):
         from airflow_mirror.sync.configs import sync_configs
 
         plan = self.stored_plan(mirror)
+        hold, dry_run = flag("hold", self.hold), flag("dry_run", self.dry_run)
         with admins_of(mirror) as (source, target):
-            if self.hold and not self.only_report:
+            if hold and not dry_run:
                 require_active(life_of(mirror), plan, target)
-            report = sync_configs(plan, source, target, hold=bool(self.hold), dry_run=bool(self.only_report))
+            report = sync_configs(plan, source, target, hold=hold, dry_run=dry_run)
         for line in report.drift:
             self.log.info("%s %s", "set" if report.applied else "would set", line)
         return compact({**report.to_dict(), "changes": len(report.drift)})

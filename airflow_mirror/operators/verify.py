@@ -26,15 +26,15 @@ class VerifyMirrorOperator(SparkJobOperator):
         ``records`` (templated).
     :param start: compare from this time on; default: from where both logs hold something (templated).
     :param end: compare up to this time (exclusive); default: up to where the target stood at the start (templated).
-    :param late_s: with an ``end`` that is a time: as it was given to StartMirrorOperator.
+    :param late_s: with an ``end`` that is a time: as it was given to StartMirrorOperator (templated).
     """
 
-    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "level", "start", "end")
+    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "level", "start", "end", "late_s")
     kind = "verify"
 
     def __init__(
-        self, *, level: str = "batches", start: str | None = None, end: str | None = None, late_s: float | None = None,
-        **kwargs: Any,
+        self, *, level: str = "batches", start: str | None = None, end: str | None = None,
+        late_s: float | str | None = None, **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
         self.level, self.start, self.end, self.late_s = level, start, end, late_s

@@ -12,7 +12,7 @@ from airflow_mirror.errors import InvalidField
 from airflow_mirror.hooks.lag import LagProbe
 from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.operators.base import load_plan, mirror_from, plan_hash
+from airflow_mirror.operators.base import flag, load_plan, mirror_from, plan_hash
 from airflow_mirror.sync.lag import CatchUp
 from airflow_mirror.triggers.catch_up import CatchUpTrigger, result_of
 
@@ -30,13 +30,15 @@ class WaitForCatchUpSensor(BaseSensorOperator):
     :param mirror: a Mirror, a dict of its fields, or a path (templated).
     :param plan: the plan's hash; default: the plan of this DAG run, as for the operators (templated).
     :param max_lag_records: what counts as caught up, per partition, in offsets (templated).
-    :param samples: how many good looks in a row; one alone may be luck.
-    :param stuck_after_s: how long a partition that is behind may stand still.
-    :param require_tail: False also waits when no tail runs.
+    :param samples: how many good looks in a row; one alone may be luck (templated).
+    :param stuck_after_s: how long a partition that is behind may stand still (templated).
+    :param require_tail: False also waits when no tail runs (templated).
     :param deferrable: wait in the triggerer, without a slot.
     """
 
-    template_fields: Sequence[str] = ("mirror", "plan", "max_lag_records")
+    template_fields: Sequence[str] = (
+        "mirror", "plan", "max_lag_records", "samples", "stuck_after_s", "require_tail",
+    )  # fmt: skip
     template_fields_renderers = {"mirror": "json"}
 
     def __init__(
@@ -45,9 +47,9 @@ class WaitForCatchUpSensor(BaseSensorOperator):
         mirror: Mirror | Mapping[str, Any] | str,
         plan: str | Mapping[str, Any] | None = None,
         max_lag_records: int | str = 0,
-        samples: int = 3,
-        stuck_after_s: float = 300.0,
-        require_tail: bool = True,
+        samples: int | str = 3,
+        stuck_after_s: float | str = 300.0,
+        require_tail: bool | str = True,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
     ) -> None:
@@ -79,9 +81,9 @@ class WaitForCatchUpSensor(BaseSensorOperator):
             mirror=mirror_from(self.mirror).to_dict(),
             plan=self._hash,
             max_lag_records=int(self.max_lag_records),
-            samples=self.samples,
-            stuck_after_s=self.stuck_after_s,
-            require_tail=self.require_tail,
+            samples=int(self.samples),
+            stuck_after_s=float(self.stuck_after_s),
+            require_tail=flag("require_tail", self.require_tail),
             interval_s=self.poke_interval,
         )
         self.defer(trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=self.timeout))
@@ -90,10 +92,10 @@ class WaitForCatchUpSensor(BaseSensorOperator):
         """Look once."""
         with task_outcome():
             if self._judge is None or self._probe is None:
-                self._judge = CatchUp(int(self.max_lag_records), self.samples, self.stuck_after_s)
+                self._judge = CatchUp(int(self.max_lag_records), int(self.samples), float(self.stuck_after_s))
                 mirror = mirror_from(self.mirror)
                 self._hash = plan_hash(self, self.plan, mirror, context)
-                self._probe = LagProbe(mirror, load_plan(self._hash, mirror), self.require_tail)
+                self._probe = LagProbe(mirror, load_plan(self._hash, mirror), flag("require_tail", self.require_tail))
             done, found = self._probe.look(self._judge, time.monotonic())
         self.log.info("%s", found)
         return PokeReturnValue(is_done=done, xcom_value=found)

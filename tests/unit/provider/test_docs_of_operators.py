@@ -18,8 +18,6 @@ import airflow_mirror.sensors
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
 BASES = {"MirrorOperator", "PlannedOperator", "SparkJobOperator"}
-# BaseOperator has a method `dry_run`, so the template field has another name than the parameter.
-RENAMED = {"only_report": "dry_run"}
 
 
 def section(heading):
@@ -56,7 +54,7 @@ def test_every_operator_and_sensor_is_documented_with_its_parameters(name):
     assert documented, f"docs/operators.md has no section {name}"
     cls = operators()[name]
     assert {p for p in own_parameters(cls) if f"`{p}`" not in documented} == set()
-    templated = {RENAMED.get(f, f) for f in cls.template_fields} - {"mirror"}
+    templated = set(cls.template_fields) - {"mirror"}
     assert set(re.findall(r"`(\w+)` †", documented)) == templated
 
 
@@ -77,5 +75,6 @@ def test_the_example_of_the_readme_is_a_dag():
     bag = DagBag(str(ROOT / "docs" / "examples"))
     assert bag.import_errors == {}
     tasks = bag.dags["first_mirror"].topological_sort()
-    assert [task.task_id for task in tasks] == ["plan", "create_topics", "copy", "verify"]
+    assert [task.task_id for task in tasks] == ["plan", "create_topics", "copy", "verify", "restore_configs"]
+    assert tasks[-1].hold is False  # nothing is left held open for ever
     assert all(task.mirror["topics"] == ["orders.*"] for task in tasks)

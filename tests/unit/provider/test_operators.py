@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -9,20 +10,28 @@ import signal
 import threading
 import time
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
+from airflow.sdk.execution_time.task_runner import _run_execute_callable
 
+from airflow_mirror.errors import InvalidField
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import TopicInfo
-from airflow_mirror.operators.base import PlannedOperator
-from airflow_mirror.operators.cutover import CutoverOperator
-from airflow_mirror.operators.drill import LoseSourceOperator, OpenDrillOperator
+from airflow_mirror.operators.base import PlannedOperator, flag
+from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator
+from airflow_mirror.operators.drill import (
+    CleanUpDrillOperator,
+    FailOverDrillOperator,
+    LoseSourceOperator,
+    OpenDrillOperator,
+)
 from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
 from airflow_mirror.operators.offsets import TranslateConsumerOffsetsOperator
 from airflow_mirror.operators.plan import PlanMirrorOperator
@@ -32,6 +41,7 @@ from airflow_mirror.operators.verify import VerifyMirrorOperator
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Finding, PlanDirectory
 from airflow_mirror.plan.life import LifeFile, mark_cut_over
+from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
 from airflow_mirror.sync.configs import ConfigsReport
 from airflow_mirror.sync.lag import PartitionLag
 from tests.unit.provider.conftest import PLAN, store_plan
@@ -39,6 +49,11 @@ from tests.unit.provider.conftest import PLAN, store_plan
 NEEDS_CLUSTERS = [
     PlanMirrorOperator, CreateTargetTopicsOperator, SyncTopicConfigsOperator, StartMirrorOperator, VerifyMirrorOperator,
     TranslateConsumerOffsetsOperator, CutoverOperator, OpenDrillOperator,
+]  # fmt: skip
+
+EVERY_OPERATOR = [
+    *NEEDS_CLUSTERS, StopMirrorOperator, LiftFenceOperator, LoseSourceOperator, FailOverDrillOperator,
+    CleanUpDrillOperator, WaitForCatchUpSensor,
 ]  # fmt: skip
 
 
@@ -175,6 +190,53 @@ def test_killing_the_task_stops_the_job_within_five_seconds(context, connections
     assert kills and graces and sum(graces) <= 5
     assert process.members(Path(handle["dir"])) == []
     StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror).on_kill()  # before submit: nothing to do
+
+
+def test_execution_timeout_stops_the_job(context, connections, plan, mirror, fake_spark):
+    """By Airflow's own runner: it raises in the task's thread, then calls on_kill."""
+    fake_spark[1]["is"] = "sleep"
+    task = StartMirrorOperator(task_id="t", mirror=mirror, plan=PLAN, execution_timeout=timedelta(seconds=3))
+    with pytest.raises(AirflowTaskTimeout):
+        _run_execute_callable(context, task.execute, task)
+    assert task._job is not None and process.members(Path(task._job["dir"])) == []
+
+
+def test_execution_timeout_makes_a_cutover_back_out(context, connections, plan, mirror, monkeypatch):
+    def cut_over(*_, stop, **__):
+        stop.wait(240)
+
+    monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
+    monkeypatch.setattr(ClusterAdmin, "topics", lambda *_: {})
+    task = CutoverOperator(task_id="t", mirror=mirror, plan=PLAN, execution_timeout=timedelta(seconds=3))
+    with pytest.raises(AirflowTaskTimeout):
+        _run_execute_callable(context, task.execute, task)
+    assert task._stop.is_set()
+
+
+@pytest.mark.parametrize("operator", EVERY_OPERATOR)
+def test_queue_pool_and_timeout_are_the_tasks_own(operator, mirror):
+    task = operator(task_id="t", mirror=mirror, queue="edge", pool="kafka", execution_timeout=timedelta(minutes=3))
+    assert (task.queue, task.pool, task.execution_timeout) == ("edge", "kafka", timedelta(minutes=3))
+
+
+@pytest.mark.parametrize("operator", EVERY_OPERATOR)
+def test_fields_of_a_task_can_be_templates(operator, mirror, context):
+    """All but those that decide what kind of task it is, when the DAG is parsed."""
+    fixed = {"mode", "deferrable", "durable"}
+    ours = [c for c in operator.__mro__ if c.__module__.startswith("airflow_mirror.") and "__init__" in vars(c)]
+    named = {p for c in ours for p in inspect.signature(vars(c)["__init__"]).parameters} - {"self", "kwargs"}
+    assert named - fixed <= set(operator.template_fields)
+
+
+@pytest.mark.parametrize(("text", "value"), [("True", True), ("false", False), (True, True), (False, False)])
+def test_yes_or_no_may_be_text(text, value):
+    assert flag("hold", text) is value
+
+
+@pytest.mark.parametrize("text", ["", "yes", None, 1])
+def test_neither_yes_nor_no_is_refused(text):
+    with pytest.raises(InvalidField, match="neither true nor false"):
+        flag("hold", text)
 
 
 @pytest.mark.parametrize(
