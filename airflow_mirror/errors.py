@@ -623,6 +623,21 @@ class GroupActive(NeedsHuman):
         )
 
 
+class GroupAhead(NeedsHuman):
+    """Consumer groups stand further on the target than where a cutover would put them."""
+
+    def __init__(self, found: Sequence[str]) -> None:
+        self.found = list(found)
+        lines = "\n".join(f"  - {line}" for line in self.found[:20])
+        more = f"\n  and {len(self.found) - 20} more" if len(self.found) > 20 else ""
+        super().__init__(
+            f"{len(self.found)} position(s) of consumer groups are further on the target than on the source:\n{lines}"
+            f"{more}\nSomebody reads or commits there already. What lies between would be skipped if they stay, and read "
+            "twice if they are set back. Find out who; exclude the group, or set allow_rewind to put it where it stands "
+            "on the source. Nothing was changed."
+        )
+
+
 class OffsetOutOfRange(NeedsHuman):
     """A group's position has no counterpart on the target."""
 

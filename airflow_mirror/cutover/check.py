@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.cutover.drain import verify
-from airflow_mirror.cutover.groups import require_no_members
+from airflow_mirror.cutover.groups import require_free_groups
 from airflow_mirror.cutover.quiet import moves
 from airflow_mirror.cutover.report import StepRecord
 from airflow_mirror.cutover.writers import require_tail
@@ -25,6 +25,7 @@ def precheck(run: Run) -> None:
     :raises MirrorCutOver: when the target's topics are in production already.
     :raises PlanOutdated: with all that changed since the plan, and topics that it should have and does not.
     :raises GroupActive: when a group consumes on the target already.
+    :raises GroupAhead: when one is further there than on the source.
     :raises InputError: when a mapped topic comes without the functions that it needs.
     :raises JobNotRunning: when the target is behind and no tail copies.
     """
@@ -43,7 +44,7 @@ def precheck(run: Run) -> None:
         require_active(run.life, run.plan, run.target)
     if found := drift(run):
         raise PlanOutdated(found)
-    require_no_members(run)
+    require_free_groups(run)
     require_tail(run)
 
 

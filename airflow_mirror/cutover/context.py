@@ -74,7 +74,8 @@ class Run:
     :param tail_positions: source offsets up to which the target holds everything, for topics with mapped offsets.
     :param translate_offset: translates an offset of a source partition, for topics with mapped offsets.
     :param life: where it is kept which target topics were handed over to applications; None keeps it nowhere.
-    :param allow_rewind: also commit a position that is behind the one the group has on the target.
+    :param allow_rewind: also commit a position that is behind the one the group has on the target; otherwise such a
+        group is refused.
     :param open_target: lets applications write to the target, where something held them back. When it raises, the target
         must not be open. It may be called again.
     :param stop: set from outside to make the cutover back out.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.cutover.report import GroupRecord
-from airflow_mirror.errors import GroupActive, GroupsStillMoving, MissingRight
+from airflow_mirror.errors import GroupActive, GroupAhead, GroupsStillMoving, MissingRight
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync import groups as sync
@@ -52,6 +52,7 @@ def commit_groups(run: Run) -> dict[str, Any]:
 
     :raises GroupsStillMoving: when a group did not come to rest in time.
     :raises GroupActive: when a group has members on the target.
+    :raises GroupAhead: when one is further on the target than on the source.
     """
     for _ in range(_ATTEMPTS):
         settled = settle(run)
@@ -136,15 +137,46 @@ def lag(positions: Mapping[TopicPartition, GroupPosition], ends: Offsets) -> int
     return sum(max(0, ends[tp] - p.offset) for tp, p in positions.items())
 
 
-def require_no_members(run: Run) -> None:
-    """Raise :class:`GroupActive` for a group that has members on the target: its offsets could not be set.
+def require_free_groups(run: Run) -> None:
+    """Look at the groups that are to move, before the fence is raised, when it costs nothing.
 
-    Asked before the fence is raised, when it costs nothing.
+    Only those are asked for that have a position in these topics. Groups that have one and stay are told: their consumers
+    would find the source shut and nothing on the target.
+
+    :raises GroupActive: for a group that has members on the target: its offsets could not be set.
+    :raises GroupAhead: for groups that are further on the target already, unless they may be set back.
     """
-    groups = [g.group_id for g in run.source.groups() if run.mirror.selects_group(g.group_id)]
-    for group, state in run.target.group_states(groups).items():
+    topics = [t.source_topic for t in run.plan.topics]
+    positions = {g: found for g, found in sync.read_positions(run.source, run.mirror, topics).items() if found}
+    for group, state in run.target.group_states(sorted(positions)).items():
         if state not in _NO_MEMBERS:
             raise GroupActive(group, run.target.role, state)
+    if not run.allow_rewind:
+        # What can't be translated yet lies beyond the copy; the drain brings it.
+        _require_none_ahead(run, sync.commit_groups(run.target, _translate(run, positions, strict=False), dry_run=True))
+    run.report.left_behind = sync.groups_left_behind(run.source, run.mirror, topics)
+    if run.report.left_behind:
+        run.log.warning("groups with positions in these topics that don't move: %s", ", ".join(run.report.left_behind))
+
+
+def _require_none_ahead(run: Run, decided: sync.GroupReport) -> None:
+    if not run.allow_rewind and (found := sync.ahead(decided.moves)):
+        raise GroupAhead(found)
+
+
+def _translate(
+    run: Run, positions: Mapping[str, Mapping[TopicPartition, GroupPosition]], *, strict: bool
+) -> sync.Translation:
+    routes = run.routes
+    return sync.translate(
+        positions,
+        run.plan.topics,
+        run.source_log.log_starts(routes),
+        run.target_log.log_starts(routes.values()),
+        run.target_log.last_stable(routes.values()),
+        run.translate_offset,
+        strict,
+    )
 
 
 def restore_groups(run: Run) -> str:
@@ -170,15 +202,9 @@ def restore_groups(run: Run) -> str:
 
 
 def _commit(run: Run, settled: Mapping[str, Settled]) -> None:
-    routes, ends = run.routes, run.ends
-    translated = sync.translate(
-        {group: s.positions for group, s in settled.items()},
-        run.plan.topics,
-        run.source_log.log_starts(routes),
-        run.target_log.log_starts(routes.values()),
-        run.target_log.last_stable(routes.values()),
-        run.translate_offset,
-    )
+    ends = run.ends
+    translated = _translate(run, {group: s.positions for group, s in settled.items()}, strict=True)
+    _require_none_ahead(run, sync.commit_groups(run.target, translated, dry_run=True))
     known = {record.group: record for record in run.report.groups}
     run.report.groups = [
         GroupRecord(
@@ -193,9 +219,6 @@ def _commit(run: Run, settled: Mapping[str, Settled]) -> None:
     ]
     run.save()  # intent on disk before effect
     done = sync.commit_groups(run.target, translated, allow_rewind=run.allow_rewind)
-    for move in done.moves:
-        if move.action == "kept":
-            run.log.warning("group %s at %s: %s; not rewound", move.group, move.target, move.note)
     actions = {(m.group, m.source): m.action for m in done.moves}
     for record in run.report.groups:
         record.committed = True

@@ -53,6 +53,8 @@ _TEMPLATE = """<!doctype html>
 {% for g in r.groups %}{% for p in g.positions %}<tr><td>{{ g.group }}</td><td>{{ g.settled }}</td>
  <td>{{ p.topic }}-{{ p.partition }}</td><td class="n">{{ p.source_offset }}</td><td class="n">{{ p.target_offset }}</td>
  <td class="n">{{ p.lag }}</td><td>{{ p.action or "" }} {{ p.note or "" }}</td></tr>{% endfor %}{% endfor %}</table>{% endif %}
+{% if r.left_behind %}<h2>Consumer groups that stay</h2>
+<p>They have positions in these topics, and the mirror does not select them: {{ r.left_behind | join(", ") }}</p>{% endif %}
 {% if r.verification %}<h2>Verification behind the fence</h2>
 <table><tr><th>Partition</th><th>Offsets</th><th>Records</th><th>Result</th></tr>
 {% for v in r.verification %}<tr><td>{{ v.source_topic }}-{{ v.partition }}</td>

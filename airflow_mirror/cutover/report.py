@@ -83,6 +83,7 @@ class CutoverReport:
     :param outcome: ``running``, ``cut_over``, ``backed_out`` or ``undo_failed``.
     :param state: how far it got, a state of :mod:`airflow_mirror.cutover.steps`.
     :param ends: rows of ``topic, partition, end``: the fenced log ends of the source.
+    :param left_behind: groups with positions in these topics that the mirror does not select.
     :param verification: rows as :meth:`PartitionComparison.to_dict` makes them.
     :param lease: the writer lease that was taken from the tail: ``transactional_id, producer_id, epoch, wait_s``.
     :param opening: when the target was about to be opened by a call, of which it is not known whether it came through;
@@ -102,6 +103,7 @@ class CutoverReport:
     steps: list[StepRecord] = field(default_factory=list)
     ends: list[dict[str, Any]] = field(default_factory=list)
     groups: list[GroupRecord] = field(default_factory=list)
+    left_behind: list[str] = field(default_factory=list)
     verification: list[dict[str, Any]] = field(default_factory=list)
     lease: dict[str, Any] | None = None
     opening: float | None = None
@@ -134,6 +136,7 @@ class CutoverReport:
             "partitions": len(self.ends),
             "records_verified": sum(row["records"] for row in self.verification),
             "groups": {g.group: g.settled for g in self.groups},
+            "left_behind": self.left_behind,
             "error": self.error,
         }
 

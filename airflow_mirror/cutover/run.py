@@ -78,7 +78,8 @@ def run_cutover(
         are in production already is refused.
     :param open_target: called last, where something keeps applications from writing to the target. When it raises, the
         target must not be open. After a crash it is called again.
-    :raises NoAuthorizer, PlanOutdated, MirrorCutOver, GroupActive, JobNotRunning: before anything was touched.
+    :raises NoAuthorizer, OpenByDefaultUnknown, PlanOutdated, MirrorCutOver, GroupActive, GroupAhead, JobNotRunning:
+        before anything was touched.
     :raises FenceLeaks, FenceGone, TransactionsOpen, DrainTimedOut, TargetMoved, VerificationFailed, GroupsStillMoving,
         CutoverCancelled, LeaseLost: after backing out.
     :raises OpeningUnfinished: an earlier process ended while it opened the target, and the source is no longer shut.

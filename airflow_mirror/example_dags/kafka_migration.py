@@ -12,6 +12,7 @@ from typing import Any
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, Param, task
 
+from airflow_mirror.mirror import DEFAULT_EXCLUDED_GROUPS
 from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator
 from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
 from airflow_mirror.operators.offsets import TranslateConsumerOffsetsOperator
@@ -37,7 +38,7 @@ PARAMS = {
     "topics": patterns([".*"], WHAT, "Topics to move: names, or regular expressions for whole names; one a line."),
     "exclude_topics": patterns([], WHAT, "Topics to leave out; wins over the list above. Internal topics never move."),
     "groups": patterns([".*"], WHAT, "Consumer groups whose positions move."),
-    "exclude_groups": patterns(["console-consumer-.*", "connect-.*", "__.*"], WHAT, "Groups to leave out."),
+    "exclude_groups": patterns(list(DEFAULT_EXCLUDED_GROUPS), WHAT, "Groups to leave out."),
     "offsets": Param(
         "auto", enum=["auto", "identical", "mapped"], section=HOW,
         values_display={"auto": "Decide per topic", "identical": "Same offsets", "mapped": "Other offsets, exact map"},

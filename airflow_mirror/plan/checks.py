@@ -130,6 +130,18 @@ def _groups(s: Situation) -> Iterator[Finding]:
             )
 
 
+def _other_groups(s: Situation) -> Iterator[Finding]:
+    if s.source.other_groups:
+        yield Finding(
+            "warn",
+            "other_groups",
+            count(len(s.source.other_groups), "group"),
+            f"they have positions in these topics and are not selected: {some(s.source.other_groups)}",
+            "They stay behind: their consumers begin on the target by auto.offset.reset. Change groups or exclude_groups "
+            "to move them.",
+        )
+
+
 Check = tuple[str, str, "Callable[[Situation], Iterable[Finding]]"]
 CHECKS: tuple[Check, ...] = (
     ("same_cluster", "source and target are two clusters", _same_cluster),
@@ -153,5 +165,6 @@ CHECKS: tuple[Check, ...] = (
     ("auto_create", "the target creates no topics by itself", _auto_create),
     ("open_transactions", "no open transaction holds records back", _open_transactions),
     ("groups", "every selected group moves as a whole", _groups),
+    ("other_groups", "no group is left behind", _other_groups),
     ("left_out_configs", "every setting is carried over", topic_checks.left_out),
 )

@@ -52,6 +52,7 @@ class Inventory:
     :param groups: committed positions by group; of the source only.
     :param own_configs: the topic configs that the cluster knows, and their values there without an override (None: not
         seen); of the target only, None when it could not be asked.
+    :param other_groups: groups with positions in these topics that the mirror does not select; of the source only.
     """
 
     cluster_id: str
@@ -60,6 +61,7 @@ class Inventory:
     broker_configs: Mapping[str, ConfigEntry] | None = None
     groups: Mapping[str, Mapping[TopicPartition, GroupPosition]] = field(default_factory=dict)
     own_configs: Mapping[str, str | None] | None = None
+    other_groups: tuple[str, ...] = ()
 
 
 def select_topics(mirror: Mirror, source: ClusterAdmin) -> list[str]:
@@ -89,8 +91,10 @@ def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str], be
     :param begun: where the mirror has begun already; for ``start="latest"``.
     """
     topics = _topics(source, names, mirror.start, begun or Begun())
-    groups = source.groups_offsets([g.group_id for g in source.groups() if mirror.selects_group(g.group_id)])
-    return Inventory(source.cluster_id(), source.broker_count(), topics, None, groups)
+    everyone = source.groups_offsets([g.group_id for g in source.groups()])
+    groups = {group: positions for group, positions in everyone.items() if mirror.selects_group(group)}
+    others = tuple(g for g, found in everyone.items() if g not in groups and any(tp.topic in topics for tp in found))
+    return Inventory(source.cluster_id(), source.broker_count(), topics, None, groups, other_groups=others)
 
 
 def read_target(target: ClusterAdmin, names: Collection[str]) -> Inventory:

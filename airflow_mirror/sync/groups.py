@@ -100,6 +100,23 @@ def read_positions(
     return {group: {tp: p for tp, p in of_group.items() if tp.topic in wanted} for group, of_group in found.items()}
 
 
+def groups_left_behind(admin: ClusterAdmin, mirror: Mirror, topics: Collection[str]) -> list[str]:
+    """Return the groups that have positions in ``topics`` and that the mirror does not select, sorted."""
+    wanted = set(topics)
+    others = [g.group_id for g in admin.groups() if not mirror.selects_group(g.group_id)]
+    return [group for group, found in admin.groups_offsets(others).items() if any(tp.topic in wanted for tp in found)]
+
+
+def ahead(moves: Iterable[GroupMove]) -> list[str]:
+    """Return a line for each position that is further on the target than where it would be put."""
+    return [
+        f"group {m.group!r} at {m.target}: {m.before} on the target, {m.source_offset} on the source"
+        + (f" ({m.target_offset} there)" if m.target_offset != m.source_offset else "")
+        for m in moves
+        if m.before is not None and m.before > m.target_offset
+    ]
+
+
 def reverse(topics: Iterable[TopicPlan]) -> list[TopicPlan]:
     """Return the topics of the way back, for groups that return: from the target's names to the source's."""
     return [replace(t, source_topic=t.target_topic, target_topic=t.source_topic) for t in topics]

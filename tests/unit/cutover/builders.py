@@ -71,6 +71,9 @@ class Logs:
 
     last_stable = log_ends
 
+    def log_starts(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, 0)
+
 
 class Leases:
     """The writer lease at the target's coordinator, with a clock that only waiting moves on."""

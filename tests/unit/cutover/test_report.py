@@ -45,6 +45,7 @@ def a_report() -> CutoverReport:
                 True,
             )
         ],
+        left_behind=["console-consumer-7"],
         lease={"transactional_id": "airflow-mirror.flow", "producer_id": 7001, "epoch": 5, "wait_s": 7.0},
         undone=[],
         earlier=[{"attempt": 1, "started": 1_789_999_000.0, "outcome": "backed_out", "seconds": {}, "error": None}],

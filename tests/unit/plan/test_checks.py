@@ -233,6 +233,12 @@ def test_settings_that_belong_to_the_source_cluster_are_listed_as_left_out():
     assert levels(made, "left_out_configs") == ["warn"]
 
 
+def test_groups_that_stay_behind_are_listed():
+    here = replace(a_cluster(a_topic()), other_groups=("connect-sink", "console-consumer-7"))
+    [(level, _, evidence)] = findings(plan(here), "other_groups")
+    assert level == "warn" and "connect-sink, console-consumer-7" in evidence
+
+
 def test_fewer_replicas_than_acks_all_asks_for_block():
     made = plan(a_topic(static={"min.insync.replicas": "2"}), brokers=1)
     assert levels(made, "min_insync") == ["block"]

@@ -11,6 +11,8 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.serialization.serialized_objects import DagSerialization
 
+from airflow_mirror.mirror import DEFAULT_EXCLUDED_GROUPS
+
 DAGS = Path(__file__).parents[3] / "dags"
 IDS = {"kafka_migration", "kafka_window_backfill", "kafka_dr_drill"}
 
@@ -23,6 +25,10 @@ def bag():
 def test_every_file_parses(bag):
     assert bag.import_errors == {}
     assert set(bag.dags) >= IDS
+
+
+def test_form_leaves_out_the_groups_that_a_mirror_leaves_out(bag):
+    assert list(bag.dags["kafka_migration"].params["exclude_groups"]) == list(DEFAULT_EXCLUDED_GROUPS)
 
 
 def test_every_dag_survives_serialization(bag):
