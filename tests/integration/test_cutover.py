@@ -50,7 +50,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify.remaining import verify_rest
 from sandbox import Cluster
-from tests.integration.cutover_once import LIMITS, opens
+from tests.integration.cutover_once import LEASE_TIMES, LIMITS, opens
 from tests.integration.cutover_world import EngineTail, HeardFence, Member, Tail, World, Writer, wait_for, writer_lease
 
 
@@ -381,7 +381,7 @@ def test_groups_get_their_positions_on_the_target_back(world: World):
     assert elsewhere not in world.target.group_offsets(had)
     assert world.acls() == []
     undone = [(u["step"], u["ok"]) for u in on_disk(world)["undone"]]
-    assert undone == [("commit_groups", True), ("stop_writers", True), ("fence", True)]
+    assert undone == [(name, True) for name in ("hand_over", "commit_groups", "stop_writers", "fence")]
 
 
 def transactional(world: World) -> Producer:
@@ -543,7 +543,8 @@ def test_killed_at_any_moment_a_second_run_finishes_and_no_fence_outlives_it(
 
     Every second time a teardown comes before the second run. Whatever happened, the target ends where the cutover says.
     """
-    monkeypatch.setattr(lease, "HANDOVER_S", 0.5)  # as in the processes
+    for name, seconds in LEASE_TIMES.items():
+        monkeypatch.setattr(lease, name, seconds)  # as in the processes
     write(world, 30)
     moved = world.group("g", {0: 3, 1: 4})
     fenced_when_killed, killed, forward = 0, 0, 0
