@@ -612,6 +612,18 @@ class NotKept(NeedsHuman):
         )
 
 
+class HoldLost(NeedsHuman):
+    """Somebody keeps changing a setting of a target topic that has to stay while the mirror writes."""
+
+    def __init__(self, topic: str, key: str, wanted: str, found: str | None, times: int) -> None:
+        self.topic, self.key, self.wanted, self.found, self.times = topic, key, wanted, found, times
+        super().__init__(
+            f"target topic {topic!r}: {key} is {found} again, after it was set back to {wanted} {times} times. While the "
+            "mirror writes, records would be deleted, changed or refused by it. Find out who sets it (a GitOps tool, an "
+            "operator of the cluster), let them leave this topic alone, then start the copy again and compare."
+        )
+
+
 class GroupActive(NeedsHuman):
     """A consumer group still has members where its offsets have to be set."""
 

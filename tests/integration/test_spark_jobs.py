@@ -120,6 +120,8 @@ def test_tail_follows_over_many_leases_and_stops_cleanly(
     tail = submit("streaming_tail.py", *properties, *arguments, log=log)
     try:
         wait_until(lambda: copied(target_cluster, topic_name) == 500, "the tail copies what was there", 300, 0.5)
+        there = ClusterAdmin(config(target_cluster), timeout_s=120)
+        there.alter_topic_configs(topic_name, set={"retention.ms": "604800000"})  # a tool that owns the topics, too
         for seed in range(6):
             write(source_cluster, topic_name, 100, seed, "lz4", partition=seed % PARTITIONS)
             write_transactions(source_cluster, topic_name, seed=seed, transactions=2, partitions=PARTITIONS)
@@ -130,6 +132,14 @@ def test_tail_follows_over_many_leases_and_stops_cleanly(
         wait_until(lambda: shown(job_dir) == caught_up, "its status says so", 300, 0.5)
         told = f"0 offsets behind in {PARTITIONS} partitions; "
         wait_until(lambda: len(lines := progress_of(log)) >= 3 and told in lines[-1], "its log says so, too", 300, 0.5)
+        note = f"{topic_name}: retention.ms was changed to 604800000, set back to -1 (1 of 3 times)"
+        wait_until(
+            lambda: json.loads((job_dir / "status.json").read_text())["notes"] == [note],
+            "retention is off again",
+            300,
+            0.5,
+        )
+        assert there.topic_configs([topic_name])[topic_name]["retention.ms"].value == "-1"
         stop(tail, log)
     finally:
         end_job(tail)

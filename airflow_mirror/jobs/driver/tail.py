@@ -49,7 +49,9 @@ from airflow_mirror.jobs.progress.listener import hosts_of
 from airflow_mirror.jobs.runner.directory import write_json
 from airflow_mirror.jobs.runner.spec import is_local
 from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.sync.hold import HoldWatch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 
@@ -223,13 +225,16 @@ def _follow(
     status.update("copying")
     progress.start()
     query = None
+    target = load(arguments.target, "target")
+    wire, admin = WireCluster(target), ClusterAdmin(target)
+    hold = HoldWatch(job.plan, admin, lambda: lease.confirm(wire, held.token))
     try:
         for attempt in range(1, _STARTS + 1):
             if tail.stopping.is_set():
                 break
             try:
                 query = start(attempt)
-                _supervise(query, tail, progress)
+                _supervise(query, tail, progress, hold, status)
                 break
             except Exception as e:
                 if _NO_WORKER not in str(e) or attempt == _STARTS:
@@ -244,6 +249,8 @@ def _follow(
         progress.stop()
         if query is not None:
             _end(query, held, tail)
+        wire.close()
+        admin.close()
     if tail.failed is not None:
         raise tail.failed
 
@@ -262,8 +269,8 @@ def _end(query: Any, held: HeldLease, tail: Tail) -> None:
     query.stop()
 
 
-def _supervise(query: Any, tail: Tail, progress: Progress) -> None:
-    """Wait until told to stop or the query ended; look for new topics and partitions meanwhile."""
+def _supervise(query: Any, tail: Tail, progress: Progress, hold: HoldWatch, status: StatusFile) -> None:
+    """Wait until told to stop or the query ended; look for new partitions meanwhile, and that topics stay held open."""
     looked = time.monotonic()
     well = looked  # when no partition had stopped, as far as is known
     while not tail.stopping.wait(0.5):
@@ -278,6 +285,8 @@ def _supervise(query: Any, tail: Tail, progress: Progress) -> None:
             progress.end_lease()
         if tail.is_crowded:
             progress.end_lease()  # those that waited too, as soon as they begin: the next one is dealt out to fewer
+        if hold.look_in_turn():
+            status.update(notes=hold.notes)
         if time.monotonic() - looked > _DISCOVER_EVERY_S:
             looked = time.monotonic()
             try:

@@ -1,8 +1,8 @@
 """The status file: how a running job tells the outside where it is. Written by the job, read by the runner.
 
-``status.json`` has the keys state, phase, updated, summary, partitions, left_out, error and blame. A final state is a
-job's last act. ``blame`` carries the branch of an error across the process boundary: ``input``, ``human`` or ``retry``.
-``left_out`` says how many partitions are not listed: of more than a thousand, only those that matter are
+``status.json`` has the keys state, phase, updated, summary, partitions, left_out, notes, error and blame. A final state
+is a job's last act. ``blame`` carries the branch of an error across the process boundary: ``input``, ``human`` or
+``retry``. ``left_out`` says how many partitions are not listed: of more than a thousand, only those that matter are
 (`jobs.figures.worth_listing`), so that the file stays below half a megabyte.
 """
 
@@ -38,6 +38,7 @@ class StatusFile:
             "summary": {},
             "partitions": [],
             "left_out": 0,
+            "notes": [],
             "error": None,
         }
         self._lock: int | None = None
@@ -54,10 +55,14 @@ class StatusFile:
 
     def update(
         self, phase: str | None = None, partitions: Sequence[dict[str, Any]] | None = None,
-        summary: dict[str, Any] | None = None, left_out: int | None = None,
+        summary: dict[str, Any] | None = None, left_out: int | None = None, notes: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
-        """Say that the job is alive, and what changed since the last call. Nothing happens after the final state."""
-        changed = {"phase": phase, "partitions": partitions, "left_out": left_out, "summary": summary}
+        """Say that the job is alive, and what changed since the last call. Nothing happens after the final state.
+
+        :param notes: what a person should know; the last 20 are shown.
+        """
+        shown = None if notes is None else list(notes)[-20:]
+        changed = {"phase": phase, "partitions": partitions, "left_out": left_out, "summary": summary, "notes": shown}
         self._write(RUNNING, {k: v for k, v in changed.items() if v is not None})
 
     def succeed(self, summary: dict[str, Any]) -> None:

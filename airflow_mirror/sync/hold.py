@@ -1,0 +1,98 @@
+"""Watch that target topics stay held open while a mirror writes to them.
+
+Somebody else may own these settings too: a GitOps tool that sets ``retention.ms`` back every few minutes would have old
+records deleted as they arrive. What was changed is set again, and said. Against somebody who does not stop, that is a
+losing race: after a few times the watch gives up, loudly.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from airflow_mirror.errors import HoldLost, TryAgain
+from airflow_mirror.plan.configs import HELD_OPEN, same_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.kafka.model import ConfigEntry
+    from airflow_mirror.plan.model import Plan
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 30.0  # brokers look for what retention may delete every five minutes (log.retention.check.interval.ms)
+TIMES = 3
+
+
+class HoldWatch:
+    """Looks at the settings of a plan's target topics every :data:`EVERY_S`. For one thread.
+
+    :param may_write: raises when this job is not the mirror's writer any more: its topics may be in production.
+    :param clock: seconds, never falling.
+    :ivar notes: what was set again, a line each.
+    """
+
+    def __init__(
+        self, plan: Plan, target: ClusterAdmin, may_write: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._target, self._may_write, self._clock = target, may_write, clock
+        self._held = {
+            t.target_topic: {key: value for key, value in t.held_configs.items() if key in HELD_OPEN} for t in plan.topics
+        }
+        self._set_again: Counter[tuple[str, str]] = Counter()
+        self._looked = float("-inf")
+        self.notes: list[str] = []
+
+    def look_in_turn(self) -> bool:
+        """Look if it is time to; set again what was changed. Return whether anything was.
+
+        :raises HoldLost: when a setting was set again :data:`TIMES` times already.
+        :raises LeaseLost: when this job is not the mirror's writer any more; nothing was set.
+        """
+        if self._clock() - self._looked < EVERY_S:
+            return False
+        self._looked = self._clock()
+        try:
+            changed = self._changed()
+        except TryAgain as e:
+            log.warning("settings of target topics not looked at: %s", e)
+            return False
+        if not changed:
+            return False
+        self._may_write()
+        for topic, keys in changed.items():
+            self._restore(topic, keys)
+        return True
+
+    def _changed(self) -> dict[str, dict[str, ConfigEntry]]:
+        there = self._target.topics(self._held)  # one that is gone is the business of the task that copies it
+        found = {
+            topic: {
+                key: entries[key]
+                for key, value in self._held[topic].items()
+                if key in entries and not same_value(entries[key].value, value)
+            }
+            for topic, entries in self._target.topic_configs(there).items()
+        }
+        return {topic: keys for topic, keys in found.items() if keys}
+
+    def _restore(self, topic: str, changed: Mapping[str, ConfigEntry]) -> None:
+        wanted = {key: self._held[topic][key] for key in changed}
+        for key, entry in changed.items():
+            if self._set_again[topic, key] == TIMES:
+                raise HoldLost(topic, key, wanted[key], entry.value, TIMES)
+        try:
+            self._target.alter_topic_configs(topic, wanted)
+        except TryAgain as e:
+            log.warning("settings of target topic %s not set again: %s", topic, e)
+            return
+        for key, entry in changed.items():
+            self._set_again[topic, key] += 1
+            line = f"{topic}: {key} was changed to {entry.value}, set back to {wanted[key]}"
+            self.notes.append(f"{line} ({self._set_again[topic, key]} of {TIMES} times)")
+            log.warning("%s. It has to stay while the mirror writes: old records would be lost", self.notes[-1])

@@ -1,0 +1,116 @@
+"""Settings that have to stay while a mirror writes, against somebody who changes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_mirror.errors import BrokerError, HoldLost, LeaseLost
+from airflow_mirror.kafka.model import ConfigEntry
+from airflow_mirror.plan.build import decide
+from airflow_mirror.sync.hold import EVERY_S, HoldWatch
+from tests.unit.plan.builders import a_cluster, a_mirror, a_topic, configs
+from tests.unit.plan.test_checks import NOW
+
+
+class Target:
+    """Topics with settings; ``away`` fails every call."""
+
+    def __init__(self, plan):
+        self.entries = {t.target_topic: dict(configs(**_named(t.held_configs))) for t in plan.topics}
+        self.away, self.set = False, []
+
+    def topics(self, names):
+        if self.away:
+            raise BrokerError("describe", 7, "REQUEST_TIMED_OUT")
+        return {n: None for n in names if n in self.entries}
+
+    def topic_configs(self, names):
+        return {n: self.entries[n] for n in names}
+
+    def alter_topic_configs(self, topic, wanted):
+        self.set.append((topic, dict(wanted)))
+        for key, value in wanted.items():
+            self.change(topic, key, value)
+
+    def change(self, topic, key, value):
+        self.entries[topic][key] = ConfigEntry(value, source="DYNAMIC_TOPIC_CONFIG")
+
+
+def _named(values):
+    return {key.replace(".", "_"): value for key, value in values.items()}
+
+
+class World:
+    def __init__(self):
+        self.plan = decide(a_mirror(), a_cluster(a_topic("a"), a_topic("b")), a_cluster(cluster_id="c2"), (), NOW)
+        self.target, self.now, self.lost = Target(self.plan), 0.0, None
+        self.watch = HoldWatch(self.plan, self.target, self.may_write, lambda: self.now)
+
+    def may_write(self):
+        if self.lost:
+            raise self.lost
+
+    def look(self):
+        self.now += EVERY_S
+        return self.watch.look_in_turn()
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def test_topics_that_are_held_are_left_alone(world):
+    assert not world.look() and world.target.set == [] and world.watch.notes == []
+
+
+def test_retention_that_somebody_set_is_set_back_and_said(world):
+    world.target.change("b", "retention.ms", "604800000")
+    world.target.change("b", "segment.bytes", "7")  # nobody's business: it deletes nothing
+    assert world.look()
+    assert world.target.set == [("b", {"retention.ms": "-1"})]
+    assert world.watch.notes == ["b: retention.ms was changed to 604800000, set back to -1 (1 of 3 times)"]
+    assert not world.look()
+
+
+def test_looks_are_some_time_apart(world):
+    world.look()
+    world.target.change("b", "retention.ms", "1")
+    world.now += EVERY_S / 2
+    assert not world.watch.look_in_turn()
+    assert world.look()
+
+
+def test_after_three_times_it_gives_up_with_topic_key_and_values(world):
+    for _ in range(3):
+        world.target.change("a", "cleanup.policy", "compact")
+        assert world.look()
+    world.target.change("b", "cleanup.policy", "compact")
+    assert world.look()  # another topic's count is its own
+    world.target.change("a", "cleanup.policy", "compact")
+    with pytest.raises(HoldLost, match="target topic 'a': cleanup.policy is compact again, after it was set back to del"):
+        world.look()
+    assert len(world.target.set) == 4
+
+
+def test_job_that_lost_the_lease_touches_no_setting(world):
+    """After a cutover the topics are production, and their own retention is right."""
+    world.target.change("a", "retention.ms", "604800000")
+    world.lost = LeaseLost("airflow-mirror.m", 3, "epoch 5")
+    with pytest.raises(LeaseLost):
+        world.look()
+    assert world.target.set == []
+
+
+def test_cluster_that_can_not_be_asked_is_asked_again(world):
+    world.target.change("a", "retention.ms", "1")
+    world.target.away = True
+    assert not world.look()
+    world.target.away = False
+    assert world.look()
+
+
+def test_topic_that_is_gone_keeps_nobody_from_watching_the_others(world):
+    del world.target.entries["a"]
+    world.target.change("b", "retention.bytes", "1")
+    assert world.look()
