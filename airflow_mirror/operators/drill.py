@@ -1,4 +1,4 @@
-"""Operators of the disaster-recovery drill. The drill itself is :mod:`airflow_mirror.drill.run`."""
+"""Operators of the disaster-recovery drill. The drill itself is :mod:`airflow_mirror.drill`."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class LoseSourceOperator(PlannedOperator):
         :raises JobNotRunning: when there is no tail to kill: the drill would prove nothing.
         :raises InputError: when the plan maps offsets.
         """
-        from airflow_mirror.drill.run import warm_up, write_canaries
+        from airflow_mirror.drill.disaster import warm_up, write_canaries
         from airflow_mirror.hooks.kafka import configs_of
 
         mapped = [t.source_topic for t in self.stored_plan(mirror).topics if t.mode != "identical"]
@@ -136,7 +136,8 @@ class FailOverDrillOperator(MirrorOperator):
 
         :raises DrillMissed: with what was not within the limits.
         """
-        from airflow_mirror.drill.run import Canaries, fail_over
+        from airflow_mirror.drill.canaries import Canaries
+        from airflow_mirror.drill.failover import fail_over
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
 
         directory = report_dir(mirror, context["ti"].run_id)
@@ -157,7 +158,7 @@ class CleanUpDrillOperator(MirrorOperator):
 
         :raises DrillMissed: with what is left.
         """
-        from airflow_mirror.drill.run import clean_up
+        from airflow_mirror.drill.clean_up import clean_up
         from airflow_mirror.hooks.kafka import configs_of
 
         topic = drill_topic(mirror)

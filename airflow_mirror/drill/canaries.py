@@ -1,0 +1,39 @@
+"""What the source had acknowledged when it was lost; travels between the steps of a drill as a JSON file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass
+class Canaries:
+    """What was acknowledged by the source until the disaster.
+
+    :param acked: ``[partition, offset, id, acknowledged at (epoch ms)]`` per record.
+    :param positions: next offset to read of the drill's group, by partition, as its last checkpoint says.
+    :param disaster_ms: when the source was lost, epoch ms.
+    """
+
+    topic: str
+    group: str
+    acked: list[tuple[int, int, str, int]] = field(default_factory=list)
+    positions: dict[int, int] = field(default_factory=dict)
+    disaster_ms: int = 0
+
+    def save(self, path: Path) -> None:
+        """Write as JSON."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> Canaries:
+        """Read what ``save`` wrote."""
+        values = json.loads(path.read_text(encoding="utf-8"))
+        values["positions"] = {int(p): o for p, o in values["positions"].items()}
+        values["acked"] = [tuple(row) for row in values["acked"]]
+        return cls(**values)

@@ -1,0 +1,63 @@
+"""Go on at the target, and count what is lost."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from airflow_mirror.drill.reading import POLL_S, consume, everything, write_one
+from airflow_mirror.drill.report import DrillReport, measure
+from airflow_mirror.errors import ClusterUnreachable, TryAgain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_mirror.config import ClientConfig
+    from airflow_mirror.drill.canaries import Canaries
+
+
+def fail_over(target: ClientConfig, canaries: Canaries, timeout_s: float = 60.0) -> DrillReport:
+    """Set the group's positions on the target, let it go on there, write one record; then count what is lost.
+
+    Offsets are identical, so a checkpoint of the source is right as it is; one beyond the target's end is what was lost.
+    """
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.kafka.model import GroupPosition
+    from airflow_mirror.partition import TopicPartition
+
+    with ClusterAdmin(target) as admin:
+        count = admin.topics([canaries.topic])[canaries.topic].partitions
+        partitions = [TopicPartition(canaries.topic, p) for p in range(count)]
+        ends = {tp.partition: end for tp, end in admin.offsets(partitions, "latest").items()}
+        positions = {p: min(canaries.positions.get(p, 0), ends[p]) for p in ends}
+        wanted = {TopicPartition(canaries.topic, p): GroupPosition(o) for p, o in positions.items()}
+        _patiently(lambda: admin.commit_group_offsets(canaries.group, wanted), timeout_s)
+    waiting = {p for p in ends if positions[p] < ends[p]}
+    moments: dict[str, float] = {}
+
+    def enough(seen: list[tuple[int, int, str]]) -> bool:
+        return waiting <= {p for p, o, _ in seen if o >= ends[p] - 1}
+
+    def first() -> None:
+        moments["read"] = time.time()
+
+    got = consume(target, canaries.topic, canaries.group, enough, timeout_s, "latest", first)
+    if waiting and not got:
+        raise ClusterUnreachable(target.role, target.bootstrap, f"group {canaries.group!r} read nothing")
+    write_one(target, canaries.topic, timeout_s)
+    moments["write"] = time.time()
+    held = everything(target, canaries.topic, ends, timeout_s)
+    return measure(canaries, held, positions, got, moments)
+
+
+def _patiently(call: Callable[[], object], timeout_s: float) -> None:
+    """Call until it succeeds: the first group of a cluster waits for its coordinator to be elected."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            call()
+            return
+        except TryAgain:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_S)
