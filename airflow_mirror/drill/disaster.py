@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from airflow_mirror.drill.canaries import Canaries
 from airflow_mirror.drill.reading import POLL_S, consume
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_mirror.config import ClientConfig
+
+
+_FIRST_ACK_S = 60.0
 
 
 def warm_up(source: ClientConfig, target: ClientConfig, topic: str, timeout_s: float = 120.0) -> float:
@@ -44,45 +48,67 @@ def warm_up(source: ClientConfig, target: ClientConfig, topic: str, timeout_s: f
     return time.monotonic() - began
 
 
+class _Writer:
+    """A producer that writes canaries, ``per_s`` a second, in a thread of its own until the block ends."""
+
+    def __init__(self, source: ClientConfig, topic: str, per_s: float) -> None:
+        self._source, self._topic, self._pause_s = source, topic, 1 / per_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="canaries", daemon=True)
+        self.acked: list[tuple[int, int, str, int]] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        from confluent_kafka import Producer
+
+        producer = Producer({**self._source.common(), "acks": "all", "linger.ms": 0, "message.timeout.ms": 30_000})
+        number = 0
+        while not self._stop.is_set():
+            producer.produce(self._topic, f"{number}".encode(), f"canary-{number}".encode(), on_delivery=self._delivered)
+            number += 1
+            producer.poll(self._pause_s)
+        producer.purge()  # what was not acknowledged yet is nobody's loss
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is None:
+            self.acked.append((message.partition(), message.offset(), message.key().decode(), _now_ms()))
+
+
 def write_canaries(
     source: ClientConfig, topic: str, group: str, seconds: float, per_s: float, disaster: Callable[[], object]
 ) -> Canaries:
     """Write canaries for ``seconds``, let a group read about half of them, then call ``disaster`` while still writing.
 
-    Only what was acknowledged before the disaster counts.
+    What the source acknowledged until ``disaster`` has returned counts: it is what a real one would take with it.
 
+    :param disaster: ends the mirror; returns once nothing of it is left.
     :raises ClusterUnreachable: when the source does not acknowledge at all.
     """
-    from confluent_kafka import Producer
-
-    found = Canaries(topic, group)
-
-    def acked(error: Any, message: Any) -> None:
-        if error is None:
-            now_ms = time.time_ns() // 1_000_000
-            found.acked.append((message.partition(), message.offset(), message.key().decode(), now_ms))
-
-    producer = Producer({**source.common(), "acks": "all", "linger.ms": 0, "message.timeout.ms": 30_000})
-    number, began = 0, time.monotonic()
-    with ThreadPoolExecutor(1) as readers:
+    with _Writer(source, topic, per_s) as writer, ThreadPoolExecutor(1) as readers:
+        began = time.monotonic()
         # The group reads beside the producer: joining a group takes seconds, and the canaries must not pause for it.
-        reading = None
-        while time.monotonic() - began < seconds or (reading is not None and not reading.done()):
-            producer.produce(topic, key=f"canary-{number}".encode(), value=f"{number}".encode(), on_delivery=acked)
-            producer.poll(0)
-            number += 1
-            if reading is None and time.monotonic() - began > seconds / 3 and found.acked:
-                reading = readers.submit(_read_and_commit, source, topic, group, max(1, len(found.acked) // 2))
-            time.sleep(1 / per_s)
-    found.positions = reading.result() if reading is not None else {}
-    producer.flush(0.2)
-    if not found.acked:
-        raise ClusterUnreachable(source.role, source.bootstrap, "no canary was acknowledged")
-    disaster()
-    found.disaster_ms = time.time_ns() // 1_000_000
-    found.acked = [row for row in found.acked if row[3] <= found.disaster_ms]
-    producer.purge()
-    return found
+        while not writer.acked or time.monotonic() - began < seconds / 3:
+            if time.monotonic() - began > max(seconds, _FIRST_ACK_S):
+                raise ClusterUnreachable(source.role, source.bootstrap, "no canary was acknowledged")
+            time.sleep(POLL_S)
+        reading = readers.submit(_read_and_commit, source, topic, group, max(1, len(writer.acked) // 2))
+        while time.monotonic() - began < seconds or not reading.done():
+            time.sleep(POLL_S)
+        disaster()
+        disaster_ms = _now_ms()
+        acked = [row for row in list(writer.acked) if row[3] <= disaster_ms]
+    return Canaries(topic, group, acked, reading.result(), disaster_ms)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _read_and_commit(cluster: ClientConfig, topic: str, group: str, count: int) -> dict[int, int]:

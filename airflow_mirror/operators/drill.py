@@ -111,11 +111,18 @@ class LoseSourceOperator(PlannedOperator):
             group=topic,
             seconds=float(self.seconds),
             per_s=float(self.per_second),
-            disaster=lambda: process.end(process.members(job_dir), signal.SIGKILL),
+            disaster=lambda: _kill(job_dir),
         )
         path = report_dir(mirror, context["ti"].run_id) / _CANARIES
         canaries.save(path)
         return {"acknowledged": len(canaries.acked), "disaster_ms": canaries.disaster_ms, "path": str(path)}
+
+
+def _kill(job_dir: Path) -> None:
+    """Kill the tail and all its workers at once, and return when they are gone."""
+    while members := process.members(job_dir):  # one that was being forked meanwhile
+        process.end(members, signal.SIGKILL)
+        process.wait_until_gone(job_dir, timeout_s=5.0)
 
 
 class FailOverDrillOperator(MirrorOperator):
