@@ -37,8 +37,8 @@ class FakeSource:
     def groups(self):
         return []
 
-    def groups_offsets(self, groups):
-        return {}
+    def groups_offsets(self, ids):
+        return {group: {} for group in ids}
 
     def cluster_id(self):
         return "A"
