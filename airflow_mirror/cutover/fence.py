@@ -116,8 +116,7 @@ class AclFence:
         )
 
     def _prove_right(self) -> None:
-        # Deletes nothing: nobody has this name. It is the one call whose refusal is told: librdkafka drops the error of
-        # DescribeAcls and returns an empty list. It needs the very right that lifting will need.
+        # Deletes nothing: nobody has this name. It needs the very right that lifting will need, where listing needs less.
         nobody = Acl("TOPIC", "airflow-mirror-probe", "LITERAL", "User:airflow-mirror-probe", "*", "WRITE", "DENY")
         try:
             self._source.delete_acls([nobody])

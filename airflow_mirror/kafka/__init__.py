@@ -1,1 +1,1 @@
-"""A cluster from outside: its connection settings and an admin facade over confluent-kafka."""
+"""A cluster from outside: an admin facade over our own connections, and the values it returns."""

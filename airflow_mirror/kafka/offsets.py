@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from airflow_mirror.kafka.session import AdminSession
     from airflow_mirror.partition import TopicPartition
+    from airflow_mirror.wire.cluster import WireCluster
 
 
 def offsets(session: AdminSession, partitions: Iterable[TopicPartition], spec: str | int) -> dict[TopicPartition, int]:
@@ -24,20 +25,21 @@ def offsets(session: AdminSession, partitions: Iterable[TopicPartition], spec: s
     try:
         return cluster.offsets_for_time(asked, spec) if isinstance(spec, int) else ask[spec](asked)
     finally:
-        _forget(session, asked)
+        _forget(cluster, asked)
 
 
 def delete_records(session: AdminSession, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Move log starts up to the given offsets; return the log starts afterwards."""
     if not before:
         return {}
+    cluster = session.cluster
     try:
-        return session.cluster.delete_records(before)
+        return cluster.delete_records(before)
     finally:
-        _forget(session, before)
+        _forget(cluster, before)
 
 
-def _forget(session: AdminSession, partitions: Iterable[TopicPartition]) -> None:
+def _forget(cluster: WireCluster, partitions: Iterable[TopicPartition]) -> None:
     """Keep no leaders: between two calls of an admin minutes may pass, and topics may be deleted."""
     for topic in {tp.topic for tp in partitions}:
-        session.cluster.forget(topic)
+        cluster.forget(topic)

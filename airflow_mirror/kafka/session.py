@@ -67,8 +67,15 @@ class Reply(NamedTuple, Generic[K, T]):
     value: T
 
 
+class Unanswered(NamedTuple):
+    """Why there is no reply. ``sent``: whether the request left this machine, so that it may have been done."""
+
+    error: ConnectionLost | ClusterUnreachable
+    sent: bool
+
+
 # What came instead of an answer that counts.
-Failure = Reply[K, T] | ConnectionLost | ClusterUnreachable
+Failure = Reply[K, T] | Unanswered
 
 
 class AdminSession:
@@ -87,6 +94,7 @@ class AdminSession:
             raise InvalidField(f"{config.role} cluster: {e.field}", shown, cause, e.remedy) from None
         self.router = Router(self._cluster)
         self._connected = False
+        self._sent = False  # whether the request of the moment has left
         self._muted: dict[str, float] = {}  # broker -> monotonic time until which it will not listen
 
     def close(self) -> None:
@@ -127,6 +135,7 @@ class AdminSession:
         before, or the wait would look like a broker that is frozen.
         """
         time.sleep(min(max(self._muted.get(connection.address, 0.0) - time.monotonic(), 0.0), self.timeout_s))
+        self._sent = True
         response = connection.request(message, version)
         if response.throttle_time_ms:
             self._muted[connection.address] = time.monotonic() + response.throttle_time_ms / 1000
@@ -220,7 +229,7 @@ class AdminSession:
     def _error(self, failure: Failure[Any, Any], what: str, right: str, name: str) -> MirrorError:
         if isinstance(failure, Reply):
             return self.error(failure.code, failure.text, what, right, name)
-        return failure
+        return failure.error
 
     def _ask(
         self, keys: Sequence[K], ask: Callable[[list[K]], Iterable[Reply[K, T]]], chunk: int
@@ -229,12 +238,13 @@ class AdminSession:
         _ = self.cluster  # the first contact has a time limit and errors of its own
         for some in chunks(keys, chunk):
             left = dict.fromkeys(some)
+            self._sent = False
             try:
                 for reply in ask(some):
                     left.pop(reply.key, None)
                     yield reply.key, reply
             except (ConnectionLost, ClusterUnreachable) as e:
-                yield from ((key, e) for key in left)
+                yield from ((key, Unanswered(e, self._sent)) for key in left)
 
     def _clean(self, text: str) -> str:
         for secret in self.config.secrets():
@@ -243,10 +253,10 @@ class AdminSession:
 
 
 def _code(failure: Failure[Any, Any]) -> int:
-    """Return the error code; that of a lost connection where no broker gave one."""
+    """Return the error code; where no broker gave one, that of a lost connection or of one that never was."""
     if isinstance(failure, Reply):
         return failure.code
-    return ErrorCode.NETWORK_EXCEPTION if isinstance(failure, ConnectionLost) else ErrorCode.BROKER_NOT_AVAILABLE
+    return ErrorCode.NETWORK_EXCEPTION if failure.sent else ErrorCode.BROKER_NOT_AVAILABLE
 
 
 def chunks(items: Iterable[T], size: int) -> list[list[T]]:

@@ -35,8 +35,7 @@ def describe_topics(session: AdminSession, names: Collection[str] | None) -> dic
             yield Reply(topic.name, code, None, _info(topic) if topic.partitions else TopicInfo(topic.name, "", 0, 0))
 
     if names is None:
-        everything = session.one("list topics", lambda: Reply("", 0, None, list(ask(None))), "Describe")
-        return {reply.key: reply.value for reply in sorted(everything) if not reply.code}
+        return session.one("list topics", lambda: _whole(ask(None)), "Describe")
     return session.each(
         lambda name: f"describe topic {name!r}",
         sorted(set(names)),
@@ -44,6 +43,17 @@ def describe_topics(session: AdminSession, names: Collection[str] | None) -> dic
         "Describe",
         absent=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     )
+
+
+def _whole(replies: Iterable[Reply[str, TopicInfo]]) -> Reply[str, dict[str, TopicInfo]]:
+    """Return all topics, sorted by name, or why one of them can't be told: a part would lose topics without a word."""
+    found: dict[str, TopicInfo] = {}
+    for name, code, _text, info in sorted(replies):
+        if code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            return Reply("", code, f"topic {name!r}", {})
+        if not code:
+            found[name] = info
+    return Reply("", 0, None, found)
 
 
 def create_topics(session: AdminSession, specs: Iterable[NewTopicSpec], *, validate_only: bool = False) -> None:

@@ -8,9 +8,12 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import AuthenticationFailed, ClusterUnreachable, InvalidField
 from airflow_mirror.kafka import session
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.errors import ConnectionLost
 from tests.unit.kafka.world import world
+
+T0 = TopicPartition("orders", 0)
 
 
 def admin(*addresses: str) -> ClusterAdmin:
@@ -83,3 +86,19 @@ def test_cluster_that_goes_away_between_two_calls_is_named(monkeypatch):
         monkeypatch.setattr(w.admin._session, "timeout_s", 0.3)
         with pytest.raises(ClusterUnreachable, match=f"source cluster: no broker at 127.0.0.1:{w.broker.port}"):
             w.admin.broker_count()
+
+
+def test_unreachable_cluster_is_tried_once_for_each_call(monkeypatch):
+    opened = []
+
+    def refuse(host, port, settings, timeout_s):
+        opened.append(port)
+        raise ConnectionLost("source", f"{host}:{port}", "connect", "Connection refused")
+
+    monkeypatch.setattr(session, "CONNECT_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(Connection, "open", refuse)
+    for call in (lambda a: a.delete_records({T0: 1}), lambda a: a.offsets([T0]), lambda a: a.groups()):
+        opened.clear()
+        with pytest.raises(ClusterUnreachable):
+            call(admin("a:1"))
+        assert len(opened) == 1

@@ -184,3 +184,30 @@ def test_old_brokers_are_asked_in_the_newest_version_that_they_serve():
         w.admin.topics()
         w.admin.create_topics([SPEC])
         assert versions(w) == {4, 2}
+
+
+def test_request_that_was_never_sent_leaves_no_doubt(monkeypatch):
+    """The controller is lost before the request: a topic that exists, or is gone, then is somebody else's doing."""
+    with world() as w:
+        w.topics["orders"] = (3, {"retention.ms": "-1"})
+        real = w.broker.answers[METADATA]
+        w.answer(CREATE_TOPICS, created(36))
+        w.answer(DELETE_TOPICS, deleted(3))
+        for call in (lambda: w.admin.create_topics([SPEC]), lambda: w.admin.delete_topics(["orders"])):
+            w.admin.close()
+            w.answer(METADATA, LOST, real)
+            with pytest.raises(BrokerError, match="TOPIC_ALREADY_EXISTS|UNKNOWN_TOPIC_OR_PARTITION"):
+                call()
+
+
+def test_list_of_all_topics_is_asked_again_rather_than_partial():
+    def one_without_partitions(request: Any) -> Any:
+        answer = real(request)
+        answer.topics[0].partitions, answer.topics[0].error_code = [], 5
+        return answer
+
+    with world() as w:
+        w.topics = {"a": (2, {}), "b": (1, {})}
+        real = w.broker.answers[METADATA]
+        w.answer(METADATA, one_without_partitions, real)
+        assert w.admin.topic_names() == ["a", "b"]
