@@ -45,10 +45,10 @@ _PATIENT = {"topic.metadata.propagation.max.ms": "300000", "message.timeout.ms":
 
 def fill(source: Cluster, topics: int, partitions: int, records: int) -> None:
     """Create ``topics`` topics and write ``records`` records to each of their partitions."""
-    admin = ClusterAdmin(ClientConfig(source.admin_properties(), "source"), timeout_s=120)
     names = [f"t{number:05}" for number in range(topics)]
-    for at in range(0, topics, _AT_ONCE):
-        admin.create_topics([NewTopicSpec(name, partitions, 1, {}) for name in names[at : at + _AT_ONCE]])
+    with ClusterAdmin(ClientConfig(source.admin_properties(), "source"), timeout_s=120) as admin:
+        for at in range(0, topics, _AT_ONCE):
+            admin.create_topics([NewTopicSpec(name, partitions, 1, {}) for name in names[at : at + _AT_ONCE]])
     producer = Producer(
         {**source.admin_properties(), "linger.ms": "50", "queue.buffering.max.messages": "1000000", **_PATIENT}
     )
@@ -78,17 +78,19 @@ def measure(source: Cluster, target: Cluster) -> dict[str, float]:
     """Plan once, part by part as `plan.build` does, and once as a whole; return the seconds of each."""
     clock = Clock()
     mirror = Mirror.from_dict({"name": "plan-bench", "source": "a", "target": "b", "topics": [".*"]})
-    here = ClusterAdmin(ClientConfig(source.admin_properties(), "source"))
-    there = ClusterAdmin(ClientConfig(target.admin_properties(), "target"))
-    names = clock("select topics", lambda: select_topics(mirror, here))
-    empty = clock("read the target", lambda: read_target(there, names))
-    full = clock("read the source", lambda: read_source(mirror, here, names))
-    samples = clock("sample holes", lambda: holes.sample(here.config, full.topics, committed=True))
-    rights = clock("probe the target", lambda: probe(there, mirror.name))
-    made = clock("decide", lambda: decide(mirror, full, empty, (), datetime.now(UTC), samples, rights))
-    text = clock("to JSON and back", lambda: Plan.from_json(made.to_json()).to_json())
-    print(f"{len(text) / 1e6:.1f} MB of JSON", file=sys.stderr)
-    clock(WHOLE, lambda: build(mirror, here, there))
+    with (
+        ClusterAdmin(ClientConfig(source.admin_properties(), "source")) as here,
+        ClusterAdmin(ClientConfig(target.admin_properties(), "target")) as there,
+    ):
+        names = clock("select topics", lambda: select_topics(mirror, here))
+        empty = clock("read the target", lambda: read_target(there, names))
+        full = clock("read the source", lambda: read_source(mirror, here, names))
+        samples = clock("sample holes", lambda: holes.sample(here.config, full.topics, committed=True))
+        rights = clock("probe the target", lambda: probe(there, mirror.name))
+        made = clock("decide", lambda: decide(mirror, full, empty, (), datetime.now(UTC), samples, rights))
+        text = clock("to JSON and back", lambda: Plan.from_json(made.to_json()).to_json())
+        print(f"{len(text) / 1e6:.1f} MB of JSON", file=sys.stderr)
+        clock(WHOLE, lambda: build(mirror, here, there))
     return clock.seconds
 
 

@@ -80,7 +80,8 @@ class Endpoint:
         :raises UnknownTopic: when they have not heard of it after half a minute.
         """
         configs = dict(TOPIC_SETTINGS) | dict(settings or {})
-        ClusterAdmin(self.plain).create_topics([NewTopicSpec(topic, partitions, self.replicas, configs)])
+        with ClusterAdmin(self.plain) as admin:
+            admin.create_topics([NewTopicSpec(topic, partitions, self.replicas, configs)])
         deadline = time.monotonic() + _NEWS_S
         while True:
             try:
@@ -93,8 +94,8 @@ class Endpoint:
 
     def clear(self, keep: tuple[str, ...] = ()) -> None:
         """Delete all topics but Kafka's own and ``keep``: what a run left is never there for the next."""
-        admin = ClusterAdmin(self.plain)
-        admin.delete_topics([t for t in admin.topic_names() if not t.startswith("__") and t not in keep])
+        with ClusterAdmin(self.plain) as admin:
+            admin.delete_topics([t for t in admin.topic_names() if not t.startswith("__") and t not in keep])
 
     def ends(self, wire: WireCluster, topic: str, partitions: int) -> list[int]:
         """Return where readers of each partition end."""

@@ -214,35 +214,44 @@ def test_a_connection_without_bootstrap_servers_is_refused_before_any_client_sta
         ClientConfig({"security.protocol": "PLAINTEXT"}, "target")
 
 
+@pytest.fixture
+def root(guarded):
+    with ClusterAdmin(ClientConfig(guarded.admin_properties(), "source"), timeout_s=60) as admin:
+        yield admin
+
+
+@pytest.fixture
+def alice(guarded):
+    with ClusterAdmin(ClientConfig(guarded.properties("alice"), "source"), timeout_s=60) as admin:
+        yield admin
+
+
 @pytest.fixture(scope="module")
 def guarded():
     with Cluster("guarded", authorizer=True, ready_timeout_s=240) as cluster:
         yield cluster
 
 
-def test_rules_are_added_found_and_removed_exactly(guarded):
-    admin = ClusterAdmin(ClientConfig(guarded.admin_properties(), "source"))
+def test_rules_are_added_found_and_removed_exactly(root):
     deny = Acl("TOPIC", "orders", "LITERAL", "User:*", "*", "WRITE", "DENY")
     allow = Acl("TOPIC", "ord", "PREFIXED", "User:alice", "*", "READ", "ALLOW")
-    admin.create_acls([deny, allow])
-    admin.create_acls([deny])
-    wait_for(lambda: admin.describe_acls("TOPIC") == sorted([allow, deny]))
-    assert admin.describe_acls("TOPIC", "orders", "MATCH") == sorted([allow, deny])
-    assert admin.describe_acls(name="orders", permission="DENY") == [deny]
-    assert admin.delete_acls([deny]) == [deny] and admin.delete_acls([deny]) == []
-    wait_for(lambda: admin.describe_acls() == [allow])
-    admin.delete_acls([allow])
-    wait_for(lambda: admin.describe_acls() == [])  # an authorizer without rules is no error
+    root.create_acls([deny, allow])
+    root.create_acls([deny])
+    wait_for(lambda: root.describe_acls("TOPIC") == sorted([allow, deny]))
+    assert root.describe_acls("TOPIC", "orders", "MATCH") == sorted([allow, deny])
+    assert root.describe_acls(name="orders", permission="DENY") == [deny]
+    assert root.delete_acls([deny]) == [deny] and root.delete_acls([deny]) == []
+    wait_for(lambda: root.describe_acls() == [allow])
+    root.delete_acls([allow])
+    wait_for(lambda: root.describe_acls() == [])  # an authorizer without rules is no error
 
 
-def test_what_a_principal_may_not_do_is_said_never_answered_with_an_empty_list(guarded):
-    admin = ClusterAdmin(ClientConfig(guarded.admin_properties(), "source"))
-    alice = ClusterAdmin(ClientConfig(guarded.properties("alice"), "source"))
-    admin.create_topics([NewTopicSpec("secret", 1, 1)])
+def test_what_a_principal_may_not_do_is_said_never_answered_with_an_empty_list(guarded, root, alice):
+    root.create_topics([NewTopicSpec("secret", 1, 1)])
     rules = [Acl("TOPIC", "secret", "LITERAL", "User:mirror", "*", "ALL", "ALLOW")]
     rules += [Acl("CLUSTER", "kafka-cluster", "LITERAL", "User:mirror", "*", o, "ALLOW") for o in ("ALTER", "DESCRIBE")]
-    admin.create_acls(rules)
-    wait_for(lambda: len(admin.describe_acls()) == 3)
+    root.create_acls(rules)
+    wait_for(lambda: len(root.describe_acls()) == 3)
     partition = TopicPartition("secret", 0)
     for refused in (
         lambda: alice.describe_acls("TOPIC"),
@@ -256,7 +265,8 @@ def test_what_a_principal_may_not_do_is_said_never_answered_with_an_empty_list(g
     ):
         with pytest.raises(MissingRight, match="source cluster.*AUTHORIZATION_FAILED.*User:alice lacks [A-Z].*--add"):
             refused()
-    assert len(ClusterAdmin(ClientConfig(guarded.properties("mirror"))).describe_acls()) == 3
+    with ClusterAdmin(ClientConfig(guarded.properties("mirror"))) as mirror:
+        assert len(mirror.describe_acls()) == 3
 
 
 def test_wrong_credentials_are_refused_at_once_and_not_shown(guarded, monkeypatch):

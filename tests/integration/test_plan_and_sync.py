@@ -31,12 +31,14 @@ from sandbox import Cluster
 
 @pytest.fixture
 def source(source_cluster):
-    return ClusterAdmin(ClientConfig({"bootstrap.servers": source_cluster.bootstrap}, "source"), timeout_s=120)
+    with ClusterAdmin(ClientConfig({"bootstrap.servers": source_cluster.bootstrap}, "source"), timeout_s=120) as admin:
+        yield admin
 
 
 @pytest.fixture
 def target(target_cluster):
-    return ClusterAdmin(ClientConfig({"bootstrap.servers": target_cluster.bootstrap}, "target"), timeout_s=120)
+    with ClusterAdmin(ClientConfig({"bootstrap.servers": target_cluster.bootstrap}, "target"), timeout_s=120) as admin:
+        yield admin
 
 
 @pytest.fixture

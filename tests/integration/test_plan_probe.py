@@ -41,13 +41,15 @@ def guarded() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def root(guarded: Cluster) -> ClusterAdmin:
-    return ClusterAdmin(ClientConfig(guarded.admin_properties(), "target"))
+def root(guarded: Cluster) -> Iterator[ClusterAdmin]:
+    with ClusterAdmin(ClientConfig(guarded.admin_properties(), "target")) as admin:
+        yield admin
 
 
 @pytest.fixture
-def mirror(guarded: Cluster) -> ClusterAdmin:
-    return ClusterAdmin(ClientConfig(guarded.properties("mirror"), "target"))
+def mirror(guarded: Cluster) -> Iterator[ClusterAdmin]:
+    with ClusterAdmin(ClientConfig(guarded.properties("mirror"), "target")) as admin:
+        yield admin
 
 
 def grant(root: ClusterAdmin, *rules: Acl) -> None:

@@ -66,9 +66,9 @@ def test_without_the_right_to_ask_samples_tell_large_from_small(
     with Cluster("guarded", authorizer=True, ready_timeout_s=180) as guarded:
         fill_unevenly(guarded, topic_name)
         denied = Acl("CLUSTER", "kafka-cluster", "LITERAL", "User:ANONYMOUS", "*", "DESCRIBE", "DENY")
-        root = ClusterAdmin(ClientConfig(guarded.admin_properties(), "source"))
-        root.create_acls([denied])
-        wait_until(lambda: root.describe_acls() == [denied], "the broker has heard of the ACL")
+        with ClusterAdmin(ClientConfig(guarded.admin_properties(), "source")) as root:
+            root.create_acls([denied])
+            wait_until(lambda: root.describe_acls() == [denied], "the broker has heard of the ACL")
         create(target_cluster, topic_name, PARTITIONS)
         with caplog.at_level(logging.INFO):
             weights = weigh(guarded, target_cluster, ranges_of(guarded, topic_name, PARTITIONS))
