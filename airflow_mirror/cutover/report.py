@@ -7,13 +7,13 @@ intent is on disk before its effect, and the file is replaced as a whole. No sec
 from __future__ import annotations
 
 import json
-import os
 import time
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from airflow_mirror.errors import InputError
+from airflow_mirror.files import replace_file
 
 VERSION = 1
 JSON_NAME, HTML_NAME = "report.json", "report.html"
@@ -165,7 +165,7 @@ class CutoverReport:
         """Replace ``report.json``; returns once it is on the disk, also for a power cut."""
         self.updated = time.time()
         run_dir.mkdir(parents=True, exist_ok=True)
-        write_durably(run_dir / JSON_NAME, json.dumps(self.to_dict(), indent=1, sort_keys=True))
+        replace_file(run_dir / JSON_NAME, json.dumps(self.to_dict(), indent=1, sort_keys=True))
 
     @classmethod
     def load(cls, run_dir: Path) -> CutoverReport | None:
@@ -182,18 +182,3 @@ class CutoverReport:
             return cls.from_dict(json.loads(text))
         except (ValueError, TypeError, KeyError) as e:
             raise InputError(f"{path} is no cutover report ({e}). Restore it: it says what a fence has changed.") from e
-
-
-def write_durably(path: Path, text: str) -> None:
-    """Replace a file as a whole: a reader sees the old text or the new one, and a crash loses neither."""
-    temporary = path.with_suffix(path.suffix + ".new")
-    with temporary.open("w", encoding="utf-8") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(temporary, path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)  # the new name, too
-    finally:
-        os.close(directory)

@@ -19,6 +19,7 @@ from airflow_mirror.cutover.fence import AclFence, fence_text
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.writers import end_writing, hold_lease
 from airflow_mirror.errors import CutoverCancelled, CutoverRunning, InputError, NotUndone, OpeningUnfinished
+from airflow_mirror.files import replace_file
 from airflow_mirror.plan.life import take_back
 from airflow_mirror.wire.cluster import WireCluster
 
@@ -217,7 +218,7 @@ def _remembered(report: CutoverReport) -> dict[str, Any]:
 
 def _write_html(run: Run) -> None:
     try:
-        reports.write_durably(run.run_dir / reports.HTML_NAME, html.render(run.report))
+        replace_file(run.run_dir / reports.HTML_NAME, html.render(run.report))
     except OSError as e:  # report.json is the record; this is its readable twin
         run.log.warning("report.html could not be written: %s", e)
 

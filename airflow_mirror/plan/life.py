@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_mirror.errors import InputError, MirrorCutOver
-from airflow_mirror.plan.files import locked, replace_file
+from airflow_mirror.files import locked, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InputError, InvalidField, PlanBlocked
+from airflow_mirror.files import replace_file
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan.files import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_mirror.errors import InputError, PlanOfAnother
-from airflow_mirror.plan.files import replace_file
+from airflow_mirror.files import replace_file
 from airflow_mirror.plan.model import Plan
 
 if TYPE_CHECKING:

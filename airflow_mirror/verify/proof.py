@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.files import locked, replace_file
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.files import locked, replace_file
 from airflow_mirror.verify.result import LEVELS, check_level
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import uuid
 from array import array
@@ -29,6 +28,7 @@ from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_mirror.copy.offsets.map import OffsetMap
+from airflow_mirror.files import replace_file
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -316,21 +316,7 @@ def _write(path: Path | UPath, content: bytes) -> None:
     if not isinstance(path, PosixPath):
         path.write_bytes(content)
         return
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with open(beside, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    replace_file(path, content)
 
 
 def _remove(path: Path | UPath) -> None:

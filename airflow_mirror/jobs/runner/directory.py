@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.files import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,9 +66,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Replace ``path`` by ``text``, in one step."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    replace_file(path, text, durable=False)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

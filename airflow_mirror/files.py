@@ -1,0 +1,59 @@
+"""Files that others read, or that must outlive a crash: replaced as a whole, by one process at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def replace_file(path: Path, content: str | bytes, *, durable: bool = True, mode: int | None = None) -> None:
+    """Put ``content`` in the place of ``path`` in one step: a reader sees the old file or the new one, never a part.
+
+    Its directory is made if need be.
+
+    :param durable: it is on disk when this returns, under its name; False for what is only shown.
+    :param mode: permissions; default: what the process gives new files.
+    :raises OSError: nothing was replaced, and nothing is left beside it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A name of its own: two processes that write the same must not write into each other's.
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with open(beside, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    if durable:
+        _sync(path.parent)
+
+
+def _sync(directory: Path) -> None:
+    """Write the names in a directory to disk: without that a crash may bring the old file back."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other processes of this kind away from ``path``, to read it and replace it; waits for its turn."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f".{path.name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,75 @@
+"""A file that is replaced is the old one or the new one, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror import files
+from airflow_mirror.files import replace_file
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("content", ["text é", b"\x00bytes\xff"])
+def test_a_file_is_written_whole_and_leaves_nothing_beside_it(
+    tmp_path: Path, durable: bool, content: str | bytes
+) -> None:
+    path = tmp_path / "new" / "file"
+    for _ in range(2):
+        replace_file(path, content, durable=durable)
+        assert path.read_bytes() == (content.encode() if isinstance(content, str) else content)
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("fails", ["fsync", "replace"])
+def test_what_could_not_be_written_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    path = tmp_path / "file"
+    replace_file(path, "old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, fails, full)
+    with pytest.raises(OSError, match="No space left"):
+        replace_file(path, "new")
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_decided_is_on_disk_before_its_name_and_its_name_before_the_return(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = []
+    for name in ("fsync", "replace"):
+        real = getattr(os, name)
+        monkeypatch.setattr(files.os, name, lambda *a, real=real, name=name: (done.append(name), real(*a)))
+    replace_file(tmp_path / "file", "decided")
+    assert done == ["fsync", "replace", "fsync"]
+    done.clear()
+    replace_file(tmp_path / "file", "shown", durable=False)
+    assert done == ["replace"]
+
+
+def test_two_that_write_the_same_file_do_not_write_into_each_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real = tmp_path / "file", os.replace
+
+    def slow(here: Path, there: Path) -> None:
+        monkeypatch.setattr(files.os, "replace", real)
+        replace_file(path, "the other's, which is longer")  # in the same process, too
+        assert here.read_text() == "ours"
+        real(here, there)
+
+    monkeypatch.setattr(files.os, "replace", slow)
+    replace_file(path, "ours")
+    assert path.read_text() == "ours" and list(tmp_path.iterdir()) == [path]
+
+
+def test_permissions_are_as_asked_for(tmp_path: Path) -> None:
+    replace_file(tmp_path / "script", "exit 0", mode=0o755)
+    assert stat.S_IMODE((tmp_path / "script").stat().st_mode) == 0o755
