@@ -424,14 +424,26 @@ class CutoverCancelled(TryAgain):
 
 
 class LeaseLost(TryAgain):
-    """Another job took over the writer lease, or it could not be confirmed in time."""
+    """The writer lease is another job's, or forgotten. It will not be this job's again."""
 
     def __init__(self, transactional_id: str, held: int, seen: str) -> None:
         self.transactional_id, self.held = transactional_id, held
         super().__init__(
             f"writer lease {transactional_id!r}: this job holds epoch {held}, the coordinator says {seen}. Another job "
-            "of this mirror took over, or the target's coordinator could not be asked. This job has stopped writing; "
-            "nothing that it wrote is in doubt. Find the other job before starting this one again."
+            "of this mirror took over. This job has stopped writing; nothing that it wrote is in doubt. Find the other "
+            "job before starting this one again."
+        )
+
+
+class LeaseUnconfirmed(TryAgain):
+    """Nobody could say whether the writer lease is still this job's; until somebody does, nothing is written."""
+
+    def __init__(self, transactional_id: str, held: int, silent_s: float, cause: Exception | None) -> None:
+        self.transactional_id, self.held, self.silent_s, self.cause = transactional_id, held, silent_s, cause
+        why = str(cause) if isinstance(cause, MirrorError) else repr(cause) if cause else "the answers come too late"
+        super().__init__(
+            f"writer lease {transactional_id!r}: epoch {held} could not be confirmed for {silent_s:.0f} s, so nothing is "
+            f"written; it goes on as soon as the target's transaction coordinator confirms it. The last cause: {why}"
         )
 
 

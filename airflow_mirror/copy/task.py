@@ -18,7 +18,7 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.reporter import Reporter
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.writer.lease import LeaseToken, LeaseWatch
-from airflow_mirror.errors import LeaseLost
+from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ def copy_ranges(
 ) -> list[PartitionResult]:  # fmt: skip
     """Copy ``ranges`` until their ends, for ``duration_s`` or until the driver asks for the end, or until the lease ends.
 
-    A lost lease is reported in each unfinished partition's ``error``; the process has stopped writing by then.
+    A lease that is lost, or could not be confirmed for too long, is reported in each unfinished partition's ``error``;
+    the process has stopped writing by then.
     """
     started = time.monotonic()
     deadline = None if duration_s is None else time.monotonic() + duration_s
@@ -58,7 +59,7 @@ def copy_ranges(
         try:
             watch = stack.enter_context(closing(LeaseWatch(target, work.lease)))
             loop.run(ends)
-        except LeaseLost as e:  # it may be gone before this task began
+        except (LeaseLost, LeaseUnconfirmed) as e:  # it may be gone before this task began
             for p in loop.partitions:
                 p.error = p.error or (None if p.done else e)
     return [PartitionResult.of(p, time.monotonic() - started) for p in loop.partitions]

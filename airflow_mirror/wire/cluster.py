@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, MirrorError, TryAgain
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import requests
-from airflow_mirror.wire.connection import Connection, WireSettings
+from airflow_mirror.wire.connection import Check, Connection, WireSettings
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.errors import RETRIABLE, ConnectionLost, refusal
 from airflow_mirror.wire.retry import Backoff
@@ -228,16 +228,19 @@ class WireCluster:
         """
         return self._ask_leaders("DescribeLogDirs", tps, requests.log_sizes, "Describe")
 
-    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def delete_records(
+        self, offsets: Mapping[TopicPartition, int], check: Check | None = None
+    ) -> dict[TopicPartition, int]:
         """Move log starts up to ``offsets`` (-1: the high watermark); return the starts afterwards.
 
+        :param check: as of :meth:`Connection.send`.
         :raises RequestRefused: beyond the high watermark, or on a topic that is only compacted.
         """
         wanted = dict(offsets)
         return self._ask_leaders(
             "DeleteRecords",
             wanted,
-            lambda c, led: requests.delete_records(c, led, wanted, self.write_timeout_ms),
+            lambda c, led: requests.delete_records(c, led, wanted, self.write_timeout_ms, check),
             "Delete",
         )
 

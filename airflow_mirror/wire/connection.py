@@ -18,7 +18,7 @@ import ssl
 import struct
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,9 +30,10 @@ from airflow_mirror.wire.settings import WireSettings
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["Buffer", "Connection", "WireSettings"]
+__all__ = ["Buffer", "Check", "Connection", "WireSettings"]
 
 Buffer = bytes | bytearray | memoryview
+Check = Callable[[], None]  # raises what keeps a request from being sent
 
 _REQUEST = struct.Struct(">ihhih")  # size, api key, api version, correlation id, length of the client id
 _RESPONSE = struct.Struct(">Ii")  # size, correlation id
@@ -147,10 +148,14 @@ class Connection:
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def send(self, api_key: int, api_version: int, buffers: Sequence[Buffer], flexible: bool = False) -> int:
+    def send(
+        self, api_key: int, api_version: int, buffers: Sequence[Buffer], flexible: bool = False,
+        check: Check | None = None,
+    ) -> int:  # fmt: skip
         """Send a request whose body is ``buffers`` in order; return its correlation id for :meth:`receive`.
 
         :param flexible: whether this version has tagged fields (request header v2, response header v1).
+        :param check: called when nothing is left to wait for but the kernel; if it raises, not a byte is sent.
         :raises ApiNotServed: before a byte is sent, when the broker does not serve this version.
         :raises ConnectionLost: the connection is gone; the request may or may not have arrived.
         """
@@ -159,6 +164,8 @@ class Connection:
             raise ApiNotServed(self.address, api_name(api_key), api_version, served)
         if time.monotonic() >= self._renew_at:
             self._log_in()
+        if check is not None:
+            check()
         return self._send(api_key, api_version, buffers, flexible)
 
     def receive(self, correlation_id: int) -> memoryview:
@@ -183,16 +190,17 @@ class Connection:
             self._early[head] = body
 
     def roundtrip(
-        self, api_key: int, api_version: int, body: Buffer | Sequence[Buffer], flexible: bool = False
-    ) -> memoryview:
+        self, api_key: int, api_version: int, body: Buffer | Sequence[Buffer], flexible: bool = False,
+        check: Check | None = None,
+    ) -> memoryview:  # fmt: skip
         """Send a request and wait for its answer; return the answer's body. Raises what send and receive raise."""
         buffers = [body] if isinstance(body, bytes | bytearray | memoryview) else body
-        return self.receive(self.send(api_key, api_version, buffers, flexible))
+        return self.receive(self.send(api_key, api_version, buffers, flexible, check))
 
-    def request(self, message: Any, version: int) -> Any:
+    def request(self, message: Any, version: int, check: Check | None = None) -> Any:
         """Send a request of kafka-python's schema classes and return the decoded response of the same kind."""
         flexible = type(message).flexible_version_q(version)
-        body = self.roundtrip(message.API_KEY, version, message.encode(version=version), flexible)
+        body = self.roundtrip(message.API_KEY, version, message.encode(version=version), flexible, check)
         message.with_header()
         return message.header.get_response_class().decode(body, version=version)
 

@@ -14,7 +14,7 @@ from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.topology import Leader, ProducerState, by_topic
 
 if TYPE_CHECKING:
-    from airflow_mirror.wire.connection import Connection
+    from airflow_mirror.wire.connection import Check, Connection
 
 Led = Sequence[tuple[TopicPartition, Leader]]
 EARLIEST, LATEST = -2, -1
@@ -116,7 +116,7 @@ def epoch_ends(
 
 
 def delete_records(
-    connection: Connection, led: Led, offsets: dict[TopicPartition, int], timeout_ms: int
+    connection: Connection, led: Led, offsets: dict[TopicPartition, int], timeout_ms: int, check: Check | None = None
 ) -> Iterator[tuple[TopicPartition, int, int]]:
     """DeleteRecords: the log starts afterwards, which are at least the offsets asked for."""
     from kafka.protocol.admin import DeleteRecordsRequest as Request
@@ -133,7 +133,7 @@ def delete_records(
         )
         for topic, partitions in by_topic([tp for tp, _ in led]).items()
     ]
-    response = connection.request(Request(topics=topics, timeout_ms=timeout_ms), version)
+    response = connection.request(Request(topics=topics, timeout_ms=timeout_ms), version, check)
     for answered in response.topics:
         for p in answered.partitions:
             yield TopicPartition(answered.name, p.partition_index), p.error_code, p.low_watermark

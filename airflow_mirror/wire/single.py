@@ -13,6 +13,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import fetch, produce
 from airflow_mirror.wire.batch import BrokenFrame, RawBatch, iter_batches
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.connection import Check
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.fetch import FetchedPartition, FetchSpec
 
@@ -108,11 +109,14 @@ def broken_log(tp: TopicPartition, position: int, role: str, cause: BrokenFrame)
 
 
 def produce_one(
-    cluster: WireCluster, tp: TopicPartition, batch: memoryview, *, timeout_ms: int = 30_000
+    cluster: WireCluster, tp: TopicPartition, batch: memoryview, *, check: Check | None = None, timeout_ms: int = 30_000
 ) -> produce.Produced:
-    """Produce one batch with acks=all and return the broker's answer. Never retried here: re-read the log end first."""
+    """Produce one batch with acks=all and return the broker's answer. Never retried here: re-read the log end first.
+
+    :param check: as of :meth:`Connection.send`.
+    """
     connection = cluster.connection(cluster.leader(tp).node_id)
     body = produce.encode({tp: batch}, timeout_ms)
-    response = connection.receive(connection.send(produce.API_KEY, produce.API_VERSION, body))
+    response = connection.receive(connection.send(produce.API_KEY, produce.API_VERSION, body, check=check))
     _throttle, answers = produce.decode(response)
     return answers[0]

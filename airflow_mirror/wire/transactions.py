@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_mirror.errors import BrokerError, MirrorError, TryAgain
+from airflow_mirror.errors import BrokerError, LeaseLost, LeaseUnconfirmed, MirrorError, TryAgain
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.errors import (
     FENCED,
@@ -29,7 +29,7 @@ from airflow_mirror.wire.retry import Backoff
 if TYPE_CHECKING:
     from airflow_mirror.partition import TopicPartition
     from airflow_mirror.wire.cluster import WireCluster
-    from airflow_mirror.wire.connection import Connection
+    from airflow_mirror.wire.connection import Check, Connection
 
 T = TypeVar("T")
 
@@ -59,10 +59,13 @@ class TransactionClient:
     """Speaks to the coordinator of one transactional id. Thread-confined, like the cluster that it uses.
 
     Calls retry while the coordinator moves, loads or finishes the previous transaction, for the cluster's ``timeout_s``.
+
+    :param check: called right before each request that begins something is sent, repeated ones too (`Connection.send`).
+        The end of a transaction is always sent: an open one would write its marker later, when the coordinator aborts it.
     """
 
-    def __init__(self, cluster: WireCluster, transactional_id: str) -> None:
-        self._cluster, self.transactional_id = cluster, transactional_id
+    def __init__(self, cluster: WireCluster, transactional_id: str, check: Check | None = None) -> None:
+        self._cluster, self.transactional_id, self._check = cluster, transactional_id, check
         self._coordinators: dict[tuple[str, int], int] = {}
         self._unsettled = False  # a marker of ours may still be on its way
 
@@ -84,7 +87,8 @@ class TransactionClient:
             message = Request(transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms, version=version)
             if compare:
                 message.producer_id, message.producer_epoch = producer_id, epoch
-            answer = connection.request(message, version)
+            # One that compares is refused by the coordinator itself where somebody else took over.
+            answer = connection.request(message, version, None if compare else self._check)
             return answer.error_code, answer
 
         answer = self._ask("InitProducerId", ask, producer_id, epoch)
@@ -146,7 +150,7 @@ class TransactionClient:
             request = Request(
                 transactional_id=self.transactional_id, producer_id=producer_id, producer_epoch=epoch, group_id=group
             )
-            return connection.request(request, 1).error_code, None
+            return connection.request(request, 1, self._check).error_code, None
 
         self._add_partition(tp, producer_id, epoch)
         self._ask(f"AddOffsetsToTxn of group {group!r}", add_offsets, producer_id, epoch, topic=group)
@@ -170,7 +174,7 @@ class TransactionClient:
                 transactional_id=self.transactional_id, group_id=group, producer_id=producer_id, producer_epoch=epoch,
                 topics=[topic(name=tp.topic, partitions=[one])],
             )  # fmt: skip
-            return connection.request(request, 2).topics[0].partitions[0].error_code, None
+            return connection.request(request, 2, self._check).topics[0].partitions[0].error_code, None
 
         what = f"TxnOffsetCommit of group {group!r}"
         self._ask(what, commit_offset, producer_id, epoch, topic=group, at=(group, _GROUP))
@@ -211,7 +215,7 @@ class TransactionClient:
                 v3_and_below_producer_epoch=epoch,
                 v3_and_below_topics=[Request.AddPartitionsToTxnTopic(name=tp.topic, partitions=[tp.partition])],
             )
-            answer = connection.request(request, 2)
+            answer = connection.request(request, 2, self._check)
             return answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code, None
 
         self._ask(f"AddPartitionsToTxn of {tp}", add, producer_id, epoch, topic=tp.topic)
@@ -268,6 +272,8 @@ class TransactionClient:
                 failure, value = ask(self._connect(asked, at))
                 if failure == 0:
                     return value
+            except (LeaseLost, LeaseUnconfirmed):  # the check's: nothing was sent
+                raise
             except TryAgain as e:  # also FindCoordinator's own
                 failure = e
             if isinstance(failure, int) and failure not in RETRIABLE and failure != ErrorCode.UNSTABLE_OFFSET_COMMIT:
@@ -310,11 +316,14 @@ def write_txn_markers(
     count: int,
     coordinator_epoch: int = 0,
     commit: bool = True,
+    check: Check | None = None,
 ) -> None:
     """Append ``count`` control markers to ``tp`` by one request to its leader. Sent once; never retried.
 
     After **any** error the markers may have been written, some of them or none: read the log end again before deciding.
 
+    :param check: as of :meth:`Connection.send`.
+    :raises ApiNotServed: the listener lets only its own brokers write markers; nothing was written.
     :raises AclMissing: needs ALTER or CLUSTER_ACTION on the cluster.
     :raises Fenced: a marker or batch with a higher epoch of this producer was written before.
     :raises CoordinatorFenced: a marker with a higher coordinator epoch was; nothing was written. See
@@ -326,7 +335,7 @@ def write_txn_markers(
     asked = f"{cluster.role} cluster, WriteTxnMarkers ({count}) to {tp}"
     connection = cluster.connection(cluster.leader(tp).node_id)
     body = _markers_body(tp, producer_id, epoch, count, coordinator_epoch, commit)
-    code = _markers_error(connection.roundtrip(_WRITE_TXN_MARKERS, 1, body, flexible=True))
+    code = _markers_error(connection.roundtrip(_WRITE_TXN_MARKERS, 1, body, True, check))
     if code == 0:
         return
     if code in RETRIABLE:

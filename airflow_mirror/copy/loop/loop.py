@@ -36,7 +36,7 @@ from airflow_mirror.copy.loop.watch import Watch
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.options import DEFAULT_MAX_BATCH_BYTES, CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.errors import InputError, MirrorError
+from airflow_mirror.errors import InputError, LeaseUnconfirmed, MirrorError
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 
@@ -47,6 +47,7 @@ _MEMORY_BYTES = 48 << 20
 _SILENCE_S = PRODUCE_TIMEOUT_MS / 1000 + 5  # a live broker answers within the timeout that it was given
 _IDLE_S = 0.25  # how often the loop looks up when nothing happens: stop requests, retries
 _HOLD_S = 5.0  # how long a partition may hold what was fetched for it while nothing of it moves and others starve
+LEASE_PATIENCE_S = 600.0  # how long a loop stands still while nobody can say whose the lease is
 _OPENERS = 4  # threads
 _OPENED_TOGETHER = 256  # partitions; a broker that does not answer holds up those that are asked about with its own
 
@@ -54,7 +55,7 @@ _OPENED_TOGETHER = 256  # partitions; a broker that does not answer holds up tho
 class CopyLoop:
     """Copies ranges until each reached its end, stopped with an error, or the loop was told to stop.
 
-    :param check_lease: raises LeaseLost when this process must not write any more.
+    :param check_lease: raises LeaseLost when this process must not write any more, LeaseUnconfirmed when not now.
     :param clock: seconds, monotonic.
     """
 
@@ -69,6 +70,7 @@ class CopyLoop:
         self._retries = Retries(clock)
         self._seen: dict[PartitionCopy, int] = {}  # positions of what was under way at the last look for hoarders
         self._looked_at = clock()
+        self._paused_at: float | None = None
 
     def _copy_of(self, one: CopyRange) -> PartitionCopy:
         options = self._options
@@ -81,6 +83,7 @@ class CopyLoop:
         """Copy until everything ended or ``should_stop`` says so; batches under way are awaited.
 
         :raises LeaseLost: when the lease is gone; nothing is written from then on.
+        :raises LeaseUnconfirmed: when nobody could say for :data:`LEASE_PATIENCE_S` whose it is.
         """
         with ExitStack() as stack:
             self._begin(stack)
@@ -124,7 +127,9 @@ class CopyLoop:
     # --- one turn of the loop ----------------------------------------------------------------------------------------
 
     def _step(self) -> None:
-        self._check_lease()
+        if self._is_paused():
+            self._await_answers(_IDLE_S)
+            return
         self._open_due()
         self._watch.look(self.partitions)
         for p in self.partitions:
@@ -136,6 +141,24 @@ class CopyLoop:
         self._in.poll()
         self._maps.now_and_then(self.partitions)
         self._await_answers(self._idle_s())
+
+    def _is_paused(self) -> bool:
+        """Say whether the loop must stand still because nobody can say whose the lease is; answers are still taken."""
+        now = self._clock()
+        try:
+            self._check_lease()
+        except LeaseUnconfirmed as e:
+            if self._paused_at is None:
+                self._paused_at = now
+                log.warning("paused: %s", e)
+            elif now - self._paused_at > LEASE_PATIENCE_S:
+                raise
+            return True
+        if self._paused_at is not None:
+            pause_s, self._paused_at = now - self._paused_at, None
+            log.warning("going on after %.1f s: the writer lease is confirmed again", pause_s)
+            self._retries.forgive(pause_s)
+        return False
 
     def _idle_s(self) -> float:
         """Return how long to sleep when nothing happens: until the first pause that was imposed on us is over."""
@@ -252,6 +275,9 @@ class CopyLoop:
                 raise error
             case Verdict.RETRY:
                 self.retry_later(p, error)
+            case Verdict.WAIT:
+                p.fail()
+                self._retries.now([p])
             case Verdict.STOP:
                 self.stop(p, error)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from airflow_mirror.copy.loop.partition import PartitionCopy
-from airflow_mirror.errors import LeaseLost, MirrorError, TargetMoved, TryAgain
+from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed, MirrorError, TargetMoved, TryAgain
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +23,7 @@ class Verdict(Enum):
     END_TASK = "end the task"
     STOP = "stop the partition"
     RETRY = "read the target's end again"
+    WAIT = "the same, once the lease is confirmed; the partition itself has not failed"
 
 
 def verdict(error: MirrorError) -> Verdict:
@@ -32,6 +33,8 @@ def verdict(error: MirrorError) -> Verdict:
     """
     if isinstance(error, LeaseLost):
         return Verdict.END_TASK
+    if isinstance(error, LeaseUnconfirmed):
+        return Verdict.WAIT
     return Verdict.RETRY if isinstance(error, TryAgain | TargetMoved) else Verdict.STOP
 
 
@@ -79,6 +82,11 @@ class Retries:
         """Have partitions opened at the next look."""
         for p in partitions:
             self._due[p] = self._clock()
+
+    def forgive(self, seconds: float) -> None:
+        """Hold a pause of the whole task against no partition: what failed before it has as long as before."""
+        for record in self._records.values():
+            record.failing_since += seconds
 
     def take_due(self, may: Callable[[PartitionCopy], bool]) -> list[PartitionCopy]:
         """Return the partitions whose pause is over, the longest first; they wait no more.

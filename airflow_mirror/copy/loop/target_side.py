@@ -18,7 +18,15 @@ from airflow_mirror.copy.loop.lane import Lane, Lines
 from airflow_mirror.copy.loop.limits import Pace
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.writer import identity
-from airflow_mirror.errors import CorruptBatch, MirrorError, RecordRefused, TargetMoved, TryAgain
+from airflow_mirror.errors import (
+    CorruptBatch,
+    LeaseLost,
+    LeaseUnconfirmed,
+    MirrorError,
+    RecordRefused,
+    TargetMoved,
+    TryAgain,
+)
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import packed, produce
@@ -58,7 +66,7 @@ class TargetSide:
 
     :param pace: how fast it may write.
     :param mirror: name of the Mirror: transactional ids derive from it.
-    :param check_lease: raises LeaseLost when this process must not write any more.
+    :param check_lease: raises LeaseLost when this process must not write any more, LeaseUnconfirmed when not now.
     """
 
     def __init__(
@@ -145,11 +153,19 @@ class TargetSide:
         self, lane: ProduceLane, batches: dict[TopicPartition, memoryview], transactional_id: str | None
     ) -> None:
         assert lane.connection is not None
-        self._check_lease()
         lane.sent_at = self._clock()
         try:
             buffers = produce.encode(batches, PRODUCE_TIMEOUT_MS, transactional_id)
-            lane.correlation = lane.connection.send(produce.API_KEY, produce.API_VERSION, buffers)
+            # The lease is looked at last: a new login may have taken longer than it is good for.
+            lane.correlation = lane.connection.send(
+                produce.API_KEY, produce.API_VERSION, buffers, check=self._check_lease
+            )
+        except LeaseLost:
+            raise
+        except LeaseUnconfirmed as e:
+            sent, lane.sent = lane.sent, {}  # nothing was sent
+            for p, _, _ in sent.values():
+                self._judge.failed(p, e)
         except TryAgain as e:
             self._lose(lane, e)
 

@@ -1,14 +1,21 @@
 """The writer lease: one active job for each Mirror, from any machine, without a lock service.
 
-The lease is a transactional id at the target's own coordinator; its producer epoch is the fencing token. A starting job
-takes the next epoch (InitProducerId). Tasks confirm theirs every couple of seconds (DescribeTransactions) and write
-only while the last confirmation is fresh. A job that ended cleanly says so in the lease itself, by a transaction
-timeout that means "released"; after any other end a new job waits until every old task must have stopped.
+The lease is a transactional id at the target's own coordinator. A starting job takes its next producer epoch
+(InitProducerId), which nobody had before, and writes that epoch down beside it, as the id's transaction timeout: the
+*mark*. Producer id and mark name one taking of the lease, whatever becomes of the epoch. Tasks confirm theirs every
+couple of seconds (DescribeTransactions) and write only while the last confirmation is fresh. A job that ended cleanly
+says so in the lease itself; after any other end a new job waits until every old task must have stopped (`handover`).
 
-A coordinator forgets an id that is idle for a week (transactional.id.expiration.ms). So the driver renews its lease, but
-without a new epoch: it repeats the request that led to the present one (KIP-360), and the coordinator gives the same
-answer and writes it down again. Only comparing requests can be repeated, so a lease is taken by two of them: one takes it
-from whoever holds it, the other compares.
+Why writing may go on after a pause of any length: nothing but the age of the last confirmed *question* allows a write,
+so the first write after a pause comes after an answer to a question of that moment. Had another job taken the lease
+meanwhile, the mark would be another one, for good: marks are given out in ascending order for a producer id, and only
+who knows the present epoch can write the present mark again. Only a coordinator that nobody can ask makes a pause; one
+that names another mark makes an end.
+
+A coordinator forgets an id that is idle for a week (transactional.id.expiration.ms), so the driver renews its lease. As
+a rule it repeats the request that led to the present epoch (KIP-360): the coordinator gives the same answer and writes
+it down again. But it keeps the epoch before the present one in memory only. Once it was restarted or moved the repeated
+request is refused, and the renewal takes one epoch more, under the same mark: tasks notice nothing.
 
 What the lease can't do: stop a request that a frozen process had already handed to its kernel. For records the continued
 sequences do that (`identity`), for markers the guard (`padding`).
@@ -18,33 +25,48 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.copy.writer import identity
-from airflow_mirror.errors import LeaseLost, TryAgain
+from airflow_mirror.copy.writer import handover, identity
+from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed, TryAgain
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import Fenced
-from airflow_mirror.wire.transactions import TransactionClient
+from airflow_mirror.wire.transactions import TransactionClient, TransactionDescription
 
 CONFIRM_EVERY_S = 2.0
 RENEW_EVERY_S = 600.0
+RENEW_AGAIN_S = 30.0  # after a renewal that failed
 VALID_S = 6.0  # a task writes for at most this long after the send of its last confirmed question
 HANDOVER_S = VALID_S + 1.0  # what a new job waits when the old one may still be writing
-PATIENCE_S = 120.0  # how long a task waits for a coordinator that can't be asked, without writing
 _UNCONFIRMED_S = 0.2
-_HELD_MS = 60_000
-_RELEASED_MS = 61_000
+_FIRST_MARK_MS = handover.RELEASED_MS + 1
+# The last epoch of a producer id is 32,766; the next one comes with another id, by which tasks would not know their lease
+# any more. One that is taken so far up takes the rest of the epochs at once, a second for a thousand of them, so that a
+# held lease has this many left for renewals: each restart of the coordinator costs one.
+_WORN_EPOCH, _LAST_EPOCH = 31_000, 32_766
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LeaseToken:
-    """A held lease; travels to tasks. ``wait_s``: how long after taking it nothing must be written yet."""
+    """A held lease; travels to tasks.
+
+    :param epoch: with which it was taken.
+    :param mark_ms: the transaction timeout that names it.
+    :param wait_s: how long after taking it nothing must be written yet.
+    """
 
     transactional_id: str
     producer_id: int
     epoch: int
+    mark_ms: int
     wait_s: float
+
+    def is_held(self, seen: TransactionDescription) -> bool:
+        """Say whether the coordinator names this lease."""
+        return (seen.producer_id, seen.timeout_ms) == (self.producer_id, self.mark_ms)
 
 
 def take(target: WireCluster, mirror: str) -> LeaseToken:
@@ -54,24 +76,29 @@ def take(target: WireCluster, mirror: str) -> LeaseToken:
     :raises Fenced: another job took it in the same moment.
     """
     client = TransactionClient(target, identity.lease_id(mirror))
-    before = client.describe()
-    producer_id, epoch = client.init(_HELD_MS)
-    if before is None:
-        clean = epoch == 0
-    else:
-        # Any other epoch than the next one: somebody took the lease between our two questions.
-        follows = producer_id == before.producer_id and epoch == before.epoch + 1
-        clean = before.timeout_ms == _RELEASED_MS and follows
-    producer_id, epoch = client.init(_HELD_MS, producer_id, epoch)
-    return LeaseToken(identity.lease_id(mirror), producer_id, epoch, 0.0 if clean else HANDOVER_S)
+    taken = handover.take_over(client)
+    producer_id, epoch = taken.producer_id, taken.epoch
+    while epoch >= _WORN_EPOCH:
+        producer_id, epoch = client.init(handover.HELD_MS, producer_id, epoch)
+    return _mark(client, producer_id, epoch, 0.0 if taken.given_back else HANDOVER_S)
 
 
 def renew(target: WireCluster, token: LeaseToken) -> None:
-    """Keep the coordinator from forgetting the lease. Its epoch stays, and tasks notice nothing.
+    """Keep the coordinator from forgetting the lease; tasks notice nothing.
 
-    :raises Fenced: it was taken over.
+    :raises Fenced: it was taken over, or forgotten, or its epochs are used up.
     """
-    TransactionClient(target, token.transactional_id).init(_HELD_MS, token.producer_id, token.epoch - 1)
+    client = TransactionClient(target, token.transactional_id)
+    epoch = _epoch_of(client, token)
+    if epoch > 0:
+        try:
+            client.init(token.mark_ms, token.producer_id, epoch - 1)
+            return
+        except Fenced:
+            pass  # the coordinator was restarted, and does not know any more that this led to the present epoch
+    if epoch >= _LAST_EPOCH:
+        raise _gone(token)
+    client.init(token.mark_ms, token.producer_id, epoch)
 
 
 def withdraw(target: WireCluster, token: LeaseToken) -> LeaseToken:
@@ -81,8 +108,10 @@ def withdraw(target: WireCluster, token: LeaseToken) -> LeaseToken:
 
     :raises Fenced: another job holds it already; the tasks stop for that reason.
     """
-    producer_id, epoch = TransactionClient(target, token.transactional_id).init(_HELD_MS, token.producer_id, token.epoch)
-    return LeaseToken(token.transactional_id, producer_id, epoch, 0.0)
+    client = TransactionClient(target, token.transactional_id)
+    # Two epochs, as in `take`: a renewal that comes late compares with one that is neither the last nor the present.
+    producer_id, epoch = client.init(handover.HELD_MS, token.producer_id, _epoch_of(client, token))
+    return _mark(client, producer_id, epoch, 0.0)
 
 
 def release(target: WireCluster, token: LeaseToken) -> None:
@@ -90,19 +119,23 @@ def release(target: WireCluster, token: LeaseToken) -> None:
 
     Nothing happens if it was taken over.
     """
+    client = TransactionClient(target, token.transactional_id)
     try:
-        TransactionClient(target, token.transactional_id).init(_RELEASED_MS, token.producer_id, token.epoch)
+        epoch = _epoch_of(client, token)
     except Fenced:
-        pass  # a newer job holds it: nothing of ours is left to release
+        return  # a newer job holds it: nothing of ours is left to release
+    handover.give_back(client, token.producer_id, epoch)
 
 
 def holder(target: WireCluster, mirror: str) -> tuple[int, int] | None:
-    """Return producer id and epoch of the job that holds the lease; None if it was released, or nobody ever took it.
+    """Return producer id and epoch of the taking of the lease that holds; None if it was released, or never taken.
 
     A job that was killed holds its lease still: this says who may be writing, not who is.
     """
     seen = TransactionClient(target, identity.lease_id(mirror)).describe()
-    return None if seen is None or seen.timeout_ms == _RELEASED_MS else (seen.producer_id, seen.epoch)
+    if seen is None or seen.timeout_ms == handover.RELEASED_MS:
+        return None
+    return seen.producer_id, seen.timeout_ms - _FIRST_MARK_MS
 
 
 def confirm(target: WireCluster, token: LeaseToken) -> None:
@@ -111,51 +144,118 @@ def confirm(target: WireCluster, token: LeaseToken) -> None:
     :raises LeaseLost: somebody took it.
     """
     seen = TransactionClient(target, token.transactional_id).describe()
-    if seen is None or (seen.producer_id, seen.epoch) != (token.producer_id, token.epoch):
+    if seen is None or not token.is_held(seen):
         what = "that the id is unknown" if seen is None else f"epoch {seen.epoch}"
         raise LeaseLost(token.transactional_id, token.epoch, what)
+
+
+def _mark(client: TransactionClient, producer_id: int, epoch: int, wait_s: float) -> LeaseToken:
+    """Write down that the next epoch is a lease of its own."""
+    mark_ms = _FIRST_MARK_MS + epoch + 1
+    producer_id, epoch = client.init(mark_ms, producer_id, epoch)
+    return LeaseToken(
+        transactional_id=client.transactional_id, producer_id=producer_id, epoch=epoch, mark_ms=mark_ms, wait_s=wait_s
+    )
+
+
+def _epoch_of(client: TransactionClient, token: LeaseToken) -> int:
+    """Return the present epoch of a lease that is still ours."""
+    seen = client.describe()
+    if seen is None or not token.is_held(seen):
+        raise _gone(token)
+    return seen.epoch
+
+
+def _gone(token: LeaseToken) -> Fenced:
+    return Fenced(f"writer lease {token.transactional_id!r}", ErrorCode.PRODUCER_FENCED, token.producer_id, token.epoch)
+
+
+def _now_s() -> float:
+    """Return seconds of a clock that counts on while the machine sleeps, as CLOCK_MONOTONIC does not."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Confirmation:
+    """What is known of a lease, and how old that is. No thread and no socket in here.
+
+    :param clock: seconds; never goes back.
+    """
+
+    def __init__(self, token: LeaseToken, clock: Callable[[], float]) -> None:
+        self._token, self._clock = token, clock
+        self._begun, self._confirmed = clock(), float("-inf")
+        self._lost: str | None = None
+        self._cause: Exception | None = None  # why the last question has no answer
+
+    @property
+    def lost(self) -> bool:
+        """True once the lease is known not to be ours any more."""
+        return self._lost is not None
+
+    @property
+    def is_hurried(self) -> bool:
+        """True while a coordinator is missed that may be back any moment. A refused login is not tried so often."""
+        return isinstance(self._cause, TryAgain) and self._clock() - self._confirmed > CONFIRM_EVERY_S * 2
+
+    def ask(self, describe: Callable[[], TransactionDescription | None]) -> None:
+        """Ask the coordinator, and remember what it said."""
+        asked = self._clock()  # before the question: the answer may have been true only then
+        try:
+            seen = describe()
+        except Exception as e:  # of whatever kind: a thread that died of it would end a job that could go on
+            self._cause = e
+            return
+        if seen is None:
+            self._lost = "that the id is unknown"
+        elif not self._token.is_held(seen):
+            self._lost = f"epoch {seen.epoch}"
+        else:
+            self._confirmed, self._cause = asked, None
+
+    def check_not_lost(self) -> None:
+        """Return unless the lease is known not to be ours.
+
+        :raises LeaseLost: another job holds it, or the coordinator has forgotten it. It won't be ours again.
+        """
+        if self._lost is not None:
+            raise LeaseLost(self._token.transactional_id, self._token.epoch, self._lost)
+
+    def check(self) -> None:
+        """Return if the lease was ours at most :data:`VALID_S` ago.
+
+        :raises LeaseLost: as above.
+        :raises LeaseUnconfirmed: nobody knows. It may be confirmed again by the next call.
+        """
+        self.check_not_lost()
+        confirmed, now = self._confirmed, self._clock()
+        if now - confirmed > VALID_S:
+            silent_s = now - max(confirmed, self._begun)
+            raise LeaseUnconfirmed(self._token.transactional_id, self._token.epoch, silent_s, self._cause)
 
 
 class LeaseWatch:
     """Confirms a lease in the background and answers :meth:`check` without a round trip.
 
-    :raises LeaseLost: from the constructor, if the lease is not ours to begin with.
+    :raises LeaseLost: from the constructor, if the lease is known not to be ours to begin with.
     """
 
     def __init__(self, target: ClientConfig, token: LeaseToken) -> None:
-        self._token = token
         self._cluster = WireCluster(target, client_id=f"{token.transactional_id}-lease", timeout_s=CONFIRM_EVERY_S)
         self._client = TransactionClient(self._cluster, token.transactional_id)
-        self._lost: str | None = None
-        self._confirmed = float("-inf")
+        self._known = Confirmation(token, _now_s)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
         try:
-            self._confirm()
+            self._known.ask(self._describe)
+            self._known.check_not_lost()
             self._thread.start()
-            self.check()
         except BaseException:
             self.close()
             raise
 
     def check(self) -> None:
-        """Return if the lease was ours at most :data:`VALID_S` ago. Waits while the coordinator can't be asked.
-
-        A broker that dies is replaced, or back, within seconds; until then nothing is written, and that is all that the
-        lease demands. Whether somebody else took it meanwhile is the first thing that the coordinator tells.
-
-        :raises LeaseLost: somebody took it, or the coordinator said nothing for :data:`PATIENCE_S`.
-        """
-        begun = time.monotonic()
-        while True:
-            if self._lost is not None:
-                raise LeaseLost(self._token.transactional_id, self._token.epoch, self._lost)
-            now = time.monotonic()
-            if now - self._confirmed <= VALID_S:
-                return
-            if now - begun > PATIENCE_S:
-                raise LeaseLost(self._token.transactional_id, self._token.epoch, f"nothing for {now - begun:.0f} s")
-            time.sleep(_UNCONFIRMED_S)
+        """Return if the lease is ours, never waits; errors as of :meth:`Confirmation.check`."""
+        self._known.check()
 
     def close(self) -> None:
         """Stop confirming."""
@@ -165,22 +265,14 @@ class LeaseWatch:
         self._cluster.close()
 
     def _run(self) -> None:
-        while self._lost is None and not self._stop.wait(self._pause_s()):
-            self._confirm()
+        while not self._known.lost and not self._stop.wait(_UNCONFIRMED_S if self._known.is_hurried else CONFIRM_EVERY_S):
+            self._known.ask(self._describe)
 
-    def _pause_s(self) -> float:
-        late = time.monotonic() - self._confirmed > CONFIRM_EVERY_S * 2
-        return _UNCONFIRMED_S if late else CONFIRM_EVERY_S
-
-    def _confirm(self) -> None:
-        asked = time.monotonic()  # before the question: the answer may have been true only then
+    def _describe(self) -> TransactionDescription | None:
         try:
-            seen = self._client.describe()
+            return self._client.describe()
         except TryAgain:
-            return  # not an answer; `check` fails once the last one is too old
-        if seen is None:
-            self._lost = "that the id is unknown"
-        elif (seen.producer_id, seen.epoch) != (self._token.producer_id, self._token.epoch):
-            self._lost = f"epoch {seen.epoch}"
-        else:
-            self._confirmed = asked
+            raise
+        except Exception:
+            self._cluster.close()  # whatever the connections are like now; the next question opens others
+            raise

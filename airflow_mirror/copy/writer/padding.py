@@ -35,23 +35,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from airflow_mirror.copy.writer import identity
+from airflow_mirror.copy.writer import handover, identity
 from airflow_mirror.errors import MirrorError, MissingRight, TargetMoved, TryAgain
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
-from airflow_mirror.wire.errors import CoordinatorFenced, Fenced
-from airflow_mirror.wire.transactions import (
-    TransactionClient,
-    TransactionDescription,
-    coordinator_epoch_of,
-    write_txn_markers,
-)
+from airflow_mirror.wire.errors import ApiNotServed, CoordinatorFenced, Fenced
+from airflow_mirror.wire.transactions import TransactionClient, coordinator_epoch_of, write_txn_markers
 
-# As with the lease, the transaction timeout says whether the last owner gave a partition back (see `lease`). A data-less
-# transaction lives for milliseconds; the coordinator aborts a dead copier's after this time.
-_HELD_MS = 60_000
-_RELEASED_MS = 61_000
 _FRESH_S = 0.2  # how old the proof of ownership may be when the last marker is sent
 _QUIET_S = 0.5  # what a new owner waits when the old one may still believe in such a proof
 _DOUBT_S = 3.0  # after an error of our own, a marker that was sent may still be on its way for as long
@@ -81,7 +72,8 @@ class _Hold:
 class Padder:
     """Pads target partitions of one Mirror. Not thread-safe: one for each thread.
 
-    :param check: called before every step that has an effect; raises when the writer lease is gone.
+    :param check: called right before everything that has an effect is sent; raises when the writer lease is gone or
+        unconfirmed.
     """
 
     target: WireCluster
@@ -111,9 +103,7 @@ class Padder:
         self.target.timeout_s = min(self.target.timeout_s, _RELEASE_TIMEOUT_S)
         for hold in self._holds.values():
             try:
-                hold.client.init(_RELEASED_MS, hold.producer_id, hold.epoch)
-            except Fenced:
-                continue  # a newer copier has it already
+                handover.give_back(hold.client, hold.producer_id, hold.epoch)
             except MirrorError:
                 break  # no coordinator: the next owner waits, that is all
         self._holds.clear()
@@ -131,7 +121,6 @@ class Padder:
                 )  # fmt: skip
             if at == end:
                 return written
-            self.check()
             wrote = self._step(tp, hold, end - at, guarded=written > 0)
             self._wait_for(tp, at + wrote)
             written += wrote
@@ -144,8 +133,8 @@ class Padder:
         if self.direct and (guarded or left == 1):
             try:
                 return self._write_directly(tp, hold, max(1, min(left - 1, _BULK)), last=left == 1)
-            except MissingRight:
-                self.direct = False  # no right on the cluster: single markers through the coordinator do the same, slower
+            except (MissingRight, ApiNotServed):
+                self.direct = False  # not for us: single markers through the coordinator do the same, slower
         asked = time.monotonic()
         hold.client.write_marker(tp, hold.producer_id, hold.epoch)
         hold.confirmed = asked
@@ -155,7 +144,9 @@ class Padder:
         if last:
             self._confirm(tp, hold)
         try:
-            write_txn_markers(self.target, tp, hold.producer_id, hold.epoch, count, hold.coordinator_epoch)
+            write_txn_markers(
+                self.target, tp, hold.producer_id, hold.epoch, count, hold.coordinator_epoch, check=self.check
+            )
         except CoordinatorFenced:
             # The one answer after which nothing was written for certain: the coordinator began a new term.
             known = coordinator_epoch_of(self.target, tp, hold.producer_id)
@@ -177,13 +168,11 @@ class Padder:
 
     def _take_over(self, tp: TopicPartition) -> _Hold:
         if tp not in self._holds:
-            self.check()
-            client = TransactionClient(self.target, identity.marker_id(self.mirror, tp))
-            before = client.describe()
+            client = TransactionClient(self.target, identity.marker_id(self.mirror, tp), self.check)
             asked = time.monotonic()
-            producer_id, epoch = client.init(_HELD_MS)
-            self._holds[tp] = _Hold(client, producer_id, epoch, asked)
-            if not _was_given_back(before, producer_id, epoch):
+            taken = handover.take_over(client)
+            self._holds[tp] = _Hold(client, taken.producer_id, taken.epoch, asked)
+            if not taken.given_back:
                 time.sleep(max(_QUIET_S, self._doubtful.pop(tp, 0.0) - time.monotonic()))
         return self._holds[tp]
 
@@ -196,11 +185,3 @@ class Padder:
                     f"{tp}: a marker was accepted but the log end did not reach {end} in {_APPEND_TIMEOUT_S:.0f} s"
                 )
             time.sleep(_POLL_S)
-
-
-def _was_given_back(before: TransactionDescription | None, producer_id: int, epoch: int) -> bool:
-    if before is None:
-        return epoch == 0
-    # Any other epoch than the next one: somebody took the partition between our two questions.
-    follows = producer_id == before.producer_id and epoch == before.epoch + 1
-    return before.timeout_ms == _RELEASED_MS and follows

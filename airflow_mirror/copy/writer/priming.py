@@ -31,18 +31,17 @@ FILLERS_PER_BATCH = 1_000_000  # 9 MB raw, 0.76 MB compressed: below the default
 def prime(target: WireCluster, mirror: str, tp: TopicPartition, end: int, up_to: int, check: Callable[[], None]) -> int:
     """Move an empty partition, or one holding only our fillers, from log end ``end`` to [``up_to``, ``up_to``).
 
-    :param check: called before each write; raises when the writer lease is gone.
+    :param check: called right before each write; raises when the writer lease is gone or unconfirmed.
     :return: offsets filled by this call.
     :raises TargetMoved: if somebody else writes to the partition meanwhile.
     """
     producer_id = identity.filler_producer_id(mirror, tp)
     at = end
     while at < up_to:
-        check()
         count = min(FILLERS_PER_BATCH, up_to - at)
         sequence = at % wire_batch.MAX_SEQUENCE
         batch = wire_batch.build(_payload(count), codec.ZSTD, count, 0, 0, producer_id, 0, sequence)
-        answer = produce_one(target, tp, batch)
+        answer = produce_one(target, tp, batch, check=check)
         if answer.error not in (ErrorCode.NONE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
             raise BrokerError(f"prime {tp} at offset {at}", answer.error, error_name(answer.error), answer.message)
         at = _settled_end(target, tp, at + count)
@@ -51,8 +50,7 @@ def prime(target: WireCluster, mirror: str, tp: TopicPartition, end: int, up_to:
                 tp.topic, tp.partition, end, up_to, f"the target's log end is {at} while it is primed to {up_to}",
                 "Another writer appended to it. Stop that writer, delete the topic and start again.",
             )  # fmt: skip
-    check()
-    target.delete_records({tp: up_to})
+    target.delete_records({tp: up_to}, check)
     return up_to - end
 
 
@@ -71,8 +69,7 @@ def restore_start(
             break
         start = raw.header.next_offset
     if start > log_start:
-        check()
-        target.delete_records({tp: start})
+        target.delete_records({tp: start}, check)
     return start
 
 

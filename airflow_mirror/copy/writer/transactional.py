@@ -25,7 +25,7 @@ TIMEOUT_MS = 60_000
 class Deliveries:
     """Begins and commits the transactions of target partitions. Not thread-safe: one for each thread.
 
-    :param check: called before every step that has an effect; raises when the writer lease is gone.
+    :param check: as of :class:`~airflow_mirror.wire.transactions.TransactionClient`: asks for the writer lease.
     """
 
     def __init__(self, target: WireCluster, mirror: str, check: Callable[[], None]) -> None:
@@ -35,17 +35,14 @@ class Deliveries:
 
     def take_over(self, tp: TopicPartition) -> tuple[int, int]:
         """Return (producer id, epoch) to write with; an earlier writer is fenced, its transaction aborted."""
-        self._check()
         return self._client(tp).init(TIMEOUT_MS)
 
     def begin(self, tp: TopicPartition, producer_id: int, epoch: int) -> None:
         """Open a transaction; :raises Fenced: a newer copier took the partition over."""
-        self._check()
         self._client(tp).begin(tp, self._group, producer_id, epoch)
 
     def commit(self, tp: TopicPartition, position: int, producer_id: int, epoch: int) -> None:
         """Commit the open transaction, with ``position`` as the next source offset."""
-        self._check()
         metadata = json.dumps({"producer_id": producer_id})
         self._client(tp).commit(tp, self._group, position, metadata, producer_id, epoch)
 
@@ -64,5 +61,5 @@ class Deliveries:
 
     def _client(self, tp: TopicPartition) -> TransactionClient:
         if tp not in self._clients:
-            self._clients[tp] = TransactionClient(self._target, identity.marker_id(self._mirror, tp))
+            self._clients[tp] = TransactionClient(self._target, identity.marker_id(self._mirror, tp), self._check)
         return self._clients[tp]

@@ -16,7 +16,6 @@ from airflow_mirror.config import load
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, CopyRange
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.errors import MirrorError
 from airflow_mirror.jobs.driver.by_hand import plan_by_hand
 from airflow_mirror.jobs.driver.windows import Span, WindowBook, resolve, summed, to_ms
 from airflow_mirror.jobs.runner.status import StatusFile
@@ -239,14 +238,17 @@ def _kept(held: HeldLease, reference: str) -> Iterator[None]:
     ended = threading.Event()
 
     def keep() -> None:
-        with WireCluster(load(reference, "target")) as target:  # of its own: connections belong to one thread
-            while not ended.wait(lease.RENEW_EVERY_S):
-                try:
+        pause_s = lease.RENEW_EVERY_S
+        while not ended.wait(pause_s):
+            pause_s = lease.RENEW_EVERY_S
+            try:
+                with WireCluster(load(reference, "target")) as target:  # of its own: connections belong to one thread
                     lease.renew(target, held.token)
-                except Fenced:
-                    pass  # withdrawn just now, or taken over; the tasks hear of that by themselves
-                except MirrorError as e:
-                    log.warning("lease not renewed, next try in %.0f s: %s", lease.RENEW_EVERY_S, e)
+            except Fenced as e:
+                log.info("lease not renewed: %s", e)  # withdrawn just now, or taken over: the tasks hear of that
+            except Exception as e:  # of whatever kind: without this thread the lease is forgotten after a week
+                pause_s = lease.RENEW_AGAIN_S
+                log.warning("lease not renewed, next try in %.0f s: %s", pause_s, e)
 
     thread = threading.Thread(target=keep, name="lease-keeper", daemon=True)
     thread.start()

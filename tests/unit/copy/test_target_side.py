@@ -6,7 +6,7 @@ import selectors
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 from airflow_mirror.copy.loop.limits import Pace
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.target_side import ProduceLane, TargetSide
-from airflow_mirror.errors import CorruptBatch, MirrorError, RecordRefused
+from airflow_mirror.errors import CorruptBatch, LeaseLost, LeaseUnconfirmed, MirrorError, RecordRefused
 from airflow_mirror.wire import codec
 from tests.unit.copy.test_damage import START, feed, log, opened
 
@@ -30,11 +30,14 @@ class Answering:
 
     def __init__(self, error: int) -> None:
         self._error, self._ends = error, socket.socketpair()
+        self.sent = 0
 
     def fileno(self) -> int:
         return self._ends[0].fileno()
 
-    def send(self, *_: object) -> int:
+    def send(self, *_: object, check: Callable[[], None]) -> int:
+        check()
+        self.sent += 1
         return 1
 
     def receive(self, _: int) -> memoryview:
@@ -53,9 +56,10 @@ class Judge:
     def __init__(self) -> None:
         self.stopped: list[MirrorError] = []
         self.retried: list[str] = []
+        self.errors: list[MirrorError] = []
 
     def failed(self, p: PartitionCopy, error: MirrorError) -> None:
-        raise AssertionError(error)
+        self.errors.append(error)
 
     def stop(self, p: PartitionCopy, error: MirrorError) -> None:
         self.stopped.append(error)
@@ -93,6 +97,7 @@ def answered(error: int, selector: selectors.BaseSelector, content: bytearray | 
     assert isinstance(key.data, ProduceLane)
     side.receive(key.data)
     side.close()
+    assert not judge.errors
     return judge
 
 
@@ -122,3 +127,35 @@ def test_batch_that_nobody_can_read_is_offered_and_then_named(selector: selector
 def test_batch_that_can_be_read_is_tried_again_after_an_unknown_error(selector: selectors.BaseSelector) -> None:
     judge = answered(UNKNOWN_SERVER_ERROR, selector)
     assert not judge.stopped and len(judge.retried) == 1
+
+
+@pytest.mark.parametrize("error", [LeaseUnconfirmed("id", 1, 9.0, None), LeaseLost("id", 1, "epoch 2")])
+def test_lease_that_ends_while_a_connection_logs_in_again_keeps_the_batch_here(
+    selector: selectors.BaseSelector, error: MirrorError
+) -> None:
+    """That may take as long as a broker likes; another job takes over and writes meanwhile."""
+    slow = list[bool]()
+
+    class LoggingIn(Answering):
+        def send(self, *_: object, check: Callable[[], None]) -> int:
+            slow.append(True)
+            return super().send(check=check)
+
+    def check() -> None:
+        if slow:
+            raise error
+
+    connection, judge, p = LoggingIn(0), Judge(), opened(START + 4)
+    feed(p, log(4)[0])
+    dialler: Any = SimpleNamespace(dial=lambda connect, then: then(connection))
+    side = TargetSide(dialler, selector, Pace(None), "m", check, judge, time.monotonic)
+    side.queue(p)
+    side.send()  # has it connected
+    if isinstance(error, LeaseLost):
+        with pytest.raises(LeaseLost):
+            side.send()
+    else:
+        side.send()
+        assert judge.errors == [error] and not side.busy
+    assert slow and connection.sent == 0 and not judge.retried
+    side.close()

@@ -80,7 +80,13 @@ def test_nothing_is_rewritten_while_the_dealing_stays(tail: Tail) -> None:
 
 def test_what_tasks_are_told_survives_the_trip_through_an_option_whatever_its_collections_are() -> None:
     options = CopyOptions("m", max_batch_bytes={"t": 7}, tombstone_topics=frozenset({"b", "a"}), map_dir="/x")
-    work = CopyWork("env:A", "env:B", options, LeaseToken("id", 1, 2, 0.0), "somewhere")
+    work = CopyWork(
+        "env:A",
+        "env:B",
+        options,
+        LeaseToken(transactional_id="id", producer_id=1, epoch=2, mark_ms=3, wait_s=0.0),
+        "somewhere",
+    )
     there = work_from_json(work_to_json(work))
     assert sorted(there.options.tombstone_topics) == ["a", "b"]
     assert replace(there, options=replace(there.options, tombstone_topics=options.tombstone_topics)) == work

@@ -181,6 +181,27 @@ def test_a_version_that_is_not_served_is_refused_before_a_byte_is_sent() -> None
         assert peer.talks[0].bodies[1:] == [b"good"]
 
 
+def test_a_request_that_its_check_forbids_is_not_sent_and_the_connection_is_still_good() -> None:
+    def forbid() -> None:
+        raise RuntimeError("not now")
+
+    with connected(lambda talk: talk.answer(talk.read()[2], b"ok")) as (connection, peer):
+        with pytest.raises(RuntimeError, match="not now"):
+            connection.roundtrip(PRODUCE, 8, b"kept", check=forbid)
+        assert connection.roundtrip(PRODUCE, 8, b"good") == b"ok"
+        assert peer.talks[0].bodies[1:] == [b"good"]
+
+
+def test_what_may_be_sent_is_asked_after_a_login_that_was_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    with connected(lambda talk: talk.read()) as (connection, _peer):
+        monkeypatch.setattr(connection, "_log_in", lambda: done.append("login"))
+        monkeypatch.setattr(connection, "_send", lambda *_: done.append("bytes"))
+        connection._renew_at = 0.0
+        connection.send(PRODUCE, 8, [b""], check=lambda: done.append("check"))
+    assert done == ["login", "check", "bytes"]
+
+
 def test_a_broker_from_before_flexible_versions_is_asked_again_in_its_own_words() -> None:
     def script(talk: Talk) -> None:
         key, version, correlation_id, _ = talk.read()
