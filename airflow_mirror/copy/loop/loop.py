@@ -213,6 +213,7 @@ class CopyLoop:
 
     def _drain(self) -> None:
         """Await what was sent: its answer tells whether more was appended than the counters say. Commit what is open."""
+        self._steps.cut_short()
         deadline = self._clock() + PRODUCE_TIMEOUT_MS / 1000
         while self._clock() < deadline:
             for p in self.partitions:

@@ -32,6 +32,7 @@ class Steps:
         self._target, self._options, self._check_lease, self._judge = target, options, check_lease, judge
         self._wake_read, self._wake_write = socket.socketpair()
         self._wake_read.setblocking(False)
+        self._wake_write.setblocking(False)
         selector.register(self._wake_read, selectors.EVENT_READ, self)
         self._workers: list[Worker] = []
         self._steps: deque[tuple[PartitionCopy, Pad | Begin | Commit, int, Future[Any]]] = deque()
@@ -62,14 +63,22 @@ class Steps:
         worker = self._workers[hash(p.range.target) % _WORKERS]
         future: Future[Any]
         if isinstance(step, Pad):
-            future = worker.pad(p.range.target, step.start, step.end)
+            generation = p.generation
+            future = worker.pad(p.range.target, step.start, step.end, lambda: p.generation == generation)
         elif isinstance(step, Begin):
             future = worker.begin(p.range.target, p.producer_id, p.epoch)
         else:
             future = worker.commit(p.range.target, step.position, p.producer_id, p.epoch)
         p.sent()
         self._steps.append((p, step, p.generation, future))
-        future.add_done_callback(lambda _: self._wake_write.send(b"."))
+        future.add_done_callback(self._wake)
+
+    def _wake(self, _: Future[Any]) -> None:
+        """Wake the selector; runs in the worker's thread, which must never wait for the loop."""
+        try:
+            self._wake_write.send(b".")
+        except BlockingIOError:
+            pass  # it is full of calls that were not answered yet: one is enough
 
     def receive(self) -> None:
         """Take the outcome of every step that is done."""
@@ -91,15 +100,22 @@ class Steps:
             self._judge.failed(p, e)
             return
         if isinstance(step, Pad):
-            p.padded(step, result)
+            p.padded(Pad(step.start, max(step.start, result.at)), result.written)
         elif isinstance(step, Begin):
             p.began()
         else:
             p.transaction_ended(step)
 
-    def close(self) -> None:
-        """Wait for what is under way and end the threads."""
+    def cut_short(self) -> None:
+        """End the filling of holes where it is; the rest is for the next copy."""
         for worker in self._workers:
-            worker.close()
+            worker.cut_short()
+
+    def close(self) -> None:
+        """Wait for the requests under way, not for the steps that they belong to, and end the threads."""
+        for worker in self._workers:
+            worker.end()
+        for worker in self._workers:
+            worker.join()
         self._wake_read.close()
         self._wake_write.close()

@@ -31,6 +31,7 @@ The log end is read again before each step, and nothing is ever retried blindly:
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -43,13 +44,15 @@ from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ApiNotServed, CoordinatorFenced, Fenced
 from airflow_mirror.wire.transactions import TransactionClient, coordinator_epoch_of, write_txn_markers
 
+log = logging.getLogger(__name__)
+
 _FRESH_S = 0.2  # how old the proof of ownership may be when the last marker is sent
 _QUIET_S = 0.5  # what a new owner waits when the old one may still believe in such a proof
 _DOUBT_S = 3.0  # after an error of our own, a marker that was sent may still be on its way for as long
 _BULK = 10_000  # markers a request: 62 k/s against 54 k/s with 1,000 (measured), and an answer of reasonable size
 _POLL_S = 0.002
-_APPEND_TIMEOUT_S = 30.0
-_RELEASE_TIMEOUT_S = 3.0
+_APPEND_TIMEOUT_S = 10.0
+_RELEASE_S, _RELEASE_ONE_S = 10.0, 1.0  # how long giving back may take, all and one
 _TRIES = 20
 
 
@@ -69,6 +72,27 @@ class _Hold:
 
 
 @dataclass
+class Filling:
+    """A hole [start, end) of a target partition on its way.
+
+    :ivar at: the target's log end, as far as it was seen; an earlier copier may have filled a part.
+    :ivar written: markers of ours.
+    """
+
+    tp: TopicPartition
+    start: int
+    end: int
+    at: int = -1
+    written: int = 0
+    steps: int = 0
+
+    @property
+    def done(self) -> bool:
+        """True when the hole is full."""
+        return self.at == self.end
+
+
+@dataclass
 class Padder:
     """Pads target partitions of one Mirror. Not thread-safe: one for each thread.
 
@@ -84,51 +108,74 @@ class Padder:
     _doubtful: dict[TopicPartition, float] = field(default_factory=dict)
 
     def fill(self, tp: TopicPartition, start: int, end: int) -> int:
-        """Fill [start, end), of which an earlier copier may have filled a part; return how many markers we wrote.
+        """Fill [start, end) at one go; return how many markers we wrote. Errors as of :meth:`step`."""
+        filling = Filling(tp, start, end)
+        while not filling.done:
+            time.sleep(self.step(filling))
+        return filling.written
 
-        :raises TargetMoved: if the log end is outside [start, end] before or after.
+    def step(self, filling: Filling) -> float:
+        """Take one step of a filling, of at most one request with markers; return how many seconds to wait for the next.
+
+        Others may be served in between, for any length of time: the log end is read again at each step.
+
+        :raises TargetMoved: if the log end is outside the hole.
         :raises Fenced: if a newer copier took this partition over.
         """
         try:
-            return self._fill(tp, start, end)
+            return self._next(filling)
         except MirrorError:
             # A marker of ours may still be on its way, or a newer copier is here. If the lease is still ours, the next
             # attempt takes the partition over again, and with it a new epoch; if not, `check` says so.
-            self._holds.pop(tp, None)
-            self._doubtful[tp] = time.monotonic() + _DOUBT_S
+            self._holds.pop(filling.tp, None)
+            self._doubtful[filling.tp] = time.monotonic() + _DOUBT_S
             raise
 
     def release(self) -> None:
-        """Give all partitions back, once nothing is under way: the next owner need not wait."""
-        self.target.timeout_s = min(self.target.timeout_s, _RELEASE_TIMEOUT_S)
-        for hold in self._holds.values():
+        """Give all partitions back, once nothing is under way: the next owners need not wait.
+
+        Those whose coordinator does not answer are left out, and so are all after :data:`_RELEASE_S`: their next owner
+        waits, that is all.
+        """
+        until = time.monotonic() + _RELEASE_S
+        self.target.timeout_s = min(self.target.timeout_s, _RELEASE_ONE_S)
+        for tp, hold in self._holds.items():
+            if time.monotonic() > until:
+                log.info("partitions not given back in time, the first one: %s", tp)
+                break
             try:
                 handover.give_back(hold.client, hold.producer_id, hold.epoch)
-            except MirrorError:
-                break  # no coordinator: the next owner waits, that is all
+            except MirrorError as e:
+                log.info("%s is not given back: %s", tp, e)
         self._holds.clear()
 
-    def _fill(self, tp: TopicPartition, start: int, end: int) -> int:
-        hold = self._take_over(tp)
-        written = 0
-        for _ in range(_TRIES * (1 + (end - start) // _BULK) if self.direct else _TRIES + 2 * (end - start)):
-            at = self.target.log_ends([tp])[tp]
-            if not start <= at <= end:
-                raise TargetMoved(
-                    tp.topic, tp.partition, start, end, f"the target's log end is {at} while this hole is padded",
-                    "Another writer appended to it, or its transaction coordinator died and repeated a marker. Stop such "
-                    "a writer, then delete and copy this partition again.",
-                )  # fmt: skip
-            if at == end:
-                return written
-            wrote = self._step(tp, hold, end - at, guarded=written > 0)
-            self._wait_for(tp, at + wrote)
-            written += wrote
-        raise TryAgain(
-            f"{tp}: hole [{start}, {end}) was not filled after many steps; the target answers but does not append"
-        )
+    def _next(self, filling: Filling) -> float:
+        tp, start, end = filling.tp, filling.start, filling.end
+        if tp not in self._holds:
+            return self._take_over(tp)
+        hold = self._holds[tp]
+        at = self.target.log_ends([tp])[tp]
+        if not start <= at <= end:
+            raise TargetMoved(
+                tp.topic, tp.partition, start, end, f"the target's log end is {at} while this hole is padded",
+                "Another writer appended to it, or its transaction coordinator died and repeated a marker. Stop such "
+                "a writer, then delete and copy this partition again.",
+            )  # fmt: skip
+        filling.at = at
+        if filling.done:
+            return 0.0
+        filling.steps += 1
+        if filling.steps > (_TRIES * (1 + (end - start) // _BULK) if self.direct else _TRIES + 2 * (end - start)):
+            raise TryAgain(
+                f"{tp}: hole [{start}, {end}) was not filled after many steps; the target answers but does not append"
+            )
+        wrote = self._write(tp, hold, end - at, guarded=filling.written > 0)
+        self._wait_for(tp, at + wrote)
+        filling.written += wrote
+        filling.at = at + wrote
+        return 0.0
 
-    def _step(self, tp: TopicPartition, hold: _Hold, left: int, *, guarded: bool) -> int:
+    def _write(self, tp: TopicPartition, hold: _Hold, left: int, *, guarded: bool) -> int:
         """Write the next marker or markers of a hole and return how many."""
         if self.direct and (guarded or left == 1):
             try:
@@ -166,15 +213,14 @@ class Padder:
             raise Fenced(f"padding of {tp}", ErrorCode.PRODUCER_FENCED, hold.producer_id, hold.epoch)
         hold.confirmed = asked
 
-    def _take_over(self, tp: TopicPartition) -> _Hold:
-        if tp not in self._holds:
-            client = TransactionClient(self.target, identity.marker_id(self.mirror, tp), self.check)
-            asked = time.monotonic()
-            taken = handover.take_over(client)
-            self._holds[tp] = _Hold(client, taken.producer_id, taken.epoch, asked)
-            if not taken.given_back:
-                time.sleep(max(_QUIET_S, self._doubtful.pop(tp, 0.0) - time.monotonic()))
-        return self._holds[tp]
+    def _take_over(self, tp: TopicPartition) -> float:
+        """Make the partition ours; return how long to leave it alone before the first look at its log."""
+        client = TransactionClient(self.target, identity.marker_id(self.mirror, tp), self.check)
+        asked = time.monotonic()
+        taken = handover.take_over(client)
+        self._holds[tp] = _Hold(client, taken.producer_id, taken.epoch, asked)
+        doubt_s = self._doubtful.pop(tp, 0.0) - time.monotonic()
+        return 0.0 if taken.given_back else max(_QUIET_S, doubt_s)
 
     def _wait_for(self, tp: TopicPartition, end: int) -> None:
         """Wait until the log end reached ``end``: EndTxn answers before its marker is in the log."""

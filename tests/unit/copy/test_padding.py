@@ -1,4 +1,4 @@
-"""Padding against a coordinator in process: the way round what is not served, and the lease."""
+"""Padding against a coordinator in process: the way round missing rights, slices, and giving back."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_mirror.copy.writer.padding import Padder
+from airflow_mirror.copy.writer import handover, padding
+from airflow_mirror.copy.writer.padding import Filling, Padder
 from airflow_mirror.errors import LeaseUnconfirmed
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from tests.unit.coordinator import ADD, END, INIT, MARKERS, Coordinator
+from tests.unit.peer import HangUp
 
 TP = TopicPartition("t", 3)
 
@@ -36,6 +38,47 @@ def test_a_broker_that_serves_no_direct_markers_gets_all_of_them_through_the_coo
     padder = Padder(target, "m", lambda: None)
     assert padder.fill(TP, 0, 5) == 5
     assert coordinator.ends[TP] == 5 and coordinator.keys.count(END) == 5 and not padder.direct
+
+
+def test_a_long_hole_is_filled_in_slices_of_one_request(coordinator: Coordinator, target: WireCluster) -> None:
+    padder, filling = Padder(target, "m", lambda: None), Filling(TP, 0, 25_000)
+    ends = []
+    while not filling.done:
+        assert padder.step(filling) == 0.0
+        ends.append(coordinator.ends[TP])
+    assert ends == [0, 1, 10_001, 20_001, 24_999, 25_000]
+    assert filling.written == 25_000
+
+
+def test_a_partition_that_was_not_given_back_is_left_alone_without_a_sleep(
+    coordinator: Coordinator, target: WireCluster
+) -> None:
+    Padder(target, "m", lambda: None).fill(TP, 0, 3)
+    padder, filling = Padder(target, "m", lambda: None), Filling(TP, 3, 6)
+    assert padder.step(filling) == padding._QUIET_S
+    assert filling.at == -1, "the log is not looked at before that"
+    padder.release()
+    third = Padder(target, "m", lambda: None)
+    assert third.step(Filling(TP, 3, 6)) == 0.0
+
+
+def test_giving_back_goes_on_after_a_partition_that_can_not_be_given_back(
+    coordinator: Coordinator, target: WireCluster
+) -> None:
+    padder, tps = Padder(target, "m", lambda: None), [TopicPartition("t", p) for p in range(4)]
+    for tp in tps:
+        padder.fill(tp, 0, 1)
+    first = next(iter(coordinator.ids))
+    init = coordinator.answers[INIT]
+
+    def answer(request: object) -> object:
+        if getattr(request, "transactional_id", "") == first:
+            raise HangUp
+        return init(request)
+
+    coordinator.answers[INIT] = answer
+    padder.release()
+    assert [e.timeout_ms for e in coordinator.ids.values()] == [handover.HELD_MS] + [handover.RELEASED_MS] * 3
 
 
 @pytest.mark.parametrize("allowed", range(5))
