@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -13,7 +15,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.connection import Check, Connection, WireSettings
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
-from airflow_mirror.wire.errors import RETRIABLE, ConnectionLost, refusal
+from airflow_mirror.wire.errors import RETRIABLE, ConnectionLost, TopicNotSeen, refusal
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.topology import Address, Leader, ProducerState, Topic, parse_bootstrap, topic_of
 
@@ -28,8 +30,19 @@ T = TypeVar("T")
 Ask = Callable[[Connection, requests.Led], Iterable[tuple[TopicPartition, int, T]]]
 
 _BOOTSTRAP = -1  # no broker has this id
-# A broker that has not heard of a new topic yet says that it does not exist. It hears within this time or never.
-_NEWS_S = 1.0
+_HURRY_S = 1.0  # how long a cluster in a hurry tries what is not one partition's alone
+# A broker that has not heard of a topic says that it does not exist: of a new one, and for seconds after its start of
+# every one. So that is a rumour. It is believed after half a minute and from more than one broker; by callers that wait
+# for nothing else, who may have mistyped a name, as soon as every broker said it and some seconds passed.
+_BELIEVED_S, _UNANIMOUS_S = 30.0, 3.0
+
+
+@dataclass
+class _Rumour:
+    """That a topic or partition does not exist: since when, and who said so without anybody denying it."""
+
+    since: float
+    brokers: set[int] = field(default_factory=set)
 
 
 class WireCluster:
@@ -37,8 +50,8 @@ class WireCluster:
 
     Calls retry what passes by itself (a leader moved, a broker restarted) with fresh metadata for ``timeout_s``; then
     they raise a :class:`TryAgain` that names the cluster, the partition and the last answer. One wait for a silent broker
-    may overrun it by a third. Authorization errors and unknown topics raise at once (unknown topics after a second:
-    brokers learn of new ones with a delay). After :meth:`hurry` the caller does the waiting.
+    may overrun it by a third. Authorization errors raise at once, unknown topics once every broker said so for some
+    seconds. After :meth:`hurry` the caller does the waiting.
 
     :param config: the cluster's settings.
     :param client_id: used unless the settings have a ``client.id``.
@@ -54,7 +67,9 @@ class WireCluster:
         self._bootstrap = parse_bootstrap(config.bootstrap)
         self._brokers: dict[int, Address] = {}
         self._topics: dict[str, Topic] = {}
+        self._rumours: dict[str, _Rumour] = {}
         self._connections: dict[int, Connection] = {}
+        self._asked_last: int | None = None  # broker that answered the last Metadata request
 
     @property
     def write_timeout_ms(self) -> int:
@@ -70,11 +85,12 @@ class WireCluster:
     def hurry(self) -> None:
         """Leave the waiting to the caller from now on: one who has others to serve meanwhile, and who comes back.
 
-        A partition's leader is asked once: whatever passes by itself raises its :class:`TryAgain` at once. Metadata and
-        coordinators, which are not one partition's alone, are tried for a second. Only waits are cut short by that: the
-        time that a broker has for its answer stays what it was.
+        A partition's leader is asked once: whatever passes by itself raises its :class:`TryAgain` at once, and a topic of
+        which a broker knows nothing its :class:`TopicNotSeen`, until that is believed. Metadata and coordinators, which
+        are not one partition's alone, are tried for a second. Only waits are cut short by that: the time that a broker
+        has for its answer stays what it was.
         """
-        self.patient, self.timeout_s = False, min(self.timeout_s, _NEWS_S)
+        self.patient, self.timeout_s = False, min(self.timeout_s, _HURRY_S)
 
     def __enter__(self) -> Self:
         return self
@@ -87,18 +103,20 @@ class WireCluster:
     def refresh(self, topics: Iterable[str] = ()) -> None:
         """Read the metadata of ``topics`` (of the known ones when none are named) again.
 
+        What is known of a topic stays known until its absence is believed.
+
         :raises UnknownTopic: a topic does not exist; :raises AclMissing: it may not be described.
+        :raises TopicNotSeen: brokers know nothing of a topic, and it is too early to believe that.
         :raises ClusterUnreachable: no broker answered.
         """
         wanted = sorted(set(topics)) or sorted(self._topics)
-        news = Backoff(min(_NEWS_S, self.timeout_s))
-        while True:
-            missing = self._read_metadata(wanted, Backoff(self.timeout_s))
-            if not missing:
-                return
-            if news.expired:
-                raise self._refusal("Metadata", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Describe", missing[0])
-            news.pause()
+        backoff = Backoff(self.timeout_s)
+        while missing := self._read_metadata(wanted, Backoff(self.timeout_s)):
+            for name in missing:
+                self._raise_if_believed(name)
+            if not self.patient or backoff.expired:
+                raise self._not_seen(missing[0])
+            backoff.pause()
 
     def forget(self, topic: str) -> None:
         """Drop what is known of a topic, after a broker said that it does not lead: the next call asks again."""
@@ -180,14 +198,15 @@ class WireCluster:
         host, port = self._address(node_id)
         return partial(Connection.open, host, port, self.settings)
 
-    def any_connection(self) -> Connection:
+    def any_connection(self, asked: Collection[int] = ()) -> Connection:
         """Return a connection to whichever broker answers, for requests that every broker can serve.
 
+        :param asked: brokers that come last: they were asked already.
         :raises ClusterUnreachable: none did.
         """
         # At random, not the open one first: a broker that is cut off from its cluster would be asked for ever.
         causes: list[str] = []
-        for node_id in random.sample(sorted(self._brokers), len(self._brokers)):
+        for node_id in sorted(random.sample(sorted(self._brokers), len(self._brokers)), key=lambda node: node in asked):
             try:
                 return self.connection(node_id)
             except ConnectionLost as e:  # also a broker that is gone for good; the bootstrap servers are left
@@ -291,11 +310,12 @@ class WireCluster:
         if unknown:
             self.refresh(unknown)
         answers: dict[TopicPartition, T] = {}
-        backoff, news = Backoff(self.timeout_s), Backoff(min(_NEWS_S, self.timeout_s))
+        backoff = Backoff(self.timeout_s)
         while True:
             failures = self._ask_once(what, pending, ask, answers)
             for tp, failure in failures.items():
-                passes = failure in RETRIABLE or (failure == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not news.expired)
+                # A leader that does not know its partition has just started, or the metadata will tell that it is gone.
+                passes = failure in RETRIABLE or failure == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 if isinstance(failure, int) and not passes:
                     raise self._refusal(f"{what} of {tp}", failure, operation, tp.topic)
             pending = [tp for tp in pending if tp not in answers]
@@ -345,12 +365,39 @@ class WireCluster:
 
     def _known_leader(self, tp: TopicPartition) -> Leader:
         leader = self._topic(tp.topic).leaders.get(tp.partition)
-        if leader is None:
-            self.refresh([tp.topic])  # the topic may have grown
+        if leader is not None:
+            return leader
+        backoff, name = Backoff(self.timeout_s), str(tp)
+        while True:
+            self._read_metadata([tp.topic], Backoff(self.timeout_s), name)  # the topic may have grown
             leader = self._topic(tp.topic).leaders.get(tp.partition)
-        if leader is None:
-            raise self._refusal("Metadata", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Describe", str(tp))
-        return leader
+            if leader is not None:
+                return leader
+            self._heard(name)
+            self._raise_if_believed(name)
+            if not self.patient or backoff.expired:
+                raise self._not_seen(name)
+            backoff.pause()
+
+    def _heard(self, name: str) -> None:
+        """Take note that the broker asked last does not know a topic or partition."""
+        rumour = self._rumours.setdefault(name, _Rumour(time.monotonic()))
+        if self._asked_last is not None:
+            rumour.brokers.add(self._asked_last)
+
+    def _raise_if_believed(self, name: str) -> None:
+        """Raise UnknownTopic if a rumour is old enough and has enough witnesses."""
+        rumour = self._rumours[name]
+        age_s, known = time.monotonic() - rumour.since, self._brokers.keys()
+        several = len(rumour.brokers) > 1 or len(known) == 1
+        unanimous = self.patient and rumour.brokers >= known and age_s >= _UNANIMOUS_S
+        if unanimous or (several and age_s >= _BELIEVED_S):
+            self._topics.pop(name, None)
+            raise self._refusal("Metadata", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Describe", name)
+
+    def _not_seen(self, name: str) -> TopicNotSeen:
+        rumour = self._rumours[name]
+        return TopicNotSeen(self.role, name, len(rumour.brokers), len(self._brokers), time.monotonic() - rumour.since)
 
     def _refresh_if_possible(self, topics: set[str]) -> None:
         """Refresh inside a retry loop: while no broker answers, the loop's own deadline decides."""
@@ -359,11 +406,16 @@ class WireCluster:
         except TryAgain:
             pass
 
-    def _read_metadata(self, topics: list[str], backoff: Backoff) -> list[str]:
-        """Ask any broker; remember what it says; return the topics that it does not know."""
+    def _read_metadata(self, topics: list[str], backoff: Backoff, rumour: str = "") -> list[str]:
+        """Ask any broker; remember what it says; return the topics that it does not know.
+
+        :param rumour: about which those that have not said it yet are to be asked first; default: about the topics.
+        """
+        said = {n for name in ([rumour] if rumour else topics) if (r := self._rumours.get(name)) for n in r.brokers}
         while True:
             try:
-                response = requests.metadata(self.any_connection(), topics)
+                connection = self.any_connection(said)
+                response = requests.metadata(connection, topics)
                 break
             except (ConnectionLost, ClusterUnreachable):
                 if backoff.expired:
@@ -372,15 +424,21 @@ class WireCluster:
         if response.brokers:
             self._brokers = {b.node_id: Address(b.host, b.port) for b in response.brokers}
         self._adopt_bootstrap()
+        # Behind a load balancer nobody knows who answered. One without brokers has heard of nothing yet.
+        whose = (node_id for node_id, known in self._connections.items() if known is connection)
+        self._asked_last = next(whose, None) if response.brokers else None
         missing = []
         for topic in response.topics:
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                self._topics.pop(topic.name, None)
+                self._heard(topic.name)
                 missing.append(topic.name)
             elif topic.error_code and topic.error_code not in RETRIABLE:
                 raise self._refusal(f"Metadata of {topic.name}", topic.error_code, "Describe", topic.name)
             else:  # LEADER_NOT_AVAILABLE comes with the partitions, some of them with leader -1
-                self._topics[topic.name] = topic_of(topic)
+                known = self._topics[topic.name] = topic_of(topic)
+                if self._rumours:
+                    for name in (topic.name, *(f"{topic.name}-{p}" for p in known.leaders)):
+                        self._rumours.pop(name, None)
         return missing
 
     def _open(self, node_id: int, timeout_s: float | None) -> Connection:

@@ -97,6 +97,17 @@ class UnknownTopic(InputError):
         )
 
 
+class TopicNotSeen(TryAgain):
+    """Brokers know nothing of a topic or partition, and it is too early to believe that it does not exist."""
+
+    def __init__(self, role: str, name: str, witnesses: int, brokers: int, age_s: float) -> None:
+        self.role, self.name = role, name
+        super().__init__(
+            f"{role} cluster: {witnesses} of {brokers} broker(s) know no topic or partition {name!r}, for {age_s:.0f} s. "
+            "One that has just started, or has not heard of a new topic yet, says so too."
+        )
+
+
 class Fenced(TryAgain):
     """Another writer took over the producer id or transactional id; ours may write nothing any more."""
 

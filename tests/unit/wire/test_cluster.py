@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from kafka.protocol.metadata import MetadataResponse
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import BrokerError, ClusterUnreachable, RequestRefused
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire import cluster as cluster_module
 from airflow_mirror.wire.cluster import Leader, WireCluster
-from airflow_mirror.wire.errors import AclMissing, ConnectionLost, UnknownTopic
+from airflow_mirror.wire.errors import AclMissing, ConnectionLost, TopicNotSeen, UnknownTopic
 from tests.unit.peer import FakeBroker, HangUp
 
 METADATA, LIST_OFFSETS, EPOCH_END = 3, 2, 23
@@ -159,18 +161,125 @@ def test_a_missing_right_is_named_at_once_with_the_acl_to_add(world: World) -> N
     assert (caught.value.operation, caught.value.resource_name) == ("Describe", "orders-1")
 
 
-def test_an_unknown_topic_gets_a_second_to_become_known_and_no_more(world: World) -> None:
+@pytest.fixture
+def elapsed(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Return a clock for rumours alone; in a :class:`Backoff` time passes as usual."""
+    now = SimpleNamespace(s=1000.0)
+    monkeypatch.setattr(cluster_module, "time", SimpleNamespace(monotonic=lambda: now.s))
+    return now
+
+
+def test_a_wrong_name_is_said_to_a_patient_caller_once_every_broker_said_it(world: World) -> None:
     world.topic_error = UNKNOWN_TOPIC
     with world.cluster() as cluster:
         before = time.monotonic()
         with pytest.raises(UnknownTopic, match="source cluster, .*'orders-1'"):
             cluster.log_ends([T0])
-        assert time.monotonic() - before < 30
+        assert cluster_module._UNANIMOUS_S <= time.monotonic() - before < cluster_module._BELIEVED_S
+    assert all(METADATA in broker.keys for broker in world.brokers.values())
+
+
+def test_a_broker_that_has_just_started_is_contradicted_by_another(world: World) -> None:
+    ignorant = world.brokers[1]
+    good = ignorant.answers[METADATA]
+
+    def unknown(request: Any) -> MetadataResponse:
+        response = good(request)
+        for topic in response.topics:
+            topic.error_code = UNKNOWN_TOPIC
+        return response
+
+    ignorant.answers[METADATA] = unknown
+    with world.cluster() as cluster:
+        assert cluster.partitions("orders-1") == 2
+        assert cluster._rumours == {}
+
+
+def test_a_caller_in_a_hurry_is_told_to_come_back_until_absence_is_old_and_witnessed(
+    world: World, elapsed: SimpleNamespace
+) -> None:
+    world.topic_error = UNKNOWN_TOPIC
+    with world.cluster() as cluster:
+        cluster.broker_ids()
+        cluster.hurry()
+        for _ in range(4):
+            with pytest.raises(TopicNotSeen, match="'orders-1'"):
+                cluster.log_ends([T0])
+        elapsed.s += cluster_module._BELIEVED_S - 0.1
+        with pytest.raises(TopicNotSeen, match=r"2 of 2 broker\(s\) .* for 30 s"):
+            cluster.leader(T0)
+        elapsed.s += 0.1
+        with pytest.raises(UnknownTopic):
+            cluster.leader(T0)
+
+
+def test_one_witness_alone_is_never_believed_while_there_are_others(world: World, elapsed: SimpleNamespace) -> None:
+    world.topic_error = UNKNOWN_TOPIC
+    with world.cluster() as cluster:
+        cluster.broker_ids()
+        world.brokers[2].close()
+        cluster.hurry()
+        for _ in range(3):
+            with pytest.raises(TopicNotSeen, match="1 of 2"):
+                cluster.topic_id("orders-1")
+            elapsed.s += cluster_module._BELIEVED_S
+    world.brokers[2] = FakeBroker(2)
+
+
+def test_absence_that_was_denied_once_begins_anew(world: World, elapsed: SimpleNamespace) -> None:
+    with world.cluster() as cluster:
+        cluster.broker_ids()
+        cluster.hurry()
+        world.topic_error = UNKNOWN_TOPIC
+        with pytest.raises(TopicNotSeen):
+            cluster.topic_id("orders-1")
+        world.topic_error = 0
+        assert cluster.partitions("orders-1") == 2
+        world.topic_error = UNKNOWN_TOPIC
+        elapsed.s += 1000
+        for _ in range(3):
+            with pytest.raises(TopicNotSeen):
+                cluster.refresh()
+        assert cluster.leader(T0) == Leader(1, 5), "what was known stays known meanwhile"
+
+
+def test_a_broker_without_brokers_has_heard_of_nothing_and_is_no_witness(world: World, elapsed: SimpleNamespace) -> None:
+    world.topic_error = UNKNOWN_TOPIC
+    with world.cluster() as cluster:
+        cluster.broker_ids()
+        for broker in world.brokers.values():
+            broker.answers[METADATA] = lambda request: MetadataResponse(
+                brokers=[], topics=world._metadata(request).topics
+            )
+        cluster.hurry()
+        for _ in range(4):
+            with pytest.raises(TopicNotSeen, match="0 of 2"):
+                cluster.topic_id("orders-1")
+            elapsed.s += 1000
+
+
+def test_a_leader_that_does_not_know_its_partition_yet_is_asked_again(world: World) -> None:
+    said = [UNKNOWN_TOPIC] * 3
+    world.brokers[1].answers[LIST_OFFSETS] = offsets(lambda p: (said.pop() if said else 0, 7))
+    with world.cluster() as cluster:
+        assert cluster.log_starts([T0]) == {T0: 7}
 
 
 def test_a_partition_number_that_does_not_exist_is_refused(world: World) -> None:
     with world.cluster() as cluster, pytest.raises(UnknownTopic, match="orders-1-9"):
         cluster.log_starts([TopicPartition("orders-1", 9)])
+
+
+def test_a_partition_that_has_just_been_added_is_waited_for(world: World, elapsed: SimpleNamespace) -> None:
+    new = TopicPartition("orders-1", 2)
+    with world.cluster() as cluster:
+        cluster.refresh(["orders-1"])
+        cluster.hurry()
+        with pytest.raises(TopicNotSeen, match="orders-1-2"):
+            cluster.leader(new)
+        world.leaders[2] = Leader(2, 1)
+        elapsed.s += 1000
+        assert cluster.leader(new) == Leader(2, 1)
 
 
 def test_an_error_that_no_retry_cures_is_raised_at_once(world: World) -> None:
