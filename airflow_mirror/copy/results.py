@@ -20,6 +20,7 @@ class PartitionResult:
     :param seconds: how long the task copied, all its partitions together.
     :param error: message, None when there was none.
     :param final: a retry would find the same, or must not be made: damaged data, missing rights, a lost lease.
+    :param lease_lost: the error is a lost lease, which is what a driver that withdraws it wants.
     """
 
     topic: str
@@ -40,6 +41,7 @@ class PartitionResult:
     error: str | None = None
     final: bool = False
     target_partition: int = -1
+    lease_lost: bool = False
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -57,6 +59,7 @@ class PartitionResult:
             p.range.source_topic, p.range.target_topic, p.range.partition, p.settled_position, p.done and p.error is None,
             **asdict(p.counters), seconds=round(seconds, 3), error=str(p.error) if p.error else None,
             final=p.error is not None and _is_final(p.error), target_partition=p.range.target.partition,
+            lease_lost=isinstance(p.error, LeaseLost),
         )  # fmt: skip
 
 

@@ -17,7 +17,6 @@ from airflow_mirror.copy.ranges import deal, total_offsets
 from airflow_mirror.copy.results import PartitionResult, summarise
 from airflow_mirror.copy.spark.bulk import run_bulk
 from airflow_mirror.copy.task import CopyWork
-from airflow_mirror.errors import MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import arguments as cli
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.entry import Outcome
@@ -87,16 +86,9 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
                 progress.stop(results)
     summary = summarise(results, time.monotonic() - begun) | window
     summary["errors"] += _unfinished(results)
-    return summary, _failure(results, summary["errors"])
+    return summary, entry.failure(results, summary["errors"])
 
 
 def _unfinished(results: list[PartitionResult]) -> list[str]:
     """Report a partition that neither failed nor reached its end: that must never look like success."""
     return [f"{r.topic}-{r.partition}: stopped at {r.position}" for r in results if not r.done and not r.error]
-
-
-def _failure(results: list[PartitionResult], errors: list[str]) -> MirrorError | None:
-    if not errors:
-        return None
-    kind = NeedsHuman if any(r.final for r in results) else TryAgain
-    return kind("\n".join(errors))

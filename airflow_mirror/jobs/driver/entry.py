@@ -6,10 +6,11 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from airflow_mirror.errors import InputError, MirrorError
+from airflow_mirror.copy.results import PartitionResult
+from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.runner.status import StatusFile
 
 # The summary, and what was found wrong, None when nothing was.
@@ -37,6 +38,14 @@ def run(
     if summary is not None:
         print(json.dumps(summary), flush=True)
     return 0 if error is None else 2 if isinstance(error, InputError) else 1
+
+
+def failure(results: Iterable[PartitionResult], errors: Sequence[str]) -> MirrorError | None:
+    """Return the error with which a job ends whose partitions reported ``results``, None without ``errors``."""
+    if not errors:
+        return None
+    kind = NeedsHuman if any(r.final for r in results) else TryAgain
+    return kind("\n".join(errors))
 
 
 def _log_to_stderr() -> None:

@@ -1,6 +1,7 @@
 """The streaming tail: follows the source until SIGTERM, in one lease (micro-batch) after another.
 
-Exit status 0: stopped by SIGTERM or SIGINT. 1: failed; partition and cause on stderr. 2: bad arguments.
+Exit status 0: stopped by SIGTERM or SIGINT, every partition cleanly. 1: failed, or partitions had failed when it was
+stopped; partition and cause on stderr. 2: bad arguments.
 
 Between two leases nothing is copied for about a second, so leases are long. One is ended early when there is news: new
 partitions, or one that stopped. A partition that stops for good (`errors.NeedsHuman`) ends the job after that lease: the
@@ -93,7 +94,8 @@ class Tail:
         self.totals: dict[tuple[str, int, int], PartitionResult] = {}
         self.failed: MirrorError | None = None
         self.stopping = threading.Event()
-        self.reported = threading.Event()  # all tasks of a lease have ended
+        self.withdrawn = threading.Event()  # the driver took its own lease from its tasks
+        self.reported = threading.Event()  # all tasks of a lease have ended, and what they said is taken
 
     def discover(self) -> bool:
         """Resolve which partitions there are now; return whether that changed."""
@@ -134,14 +136,17 @@ class Tail:
 
     def take_results(self, frame: Any, _batch_id: int) -> None:
         """Add up what one lease reported (``foreachBatch``; runs in the driver)."""
+        try:
+            self._take([PartitionResult(**json.loads(row.result)) for row in frame.collect()])
+        finally:
+            self.reported.set()
+
+    def _take(self, results: Sequence[PartitionResult]) -> None:
         errors = []
-        rows = frame.collect()
-        self.reported.set()
         self.on_lease_end()
-        for row in rows:
-            result = PartitionResult(**json.loads(row.result))
-            if self.stopping.is_set():
-                result = replace(result, error=None)  # the lease was released on purpose: that is how tasks are told
+        for result in results:
+            if result.lease_lost and self.withdrawn.is_set():
+                result = replace(result, error=None, final=False)  # on purpose: that is how tasks are told
             self.totals[result.key] = add(self.totals, result)
             tp = TopicPartition(result.topic, result.partition)
             self._weights[tp] = (self._weights.get(tp, result.bytes) + result.bytes) // 2
@@ -186,7 +191,9 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
             tail.deal()
             wait_until(held.safe_at, status, tail.stopping)
             _follow(spark, tail, job, held, arguments, status, Path(scratch))
-    return summarise(tail.totals.values(), time.monotonic() - begun), None
+    summary = summarise(tail.totals.values(), time.monotonic() - begun)
+    # While a tail runs, the next lease opens again what failed. There is none any more.
+    return summary, entry.failure(tail.totals.values(), summary["errors"])
 
 
 def _follow(
@@ -232,6 +239,7 @@ def _follow(
         for attempt in range(1, _STARTS + 1):
             if tail.stopping.is_set():
                 break
+            tail.withdrawn.clear()
             try:
                 query = start(attempt)
                 _supervise(query, tail, progress, hold, status)
@@ -261,9 +269,11 @@ def _end(query: Any, held: HeldLease, tail: Tail) -> None:
     :param query: stopped then.
     """
     tail.reported.clear()
+    tail.withdrawn.set()
     try:
         held.withdraw()
-    except TryAgain as e:
+    except MirrorError as e:
+        tail.withdrawn.clear()
         log.warning("lease not withdrawn, tasks stop when they can't confirm it: %s", e)
     tail.reported.wait(lease.HANDOVER_S)
     query.stop()

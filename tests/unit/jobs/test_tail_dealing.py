@@ -16,6 +16,8 @@ from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.spark.tail import work_from_json, work_to_json
 from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer.lease import LeaseToken
+from airflow_mirror.errors import MirrorError, NeedsHuman, TryAgain
+from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.tail import Tail
 
 
@@ -39,6 +41,46 @@ def lease(tail: Tail, **brought: int) -> None:
     ]
     rows = [SimpleNamespace(result=json.dumps(r.to_dict())) for r in results]
     tail.take_results(SimpleNamespace(collect=lambda: rows), 0)
+
+
+def ended(tail: Tail, **results: Any) -> None:
+    """End a lease in which partition 0 had these results."""
+    result = PartitionResult("t", "t", 0, 1, False, **results)
+    rows = [SimpleNamespace(result=json.dumps(result.to_dict()))]
+    tail.take_results(SimpleNamespace(collect=lambda: rows), 0)
+
+
+def outcome(tail: Tail) -> MirrorError | None:
+    return entry.failure(tail.totals.values(), [r.error for r in tail.totals.values() if r.error])
+
+
+def test_partitions_that_failed_when_the_tail_was_stopped_are_its_outcome(tail: Tail) -> None:
+    tail.stopping.set()
+    tail.withdrawn.set()
+    ended(tail, error="t-0: no leader")
+    assert isinstance(outcome(tail), TryAgain) and "no leader" in str(outcome(tail))
+    with pytest.raises(NeedsHuman, match="damaged"):
+        ended(tail, error="t-0: damaged", final=True)
+    assert tail.reported.is_set()
+
+
+def test_a_lease_that_the_driver_withdrew_itself_is_no_failure(tail: Tail) -> None:
+    tail.stopping.set()
+    tail.withdrawn.set()
+    ended(tail, error="lease lost", final=True, lease_lost=True)
+    assert outcome(tail) is None
+
+
+def test_a_lease_that_another_job_took_is_a_failure_although_the_tail_is_asked_to_stop(tail: Tail) -> None:
+    tail.stopping.set()
+    with pytest.raises(NeedsHuman, match="lease lost"):
+        ended(tail, error="lease lost", final=True, lease_lost=True)
+
+
+def test_what_failed_in_one_lease_and_not_in_the_next_is_forgotten(tail: Tail) -> None:
+    ended(tail, error="t-0: no leader")
+    ended(tail)
+    assert outcome(tail) is None
 
 
 def test_before_anything_is_known_partitions_are_spread_by_number(tail: Tail) -> None:
