@@ -333,6 +333,22 @@ class BrokerError(TryAgain):
         super().__init__(f"{what}: broker answered {name} ({code}){': ' + detail if detail else ''}")
 
 
+class LogUnsettled(TryAgain):
+    """A partition's log can't be read up to its end, or its end moved while it was looked at."""
+
+    def __init__(self, partition: object, end: int, cause: str) -> None:
+        self.partition, self.end = partition, end
+        super().__init__(f"{partition}: its log, which ends at {end}, is not settled: {cause}")
+
+
+class NothingFetched(TryAgain):
+    """No records came of a partition although there should be some."""
+
+    def __init__(self, role: str, partition: object, offset: int, cause: str) -> None:
+        self.role, self.partition, self.offset = role, partition, offset
+        super().__init__(f"{role} cluster: nothing could be fetched of {partition} at offset {offset}: {cause}")
+
+
 class JobFailed(TryAgain):
     """A Spark job ended without success; its log says why."""
 

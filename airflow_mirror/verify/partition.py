@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from airflow_mirror.copy.fingerprint import decoded
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.writer import priming
-from airflow_mirror.errors import BrokerError, ForeignData, InvalidField, NoOffsetMap
+from airflow_mirror.errors import BrokerError, ForeignData, InvalidField, NoOffsetMap, NothingFetched
 from airflow_mirror.sync.maps import MapSource, mapped_range
 from airflow_mirror.verify.bounds import bounds_difference, through_map, window
 from airflow_mirror.verify.compare import Floor, Tally, compare
@@ -30,7 +30,7 @@ from airflow_mirror.wire.aborted import Aborted
 from airflow_mirror.wire.aborted import data_batches as committed_batches
 from airflow_mirror.wire.batch import BrokenFrame, iter_batches
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.error_codes import ErrorCode, error_name
+from airflow_mirror.wire.error_codes import error_name
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from airflow_mirror.wire.single import broken_log, fetch_one, read_batches
 
@@ -240,5 +240,4 @@ def _batches(
         except BrokenFrame as e:
             raise broken_log(tp, position, cluster.role, e) from e
         if time.monotonic() - stalled_since > STALL_S:
-            cause = f"nothing came for {STALL_S:.0f} s"
-            raise BrokerError(f"fetch {tp} at offset {position}", ErrorCode.REQUEST_TIMED_OUT, "no records", cause)
+            raise NothingFetched(cluster.role, tp, position, f"empty answers for {STALL_S:.0f} s")

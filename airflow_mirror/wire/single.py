@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from airflow_mirror.errors import BrokerError, CorruptBatch, TryAgain
+from airflow_mirror.errors import BrokerError, CorruptBatch, NothingFetched, TryAgain
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import fetch, produce
 from airflow_mirror.wire.batch import BrokenFrame, RawBatch, iter_batches
@@ -57,7 +57,7 @@ def fetch_one(
         except TryAgain as e:
             cause = e
         if time.monotonic() > deadline or not cluster.patient:
-            raise BrokerError(f"fetch {tp} at offset {offset}", -1, "no answer from a leader", str(cause))
+            raise NothingFetched(cluster.role, tp, offset, f"no leader answered: {cause}")
         time.sleep(_BACKOFF_S)
         cluster.refresh([tp.topic])
 
@@ -94,7 +94,8 @@ def read_batches(
                 return
             # An empty answer below the end is no end: brokers send one to a client that is over its quota.
             if time.monotonic() > deadline:
-                raise BrokerError(f"fetch {tp} at offset {position}", -1, f"nothing, but the log ends at {available}")
+                cause = f"empty answers for {timeout_s:.0f} s, but the log ends at {available}"
+                raise NothingFetched(cluster.role, tp, position, cause)
             time.sleep(_BACKOFF_S)
         else:
             deadline = time.monotonic() + timeout_s

@@ -17,7 +17,7 @@ from functools import partial
 from typing import NamedTuple
 
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.errors import BrokerError, MirrorError
+from airflow_mirror.errors import LogUnsettled, MirrorError
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.cluster import Ask, WireCluster
@@ -48,21 +48,18 @@ class TargetAnswers:
     def check_readable(self, tp: TopicPartition) -> None:
         """Check that everything below :attr:`end` can be read.
 
-        :raises BrokerError: it can't: what is above the high watermark will be replicated, or truncated.
+        :raises LogUnsettled: it can't: what is above the high watermark will be replicated, or truncated.
         """
         if self.high_watermark < self.end:
-            raise BrokerError(
-                f"{tp}: log end {self.end}", -1, "can't be read up to it",
-                f"its replicas don't follow (high watermark {self.high_watermark})",
-            )  # fmt: skip
+            raise LogUnsettled(tp, self.end, f"its replicas don't follow (high watermark {self.high_watermark})")
 
     def check_still(self, tp: TopicPartition) -> None:
         """Check that nothing was appended between the questions: the answers are one snapshot.
 
-        :raises BrokerError: something was.
+        :raises LogUnsettled: something was.
         """
         if self.end != self.end_after:
-            raise BrokerError(f"{tp}: log end {self.end_after}", -1, "does not stand still", "somebody else writes to it")
+            raise LogUnsettled(tp, self.end_after, f"it ended at {self.end} a moment ago, so somebody else writes to it")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from airflow_mirror.copy.opening.identical import Opening, check_same_topic, ret
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import identity
 from airflow_mirror.copy.writer.transactional import Deliveries
-from airflow_mirror.errors import BrokerError, ForeignData, TargetTruncated
+from airflow_mirror.errors import ForeignData, LogUnsettled, TargetTruncated
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
@@ -102,13 +102,12 @@ def _settled(target: WireCluster, one: CopyRange, writer: _Writer, told: TargetA
 
     In transactions, what an open one of somebody else hides may be ours. And to take over ours may have moved the end.
 
-    :raises BrokerError: it can't be read now; what is not replicated yet will be, or will be truncated.
+    :raises LogUnsettled: it can't be read now; what is not replicated yet will be, or will be truncated.
     """
     if writer.transactional:
         told = ask_again(target, one.target)
         if target.last_stable([one.target])[one.target] != told.end:
-            why = "an open transaction of another producer"
-            raise BrokerError(f"{one.target}: log end {told.end}", -1, "can't be read up to it", why)
+            raise LogUnsettled(one.target, told.end, "an open transaction of another producer hides what stands there")
     told.check_readable(one.target)
     return told
 

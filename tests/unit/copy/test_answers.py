@@ -11,7 +11,7 @@ import pytest
 from airflow_mirror.copy.opening import journal
 from airflow_mirror.copy.opening.answers import Answers, TargetAnswers, ask, ask_again, ask_target
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.errors import BrokerError, MirrorError
+from airflow_mirror.errors import BrokerError, LogUnsettled, MirrorError
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import Leader, WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
@@ -150,5 +150,5 @@ def test_a_log_that_does_not_stand_still_is_not_waited_for(
         leader=Leader(1, 7), end=end, high_watermark=high_watermark, log_start=0, producers=[], end_after=end_after
     )
     nobody = cast("WireCluster", None)  # nothing more is asked
-    with pytest.raises(BrokerError, match=says):
+    with pytest.raises(LogUnsettled, match=says):
         journal.read(nobody, "m", FIRST, told)
