@@ -46,7 +46,9 @@ def decode(raw: RawBatch) -> Iterator[Record]:
     done = 0
     try:
         for r in DefaultRecordBatch(plain):
-            headers = [(name.encode(), value) for name, value in r.headers] if r.headers else []
+            headers = r.headers
+            if headers:
+                headers = [(name.encode(), value) for name, value in headers]
             yield Record(r.offset, r.timestamp, r.key, r.value, headers)
             done += 1
         return
