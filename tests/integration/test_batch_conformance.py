@@ -63,6 +63,13 @@ def linked_lz4() -> bytearray:
     return with_header(bytearray(plain[:61] + payload), length=49 + len(payload), attributes=codec.LZ4)
 
 
+def unreadable(number: int, **header: int) -> bytearray:
+    """Three records that their codec can't read, or whose codec nobody knows; the checksum fits."""
+    content = batch(rows(3, size=300), number if number <= codec.ZSTD else codec.NONE)
+    content[61:] = bytes(len(content) - 61)
+    return with_header(content, attributes=number, **header)
+
+
 def flipped(content: bytearray) -> bytearray:
     content[70] ^= 1
     return content
@@ -107,6 +114,7 @@ REFUSED: dict[str, tuple[str, int, Callable[[], bytes | bytearray]]] = {
     "magic-1": ("plain", INVALID, lambda: segments.message(0, (NOW, b"k", b"v"), 1)),
     "wrong-checksum": ("plain", CORRUPT, lambda: flipped(batch())),
     "lz4-linked-blocks": ("plain", UNKNOWN, linked_lz4),
+    **{f"payload-that-codec-{n}-can-not-read": ("plain", UNKNOWN, lambda n=n: unreadable(n)) for n in (*CODECS[1:], 5)},
     "append-time-bit-where-the-broker-sets-it": ("append-time", BAD_TIME, lambda: batch(attributes=LOG_APPEND_TIME)),
     "null-key-where-compacted": ("compact", INVALID, lambda: batch(rows(3, key=None))),
     "larger-than-max-message-bytes": ("small", TOO_LARGE, lambda: batch(rows(3, size=SMALL))),
@@ -280,7 +288,7 @@ def test_a_range_that_cuts_batches_of_many_days_is_trimmed_and_the_rest_comes_la
     create(source_cluster, topic_name)
     create(target_cluster, topic_name)
     for back in (1, -1):
-        days = [Record(i, NOW + back * i * 86_400_000 * 9, None, b"v" * i, [("day", b"%d" % i)]) for i in range(40)]
+        days = [Record(i, NOW + back * i * 86_400_000 * 9, None, b"v" * i, [(b"day", b"%d" % i)]) for i in range(40)]
         assert send(source_cluster, topic_name, batch(days, number)) == 0
     spans = [h.max_timestamp - h.base_timestamp for b in stored(source_cluster, topic_name) if (h := b.header)]
     assert len(spans) == 2 and max(spans) > 2**31
@@ -331,6 +339,30 @@ def test_batches_larger_than_the_target_takes_are_split_and_a_record_too_large_i
     assert f"max.message.bytes={SMALL}" in str(refused.error)
     assert_equal(source_cluster, target_cluster, topic_name)
     assert read(source_cluster, topic_name, 1)[:150] == read(target_cluster, topic_name, 1)
+
+
+@pytest.mark.parametrize("name", [b"trace", b"trace-\xff"], ids=["no-time", "no-time-and-a-name-that-is-no-text"])
+def test_records_that_a_library_would_change_are_encoded_as_they_are(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, name: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first timestamp of -1, and a header name that is no UTF-8: brokers take both."""
+    create(source_cluster, topic_name)
+    create(target_cluster, topic_name)
+    untimed = [Record(i, NOW + i if i % 3 else -1, b"k", b"v%d" % i, [(name, b"1"), (name, None)]) for i in range(10)]
+    assert send(source_cluster, topic_name, batch(untimed, codec.ZSTD)) == 0
+    (whole,) = ranges_of(source_cluster, topic_name)
+    for end in (7, 10):  # cuts the batch
+        with watched(monkeypatch) as sent:
+            (result,) = copy(source_cluster, target_cluster, [replace(whole, end_offset=end)])
+        assert (result.done, result.position, result.reencoded) == (True, end, 1)
+        assert_acceptable(sent)
+    here, there = (
+        [record for raw in stored(cluster, topic_name) for record in records.decode(raw)]
+        for cluster in (source_cluster, target_cluster)
+    )
+    assert here == there == untimed
+    if name.isascii():  # the referee's library fails at other names
+        assert_equal(source_cluster, target_cluster, topic_name)
 
 
 # --- formats of the past --------------------------------------------------------------------------------------------
@@ -399,13 +431,14 @@ def end_in_order(cluster: Cluster) -> None:
 def old_cluster(target_cluster: Cluster) -> Iterator[Cluster]:
     """A source whose topics have segments that no broker writes any more."""
     with Cluster("old-source", ready_timeout_s=180) as cluster:
-        for topic in ("old-0", "old-1", "linked-lz4"):
+        for topic in ("old-0", "old-1", "linked-lz4", "unreadable"):
             create(cluster, topic)
             create(target_cluster, topic)
         end_in_order(cluster)
         segments.put(cluster, "old-0", old_log(0, 1))
         segments.put(cluster, "old-1", old_log(1, 2))
         segments.put(cluster, "linked-lz4", bytes(linked_lz4()))
+        segments.put(cluster, "unreadable", bytes(batch() + unreadable(codec.ZSTD, base_offset=3) + batch(base_offset=6)))
         cluster.restart(1)
         yield cluster
 
@@ -442,3 +475,18 @@ def test_lz4_that_no_kafka_broker_reads_is_encoded_again(
     assert (result.done, result.records, result.reencoded) == (True, 300, 1)
     assert_acceptable(sent)
     assert_equal(old_cluster, target_cluster, "linked-lz4")
+
+
+def test_batch_that_nobody_can_read_stops_its_own_partition_alone(
+    old_cluster: Cluster, target_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(old_cluster, "readable")
+    create(target_cluster, "readable")
+    write(old_cluster, "readable", 50, 3, "zstd")
+    ranges = [*ranges_of(old_cluster, "unreadable"), *ranges_of(old_cluster, "readable")]
+    with watched(monkeypatch) as sent:
+        stopped, done = copy(old_cluster, target_cluster, ranges, merge_below=0)
+    assert (done.done, done.records) == (True, 50)
+    assert (stopped.position, stopped.records, stopped.final) == (3, 3, True)
+    assert "unreadable-0 offsets [3, 6): the target does not take this batch as it is" in str(stopped.error)
+    assert any(raw.header and raw.header.codec == codec.ZSTD and raw.header.record_count == 3 for raw in sent)
