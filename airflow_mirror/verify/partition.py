@@ -30,7 +30,7 @@ from airflow_mirror.wire.aborted import Aborted
 from airflow_mirror.wire.aborted import data_batches as committed_batches
 from airflow_mirror.wire.batch import BrokenFrame, iter_batches
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.error_codes import error_name
+from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from airflow_mirror.wire.single import broken_log, fetch_one, read_batches
 

@@ -112,7 +112,7 @@ def test_every_option_of_airflows_configuration_is_documented():
 def test_the_steps_of_a_cutover_are_documented_in_their_order():
     table = text("docs/concepts.md").partition("| step |")[2].partition("\n\n")[0]
     assert first_cells(table)[1:] == [f"`{step.name}`" for step in STEPS]
-    drawn = re.findall(r"^    (\w+) --> (\w+): (\w+)$", text("docs/design.md"), re.MULTILINE)
+    drawn = re.findall(r"^    ([A-Z_]+) --> ([A-Z_]+): (\w+)$", text("docs/design.md"), re.MULTILINE)
     assert drawn == [(step.leads_from, step.to, step.name) for step in STEPS]
 
 

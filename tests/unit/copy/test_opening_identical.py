@@ -16,6 +16,7 @@ from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import records
 from airflow_mirror.wire.batch import RawBatch, iter_batches
 from airflow_mirror.wire.records import Record
+from airflow_mirror.wire.topology import Leader
 
 NOWHERE: Any = None  # a cluster that must not be asked
 
@@ -47,7 +48,9 @@ class Target:
         return up_to - end
 
     def open(self, source_start: int) -> identical.Opening:
-        told = TargetAnswers(end=self.end, high_watermark=self.end, log_start=0, producers=(), end_after=self.end)
+        told = TargetAnswers(
+            leader=Leader(1, 0), end=self.end, high_watermark=self.end, log_start=0, producers=(), end_after=self.end
+        )
         answers = Answers(target=told, topic_id="id", log_start=source_start, high_watermark=10_000)
         return identical.open_partition(NOWHERE, NOWHERE, self.one, answers, "m", 1, lambda: None)
 
