@@ -71,9 +71,9 @@ class Measured:
             if not self.opened_s and all(p.opened for p in self._loop.partitions):
                 self.opened_s = time.perf_counter() - begun
                 self.cpu_s = time.thread_time() - cpu
-            self.turns += 1
             if stop_at is None or not self.opened_s:
                 return False
+            self.turns += 1
             return time.perf_counter() - begun - self.opened_s > stop_at
 
         watch = cProfile.Profile()
