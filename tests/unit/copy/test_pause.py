@@ -11,7 +11,10 @@ import pytest
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.loop import loop, retries
 from airflow_mirror.copy.loop.clusters import Clusters
+from airflow_mirror.copy.loop.leaders import NOBODY
 from airflow_mirror.copy.loop.loop import CopyLoop
+from airflow_mirror.copy.loop.opener import Opened
+from airflow_mirror.copy.opening.identical import Opening
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import LeaseUnconfirmed
@@ -65,17 +68,26 @@ def test_a_lease_that_nobody_confirms_is_a_pause_in_which_only_answers_are_taken
     assert "send" in sides.asked
 
 
+def open_again(copy: CopyLoop) -> None:
+    (p,) = copy.partitions
+    p.begin_opening()
+    copy._opened(p, Opened(Opening(0, 5, 0, 0), NOBODY, NOBODY))
+
+
 def test_a_pause_is_held_against_no_partition(copy: CopyLoop, clock: SimpleNamespace) -> None:
     Sides(copy)
     (p,) = copy.partitions
     unconfirmed = LeaseUnconfirmed("id", 1, 9.0, None)
+    open_again(copy)
     copy.retry_later(p, "the broker is down")  # before the pause is noticed
     copy._check_lease = Mock(side_effect=[unconfirmed, unconfirmed, None])
     for paused in (True, True, False):
         clock.s += retries.PATIENCE_S / 2 + 1
         assert copy._is_paused() == paused
     for _ in range(20):
+        open_again(copy)
         copy.failed(p, unconfirmed)
+    open_again(copy)
     copy.retry_later(p, "the broker has just come back")
     assert (p.error, p.failures) == (None, 2)
 
