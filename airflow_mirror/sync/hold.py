@@ -95,4 +95,4 @@ class HoldWatch:
             self._set_again[topic, key] += 1
             line = f"{topic}: {key} was changed to {entry.value}, set back to {wanted[key]}"
             self.notes.append(f"{line} ({self._set_again[topic, key]} of {TIMES} times)")
-            log.warning("%s. It has to stay while the mirror writes: old records would be lost", self.notes[-1])
+            log.warning("%s. What a broker did by it meanwhile, only a comparison finds", self.notes[-1])

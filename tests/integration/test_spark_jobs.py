@@ -110,6 +110,10 @@ def copied(cluster: Cluster, topic: str) -> int:
         return 0
 
 
+# Retention that somebody sets, and that deletes nothing before the tail has set it back.
+NO_HARM_MS = "9000000000000"
+
+
 def test_tail_follows_over_many_leases_and_stops_cleanly(
     source_cluster: Cluster, target_cluster: Cluster, properties: list[str], topic_name: str, tmp_path: Path
 ) -> None:
@@ -121,7 +125,7 @@ def test_tail_follows_over_many_leases_and_stops_cleanly(
     try:
         wait_until(lambda: copied(target_cluster, topic_name) == 500, "the tail copies what was there", 300, 0.5)
         there = ClusterAdmin(config(target_cluster), timeout_s=120)
-        there.alter_topic_configs(topic_name, set={"retention.ms": "604800000"})  # a tool that owns the topics, too
+        there.alter_topic_configs(topic_name, set={"retention.ms": NO_HARM_MS})  # a tool that owns the topics, too
         for seed in range(6):
             write(source_cluster, topic_name, 100, seed, "lz4", partition=seed % PARTITIONS)
             write_transactions(source_cluster, topic_name, seed=seed, transactions=2, partitions=PARTITIONS)
@@ -132,7 +136,7 @@ def test_tail_follows_over_many_leases_and_stops_cleanly(
         wait_until(lambda: shown(job_dir) == caught_up, "its status says so", 300, 0.5)
         told = f"0 offsets behind in {PARTITIONS} partitions; "
         wait_until(lambda: len(lines := progress_of(log)) >= 3 and told in lines[-1], "its log says so, too", 300, 0.5)
-        note = f"{topic_name}: retention.ms was changed to 604800000, set back to -1 (1 of 3 times)"
+        note = f"{topic_name}: retention.ms was changed to {NO_HARM_MS}, set back to -1 (1 of 3 times)"
         wait_until(
             lambda: json.loads((job_dir / "status.json").read_text())["notes"] == [note],
             "retention is off again",

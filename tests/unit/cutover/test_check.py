@@ -46,6 +46,9 @@ class Topics(Acls):
     def group_offsets(self, group: str) -> dict[TopicPartition, GroupPosition]:
         return self.offsets.get(group, {})
 
+    def groups_offsets(self, ids: list[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
+        return {group: self.group_offsets(group) for group in ids}
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
