@@ -42,6 +42,7 @@ class Order:
     :param producer_id: under which it did.
     :param mapped: what it mapped since its map was stored.
     :param consumed: what it consumed of the source last.
+    :param if_landed: the same if the batch whose answer was lost is on the target.
     """
 
     range: CopyRange
@@ -50,6 +51,12 @@ class Order:
     producer_id: int
     mapped: OffsetMap | None
     consumed: Consumed | None
+    if_landed: Consumed | None = None
+
+    def consumed_by(self, end: int) -> Consumed | None:
+        """Return what was consumed last of that which is on the target, whose log ends at ``end``."""
+        landed = self.if_landed is not None and not self.range.is_mapped and end >= self.if_landed.position
+        return self.if_landed if landed else self.consumed
 
 
 class Opener:
@@ -73,8 +80,8 @@ class Opener:
             learn(target, {r.target_topic for r in ranges})
             consumed: dict[TopicPartition, set[int]] = {}
             for order in orders:
-                if order.consumed is not None:
-                    consumed.setdefault(order.range.source, set()).add(order.consumed.epoch)
+                known = [one.epoch for one in (order.consumed, order.if_landed) if one is not None]
+                consumed.setdefault(order.range.source, set()).update(known)
             told = ask(source, target, ranges, consumed)
         except MirrorError as e:
             told = dict.fromkeys(ranges, e)
@@ -97,8 +104,9 @@ class Opener:
 
     def _opening(self, source: WireCluster, target: WireCluster, order: Order, told: Answers) -> Opening:
         one, mirror, isolation, check = order.range, self._options.mirror, self._isolation, self._check
-        if order.consumed is not None and order.consumed.epoch in told.epoch_ends:
-            epochs.check_same_log(source, one, order.consumed, told)
+        consumed = order.consumed_by(told.target.end)
+        if consumed is not None and consumed.epoch in told.epoch_ends:
+            epochs.check_same_log(source, one, consumed, told)
         if self._store is None or not one.is_mapped:
             try:
                 found = open_partition(source, target, one, told, mirror, isolation, check)

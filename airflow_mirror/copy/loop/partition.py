@@ -20,7 +20,7 @@ from airflow_mirror.copy.loop.leaders import NOBODY, Broker
 from airflow_mirror.copy.loop.limits import Buffer
 from airflow_mirror.copy.loop.states import OPEN, Event, State, after
 from airflow_mirror.copy.offsets.map import OffsetMap
-from airflow_mirror.copy.opening.epochs import Trail
+from airflow_mirror.copy.opening.epochs import Consumed, Trail
 from airflow_mirror.copy.opening.identical import Opening
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import CorruptBatch, MirrorError, TargetMoved
@@ -151,6 +151,11 @@ class PartitionCopy:
     def is_open(self) -> bool:
         """True when it is known where to go on: answers of brokers count, others don't."""
         return self.state in OPEN
+
+    @property
+    def if_landed(self) -> Consumed | None:
+        """What it consumed last if the batch whose answer was lost is on the target."""
+        return None if self._unanswered is None else self.trail.at(self._unanswered.next_source)
 
     @property
     def is_under_way(self) -> bool:
