@@ -20,7 +20,7 @@ from airflow_mirror.wire.records import Record
 from airflow_mirror.wire.single import read_batches
 
 # Nearly always one batch is compared, which a broker sends whole, however large: more would be read for nothing.
-_GLANCE_BYTES = 1 << 17
+GLANCE_BYTES = 1 << 17
 
 
 def committed_records(
@@ -28,7 +28,7 @@ def committed_records(
 ) -> dict[int, Record]:
     """Return the records in [start, end) that a reader of this isolation would see, by offset."""
     found: dict[int, Record] = {}
-    fetched = read_batches(cluster, tp, start, end, isolation=isolation, max_bytes=_GLANCE_BYTES)
+    fetched = read_batches(cluster, tp, start, end, isolation=isolation, max_bytes=GLANCE_BYTES)
     for raw in data_batches(fetched, committed=isolation == READ_COMMITTED):
         found.update((r.offset, r) for r in decoded(raw, tp, cluster.role) if start <= r.offset < end)
     return found

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from airflow_mirror.copy.batches import tombstones
-from airflow_mirror.copy.fingerprint import committed_records, decoded, first_foreign
+from airflow_mirror.copy.fingerprint import GLANCE_BYTES, committed_records, decoded, first_foreign
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.opening import journal
 from airflow_mirror.copy.opening.answers import Answers, ask_again
@@ -157,7 +157,10 @@ def _check_fingerprint(source: WireCluster, one: CopyRange, last: RawBatch | Non
         return
     low = min(r.offset for r in decoded(last, one.target, "target")) if last.header is None else last.first_offset
     start, high = max(low, log_start), last.next_offset
-    theirs = [raw for raw, _ in read_batches(source, one.source, start, high, isolation=READ_UNCOMMITTED)]
+    theirs = [
+        raw
+        for raw, _ in read_batches(source, one.source, start, high, isolation=READ_UNCOMMITTED, max_bytes=GLANCE_BYTES)
+    ]
     found = first_foreign(one, last, theirs, log_start)
     if found is not None:
         raise ForeignData(
