@@ -1,6 +1,6 @@
 """What a running task tells its driver: one JSON line a second with where its partitions are and what it did so far.
 
-The driver says one thing only, on the same connection: end now, another lease is to begin.
+The driver says one thing only, on the same connection: end now, another turn is to begin.
 
 Best effort, both ways, and never at the copy's cost: a thread of its own reads the partitions' numbers and sends those
 that changed. A driver that is gone, frozen or unreachable is tried again every few seconds; what it misses is dropped.

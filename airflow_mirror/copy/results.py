@@ -88,7 +88,7 @@ def summarise(results: Iterable[PartitionResult], seconds: float) -> dict[str, A
 
 
 def add(total: Mapping[tuple[str, int, int], PartitionResult], row: PartitionResult) -> PartitionResult:
-    """Add a later result of the same partition to what is known of it (a tail reports once for each lease)."""
+    """Add a later result of the same partition to what is known of it (a tail reports once for each turn)."""
     before = total.get(row.key)
     if before is None:
         return row

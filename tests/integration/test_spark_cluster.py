@@ -143,7 +143,7 @@ def test_executors_import_the_shipped_zip_and_the_tail_tells_them_the_password_a
 ) -> None:
     source, target = guarded
     fill(source, job.name, transactions=4)
-    tail = job.submit("streaming_tail.py", "--lease-s", "4", **BOTH)
+    tail = job.submit("streaming_tail.py", "--turn-s", "4", **BOTH)
     try:
         await_all(lambda: copied(target, job.name) == copied(source, job.name), "the tail copies", tail, job)
         write(source, job.name, 500, 9, "lz4", partition=1)
@@ -198,11 +198,11 @@ def test_worker_killed_in_the_middle_while_its_orphaned_task_writes_on_leaves_an
     job.assert_no_secret_anywhere()
 
 
-def test_worker_killed_under_a_tail_holds_nothing_up_until_the_lease_is_over(guarded: list[Cluster], job: Job) -> None:
+def test_worker_killed_under_a_tail_holds_nothing_up_until_the_turn_is_over(guarded: list[Cluster], job: Job) -> None:
     """Of two lists of partitions one has to wait for the other's task then, unless they are dealt out anew."""
     source, target = guarded
     fill(source, job.name, transactions=4)
-    tail = job.submit("streaming_tail.py", "--lease-s", "3600", **BOTH)
+    tail = job.submit("streaming_tail.py", "--turn-s", "3600", **BOTH)
     number = 1
     try:
         await_all(lambda: copied(target, job.name) == copied(source, job.name), "the tail copies", tail, job)

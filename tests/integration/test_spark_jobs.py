@@ -120,7 +120,7 @@ def test_tail_follows_over_many_leases_and_stops_cleanly(
     create(source_cluster, topic_name, PARTITIONS)
     write(source_cluster, topic_name, 500, 1, "zstd")
     log, job_dir = tmp_path / "tail.log", tmp_path / "job"
-    arguments = ["--include", topic_name, "--name", topic_name, "--lease-s", "4", "--job-dir", str(job_dir)]
+    arguments = ["--include", topic_name, "--name", topic_name, "--turn-s", "4", "--job-dir", str(job_dir)]
     tail = submit("streaming_tail.py", *properties, *arguments, log=log)
     try:
         wait_until(lambda: copied(target_cluster, topic_name) == 500, "the tail copies what was there", 300, 0.5)

@@ -134,7 +134,7 @@ def spark(world: World) -> None:
     world.traffic.pause()
     world.traffic.backlog(120)  # starting Spark takes ten seconds; the copy must outlast the wait for the right moment
     world.traffic.resume()
-    job = world.spark_job(*(("streaming_tail.py", "--lease-s", "8") if tail else ("bulk_copy.py",)))
+    job = world.spark_job(*(("streaming_tail.py", "--turn-s", "8") if tail else ("bulk_copy.py",)))
     name = "tail" if tail else "bulk"
     ports = _ports(world.target)
     killed = []

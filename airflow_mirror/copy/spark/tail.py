@@ -1,8 +1,8 @@
-"""The streaming tail on Spark: each micro-batch is a lease of some seconds in which tasks copy by long poll.
+"""The streaming tail on Spark: each micro-batch is a turn of some seconds in which tasks copy by long poll.
 
-A micro-batch costs about 0.3 s of Spark's own time; inside the lease nothing waits for Spark, so that a record takes
+A micro-batch costs about 0.3 s of Spark's own time; inside the turn nothing waits for Spark, so that a record takes
 milliseconds from source to target. Which partitions exist is asked anew for each micro-batch: topics and partitions that
-appear on the source join at the next lease. Spark's offsets count leases and mean nothing else: the position of each
+appear on the source join at the next turn. Spark's offsets count turns and mean nothing else: the position of each
 partition is its target's log end.
 """
 
@@ -42,10 +42,10 @@ def work_from_json(text: str) -> CopyWork:
 
 
 @dataclass
-class LeasePartition(InputPartition):  # type: ignore[misc]
-    """The ranges that one task copies during one lease.
+class TurnPartition(InputPartition):  # type: ignore[misc]
+    """The ranges that one task copies during one turn.
 
-    :ivar until: when the lease is over, in seconds since the epoch by the driver's clock.
+    :ivar until: when the turn is over, in seconds since the epoch by the driver's clock.
     """
 
     ranges: str
@@ -53,10 +53,10 @@ class LeasePartition(InputPartition):  # type: ignore[misc]
 
 
 class TailReader(DataSourceStreamReader):  # type: ignore[misc]
-    """Offers one lease after another.
+    """Offers one turn after another.
 
     Options: ``work`` (JSON of CopyWork), ``ranges_file`` (JSON lists of ranges, one list a task, rewritten by the driver
-    whenever the dealing changed), ``lease_s``, ``hand_over`` ("true": tasks get the clusters' settings from here).
+    whenever the dealing changed), ``turn_s``, ``hand_over`` ("true": tasks get the clusters' settings from here).
 
     Made in the driver; what is read here reaches the tasks with the pickled reader, and no option holds it.
     """
@@ -64,43 +64,43 @@ class TailReader(DataSourceStreamReader):  # type: ignore[misc]
     def __init__(self, options: Mapping[str, str]) -> None:
         self._work = work_from_json(options["work"])
         self._ranges_file = options["ranges_file"]
-        self._lease_s = float(options["lease_s"])
+        self._turn_s = float(options["turn_s"])
         self._handed = Handover()
         if options.get("hand_over") == "true":
             self._handed = Handover.of(self._work.source, self._work.target)
         self._offered = 0
 
     def initialOffset(self) -> dict[str, int]:
-        """Leases are counted from 0."""
-        return {"lease": 0}
+        """Turns are counted from 0."""
+        return {"turn": 0}
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
-        """Offer one more lease than was started."""
-        self._offered = max(self._offered, (start or {"lease": self._offered})["lease"]) + 1
-        return {"lease": self._offered}
+        """Offer one more turn than was started."""
+        self._offered = max(self._offered, (start or {"turn": self._offered})["turn"]) + 1
+        return {"turn": self._offered}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[LeasePartition]:
-        """Return the tasks of the next lease."""
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[TurnPartition]:
+        """Return the tasks of the next turn."""
         with open(self._ranges_file, encoding="utf-8") as file:
-            until = time.time() + self._lease_s
-            return [LeasePartition(json.dumps(ranges), until) for ranges in json.load(file)]
+            until = time.time() + self._turn_s
+            return [TurnPartition(json.dumps(ranges), until) for ranges in json.load(file)]
 
-    def read(self, partition: LeasePartition) -> Iterator[tuple[str]]:
-        """Copy for the length of the lease; yield each partition's result."""
+    def read(self, partition: TurnPartition) -> Iterator[tuple[str]]:
+        """Copy for the length of the turn; yield each partition's result."""
         self._handed.accept()
         ranges = [CopyRange(**values) for values in json.loads(partition.ranges)]
-        for result in copy_ranges(self._work, ranges, duration_s=_duration_s(self._lease_s, partition.until)):
+        for result in copy_ranges(self._work, ranges, duration_s=_duration_s(self._turn_s, partition.until)):
             yield (json.dumps(result.to_dict()),)
 
 
-def _duration_s(lease_s: float, until: float) -> float:
-    """Return how long this task copies. A repeated one ends with the others of its lease, which would wait for it.
+def _duration_s(turn_s: float, until: float) -> float:
+    """Return how long this task copies. A repeated one ends with the others of its turn, which would wait for it.
 
-    :param until: as of :class:`LeasePartition`. Where clocks differ, a repeated task ends a little early or late.
+    :param until: as of :class:`TurnPartition`. Where clocks differ, a repeated task ends a little early or late.
     """
     context = TaskContext.get()
     again = context is not None and context.attemptNumber() > 0
-    return min(lease_s, max(_AGAIN_S, until - time.time())) if again else lease_s
+    return min(turn_s, max(_AGAIN_S, until - time.time())) if again else turn_s
 
 
 class TailSource(DataSource):  # type: ignore[misc]

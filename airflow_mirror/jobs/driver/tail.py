@@ -1,10 +1,10 @@
-"""The streaming tail: follows the source until SIGTERM, in one lease (micro-batch) after another.
+"""The streaming tail: follows the source until SIGTERM, in one turn (micro-batch) after another.
 
 Exit status 0: stopped by SIGTERM or SIGINT, every partition cleanly. 1: failed, or partitions had failed when it was
 stopped; partition and cause on stderr. 2: bad arguments.
 
-Between two leases nothing is copied for about a second, so leases are long. One is ended early when there is news: new
-partitions, or one that stopped. A partition that stops for good (`errors.NeedsHuman`) ends the job after that lease: the
+Between two turns nothing is copied for about a second, so turns are long. One is ended early when there is news: new
+partitions, or one that stopped. A partition that stops for good (`errors.NeedsHuman`) ends the job after that turn: the
 others have come to a clean stop by then.
 """
 
@@ -61,32 +61,32 @@ log = logging.getLogger(__name__)
 DESCRIPTION = """Follow Kafka topics on another cluster: same records, same bytes, same offsets, milliseconds later.
 
 Runs until SIGTERM. Safe to kill and start again: each partition goes on where its target's log ends."""
-_LEASE_S = 600.0
-_LEASE_UNTOLD_S = 60.0  # at most, where tasks can't be told to end early
-_MERCY_S = 5.0  # from the first partition that stops to the end of the lease: what stops one often stops others
+_TURN_S = 600.0
+_TURN_UNTOLD_S = 60.0  # at most, where tasks can't be told to end early
+_MERCY_S = 5.0  # from the first partition that stops to the end of the turn: what stops one often stops others
 _DISCOVER_EVERY_S = 10.0
 _NO_WORKER = "Python worker failed to connect back"  # Spark's words; no setting changes how long it waits
 _STARTS = 5
-_IDLE_BYTES = 64 << 10  # what a partition without news weighs in a lease: requests and the opening
+_IDLE_BYTES = 64 << 10  # what a partition without news weighs in a turn: requests and the opening
 
 
 class Tail:
-    """The state of a running tail: which ranges it follows and what its leases reported.
+    """The state of a running tail: which ranges it follows and what its turns reported.
 
-    Ranges are dealt out anew for each lease, by the bytes that they brought in the leases before, to as many tasks as run
-    at once then: a list that had to wait for another one's lease would stand still for as long.
+    Ranges are dealt out anew for each turn, by the bytes that they brought in the turns before, to as many tasks as run
+    at once then: a list that had to wait for another one's turn would stand still for as long.
 
     :param tasks: how many, when not as many as :attr:`slots` says.
-    :param ranges_file: read by the data source at the start of each lease.
+    :param ranges_file: read by the data source at the start of each turn.
     :ivar slots: tells how many tasks run at once.
-    :ivar on_lease_end: called when all tasks of a lease have ended.
+    :ivar on_turn_end: called when all tasks of a turn have ended.
     """
 
     def __init__(self, job: CopyJob, tasks: int | None, ranges_file: Path) -> None:
         self._job, self._tasks, self._ranges_file = job, tasks, ranges_file
         self._most: int | None = None
         self.slots: Callable[[], int] = lambda: os.cpu_count() or 2
-        self.on_lease_end: Callable[[], None] = lambda: None
+        self.on_turn_end: Callable[[], None] = lambda: None
         self._weights: dict[TopicPartition, int] = {}
         self._dealt: list[list[CopyRange]] = []
         self._dealing = threading.Lock()  # both the stream's thread and the one that looks for new partitions deal
@@ -95,7 +95,7 @@ class Tail:
         self.failed: MirrorError | None = None
         self.stopping = threading.Event()
         self.withdrawn = threading.Event()  # the driver took its own lease from its tasks
-        self.reported = threading.Event()  # all tasks of a lease have ended, and what they said is taken
+        self.reported = threading.Event()  # all tasks of a turn have ended, and what they said is taken
 
     def discover(self) -> bool:
         """Resolve which partitions there are now; return whether that changed."""
@@ -112,12 +112,12 @@ class Tail:
 
     @property
     def tasks(self) -> int:
-        """How many tasks the next lease has."""
+        """How many tasks the next turn has."""
         return self._tasks or min(self.slots(), self._most or sys.maxsize)
 
     @property
     def is_crowded(self) -> bool:
-        """Whether executors were lost, so that a task has to wait until another one's lease is over."""
+        """Whether executors were lost, so that a task has to wait until another one's turn is over."""
         return self._tasks is None and self.tasks < len(self._dealt)
 
     def limit_tasks(self) -> int:
@@ -126,7 +126,7 @@ class Tail:
         return self._most
 
     def deal(self) -> None:
-        """Deal the ranges out for the next lease."""
+        """Deal the ranges out for the next turn."""
         with self._dealing:
             weight = {r.source: _IDLE_BYTES + self._weights.get(r.source, 0) for r in self.ranges}
             dealt = deal(self.ranges, self.tasks, weight)
@@ -135,7 +135,7 @@ class Tail:
                 self._dealt = dealt
 
     def take_results(self, frame: Any, _batch_id: int) -> None:
-        """Add up what one lease reported (``foreachBatch``; runs in the driver)."""
+        """Add up what one turn reported (``foreachBatch``; runs in the driver)."""
         try:
             self._take([PartitionResult(**json.loads(row.result)) for row in frame.collect()])
         finally:
@@ -143,7 +143,7 @@ class Tail:
 
     def _take(self, results: Sequence[PartitionResult]) -> None:
         errors = []
-        self.on_lease_end()
+        self.on_turn_end()
         for result in results:
             if result.lease_lost and self.withdrawn.is_set():
                 result = replace(result, error=None, final=False)  # on purpose: that is how tasks are told
@@ -153,7 +153,7 @@ class Tail:
             if result.error:
                 errors.append(result)
         for error in errors:
-            # Not final: the next lease opens the partition again, wherever its target's log ends by then.
+            # Not final: the next turn opens the partition again, wherever its target's log ends by then.
             log.log(logging.ERROR if error.final else logging.WARNING, "%s", error.error)
         if any(r.final for r in errors):
             self.failed = NeedsHuman("\n".join(str(r.error) for r in errors if r.final))
@@ -165,7 +165,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the tail; see the module's text for exit status."""
     parser = cli.parser("streaming_tail.py", DESCRIPTION)
     parser.add_argument(
-        "--lease-s", type=float, default=_LEASE_S, metavar="S", help="seconds of copying a micro-batch (default: 600)"
+        "--turn-s", type=float, default=_TURN_S, metavar="S", help="seconds of copying a micro-batch (default: 600)"
     )
     cli.add_hold(parser)
     return entry.run(parser, argv, _work)
@@ -192,7 +192,7 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
             wait_until(held.safe_at, status, tail.stopping)
             _follow(spark, tail, job, held, arguments, status, Path(scratch))
     summary = summarise(tail.totals.values(), time.monotonic() - begun)
-    # While a tail runs, the next lease opens again what failed. There is none any more.
+    # While a tail runs, the next turn opens again what failed. There is none any more.
     return summary, entry.failure(tail.totals.values(), summary["errors"])
 
 
@@ -209,13 +209,13 @@ def _follow(
 
     clusters, committed = (arguments.source, arguments.target), job.options.committed_only
     progress = Progress(*clusters, tail.ranges, committed, status, held.token.epoch, hosts_of(spark))
-    tail.on_lease_end = progress.begin_lease
+    tail.on_turn_end = progress.begin_turn
     spark.dataSource.register(TailSource)
-    lease_s = arguments.lease_s if progress.report_to else min(arguments.lease_s, _LEASE_UNTOLD_S)
+    turn_s = arguments.turn_s if progress.report_to else min(arguments.turn_s, _TURN_UNTOLD_S)
     cluster = not is_local(spark.sparkContext.master)
     reader = {
         "ranges_file": str(scratch / "ranges.json"),
-        "lease_s": str(lease_s),
+        "turn_s": str(turn_s),
         "hand_over": str(cluster and arguments.settings_from == "driver").lower(),
     }
 
@@ -224,7 +224,7 @@ def _follow(
         stream = spark.readStream.format(SOURCE_NAME).options(**reader, work=work).load()
         return (
             stream.writeStream.foreachBatch(tail.take_results)
-            .option("checkpointLocation", str(scratch / f"checkpoint-{attempt}"))  # leases are counted anew
+            .option("checkpointLocation", str(scratch / f"checkpoint-{attempt}"))  # turns are counted anew
             .queryName(f"mirror_{job.mirror.name}".replace("-", "_"))
             .start()
         )
@@ -251,8 +251,8 @@ def _follow(
                     "start %d of %d: a Python worker took more than the 10 s that Spark gives it", attempt, _STARTS
                 )
                 if query is not None:
-                    _end(query, held, tail)  # others of the same lease may be running still
-                progress.begin_lease()
+                    _end(query, held, tail)  # others of the same turn may be running still
+                progress.begin_turn()
     finally:
         progress.stop()
         if query is not None:
@@ -292,9 +292,9 @@ def _supervise(query: Any, tail: Tail, progress: Progress, hold: HoldWatch, stat
         if not progress.has_stopped:
             well = time.monotonic()
         elif time.monotonic() - well > _MERCY_S:
-            progress.end_lease()
+            progress.end_turn()
         if tail.is_crowded:
-            progress.end_lease()  # those that waited too, as soon as they begin: the next one is dealt out to fewer
+            progress.end_turn()  # those that waited too, as soon as they begin: the next one is dealt out to fewer
         if hold.look_in_turn():
             status.update(notes=hold.notes)
         if time.monotonic() - looked > _DISCOVER_EVERY_S:
@@ -302,7 +302,7 @@ def _supervise(query: Any, tail: Tail, progress: Progress, hold: HoldWatch, stat
             try:
                 if tail.discover():
                     progress.follow(tail.ranges)
-                    progress.end_lease()
+                    progress.end_turn()
             except (TryAgain, UnknownTopic) as e:
                 # A topic that is gone is the business of the task that copies it: it knows up to where it was copied.
                 log.warning("new partitions not looked for: %s", e)

@@ -26,7 +26,7 @@ _EVERY_S = 1.0
 _SHARE = 10  # all this may take one part in so many of a core, whatever the number of partitions
 _STATUS_EVERY_S = 2.0
 _LINE_EVERY_S = 5.0
-_PATIENCE_S = 3.0  # how long a row holds after its task ended: a tail's next lease begins sooner
+_PATIENCE_S = 3.0  # how long a row holds after its task ended: a tail's next turn begins sooner
 
 
 class Progress:
@@ -82,15 +82,15 @@ class Progress:
 
     @property
     def has_stopped(self) -> bool:
-        """Whether a task of this lease has given up on a partition."""
+        """Whether a task of this turn has given up on a partition."""
         return self._live.has_stopped()
 
-    def begin_lease(self) -> None:
-        """Take note that the tasks of a lease have all ended."""
-        self._live.begin_lease()
+    def begin_turn(self) -> None:
+        """Take note that the tasks of a turn have all ended."""
+        self._live.begin_turn()
 
-    def end_lease(self) -> None:
-        """Ask the tasks of a tail to end now and not when their lease is over."""
+    def end_turn(self) -> None:
+        """Ask the tasks of a tail to end now and not when their turn is over."""
         if self._listener is not None:
             self._listener.end_tasks()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-WINDOW_S = 10.0  # long enough to smooth the gaps between batches and leases, short enough to show a stall while it lasts
+WINDOW_S = 10.0  # long enough to smooth the gaps between batches and turns, short enough to show a stall while it lasts
 
 KEEPS_UP_S = 2.0
 

@@ -1,7 +1,7 @@
 """What running tasks told so far, merged by partition. Nothing in here waits or asks anybody.
 
 A *run* is one task's copy (`copy.report.Reporter`). A partition is copied by one run after another: a tail has one for
-each lease, and so has the second attempt of a Spark task. Counters add up over a partition's runs; position and state are
+each turn, and so has the second attempt of a Spark task. Counters add up over a partition's runs; position and state are
 those of the newest.
 """
 
@@ -85,7 +85,7 @@ class Live:
         self._told: dict[Key, Told] = {}
         self._runs: dict[str, Run] = {}
         self._started = 0
-        self._before_lease = 0  # number of the last run before the present lease
+        self._before_turn = 0  # number of the last run before the present turn
         self.follow(ranges)
 
     def follow(self, ranges: Iterable[CopyRange]) -> None:
@@ -139,16 +139,16 @@ class Live:
         with self._lock:
             return dict(self._told)
 
-    def begin_lease(self) -> None:
+    def begin_turn(self) -> None:
         """Take note that all tasks have ended, and new ones begin."""
         with self._lock:
-            self._before_lease = self._started
+            self._before_turn = self._started
 
     def has_stopped(self) -> bool:
-        """Say whether a task of this lease, which may have ended since, has given up on a partition."""
+        """Say whether a task of this turn, which may have ended since, has given up on a partition."""
         with self._lock:
             return any(
-                told.state == Phase.STOPPED and told.run.number > self._before_lease for told in self._told.values()
+                told.state == Phase.STOPPED and told.run.number > self._before_turn for told in self._told.values()
             )
 
     def _merge(self, run: Run, key: Key, now: dict[str, Any]) -> None:

@@ -344,7 +344,7 @@ def test_a_driver_ends_the_tasks_that_run_and_no_others(live, driver):
         assert not next_lease.asked_to_end
 
 
-def test_a_partition_has_stopped_until_its_lease_ends_even_if_its_task_ended_before(live, driver):
+def test_a_partition_has_stopped_until_its_turn_ends_even_if_its_task_ended_before(live, driver):
     (copy,) = copies(RANGES[:1])
     with Reporter(driver.address.dump(), EPOCH, [copy]):
         until(lambda: FIRST in live.told())
@@ -353,5 +353,5 @@ def test_a_partition_has_stopped_until_its_lease_ends_even_if_its_task_ended_bef
         until(live.has_stopped)
     until(lambda: all(told.run.closed_at is not None for told in live.told().values()))
     assert live.has_stopped()  # other tasks of the lease may run for minutes
-    live.begin_lease()
+    live.begin_turn()
     assert not live.has_stopped()
