@@ -267,7 +267,8 @@ def test_a_disk_that_is_full_leaves_the_older_part_in_place_and_no_litter(
     _, pieces, paths = stored(tmp_path)
     before = paths[2].read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(map_store.os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        full = OSError(28, "No space left on device")
+        patch.setattr("airflow_mirror.files.os.fsync", lambda _: (_ for _ in ()).throw(full))
         with pytest.raises(OSError, match="No space left"):
             MapStore(str(tmp_path)).append(KEY, prefix(pieces[2:4], 2))
     assert paths[2].read_bytes() == before
