@@ -21,15 +21,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput") and (passed := _passed_file()) is not None:
-        config.pluginmanager.register(_Passed(passed, resume=config.getoption("--resume")))
+    if (passed := _passed_file()) is not None:
+        notes = not hasattr(config, "workerinput")  # with several workers, who collects them writes
+        config.pluginmanager.register(_Passed(passed, resume=config.getoption("--resume"), notes=notes))
 
 
 class _Passed:
     """Notes what passed, and leaves it out of a run that resumes."""
 
-    def __init__(self, file: Path, *, resume: bool) -> None:
-        self._file, self._resume = file, resume
+    def __init__(self, file: Path, *, resume: bool, notes: bool) -> None:
+        self._file, self._resume, self._notes = file, resume, notes
         self._failed: set[str] = set()
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -41,7 +42,7 @@ class _Passed:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
             self._failed.add(report.nodeid)
-        elif report.when == "teardown" and report.nodeid not in self._failed:
+        elif self._notes and report.when == "teardown" and report.nodeid not in self._failed:
             self._file.parent.mkdir(exist_ok=True)
             with self._file.open("a", encoding="utf-8") as file:
                 file.write(report.nodeid + "\n")

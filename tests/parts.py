@@ -79,7 +79,9 @@ def command(part: Part, *more: str) -> list[str]:
     """Return the command line that runs a part."""
     marks = part.marks or " and ".join(f"not {mark}" for mark in _MARKS)
     report = RESULTS / f"{part.name}.xml"
-    return [sys.executable, "-m", "pytest", *part.folders, "-m", marks, f"--junitxml={report}", *more]
+    # Unit tests share nothing; the others share clusters, an Airflow and two cores.
+    cores = ["-n", "auto"] if part.name == "unit" else []
+    return [sys.executable, "-m", "pytest", *part.folders, "-m", marks, f"--junitxml={report}", *cores, *more]
 
 
 def run(part: Part, *more: str) -> Outcome:

@@ -7,12 +7,15 @@ import os
 import re
 import signal
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.local import LocalRunner
+from airflow_mirror.kafka.admin import ClusterAdmin
 from sandbox.airflow import AirflowError
 from tests.e2e.records import Writer, commit, create, fill, positions, read_all
 from tests.listening import listeners
@@ -105,16 +108,31 @@ def test_no_secret_is_in_any_file_of_the_mirror_or_in_any_xcom(migrated, airflow
     assert secret not in json.dumps(shown) and len(json.dumps(shown)) < 50_000
 
 
-@pytest.mark.parametrize("task", ["create_topics", "verify", "cutover", "stop_tail"])
+def cleared(airflow, run, task):
+    """Clear a task of a finished run, wait until the run has ended again, and return how the task did."""
+    tries = instance(airflow, run, task)["try_number"]  # on a slow machine the run itself may have needed a second one
+    airflow.clear(DAG, run, task)
+    airflow.wait(DAG, run, timeout_s=1200)
+    again = instance(airflow, run, task)
+    assert again["try_number"] > tries
+    return again["state"]
+
+
+@pytest.mark.parametrize("task", ["verify", "cutover", "stop_tail"])
 def test_clearing_a_task_of_a_finished_run_is_safe(migrated, airflow, world, task):
     run, _ = migrated
     before = read_all(world[1].admin_properties(), "shop.orders")
-    tries = instance(airflow, run, task)["try_number"]  # on a slow machine the run itself may have needed a second one
-    airflow.clear(DAG, run, task)
-    assert airflow.wait(DAG, run, timeout_s=1200) == "success", explain(airflow, run)
-    again = instance(airflow, run, task)
-    assert (again["try_number"], again["state"]) == (tries + 1, "success")
+    assert cleared(airflow, run, task) == "success", explain(airflow, run)
     assert read_all(world[1].admin_properties(), "shop.orders") == before
+
+
+@pytest.mark.parametrize("task", ["create_topics", "sync_configs", "start_tail"])
+def test_clearing_a_task_that_would_hold_topics_in_production_is_refused(migrated, airflow, world, task):
+    run, _ = migrated
+    with closing(ClusterAdmin(ClientConfig(world[1].admin_properties(), "target"))) as target:
+        before = target.topic_configs(["shop.orders"])
+        assert cleared(airflow, run, task) == "failed", explain(airflow, run)
+        assert target.topic_configs(["shop.orders"]) == before
 
 
 def test_kill_9_of_the_task_process_and_the_retry_finds_the_running_job(airflow, world):
