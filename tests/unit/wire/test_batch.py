@@ -52,6 +52,13 @@ def test_records_survive_every_codec_and_another_reader_agrees(number: int) -> N
     assert seen == [tuple(r) for r in original]
 
 
+def test_batch_that_lost_its_last_records_to_the_cleaner_ends_where_it_did() -> None:
+    """Who asked again from its last record on would get the same batch for ever, or take what follows for a hole."""
+    raw = only_batch(records.encode(some_records(9, seed=1), codec.NONE, 1, 1, 1))
+    assert raw.header is not None
+    assert raw.header._replace(base_offset=100, record_count=4).next_offset == 109
+
+
 def test_resigned_batch_keeps_its_payload_and_has_our_identity() -> None:
     raw = only_batch(records.encode(some_records(9, seed=1), codec.ZSTD, 1, 1, 1))
     assert raw.header is not None

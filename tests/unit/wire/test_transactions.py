@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from kafka.protocol.admin import DescribeTransactionsResponse
+from kafka.protocol.consumer.group import OffsetFetchResponse
 from kafka.protocol.metadata import FindCoordinatorResponse, MetadataResponse
 from kafka.protocol.producer import (
     AddPartitionsToTxnResponse,
@@ -24,7 +25,7 @@ from airflow_mirror.wire.errors import AclMissing, ConnectionLost, CoordinatorFe
 from airflow_mirror.wire.transactions import TransactionClient, TransactionDescription, _markers_body, write_txn_markers
 from tests.unit.peer import FakeBroker, HangUp
 
-FIND, INIT, ADD, END, MARKERS, DESCRIBE = 10, 22, 24, 26, 27, 65
+FIND, INIT, ADD, END, MARKERS, DESCRIBE, OFFSET_FETCH = 10, 22, 24, 26, 27, 65, 9
 TP = TopicPartition("orders", 3)
 
 
@@ -212,6 +213,18 @@ def test_an_id_that_the_coordinator_never_heard_of_is_none(broker: FakeBroker, c
     assert client.describe() == TransactionDescription(40, 2, "Ongoing", 7)
 
 
+def test_progress_that_an_open_transaction_may_move_is_no_answer(broker: FakeBroker, cluster: WireCluster) -> None:
+    """A copier that went on from there would write again what that transaction commits (KIP-447)."""
+    topic = OffsetFetchResponse.OffsetFetchResponseTopic
+    one = topic.OffsetFetchResponsePartition(partition_index=3, committed_offset=17, metadata="{}")
+    unstable = topic.OffsetFetchResponsePartition(partition_index=3, committed_offset=-1, error_code=88)
+    told = [OffsetFetchResponse(topics=[topic(name="orders", partitions=[p])]) for p in (unstable, one)]
+    broker.served[OFFSET_FETCH] = (0, 7)
+    broker.answers[OFFSET_FETCH] = in_turn(*told)
+    assert TransactionClient(cluster, "m").committed_offset(TP, "g") == (17, "{}")
+    assert [m.require_stable for key, m in broker.asked if key == OFFSET_FETCH] == [True, True]
+
+
 # --- directly to the leader ------------------------------------------------------------------------------------------
 
 
@@ -256,6 +269,12 @@ def test_every_refusal_of_direct_markers_has_its_type_and_none_is_retried(
     with pytest.raises(error, match=said):
         write_txn_markers(cluster, TP, 40, 2, 5)
     assert asked(broker) == [MARKERS]
+
+
+def test_one_refused_marker_among_those_that_were_written_is_told(broker: FakeBroker, cluster: WireCluster) -> None:
+    broker.answers[MARKERS] = lambda _: WriteTxnMarkersResponse(markers=[*marked(0).markers, *marked(19).markers])
+    with pytest.raises(BrokerError, match="NOT_ENOUGH_REPLICAS"):
+        write_txn_markers(cluster, TP, 40, 2, 2)
 
 
 def test_after_not_leader_the_next_call_asks_who_leads_now(broker: FakeBroker, cluster: WireCluster) -> None:
