@@ -40,6 +40,18 @@ def test_each_record_is_counted_once_whatever_became_of_the_answer(landed: bool)
     assert (copy.counters.records, copy.counters.batches, copy.counters.passed) == (18, 3, 3)
 
 
+def test_what_was_asked_before_a_failure_is_told_from_what_is_asked_after_it() -> None:
+    """An answer that comes late would otherwise be taken for one to the request under way."""
+    copy = opened(START + 18)
+    generations = [copy.generation]
+    copy.fail()
+    generations.append(copy.generation)
+    copy.begin_opening()
+    copy.reopen(Opening(START, 5, 0, 0))
+    generations.append(copy.generation)
+    assert generations[0] < generations[1] <= generations[2]
+
+
 def queue_of(copy: PartitionCopy) -> tuple[int, int, bool]:
     return copy.queued_bytes, copy.fetch_offset, copy.wants_fetch
 

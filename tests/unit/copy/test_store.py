@@ -159,6 +159,18 @@ def test_a_new_origin_ends_what_was_known_even_for_a_copier_that_was_frozen(tmp_
     assert loaded is not None and len(loaded) == 0 and loaded.source_end == whole.source_start
 
 
+def test_a_frozen_copier_that_went_on_with_a_map_does_not_add_to_the_next_one(tmp_path: Path) -> None:
+    """It did not begin the map, so it once read whose parts it adds to; it must not look again."""
+    whole, pieces = story(3)
+    MapStore(str(tmp_path)).origin(KEY, whole.source_start, whole.target_start)
+    frozen = MapStore(str(tmp_path))
+    frozen.append(KEY, pieces[0])
+    MapStore(str(tmp_path)).origin(KEY, whole.source_start, whole.target_start)
+    frozen.append(KEY, pieces[0])
+    loaded = MapStore(str(tmp_path)).load(KEY)
+    assert loaded is not None and len(loaded) == 0
+
+
 def test_without_an_origin_nothing_is_stored(tmp_path: Path, caplog) -> None:
     MapStore(str(tmp_path)).append(KEY, OffsetMap(4, 4))
     assert list(tmp_path.rglob("*")) == [] and "no origin" in caplog.text

@@ -1,0 +1,184 @@
+"""A copy begins again on a target to which something happened: it goes on exactly there, or says what is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_mirror.copy.opening import journal
+from airflow_mirror.copy.opening.answers import ask_again
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.writer import identity, priming
+from airflow_mirror.errors import ForeignData, LeaseLost, RetentionLost, SourceTruncated
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.cluster import WireCluster
+from tests.driven import records
+from tests.driven.cluster import DrivenCluster
+from tests.driven.content import Writer
+from tests.driven.copying import copy, errors, ranges_of
+from tests.driven.log import PartitionLog
+from tests.driven.script import Fault
+
+TP = TopicPartition("t", 0)
+OURS = identity.data_producer_id("m", TP)
+
+
+class World:
+    """A source of five records in one batch, and a target; ``copied``: they are on it."""
+
+    def __init__(self, source: DrivenCluster, target: DrivenCluster) -> None:
+        self.source, self.target = source, target
+        self.here, self.there = source.create("t").logs[0], target.create("t").logs[0]
+        self.here_writer = Writer(self.here)
+
+    def copied(self) -> World:
+        self.here_writer.plain(5)
+        assert self.copy() is None
+        return self
+
+    def copy(self, **options: object) -> Exception | None:
+        return errors(copy(self.source, self.target, ranges_of(self.source, "t"), **options))[TP]  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def world(source: DrivenCluster, target: DrivenCluster) -> World:
+    return World(source, target)
+
+
+def compacted(log: PartitionLog, number: int, kept: slice) -> None:
+    """Leave only some records of a batch, as the cleaner does: header, sequences and the batch's end stay."""
+    stored = log.batches[number]
+    header = records.header_of(stored.content)
+    content = records.encode(
+        records.decode(stored.content)[kept], base_offset=header.base_offset, last_offset=header.next_offset - 1,
+        producer_id=header.producer_id, epoch=header.producer_epoch, sequence=header.base_sequence,
+    )  # fmt: skip
+    log.batches[number] = stored._replace(content=content, header=records.header_of(content))
+
+
+def test_records_of_somebody_else_at_the_end_stop_the_copy(world: World) -> None:
+    world.here_writer.plain(5)
+    Writer(world.there).plain(5, size=21)
+    assert isinstance(world.copy(), ForeignData)
+    assert world.there.end == 5 and not world.target.asked("Produce")
+
+
+def test_a_marker_where_the_source_has_a_record_stops_the_copy(world: World) -> None:
+    world.copied()
+    world.there.append_marker(OURS + 1, 0, commit=True, coordinator_epoch=0)
+    world.here_writer.plain(3)
+    error = world.copy()
+    assert isinstance(error, ForeignData) and "markers where the source has 1 record(s)" in str(error)
+    assert world.there.end == 6
+
+
+def test_a_filler_where_the_source_has_a_record_stops_the_copy(world: World) -> None:
+    world.here_writer.plain(2)
+    world.here_writer.skip(3)
+    world.here_writer.plain(1)
+    assert world.copy(tombstone_topics=frozenset({"t"})) is None
+    assert world.there.rows()[2].key == b"airflow-mirror.filler"
+    world.there.truncate(5)
+    world.here.batches[1:] = []
+    world.here.end = 2
+    world.here_writer.plain(5)  # another story: records where the fillers stand
+    error = world.copy()
+    assert isinstance(error, ForeignData) and "fillers where the source has 3 record(s)" in str(error)
+
+
+def test_a_source_that_lost_what_was_copied_stops_the_copy(world: World) -> None:
+    world.copied()
+    world.here_writer.plain(5)
+    whole = ranges_of(world.source, "t")
+    world.here.truncate(0)
+    world.here_writer.plain(3)
+    error = errors(copy(world.source, world.target, whole))[TP]
+    assert isinstance(error, SourceTruncated) and "the source's log ends at 3" in str(error)
+    assert world.there.end == 5
+
+
+def test_what_retention_took_before_it_was_copied_stops_the_copy(world: World) -> None:
+    world.copied()
+    world.here_writer.plain(5)
+    world.here_writer.plain(5)
+    world.here.begin_at(6)
+    error = world.copy()
+    assert isinstance(error, RetentionLost) and (error.start_offset, error.end_offset) == (5, 6)
+    assert world.there.end == 5
+
+
+def test_a_copy_continues_the_sequence_behind_a_batch_that_was_compacted(world: World) -> None:
+    world.copied()
+    first = records.header_of(world.there.batches[0].content).base_sequence
+    compacted(world.there, 0, slice(1, 3))
+    with WireCluster(world.target.config) as there:
+        found = journal.read(there, "m", TP, ask_again(there, TP))
+    assert (found.end, found.sequence) == (5, first + 5)
+
+
+def test_a_target_that_remembers_nobody_gets_a_sequence_by_its_position(world: World) -> None:
+    """Not 0, and not the position: a copier that still runs must not fit in behind it."""
+    world.copied()
+    world.there.begin_at(5)
+    world.target.expire_producers()
+    world.here_writer.plain(3)
+    assert world.copy() is None
+    written = records.header_of(world.there.batches[-1].content)
+    assert written.base_sequence == identity.sequence_after_unknown("m", TP, 5)
+
+
+def test_a_target_that_forgot_the_priming_is_trimmed_again(world: World) -> None:
+    world.here.begin_at(50)
+    world.here_writer.plain(5)
+    assert world.copy() is None
+    assert world.there.log_start == 50
+    world.there.log_start = 0  # a broker died before it wrote down what was deleted
+    world.here_writer.plain(5)
+    assert world.copy() is None
+    assert (world.there.log_start, world.there.end) == (50, 60)
+
+
+def test_a_stranger_that_writes_while_the_target_is_primed_stops_the_copy(world: World) -> None:
+    world.here.begin_at(50)
+    world.here_writer.plain(5)
+
+    def meddle(_: object) -> None:
+        with world.target.changing():
+            Writer(world.there).plain(1)
+
+    world.target.script.on("Produce", Fault(before=meddle))
+    error = world.copy()
+    assert isinstance(error, ForeignData)
+    assert all(row.key == b"" or row.offset == 0 for row in world.there.rows()), "nothing of ours behind the stranger's"
+
+
+def lost() -> None:
+    raise LeaseLost("id", 1, "epoch 2")
+
+
+def test_nothing_is_primed_without_the_lease(world: World) -> None:
+    with WireCluster(world.target.config) as there, pytest.raises(LeaseLost):
+        priming.prime(there, "m", TP, 0, 50, lost)
+    assert not world.target.asked("Produce", "DeleteRecords")
+
+
+def test_a_priming_is_not_deleted_without_the_lease(world: World) -> None:
+    Writer(world.there).plain(5)
+    with WireCluster(world.target.config) as there, pytest.raises(LeaseLost):
+        priming.prime(there, "m", TP, 5, 5, lost)
+    assert world.there.log_start == 0
+
+
+def test_no_record_is_sent_without_the_lease(world: World) -> None:
+    world.here_writer.plain(5)
+    with pytest.raises(LeaseLost):
+        world.copy(check=lost)
+    assert not world.target.asked("Produce")
+
+
+def test_a_topic_that_was_created_again_is_not_copied_on(world: World) -> None:
+    world.copied()
+    one = CopyRange("t", "t", 0, 0, 8, source_topic_id="another")
+    world.here_writer.plain(3)
+    error = errors(copy(world.source, world.target, [one]))[TP]
+    assert isinstance(error, SourceTruncated) and "created again" in str(error)
+    assert world.there.end == 5
