@@ -222,3 +222,9 @@ def test_positions_with_problems_are_never_committed_in_part():
 def test_a_commit_that_does_not_stick_is_noticed():
     with pytest.raises(NotKept, match="g at orders-0: committed 20, reads back nothing"):
         commit_groups(FakeTarget(deaf=[P0]), moved({"g": {"orders-0": 20, "orders-1": 7}}))
+
+
+def test_a_commit_that_leaves_the_old_position_is_noticed():
+    target = FakeTarget({"g": {"orders-0": 11}}, deaf=[P0])
+    with pytest.raises(NotKept, match="g at orders-0: committed 20, reads back 11"):
+        commit_groups(target, moved({"g": {"orders-0": 20}}))

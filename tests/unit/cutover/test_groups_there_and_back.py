@@ -1,0 +1,135 @@
+"""Groups are moved on a source that stands still, and get back exactly what they had before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_mirror.cutover import groups, steps
+from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.fence import CallableFence
+from airflow_mirror.errors import GroupsStillMoving
+from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.partition import TopicPartition
+from tests.unit.cutover.builders import Logs, a_run
+
+ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
+ENDS = {ORDERS: 100, PAYMENTS: 7}
+Positions = dict[TopicPartition, GroupPosition]
+
+
+class Admin:
+    """One group's positions on a cluster, without members; ``then`` holds what is found at each later reading."""
+
+    role = "cluster"
+
+    def __init__(self, positions: Mapping[TopicPartition, int]) -> None:
+        self.positions: Positions = {tp: GroupPosition(offset) for tp, offset in positions.items()}
+        self.then: list[dict[TopicPartition, int]] = []
+        self.forgotten: list[TopicPartition] = []
+
+    def groups(self) -> list[SimpleNamespace]:
+        return [SimpleNamespace(group_id="billing")]
+
+    def group_states(self, ids: Iterable[str]) -> dict[str, str]:
+        return dict.fromkeys(ids, "Empty")
+
+    def group_offsets(self, group: str) -> Positions:
+        assert group == "billing"
+        found = dict(self.positions)
+        if self.then:
+            self.positions = {tp: GroupPosition(offset) for tp, offset in self.then.pop(0).items()}
+        return found
+
+    def groups_offsets(self, ids: Iterable[str]) -> dict[str, Positions]:
+        return {group: self.group_offsets(group) for group in ids}
+
+    def commit_group_offsets(self, group: str, wanted: Positions) -> None:
+        self.positions |= wanted
+
+    def forget_group_offsets(self, group: str, tps: Sequence[TopicPartition]) -> None:
+        self.forgotten += tps
+        for tp in tps:
+            del self.positions[tp]
+
+
+class Log(Logs):
+    def log_starts(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, 0)
+
+
+class World:
+    def __init__(self, tmp_path: Path, source: dict[TopicPartition, int], target: dict[TopicPartition, int]) -> None:
+        self.source, self.target = Admin(source), Admin(target)
+        self.run = a_run(tmp_path, CallableFence(lambda: None, lambda: None), self.source)
+        self.run.target = self.target  # type: ignore[assignment]
+        self.run.source_log, self.run.target_log = Log(ENDS), Log(ENDS)  # type: ignore[assignment]
+        self.run.report.ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in ENDS.items()]
+
+
+def at(positions: Positions) -> dict[TopicPartition, int]:
+    return {tp: p.offset for tp, p in positions.items()}
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Run, "pause", lambda *_: None)
+
+
+def test_going_back_restores_old_positions_and_forgets_new_ones(tmp_path: Path) -> None:
+    world = World(tmp_path, {ORDERS: 90, PAYMENTS: 7}, {ORDERS: 40})
+    assert groups.commit_groups(world.run) == {"billing": "empty"}
+    assert at(world.target.positions) == {ORDERS: 90, PAYMENTS: 7}
+    groups.restore_groups(world.run)
+    assert at(world.target.positions) == {ORDERS: 40}
+    assert world.target.forgotten == [PAYMENTS]
+
+
+def test_going_back_leaves_a_position_that_somebody_moved_since(tmp_path: Path) -> None:
+    world = World(tmp_path, {ORDERS: 90, PAYMENTS: 7}, {ORDERS: 40})
+    groups.commit_groups(world.run)
+    world.target.positions[ORDERS] = GroupPosition(95)
+    groups.restore_groups(world.run)
+    assert at(world.target.positions) == {ORDERS: 95}
+
+
+def test_a_position_that_moves_meanwhile_is_moved_again_and_the_first_snapshot_stays(tmp_path: Path) -> None:
+    world = World(tmp_path, {ORDERS: 90}, {ORDERS: 40})
+    reading = world.source.group_offsets
+    seen = 0
+
+    def commits_behind_the_third_reading(group: str) -> Positions:
+        nonlocal seen
+        seen += 1
+        if at(world.target.positions) == {ORDERS: 90}:
+            world.source.positions = {ORDERS: GroupPosition(93)}  # after we have read it, and committed
+        return reading(group)
+
+    world.source.group_offsets = commits_behind_the_third_reading  # type: ignore[method-assign]
+    groups.commit_groups(world.run)
+    assert seen > 2 and at(world.target.positions) == {ORDERS: 93}
+    groups.restore_groups(world.run)
+    assert at(world.target.positions) == {ORDERS: 40}
+
+
+def test_a_group_that_never_rests_ends_the_attempt(tmp_path: Path) -> None:
+    world = World(tmp_path, {ORDERS: 50}, {})
+    world.source.then = [{ORDERS: offset} for offset in range(51, 90)]
+    with pytest.raises(GroupsStillMoving):
+        groups.commit_groups(world.run)
+
+
+def test_a_cutover_that_fails_behind_the_groups_puts_them_back(tmp_path: Path) -> None:
+    def fail(_: Run) -> dict[str, Any]:
+        raise RuntimeError("the target does not open")
+
+    world = World(tmp_path, {ORDERS: 90}, {ORDERS: 40})
+    moving = next(s for s in steps.STEPS if s.name == "commit_groups")
+    opening = steps.Step("open_target", moving.to, steps.CUT_OVER, fail, None)
+    with pytest.raises(RuntimeError, match="does not open"):
+        steps.walk(world.run, (moving, opening))
+    assert at(world.target.positions) == {ORDERS: 40}

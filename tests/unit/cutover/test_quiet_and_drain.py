@@ -1,0 +1,145 @@
+"""What is believed of a fence, and of a target that has caught up: each wrong yes would lose records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.drain import drain, verify
+from airflow_mirror.cutover.fence import CallableFence
+from airflow_mirror.cutover.quiet import prove_fence
+from airflow_mirror.cutover.report import FenceRecord
+from airflow_mirror.errors import DrainTimedOut, FenceGone, FenceLeaks, TargetMoved, TransactionsOpen, VerificationFailed
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.verify.result import LogBounds, PartitionComparison
+from tests.unit.cutover.builders import Logs, a_run
+
+ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
+ENDS = {ORDERS: 100, PAYMENTS: 7}
+
+
+class Source(Logs):
+    """A source whose last stable offsets may stay behind its ends."""
+
+    def __init__(self) -> None:
+        super().__init__(ENDS)
+        self.open: dict[TopicPartition, int] = {}
+
+    def last_stable(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self.open.get(tp, self.ends[tp]) for tp in tps}
+
+
+class World:
+    """A fenced source, and a clock on which things happen: ``at[n]`` is called at the n-th wait."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fenced, self.clock, self.waits, self.records = True, 0.0, 0, 0
+        self.at: dict[int, Callable[[], object]] = {}
+        self.source, self.target = Source(), Logs(ENDS)
+        self.run = a_run(tmp_path, CallableFence(lambda: None, lambda: None, lambda: self.fenced))
+        self.run.source_log, self.run.target_log = self.source, self.target  # type: ignore[assignment]
+        self.run.report.fence = FenceRecord("callable", {}, 10.0)
+        monkeypatch.setattr("airflow_mirror.cutover.quiet.count_data", lambda *_: self.records)
+        monkeypatch.setattr(Run, "now", lambda _: self.clock)
+        monkeypatch.setattr(Run, "pause", lambda _, seconds=None: self._pause(seconds))
+
+    def proven(self) -> World:
+        self.run.report.ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in ENDS.items()]
+        return self
+
+    def _pause(self, seconds: float | None) -> None:
+        self.waits += 1
+        self.clock += 0.5 if seconds is None else seconds
+        self.at.get(self.waits, lambda: None)()
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+def test_a_fence_is_proven_by_ends_that_stand_still_for_the_whole_time(world: World) -> None:
+    assert prove_fence(world.run)["markers_after_fence"] == 0
+    assert world.run.ends == ENDS
+    assert world.clock == world.run.limits.settle_s + world.run.limits.quiet_s
+
+
+def test_a_marker_is_no_leak_but_the_quiet_time_begins_anew(world: World) -> None:
+    world.at[6] = lambda: world.source.ends.update({ORDERS: 101})  # 2.5 s into the quiet time
+    assert prove_fence(world.run)["markers_after_fence"] == 1
+    assert world.run.ends == {**ENDS, ORDERS: 101}
+    assert world.clock == world.run.limits.settle_s + 2.5 + world.run.limits.quiet_s
+
+
+def test_a_record_behind_the_fence_is_a_leak(world: World) -> None:
+    world.records = 1
+    world.at[3] = lambda: world.source.ends.update({ORDERS: 101})
+    with pytest.raises(FenceLeaks, match="orders-0"):
+        prove_fence(world.run)
+
+
+def test_an_end_that_goes_back_is_a_leak_without_any_record(world: World) -> None:
+    world.at[3] = lambda: world.source.ends.update({ORDERS: 99})
+    with pytest.raises(FenceLeaks, match="orders-0"):
+        prove_fence(world.run)
+
+
+def test_an_open_transaction_is_waited_for_and_then_named(world: World) -> None:
+    """What it holds is neither committed nor aborted yet: the ends do not say what the target must hold."""
+    world.source.open[PAYMENTS] = 5
+    with pytest.raises(TransactionsOpen, match="payments-0"):
+        prove_fence(world.run)
+    assert world.clock > world.run.limits.transactions_timeout_s
+
+
+def test_a_fence_that_somebody_took_away_is_not_proven(world: World) -> None:
+    world.at[4] = lambda: setattr(world, "fenced", False)
+    with pytest.raises(FenceGone):
+        prove_fence(world.run)
+    assert not world.run.ends
+
+
+def test_a_target_one_record_behind_is_waited_for(world: World) -> None:
+    world.proven().target.ends[ORDERS] = 99
+    world.at[5] = lambda: world.target.ends.update({ORDERS: 100})
+    assert drain(world.run) == {"lag_at_start": 1}
+    assert world.waits == 5
+
+
+def test_a_target_that_stays_behind_is_named_in_time(world: World) -> None:
+    world.proven().target.ends[ORDERS] = 99
+    with pytest.raises(DrainTimedOut, match="orders-0"):
+        drain(world.run)
+
+
+def test_a_target_one_record_beyond_the_fenced_end_has_another_writer(world: World) -> None:
+    world.proven().target.ends[ORDERS] = 101
+    with pytest.raises(TargetMoved, match="orders-0"):
+        drain(world.run)
+
+
+def test_a_source_that_leaks_while_the_target_drains_is_found(world: World) -> None:
+    world.proven().target.ends[ORDERS] = 99
+    world.records = 1
+    world.at[2] = lambda: world.source.ends.update({PAYMENTS: 8})
+    with pytest.raises(FenceLeaks, match="payments-0"):
+        drain(world.run)
+
+
+def compared(topic: str, *, equal: bool) -> PartitionComparison:
+    log = LogBounds(0, 7, 7)
+    return PartitionComparison(topic, topic, 0, 0, 7, 7, 70, equal, None, True, log, log)
+
+
+@pytest.mark.parametrize("last_is_equal", [True, False])
+def test_one_partition_that_differs_fails_the_whole_verification(world: World, last_is_equal: bool) -> None:
+    found: Sequence[PartitionComparison] = [compared("orders", equal=True), compared("payments", equal=last_is_equal)]
+    world.proven().run.verify = lambda _: found
+    if last_is_equal:
+        assert verify(world.run) == {"partitions": 2, "records": 14}
+    else:
+        with pytest.raises(VerificationFailed, match="payments-0"):
+            verify(world.run)
