@@ -228,8 +228,8 @@ def test_a_brokers_throttling_is_honoured(
         receive(self, lane)  # type: ignore[arg-type]
         current.pop()
 
-    def decoding(body: memoryview) -> tuple[Any, ...]:
-        answer = decode(body)
+    def decoding(body: memoryview, *spoken: int) -> tuple[Any, ...]:
+        answer = decode(body, *spoken)
         if current:
             pauses.append(answer[0] / 1000)
             if answer[0]:
