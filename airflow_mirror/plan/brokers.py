@@ -18,14 +18,16 @@ def check_brokers(source: ClientConfig, target: ClientConfig) -> list[Without]:
     """Ask each broker what it serves; return what the source's are too old to tell.
 
     :raises BrokersUnsupported: naming every broker and request.
-    :raises ClusterUnreachable: no broker answered.
+    :raises ClusterUnreachable: no broker answered within 8 s.
     """
+    from airflow_mirror.kafka.session import CONNECT_TIMEOUT_S
     from airflow_mirror.wire.cluster import WireCluster
     from airflow_mirror.wire.served import OLDEST, lacking, without
 
     lost: list[Without] = []
     for side, config in (("source", source), ("target", target)):
         with WireCluster(config, client_id="airflow-mirror.plan") as cluster:
+            cluster.reach(CONNECT_TIMEOUT_S)
             if missing := list(lacking(cluster, side)):
                 raise BrokersUnsupported(side, OLDEST[side], missing)
             if side == "source":
