@@ -126,7 +126,7 @@ def test_clearing_a_task_of_a_finished_run_is_safe(migrated, airflow, world, tas
     assert read_all(world[1].admin_properties(), "shop.orders") == before
 
 
-@pytest.mark.parametrize("task", ["create_topics", "sync_configs", "start_tail"])
+@pytest.mark.parametrize("task", ["create_topics", "start_tail"])
 def test_clearing_a_task_that_would_hold_topics_in_production_is_refused(migrated, airflow, world, task):
     run, _ = migrated
     with closing(ClusterAdmin(ClientConfig(world[1].admin_properties(), "target"))) as target:

@@ -156,7 +156,7 @@ def test_live_source_is_fenced_drained_and_cut_over(pair: Pair, topic_name: str,
         ends = world.source.offsets(world.tps)
         assert ends == world.target.offsets(world.tps)
         assert sum(ends.values()) == writer.acknowledged > 0
-    assert report.summary()["outcome"] == "done"
+    assert report.summary()["outcome"] == "cut_over"
     assert world.positions(idle) == {0: 3}
 
 
