@@ -215,7 +215,9 @@ class Tail:
                 "log_level": "0",
             }
         )
-        ends = world.target.offsets(world.tps)
+        # An admin of its own: the world's belong to the test's thread.
+        with closing(ClusterAdmin(world.target.config, timeout_s=120)) as admin:
+            ends = admin.offsets(world.tps)
         consumer.assign([WireTopicPartition(world.topic, tp.partition, ends[tp]) for tp in world.tps])
         while not self._stop.is_set():
             message = consumer.poll(0.05)
@@ -241,7 +243,8 @@ class EngineTail(Tail):
         os.environ["CUTOVER_SOURCE"], os.environ["CUTOVER_TARGET"] = (
             admin.config.dump() for admin in (world.source, world.target)
         )
-        identity = world.source.topics([world.topic])[world.topic].topic_id
+        with closing(ClusterAdmin(world.source.config, timeout_s=120)) as admin:
+            identity = admin.topics([world.topic])[world.topic].topic_id
         ranges = [CopyRange(world.topic, world.topic, tp.partition, 0, None, identity) for tp in world.tps]
         work = CopyWork("env:CUTOVER_SOURCE", "env:CUTOVER_TARGET", CopyOptions(world.mirror.name), self._token)
         while not self._stop.is_set():
