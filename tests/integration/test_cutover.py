@@ -536,6 +536,7 @@ def child(world: World, run_dir: Path, kill_after: int) -> subprocess.Popen[byte
     return subprocess.Popen(command, env={**os.environ, **settings, "PYTHONPATH": root}, cwd=root)
 
 
+@pytest.mark.faults
 def test_killed_at_any_moment_a_second_run_finishes_and_no_fence_outlives_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
