@@ -59,6 +59,12 @@ pytestmark = pytest.mark.faults
 PARTITIONS = 3
 
 
+def taken(padder: Padder, tp: TopicPartition) -> Any:
+    """Take a partition over and return what the padder holds of it."""
+    padder._take_over(tp)
+    return padder._holds[tp]
+
+
 @pytest.fixture(scope="module")
 def three_nodes() -> Iterator[Cluster]:
     with Cluster("faults", nodes=3, heap_mb=384, ready_timeout_s=180) as cluster:
@@ -139,7 +145,7 @@ def fill_patiently(padder: Padder, tp: TopicPartition, start: int, end: int) -> 
 
 
 def coordinator_of(padder: Padder, tp: TopicPartition) -> int:
-    (node_id,) = padder._take_over(tp).client._coordinators.values()
+    (node_id,) = taken(padder, tp).client._coordinators.values()
     return node_id
 
 
@@ -171,7 +177,7 @@ def test_holes_are_filled_exactly_while_their_coordinator_dies_and_comes_back(
         fill_patiently(padder, tp, end, end + 40)
         end += 40
         three_nodes.restart(dying)
-        assert coordinator_epoch_of(wire, tp, padder._take_over(tp).producer_id) > 0, "the coordinator never moved"
+        assert coordinator_epoch_of(wire, tp, taken(padder, tp).producer_id) > 0, "the coordinator never moved"
         padder.release()
     assert ends(three_nodes, tp.topic)[0] == (0, end, end)
 
@@ -183,7 +189,7 @@ def test_zombies_markers_in_flight_over_a_leader_change_do_not_overrun_the_hole(
     tp, end = replicated, 60
     with WireCluster(config(three_nodes)) as old_wire, WireCluster(config(three_nodes)) as new_wire:
         old = Padder(old_wire, tp.topic, lambda: None)
-        hold = old._take_over(tp)
+        hold = taken(old, tp)
         hold.client.write_marker(tp, hold.producer_id, hold.epoch)
         leader = old_wire.leader(tp).node_id
         three_nodes.kill(leader)

@@ -56,7 +56,8 @@ def test_frozen_padder_whose_markers_land_between_the_new_ones_look_and_step_doe
 ) -> None:
     with WireCluster(config(target_cluster)) as old_wire, WireCluster(config(target_cluster)) as new_wire:
         old = Padder(old_wire, tp.topic, lambda: None)
-        hold = old._take_over(tp)
+        old._take_over(tp)
+        hold = old._holds[tp]
         client, producer_id, epoch = hold.client, hold.producer_id, hold.epoch
         client.write_marker(tp, producer_id, epoch)
         interior = END - (START + 1) - 1  # what the old one is about to send when it freezes
