@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition
@@ -83,8 +84,7 @@ def test_markers_outlive_a_killed_leader_and_the_copy_goes_on_at_the_next_one(
         three.restart(old)
     # The node that was away has the markers from the others: let it lead, and look again.
     others = [node for node in (1, 2, 3) if node != old]
-    admin = ClusterAdmin(config(three))
-    wait_until(lambda: in_sync(admin, topic_name) == 3, "all replicas are in sync again", poll_s=0.2)
+    wait_until(lambda: in_sync(three, topic_name) == 3, "all replicas are in sync again", poll_s=0.2)
     three.kill(others[0])
     try:
         wait_until(lambda: leader(three, topic_name) != others[0], "another node leads")
@@ -94,9 +94,10 @@ def test_markers_outlive_a_killed_leader_and_the_copy_goes_on_at_the_next_one(
         three.restart(others[0])
 
 
-def in_sync(admin: ClusterAdmin, topic: str) -> int:
-    described = admin._describe_topics([topic])[topic]
-    return len(described.partitions[0].isr)
+def in_sync(cluster: Cluster, topic: str) -> int:
+    """How many replicas of the partition follow, as an independent client sees it."""
+    described = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(topic, timeout=60)
+    return len(described.topics[topic].partitions[0].isrs)
 
 
 def test_markers_are_read_back_from_disk_after_kill_9_and_after_a_clean_restart(
