@@ -63,17 +63,22 @@ class Crew:
             thread.join()
 
     def _run(self) -> None:
-        with self._clusters.source(self._client_id) as source, self._clusters.target(self._client_id) as target:
-            source.hurry()
-            target.hurry()
-            while (job := self._jobs.get()) is not None:
-                if self._closing:
-                    continue
-                try:
-                    job(source, target)
-                except BaseException as e:  # the loop's thread raises it
-                    self._mailbox.post(partial(_raise, e))
-                self._mailbox.post(self._done)
+        try:
+            with self._clusters.source(self._client_id) as source, self._clusters.target(self._client_id) as target:
+                source.hurry()
+                target.hurry()
+                while (job := self._jobs.get()) is not None:
+                    if not self._closing:
+                        self._do(job, source, target)
+        except BaseException as e:  # an executor without a file that the settings name, say: the loop would wait for ever
+            self._mailbox.post(partial(_raise, e))
+
+    def _do(self, job: Job, source: WireCluster, target: WireCluster) -> None:
+        try:
+            job(source, target)
+        except BaseException as e:  # the loop's thread raises it
+            self._mailbox.post(partial(_raise, e))
+        self._mailbox.post(self._done)
 
     def _done(self) -> None:
         self._under_way -= 1
