@@ -10,18 +10,21 @@ import pytest
 from airflow_mirror.plan.configs import HELD_OPEN
 from sandbox import Cluster
 from tests.integration.copying import create, ends, properties_of, read, write
-from tests.integration.test_spark_jobs import submit, summary_of
+from tests.integration.test_spark_jobs import summary_of
+from tests.integration.warm_jobs import WarmJobs
 
 
 @pytest.fixture
-def run(source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path) -> Callable[..., str]:
+def run(
+    source_cluster: Cluster, target_cluster: Cluster, warm_jobs: WarmJobs, topic_name: str, tmp_path: Path
+) -> Callable[..., str]:
     """Run a job to its end and return its log, whose last line is the summary if it has one."""
     properties = properties_of(tmp_path, source_cluster, target_cluster)
 
     def run(job: str, *arguments: str, status: int = 0) -> str:
         log = tmp_path / "job.log"
         common = [*properties, "--include", topic_name, "--name", topic_name, "--no-probe"]
-        assert submit(job, *common, *arguments, log=log).wait(600) == status, log.read_text()[-3000:]
+        assert warm_jobs.run(job, *common, *arguments, log=log) == status, log.read_text()[-3000:]
         return log.read_text()
 
     return run
@@ -35,14 +38,14 @@ def test_latest_run_twice_by_hand_copies_what_came_in_between(
     create(source_cluster, topic_name)
     if before:
         write(source_cluster, topic_name, before, 1, "lz4")
-    run("bulk_copy.py", "--start", "latest")
+    run("bulk", "--start", "latest")
     assert summary()["records"] == 0
-    compared = run("verify.py", "--start", "latest", status=1 if before else 0)
+    compared = run("verify", "--start", "latest", status=1 if before else 0)
     assert ("nothing is proven" if before else "nothing to compare: the source holds no record") in compared
     write(source_cluster, topic_name, 100, 2, "lz4")
-    run("bulk_copy.py", "--start", "latest")
+    run("bulk", "--start", "latest")
     assert summary()["records"] == 100
-    run("verify.py", "--start", "latest", "--level", "records")
+    run("verify", "--start", "latest", "--level", "records")
     assert (summary()["records"], summary()["proven"]) == (100, [[topic_name, 0, before, before + 100]])
     assert ends(target_cluster, topic_name)[0] == (before, before + 100, before + 100)
 
@@ -51,15 +54,15 @@ def test_records_of_2001_survive_on_a_topic_that_would_have_deleted_them(source_
     create(source_cluster, topic_name)
     admin = create(target_cluster, topic_name, retention_ms="604800000")
     write(source_cluster, topic_name, 50, 1, "zstd")
-    assert "held open while the mirror writes" in run("bulk_copy.py")
+    assert "held open while the mirror writes" in run("bulk")
     there = admin.topic_configs([topic_name])[topic_name]
     assert {key: there[key].value for key in HELD_OPEN} == dict(HELD_OPEN)
     assert len(read(target_cluster, topic_name)) == 50
     admin.alter_topic_configs(topic_name, {"message.timestamp.after.max.ms": "3600000"})
-    assert "message.timestamp.after.max.ms is 3600000, must be" in run("bulk_copy.py", status=2)
+    assert "message.timestamp.after.max.ms is 3600000, must be" in run("bulk", status=2)
     unchanged = admin.topic_configs([topic_name])[topic_name]
     assert unchanged["message.timestamp.after.max.ms"].value == "3600000", "nothing was touched"
-    run("bulk_copy.py", "--hold")
+    run("bulk", "--hold")
     held = admin.topic_configs([topic_name])[topic_name]
     assert held["message.timestamp.after.max.ms"].value == HELD_OPEN["message.timestamp.after.max.ms"]
 
@@ -69,8 +72,8 @@ def test_comparing_with_a_target_that_holds_nothing_is_no_success_and_writes_not
 ):
     create(source_cluster, topic_name)
     write(source_cluster, topic_name, 10, 1, "none")
-    assert "the target has no topic" in run("verify.py", status=1)
+    assert "the target has no topic" in run("verify", status=1)
     admin = create(target_cluster, topic_name)
-    assert "the target none of them yet" in run("verify.py", status=1)
+    assert "the target none of them yet" in run("verify", status=1)
     assert ends(target_cluster, topic_name)[0] == (0, 0, 0)
     assert admin.group_offsets(f"airflow-mirror.{topic_name}.starts") == {}

@@ -22,11 +22,13 @@ from tests.integration.copying import (
     await_stable,
     copy,
     ends,
+    properties_of,
     ranges_of,
     read,
     write_transactions,
 )
-from tests.integration.test_spark_jobs import end_job, submit, summary_of
+from tests.integration.test_spark_jobs import summary_of
+from tests.integration.warm_jobs import WarmJobs
 
 LEVELS = ("batches", "records")
 Row = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
@@ -293,23 +295,20 @@ def test_damage_to_uncommitted_records_is_found(source_cluster, target_cluster, 
         still_open.abort_transaction(240)
 
 
-def test_job_compares_in_the_isolation_of_its_mirror(source_cluster, target_cluster, topic_name, tmp_path, monkeypatch):
+def test_job_compares_in_the_isolation_of_its_mirror(
+    source_cluster: Cluster, target_cluster: Cluster, warm_jobs: WarmJobs, topic_name: str, tmp_path: Path
+) -> None:
     for cluster in (source_cluster, target_cluster):
         create(cluster, topic_name)
-        monkeypatch.setenv(f"VERIFY_{cluster.name.upper()}", config(cluster, cluster.name).dump())
     write_transactions(source_cluster, topic_name, seed=3, transactions=4)
     still_open = transaction(source_cluster, topic_name, irregular(12))
     try:
         ranges = ranges_of(source_cluster, topic_name, committed=False)
         copy(source_cluster, target_cluster, ranges, committed_only=False)
-        job = submit(
-            "verify.py", "--source", "env:VERIFY_SOURCE", "--target", "env:VERIFY_TARGET", "--include", topic_name,
-            "--isolation", "read_uncommitted", "--level", "records", "--end", "latest", log=tmp_path / "log",
-        )  # fmt: skip
-        try:
-            assert job.wait(180) == 0, (tmp_path / "log").read_text()[-3000:]
-        finally:
-            end_job(job)
+        clusters, which = properties_of(tmp_path, source_cluster, target_cluster), ["--include", topic_name]
+        how = ["--isolation", "read_uncommitted", "--level", "records", "--end", "latest"]
+        status = warm_jobs.run("verify", *clusters, *which, *how, log=tmp_path / "log")
+        assert status == 0, (tmp_path / "log").read_text()[-3000:]
     finally:
         still_open.abort_transaction(240)
     summary = summary_of(tmp_path / "log")
