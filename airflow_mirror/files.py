@@ -6,7 +6,7 @@ import fcntl
 import os
 import uuid
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,9 +51,29 @@ def _sync(directory: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Keep other processes of this kind away from ``path``, to read it and replace it; waits for its turn."""
+def locked(path: Path) -> Iterator[IO[str]]:
+    """Hold an exclusive lock on the file ``path``, which is made if need be; waits for its turn.
+
+    Yields the open file. It is closed, never unlocked: a child that inherited it goes on holding the lock until it ends.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(f".{path.name}.lock").open("a") as lock:
+    with path.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        yield lock
+
+
+def is_locked(path: Path) -> bool:
+    """Say whether somebody holds the lock on ``path``."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def lock_of(path: Path) -> Path:
+    """Return what to lock in order to read ``path`` and replace it: a replaced file can't carry its own lock."""
+    return path.with_name(f".{path.name}.lock")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from airflow_mirror import files
-from airflow_mirror.files import replace_file
+from airflow_mirror.files import is_locked, lock_of, locked, replace_file
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -73,3 +74,20 @@ def test_two_that_write_the_same_file_do_not_write_into_each_others(
 def test_permissions_are_as_asked_for(tmp_path: Path) -> None:
     replace_file(tmp_path / "script", "exit 0", mode=0o755)
     assert stat.S_IMODE((tmp_path / "script").stat().st_mode) == 0o755
+
+
+def test_lock_is_held_until_the_last_process_that_inherited_it_has_ended(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "lock"
+    with locked(path) as lock:
+        child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=(lock.fileno(),))
+    assert is_locked(path), "its first holder has gone, its child has not"
+    child.communicate()
+    assert not is_locked(path)
+
+
+def test_file_that_was_replaced_under_its_lock_is_still_locked(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with locked(lock_of(path)):
+        replace_file(path, "new")
+        assert is_locked(lock_of(path))
+    assert not is_locked(lock_of(path)) and path.read_text() == "new"

@@ -8,16 +8,13 @@ secret.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import re
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.files import replace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from airflow_mirror.jobs.runner.spec import JobSpec
@@ -49,7 +46,7 @@ def latest(job: Path) -> Path | None:
 def open_generation(job: Path, spec: JobSpec) -> Path:
     """Make the directory of the next start, with the spec in it.
 
-    :raises FileExistsError: when somebody else makes the same one; callers hold :func:`locked`, so that is a bug.
+    :raises FileExistsError: when somebody else makes the same one; callers hold the lock of all jobs, so that is a bug.
     """
     numbers = generations(job)
     directory = job / str(numbers[-1] + 1 if numbers else 1)
@@ -76,24 +73,3 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on ``path`` (created when missing); waits for its turn."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def is_locked(path: Path) -> bool:
-    """Say whether somebody holds the lock on ``path``."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False

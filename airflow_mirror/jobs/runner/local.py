@@ -13,7 +13,6 @@ by its directory. The rules, each of which has a test:
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import JobConflict, JobElsewhere, JobFailed, JobNeedsHuman, JobRefused, WriterRuns
+from airflow_mirror.files import is_locked, locked
 from airflow_mirror.jobs.runner import directory, process, state
 from airflow_mirror.jobs.runner.command import Submit, environment, local_submit, script_args
 from airflow_mirror.jobs.runner.spec import WRITERS, JobSpec
@@ -64,7 +64,7 @@ class LocalRunner:
         :raises WriterRuns: when another writer of this mirror runs.
         :raises JobElsewhere: when it runs on another host.
         """
-        with directory.locked(self.jobs / "lock"):
+        with locked(self.jobs / "lock"):
             self._refuse_second_writer(name, spec)
             handle = self.find(name)
             if handle is not None:
@@ -107,11 +107,7 @@ class LocalRunner:
         job_dir = directory.open_generation(self.jobs / name, spec)
         command = self._submit(spec, job_dir, script_args(spec, job_dir))
         env = environment(job_dir, secrets, os.environ)
-        with (
-            open(job_dir / "log.txt", "ab") as log,
-            open(job_dir / directory.LAUNCH_LOCK, "a", encoding="utf-8") as lock,
-        ):
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with open(job_dir / "log.txt", "ab") as log, locked(job_dir / directory.LAUNCH_LOCK) as lock:
             child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, cwd=job_dir,
                 start_new_session=True, pass_fds=(lock.fileno(),),
@@ -149,7 +145,7 @@ class LocalRunner:
         found: list[int] = []
         deadline = time.monotonic() + _LAUNCH_S
         # The lock is held from before the fork, the mark in the environment is there from the exec on.
-        while directory.is_locked(job_dir / directory.LAUNCH_LOCK) and not found and time.monotonic() < deadline:
+        while is_locked(job_dir / directory.LAUNCH_LOCK) and not found and time.monotonic() < deadline:
             found = process.members(job_dir)
             time.sleep(0 if found else 0.05)
         return self._record(job_dir, str(spec.get("hash", "")), str(spec.get("kind", "")), found[0] if found else 0)
