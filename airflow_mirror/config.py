@@ -60,10 +60,6 @@ class ClientConfig:
         """The comma separated ``host:port`` list."""
         return self.properties["bootstrap.servers"]
 
-    def redacted(self) -> dict[str, str]:
-        """Return the settings with every secret replaced; safe to log."""
-        return {k: "***" if k in SECRET_KEYS else v for k, v in self.properties.items()}
-
     def secrets(self) -> list[str]:
         """Return the secret values, for masking."""
         return [v for k, v in self.properties.items() if k in SECRET_KEYS and v]

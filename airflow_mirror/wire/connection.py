@@ -62,7 +62,6 @@ class _Sent(NamedTuple):
     correlation_id: int
     api_key: int
     flexible: bool
-    at: float
 
 
 class Connection:
@@ -124,14 +123,6 @@ class Connection:
     def in_flight(self) -> int:
         """How many requests wait for their answer."""
         return len(self._in_flight) + len(self._early)
-
-    @property
-    def waiting_s(self) -> float:
-        """How long the oldest unanswered request has been waiting, in seconds; 0 when none is.
-
-        For callers that wait with ``select``: a frozen broker never becomes readable, so nothing else would end the wait.
-        """
-        return time.monotonic() - self._in_flight[0].at if self._in_flight else 0.0
 
     def fileno(self) -> int:
         """Return the socket's descriptor, to wait for several connections with ``select``; -1 when closed."""
@@ -330,7 +321,7 @@ class Connection:
         head = _REQUEST.pack(size, key, version, sent, len(self._client_id)) + self._client_id + b"\0" * flexible
         self._write([head, *buffers], key)
         answer = flexible if flexible_answer is None else flexible_answer
-        self._in_flight.append(_Sent(sent, key, answer, time.monotonic()))
+        self._in_flight.append(_Sent(sent, key, answer))
         return sent
 
     def _write(self, buffers: list[Buffer], key: int) -> None:
@@ -352,7 +343,7 @@ class Connection:
 
     def _read_frame(self) -> memoryview:
         """Read the next frame, which must answer the oldest request in flight."""
-        expected, key, flexible, _ = self._in_flight[0]
+        expected, key, flexible = self._in_flight[0]
         head = memoryview(bytearray(_RESPONSE.size))
         self._fill(head, key, "before it answered")
         size, correlation_id = _RESPONSE.unpack(head)

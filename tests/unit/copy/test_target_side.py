@@ -26,8 +26,6 @@ UNKNOWN_SERVER_ERROR, UNSUPPORTED_COMPRESSION_TYPE, OFFSET_NOT_AVAILABLE = -1, 7
 class Answering:
     """A connection to a broker that answers every batch with one error code."""
 
-    waiting_s = 0.0
-
     def __init__(self, error: int) -> None:
         self._error, self._ends = error, socket.socketpair()
         self.sent = 0

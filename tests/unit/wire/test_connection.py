@@ -311,14 +311,6 @@ def test_a_request_whose_sender_is_gone_is_not_delivered_afterwards(ends: str) -
         assert isinstance(seen.get(timeout=240), ConnectionResetError)
 
 
-def test_the_wait_for_an_answer_can_be_watched_from_outside() -> None:
-    with connected(lambda talk: talk.read()) as (connection, _peer):
-        assert connection.waiting_s == 0
-        connection.send(FETCH, 11, [b""])
-        time.sleep(0.05)
-        assert 0.04 < connection.waiting_s < 60
-
-
 @pytest.mark.parametrize("tags", [b"\0", b"\2\0\3abc\1\0", b"\1\x81\1\2xy"])
 def test_the_tags_of_a_flexible_response_header_are_skipped(tags: bytes) -> None:
     with connected(lambda talk: talk.answer(talk.read()[2], tags + b"body")) as (connection, peer):
