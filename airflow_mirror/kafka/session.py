@@ -207,7 +207,7 @@ class AdminSession:
         cluster = self.cluster
         by_broker, lost = self.router.coordinators(groups)
         for one in lost:
-            yield Reply(*one, value=None)  # type: ignore[arg-type]  # nobody reads the value behind an error code
+            yield Reply(one.key, one.code, one.text, None)  # type: ignore[arg-type]  # nobody reads the value behind an error code
         for node_id, its in by_broker.items():
             left = dict.fromkeys(its)
             try:

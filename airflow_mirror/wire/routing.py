@@ -15,15 +15,16 @@ if TYPE_CHECKING:
     from airflow_mirror.wire.cluster import WireCluster
     from airflow_mirror.wire.connection import Connection
 
-_GROUP = 0  # FindCoordinator's key type
+GROUP, TRANSACTION = 0, 1  # FindCoordinator's key types
 _BATCHED = 4  # the version from which FindCoordinator takes many keys
 _DEPTH = 64  # requests in flight on one connection
 
 
-class Lost(NamedTuple):
-    """A group whose coordinator can't be named now: the error code and the broker's words for it."""
+class Coordinator(NamedTuple):
+    """Who coordinates a group or a transactional id; or why that can't be said now, as code and in the broker's words."""
 
-    group: str
+    key: str
+    node_id: int
     code: int
     text: str
 
@@ -59,33 +60,36 @@ class Router:
         for node_id in self.broker_ids():
             yield node_id, self._cluster.connection(node_id)
 
-    def coordinators(self, groups: Sequence[str]) -> tuple[dict[int, list[str]], list[Lost]]:
+    def coordinators(self, groups: Sequence[str]) -> tuple[dict[int, list[str]], list[Coordinator]]:
         """Return the groups by the broker that coordinates them, and those that have no coordinator now."""
         unknown = [group for group in groups if group not in self._coordinators]
-        lost = list(self._find(unknown)) if unknown else []
+        found = list(find_coordinators(self._cluster.any_connection(), unknown, GROUP)) if unknown else []
+        self._coordinators.update((one.key, one.node_id) for one in found if not one.code)
         by_broker: dict[int, list[str]] = {}
         for group in groups:
             if group in self._coordinators:
                 by_broker.setdefault(self._coordinators[group], []).append(group)
-        return by_broker, lost
+        return by_broker, [one for one in found if one.code]
 
-    def _find(self, groups: Sequence[str]) -> Iterator[Lost]:
-        """Ask for the coordinators of ``groups``; remember those that are known, yield the others."""
-        from kafka.protocol.metadata import FindCoordinatorRequest as Request
 
-        connection = self._cluster.any_connection()
-        version = connection.newest(Request.API_KEY, 1, 5)
-        if version >= _BATCHED:
-            message = Request(key_type=_GROUP, coordinator_keys=list(groups), version=version)
-            found = [(one.key, one) for one in connection.request(message, version).coordinators]
-        else:
-            asked = [Request(key=group, key_type=_GROUP, version=version) for group in groups]
-            found = list(zip(groups, pipelined(connection, asked, version), strict=True))
-        for group, one in found:
-            if one.error_code:
-                yield Lost(group, one.error_code, one.error_message or "")
-            else:
-                self._coordinators[group] = one.node_id
+def find_coordinators(connection: Connection, keys: Sequence[str], key_type: int) -> Iterator[Coordinator]:
+    """Ask any broker who coordinates ``keys``, in one request where it takes many; yield them in order.
+
+    The first question for a transactional id also makes the internal topic.
+
+    :param key_type: :data:`GROUP` or :data:`TRANSACTION`.
+    """
+    from kafka.protocol.metadata import FindCoordinatorRequest as Request
+
+    version = connection.newest(Request.API_KEY, 1, 5)
+    if version >= _BATCHED:
+        message = Request(key_type=key_type, coordinator_keys=list(keys), version=version)
+        found = [(one.key, one) for one in connection.request(message, version).coordinators]
+    else:
+        asked = [Request(key=key, key_type=key_type, version=version) for key in keys]
+        found = list(zip(keys, pipelined(connection, asked, version), strict=True))
+    for key, one in found:
+        yield Coordinator(key, one.node_id, one.error_code, one.error_message or "")
 
 
 def pipelined(connection: Connection, messages: Iterable[Any], version: int) -> Iterator[Any]:

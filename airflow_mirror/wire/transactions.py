@@ -25,6 +25,7 @@ from airflow_mirror.wire.errors import (
     refusal,
 )
 from airflow_mirror.wire.retry import Backoff
+from airflow_mirror.wire.routing import GROUP, TRANSACTION, find_coordinators
 
 if TYPE_CHECKING:
     from airflow_mirror.partition import TopicPartition
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _UNDECIDED = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
-_GROUP, _TRANSACTION = 0, 1  # FindCoordinator's key types
 _ABOUT_TOPIC = frozenset(
     {
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -177,7 +177,7 @@ class TransactionClient:
             return connection.request(request, 2, self._check).topics[0].partitions[0].error_code, None
 
         what = f"TxnOffsetCommit of group {group!r}"
-        self._ask(what, commit_offset, producer_id, epoch, topic=group, at=(group, _GROUP))
+        self._ask(what, commit_offset, producer_id, epoch, topic=group, at=(group, GROUP))
         self._end(producer_id, epoch, commit=True)
         self._await_completion(tp, producer_id, epoch)
 
@@ -201,7 +201,7 @@ class TransactionClient:
                     return p.error_code, found
             return 0, None
 
-        return self._ask(f"OffsetFetch of group {group!r}", fetch, operation="Read", topic=group, at=(group, _GROUP))
+        return self._ask(f"OffsetFetch of group {group!r}", fetch, operation="Read", topic=group, at=(group, GROUP))
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -261,7 +261,7 @@ class TransactionClient:
         :param topic: what an answer about missing rights is about, unless it is the transactional id: a topic, a group.
         :param at: key and type of the coordinator; default: that of the transactional id.
         """
-        at = at or (self.transactional_id, _TRANSACTION)
+        at = at or (self.transactional_id, TRANSACTION)
         asked = f"{self._cluster.role} cluster, {what} for transactional id {self.transactional_id!r}"
         backoff = Backoff(self._cluster.timeout_s)
         # While the last transaction's marker is on its way; that takes milliseconds, and holes come in thousands.
@@ -293,18 +293,14 @@ class TransactionClient:
         return refusal(asked, code, operation, name, self._cluster.settings.principal)
 
     def _connect(self, asked: str, at: tuple[str, int]) -> Connection:
-        """Return a connection to the coordinator. It must be looked up first: that also creates the internal topic."""
         if at not in self._coordinators:
-            from kafka.protocol.metadata import FindCoordinatorRequest as Request
-
-            connection = self._cluster.any_connection()
             key, key_type = at
-            answer = connection.request(Request(key=key, key_type=key_type), 2)
-            if answer.error_code in RETRIABLE:
-                raise BrokerError(asked, answer.error_code, error_name(answer.error_code), answer.error_message or "")
-            if answer.error_code:
-                raise self._refusal(asked, answer.error_code, -1, -1, "Describe", key)
-            self._coordinators[at] = answer.node_id
+            (found,) = find_coordinators(self._cluster.any_connection(), [key], key_type)
+            if found.code in RETRIABLE:
+                raise BrokerError(asked, found.code, error_name(found.code), found.text)
+            if found.code:
+                raise self._refusal(asked, found.code, -1, -1, "Describe", key)
+            self._coordinators[at] = found.node_id
         return self._cluster.connection(self._coordinators[at])
 
 

@@ -58,6 +58,7 @@ class Coordinator(FakeBroker):
         self.fails: Callable[[], None] = lambda: None
         self.ends: Counter[TopicPartition] = Counter()
         self._next_id = 100
+        self.served[FIND] = (0, 3)  # one id a request
         self.answers |= {
             METADATA: self._metadata,
             FIND: lambda _: FindCoordinatorResponse(node_id=1, host="127.0.0.1", port=self.port),

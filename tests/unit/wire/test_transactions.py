@@ -32,6 +32,7 @@ TP = TopicPartition("orders", 3)
 @pytest.fixture
 def broker() -> Iterator[FakeBroker]:
     broker = FakeBroker()
+    broker.served[FIND] = (0, 3)  # one id a request
     topic = MetadataResponse.MetadataResponseTopic
     partition = topic.MetadataResponsePartition(partition_index=3, leader_id=1, leader_epoch=0)
     broker.answers = {
