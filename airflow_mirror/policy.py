@@ -1,6 +1,6 @@
-"""What a topic is called on the other side.
+"""What things are called on the other side: topics, and the groups and transactional ids of a mirror's own.
 
-MirrorMaker 2 calls these replication policies. Pure functions of names; no cluster is asked.
+MirrorMaker 2 calls the rule for topics a replication policy. Pure functions of names; no cluster is asked.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from airflow_mirror.errors import InvalidField
+from airflow_mirror.partition import TopicPartition
 
 
 @dataclass(frozen=True)
@@ -43,3 +44,18 @@ def is_internal(topic: str) -> bool:
     """
     mm2 = topic.startswith("mm2") and topic.endswith("internal")
     return topic.startswith(("__", ".")) or mm2 or topic.endswith("checkpoints.internal")
+
+
+def lease_id(mirror: str) -> str:
+    """Return the transactional id that is the writer lease of a Mirror."""
+    return f"airflow-mirror.{mirror}"
+
+
+def progress_group(mirror: str) -> str:
+    """Return the consumer group at the target in which transactional delivery keeps its progress."""
+    return f"airflow-mirror.{mirror}"
+
+
+def marker_id(mirror: str, tp: TopicPartition) -> str:
+    """Return the transactional id of one target partition: it guards padding, and delivers where that is asked for."""
+    return f"airflow-mirror.{mirror}.{tp.topic}.{tp.partition}"

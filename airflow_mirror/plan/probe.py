@@ -19,6 +19,7 @@ from airflow_mirror.errors import BrokerError, InputError, MirrorError, MissingR
 from airflow_mirror.kafka.model import NewTopicSpec
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Capabilities
+from airflow_mirror.policy import marker_id
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -75,7 +76,7 @@ def _try_all(wire: WireCluster, mirror: str, tp: TopicPartition, lacks: list[str
         # Rights on a few topics by name: what the scratch topic refuses says nothing about those.
         return "unknown", True
     _allowed(lacks, lambda: _read(wire, tp))
-    client = TransactionClient(wire, f"airflow-mirror.{mirror}.{tp.topic}.{tp.partition}")  # as copy/identity.py names it
+    client = TransactionClient(wire, marker_id(mirror, tp))
     markers = "none"
     producer: list[tuple[int, int]] = []
     if _allowed(lacks, lambda: producer.append(_coordinator_marker(client, tp))):

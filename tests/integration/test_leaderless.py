@@ -13,8 +13,8 @@ from dataclasses import replace
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from airflow_mirror.copy.writer import identity
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.policy import lease_id
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.transactions import TransactionClient
 from sandbox import Cluster
@@ -46,7 +46,7 @@ def three_nodes() -> Iterator[Cluster]:
 def nodes_but_the_coordinator(cluster: Cluster, mirror: str) -> list[int]:
     """Return the nodes that do not keep the lease of ``mirror``: without that one nobody writes for some seconds."""
     with WireCluster(config(cluster)) as wire:
-        client = TransactionClient(wire, identity.lease_id(mirror))
+        client = TransactionClient(wire, lease_id(mirror))
         client.describe()
         return [n for n in range(1, cluster.node_count + 1) if n not in client._coordinators.values()]
 

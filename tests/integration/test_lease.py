@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from airflow_mirror.copy.writer import identity, lease
+from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseWatch
 from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed
 from airflow_mirror.jobs.driver.prepare import writer_lease
+from airflow_mirror.policy import lease_id
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import Fenced
 from airflow_mirror.wire.transactions import TransactionClient
@@ -157,7 +158,7 @@ def answered(
 @pytest.mark.faults
 def test_a_lease_that_used_up_its_epochs_goes_on_under_another_producer_id(restarted: Cluster) -> None:
     with WireCluster(config(restarted), timeout_s=90) as wire:
-        client = TransactionClient(wire, identity.lease_id("worn"))
+        client = TransactionClient(wire, lease_id("worn"))
         producer_id, epoch = client.init(60_000)
         while epoch < lease._WORN_EPOCH - 1:
             _, epoch = client.init(60_000, producer_id, epoch)

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.copy.writer import identity
 from airflow_mirror.errors import MissingRight
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, NewTopicSpec
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import probe as probing
 from airflow_mirror.plan.probe import probe, scratch_topic
-from airflow_mirror.policy import is_internal
+from airflow_mirror.policy import is_internal, lease_id, marker_id
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.integration.copying import config, wait_until
@@ -91,8 +90,8 @@ def test_without_any_right_the_probe_says_so_and_the_plan_goes_on(root: ClusterA
 
 
 def test_the_guard_ids_of_probe_and_copy_begin_alike_so_that_one_rule_covers_both() -> None:
-    wanted = identity.marker_id("dc1", TopicPartition(scratch_topic("dc1"), 0))
-    assert wanted.startswith(identity.lease_id("dc1"))
+    wanted = marker_id("dc1", TopicPartition(scratch_topic("dc1"), 0))
+    assert wanted.startswith(lease_id("dc1"))
     assert is_internal(scratch_topic("dc1"))
 
 

@@ -17,7 +17,6 @@ from airflow_mirror.copy.loop.failures import Judge, retry_all
 from airflow_mirror.copy.loop.lane import Lane, Lines
 from airflow_mirror.copy.loop.limits import Pace
 from airflow_mirror.copy.loop.partition import PartitionCopy
-from airflow_mirror.copy.writer import identity
 from airflow_mirror.errors import (
     CorruptBatch,
     LeaseLost,
@@ -28,6 +27,7 @@ from airflow_mirror.errors import (
     TryAgain,
 )
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.policy import marker_id
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import packed, produce
 from airflow_mirror.wire import records as wire_records
@@ -142,7 +142,7 @@ class TargetSide:
                 continue
             batches[p.range.target] = batch
             size += len(batch)
-            transactional_id = identity.marker_id(self._mirror, p.range.target) if p.transactional else None
+            transactional_id = marker_id(self._mirror, p.range.target) if p.transactional else None
             lane.sent[p.range.target] = p, step, p.generation
             p.sent(step)
         if batches:

@@ -1,4 +1,4 @@
-"""Who writes: the ids that a Mirror uses at the target, all derived from names, none stored.
+"""Who writes: the producer ids that a Mirror uses at the target, all derived from names, none stored.
 
 Two copiers of a partition, started by mistake or by a retry, therefore write under the same producer id and with the
 same sequences: the broker answers the second with the first one's offset, or with an error, never with a second copy.
@@ -44,18 +44,3 @@ def sequence_after_unknown(mirror: str, tp: TopicPartition, end_offset: int) -> 
     would be accepted: a hash of the position meets that by 1 in 2^31, "0" or the offset would by construction.
     """
     return xxhash.xxh3_64_intdigest(f"{mirror}\0{tp.topic}\0{tp.partition}\0{end_offset}".encode()) & 0x7FFFFFFF
-
-
-def lease_id(mirror: str) -> str:
-    """Return the transactional id that is the writer lease of a Mirror."""
-    return f"airflow-mirror.{mirror}"
-
-
-def progress_group(mirror: str) -> str:
-    """Return the consumer group at the target in which transactional delivery keeps its progress."""
-    return f"airflow-mirror.{mirror}"
-
-
-def marker_id(mirror: str, tp: TopicPartition) -> str:
-    """Return the transactional id of one target partition: it guards padding, and delivers where that is asked for."""
-    return f"airflow-mirror.{mirror}.{tp.topic}.{tp.partition}"

@@ -29,8 +29,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.copy.writer import handover, identity
+from airflow_mirror.copy.writer import handover
 from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed, TryAgain
+from airflow_mirror.policy import lease_id
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import Fenced
@@ -75,7 +76,7 @@ def take(target: WireCluster, mirror: str) -> LeaseToken:
     :raises TryAgain: if the coordinator can't be reached; a typed error if the principal lacks WRITE on the id.
     :raises Fenced: another job took it in the same moment.
     """
-    client = TransactionClient(target, identity.lease_id(mirror))
+    client = TransactionClient(target, lease_id(mirror))
     taken = handover.take_over(client)
     producer_id, epoch = taken.producer_id, taken.epoch
     while epoch >= _WORN_EPOCH:
@@ -132,7 +133,7 @@ def holder(target: WireCluster, mirror: str) -> tuple[int, int] | None:
 
     A job that was killed holds its lease still: this says who may be writing, not who is.
     """
-    seen = TransactionClient(target, identity.lease_id(mirror)).describe()
+    seen = TransactionClient(target, lease_id(mirror)).describe()
     if seen is None or seen.timeout_ms == handover.RELEASED_MS:
         return None
     return seen.producer_id, seen.timeout_ms - _FIRST_MARK_MS

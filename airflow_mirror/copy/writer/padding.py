@@ -36,9 +36,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from airflow_mirror.copy.writer import handover, identity
+from airflow_mirror.copy.writer import handover
 from airflow_mirror.errors import MirrorError, MissingRight, TargetMoved, TryAgain
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.policy import marker_id
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ApiNotServed, CoordinatorFenced, Fenced
@@ -215,7 +216,7 @@ class Padder:
 
     def _take_over(self, tp: TopicPartition) -> float:
         """Make the partition ours; return how long to leave it alone before the first look at its log."""
-        client = TransactionClient(self.target, identity.marker_id(self.mirror, tp), self.check)
+        client = TransactionClient(self.target, marker_id(self.mirror, tp), self.check)
         asked = time.monotonic()
         taken = handover.take_over(client)
         self._holds[tp] = _Hold(client, taken.producer_id, taken.epoch, asked)

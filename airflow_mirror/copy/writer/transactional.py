@@ -13,8 +13,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from airflow_mirror.copy.writer import identity
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.policy import marker_id, progress_group
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.transactions import TransactionClient
 
@@ -30,7 +30,7 @@ class Deliveries:
 
     def __init__(self, target: WireCluster, mirror: str, check: Callable[[], None]) -> None:
         self._target, self._mirror, self._check = target, mirror, check
-        self._group = identity.progress_group(mirror)
+        self._group = progress_group(mirror)
         self._clients: dict[TopicPartition, TransactionClient] = {}
 
     def take_over(self, tp: TopicPartition) -> tuple[int, int]:
@@ -61,5 +61,5 @@ class Deliveries:
 
     def _client(self, tp: TopicPartition) -> TransactionClient:
         if tp not in self._clients:
-            self._clients[tp] = TransactionClient(self._target, identity.marker_id(self._mirror, tp), self._check)
+            self._clients[tp] = TransactionClient(self._target, marker_id(self._mirror, tp), self._check)
         return self._clients[tp]

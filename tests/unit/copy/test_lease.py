@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from airflow_mirror.copy.writer import handover, identity, lease
+from airflow_mirror.copy.writer import handover, lease
 from airflow_mirror.copy.writer.lease import Confirmation, LeaseToken, LeaseWatch
 from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed, TryAgain
+from airflow_mirror.policy import lease_id
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import Fenced
 from airflow_mirror.wire.transactions import TransactionClient, TransactionDescription
@@ -87,7 +88,7 @@ def test_what_took_the_lease_can_not_be_undone_by_a_renewal_that_comes_late(
     elif by == "its own driver":
         new = lease.withdraw(target, old)
     else:
-        handover.take_over(TransactionClient(target, identity.lease_id("m")))
+        handover.take_over(TransactionClient(target, lease_id("m")))
     for expected in (epoch - 1, epoch):
         with pytest.raises(Fenced):
             TransactionClient(target, old.transactional_id).init(old.mark_ms, old.producer_id, expected)
@@ -115,7 +116,7 @@ def test_no_two_takings_of_a_producer_id_have_the_same_mark(coordinator: Coordin
 def test_a_lease_near_the_end_of_its_epochs_is_taken_under_a_new_producer_id(
     coordinator: Coordinator, target: WireCluster, epoch: int
 ) -> None:
-    name = identity.lease_id("m")
+    name = lease_id("m")
     coordinator.ids[name] = Entry(7, epoch, handover.RELEASED_MS)
     token = lease.take(target, "m")
     assert token.producer_id != 7 and token.epoch < 10 and is_held(target, token)
