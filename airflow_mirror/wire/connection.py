@@ -26,6 +26,7 @@ from airflow_mirror.errors import MirrorError
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ApiNotServed, ConnectionLost, TlsRefused
 from airflow_mirror.wire.settings import WireSettings
+from airflow_mirror.wire.varint import read_unsigned
 
 if TYPE_CHECKING:
     from typing import Self
@@ -469,23 +470,12 @@ def _joined(buffers: list[Buffer]) -> list[Buffer]:
 
 def _tags_end(body: memoryview) -> int:
     """Return where the tagged fields of a response header end. No broker sends any, but the format allows them."""
-    count, at = _unsigned_varint(body, 0)
+    count, at = read_unsigned(body, 0)
     for _ in range(count):
-        at = _unsigned_varint(body, at)[1]
-        size, at = _unsigned_varint(body, at)
+        at = read_unsigned(body, at)[1]
+        size, at = read_unsigned(body, at)
         at += size
     return at
-
-
-def _unsigned_varint(body: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = body[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
 
 
 def _foreign(head: bytes) -> tuple[str, str] | None:

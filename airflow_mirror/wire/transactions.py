@@ -26,6 +26,7 @@ from airflow_mirror.wire.errors import (
 )
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.routing import GROUP, TRANSACTION, find_coordinators
+from airflow_mirror.wire.varint import unsigned
 
 if TYPE_CHECKING:
     from airflow_mirror.partition import TopicPartition
@@ -372,15 +373,7 @@ def _markers_body(
         ]
     )
     encoded = one.encode(version=1)  # compact array length (one byte), the marker, no tagged fields (one byte)
-    return _compact_length(count) + bytes(encoded[1:-1]) * count + b"\0"
-
-
-def _compact_length(count: int) -> bytes:
-    value, out = count + 1, bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
+    return unsigned(count + 1) + bytes(encoded[1:-1]) * count + b"\0"
 
 
 def _markers_error(body: memoryview) -> int:

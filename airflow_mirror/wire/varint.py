@@ -1,4 +1,7 @@
-"""The variable-length integers of record batches: zig-zag, seven bits a byte (KIP-98, as Protocol Buffers have them)."""
+"""Variable-length integers, seven bits a byte as Protocol Buffers have them.
+
+Record batches have them signed, by zig-zag (KIP-98); the headers and fields of flexible requests unsigned (KIP-482).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,11 @@ def zigzag(value: int) -> bytes:
 
 def _encoded(value: int) -> bytes:
     value = (value + _HALF) % (2 * _HALF) - _HALF
-    value = value << 1 ^ value >> 63
+    return unsigned(value << 1 ^ value >> 63)
+
+
+def unsigned(value: int) -> bytes:
+    """Encode an integer that is not negative."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -42,3 +49,18 @@ def read_zigzag(view: bytes | memoryview, at: int) -> tuple[int, int]:
         shift += 7
         if shift > 63:
             raise ValueError("a variable-length integer has more than ten bytes")
+
+
+def read_unsigned(view: bytes | memoryview, at: int) -> tuple[int, int]:
+    """Return the integer that begins at byte ``at``, and where the next field begins.
+
+    Written out beside its signed twin, which is called for each record.
+    """
+    value = shift = 0
+    while True:
+        byte = view[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
