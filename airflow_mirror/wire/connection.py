@@ -303,7 +303,7 @@ class Connection:
 
     def _log_in(self) -> None:
         """Log in, or log in again on a session that ends soon (KIP-368); requests in flight keep their answers."""
-        from airflow_mirror.wire.security import log_in
+        from airflow_mirror.wire.login import log_in
 
         self._renew_at = float("inf")  # the login's own requests must not renew
         lifetime_s = log_in(self, self.settings) / 1000

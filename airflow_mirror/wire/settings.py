@@ -158,7 +158,7 @@ class WireSettings:
     @cached_property
     def ssl_context(self) -> ssl.SSLContext:
         """The TLS context, built once: reading the CA file costs tens of milliseconds."""
-        from airflow_mirror.wire.security import ssl_context
+        from airflow_mirror.wire.tls import ssl_context
 
         return ssl_context(self)
 

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import ClusterUnreachable, InvalidField
-from airflow_mirror.wire.security import _mechanism
+from airflow_mirror.wire.login import _mechanism
 from airflow_mirror.wire.settings import WireSettings
 from airflow_mirror.wire.topology import Address, parse_bootstrap
 

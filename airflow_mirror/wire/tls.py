@@ -1,4 +1,4 @@
-"""TLS contexts and SASL logins. The mechanisms themselves are kafka-python's."""
+"""TLS contexts from a cluster's settings."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import ssl
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from airflow_mirror.errors import AuthenticationFailed, InvalidField
-from airflow_mirror.wire.error_codes import ErrorCode, error_name
+from airflow_mirror.errors import InvalidField
 
 if TYPE_CHECKING:
-    from airflow_mirror.wire.connection import Connection
     from airflow_mirror.wire.settings import WireSettings
 
 
@@ -99,66 +97,3 @@ def _as_file(settings: WireSettings, prefix: str) -> Iterator[str | None]:
 
 def _short(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or getattr(error, "reason", None) or error)
-
-
-def log_in(connection: Connection, settings: WireSettings) -> int:
-    """Run SaslHandshake and SaslAuthenticate on ``connection``.
-
-    :returns: how long the session lives in ms, 0 for ever (KIP-368).
-    :raises AuthenticationFailed: the broker does not serve the mechanism, or refuses the credentials.
-    """
-    from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-
-    name = settings.sasl_mechanism
-    framed = connection.serves(SaslAuthenticateRequest.API_KEY, 0)  # since 1.0 (KIP-152); before, bare tokens follow
-    handshake = connection.request(SaslHandshakeRequest(mechanism=name, version=int(framed)), int(framed))
-    if handshake.error_code:
-        served = ", ".join(handshake.mechanisms) or "none"
-        cause = (
-            f"it serves the SASL mechanisms {served}, not {name}"
-            if handshake.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
-            else f"SaslHandshake answered {error_name(handshake.error_code)}; this listener may want no login"
-        )
-        raise AuthenticationFailed(settings.role, connection.address, cause)
-    mechanism = _mechanism(settings, connection.host)
-    if not framed:
-        while not mechanism.is_done():
-            _receive(mechanism, connection.exchange_token(mechanism.auth_bytes()), connection, settings)
-        return 0
-    version = connection.newest(SaslAuthenticateRequest.API_KEY, 0, 2)
-    lifetime_ms = 0
-    while not mechanism.is_done():
-        answer = connection.request(SaslAuthenticateRequest(mechanism.auth_bytes(), version=version), version)
-        if answer.error_code:
-            detail = answer.error_message or error_name(answer.error_code)
-            raise AuthenticationFailed(settings.role, connection.address, f"{name}: {detail}")
-        lifetime_ms = (answer.session_lifetime_ms or 0) if version else 0
-        _receive(mechanism, bytes(answer.auth_bytes or b""), connection, settings)
-    return lifetime_ms
-
-
-def _receive(mechanism: Any, token: bytes, connection: Connection, settings: WireSettings) -> None:
-    """Give a mechanism the broker's token."""
-    name = settings.sasl_mechanism
-    try:
-        mechanism.receive(token)
-    except (ValueError, KeyError) as e:  # what kafka-python raises for a wrong SCRAM signature or message
-        raise AuthenticationFailed(settings.role, connection.address, f"{name}: the broker answered {e}") from None
-    if mechanism.is_done() and not mechanism.is_authenticated():
-        raise AuthenticationFailed(settings.role, connection.address, f"{name}: not authenticated")
-
-
-def _mechanism(settings: WireSettings, host: str) -> Any:
-    from kafka.net.sasl import get_sasl_mechanism
-
-    name, user = settings.sasl_mechanism, settings.get("sasl.username")
-    if name.startswith("SCRAM"):
-        # RFC 5802: these two separate the fields of a message. kafka-python 3.0.12 sends the name as it is.
-        user = user.replace("=", "=3D").replace(",", "=2C")
-    return get_sasl_mechanism(name)(
-        host=host,
-        sasl_mechanism=name,
-        sasl_plain_username=user,
-        sasl_plain_password=settings.get("sasl.password"),
-        sasl_oauth_token_provider=settings.oauth_tokens if name == "OAUTHBEARER" else None,
-    )
