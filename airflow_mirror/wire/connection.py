@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import ApiNotServed, ConnectionLost, TlsRefused
+from airflow_mirror.wire.login import log_in
 from airflow_mirror.wire.settings import WireSettings
 from airflow_mirror.wire.varint import read_unsigned
 
@@ -303,8 +304,6 @@ class Connection:
 
     def _log_in(self) -> None:
         """Log in, or log in again on a session that ends soon (KIP-368); requests in flight keep their answers."""
-        from airflow_mirror.wire.login import log_in
-
         self._renew_at = float("inf")  # the login's own requests must not renew
         lifetime_s = log_in(self, self.settings) / 1000
         if lifetime_s > 0:

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from airflow_mirror.errors import AuthenticationFailed
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
-
-if TYPE_CHECKING:
-    from airflow_mirror.wire.connection import Connection
-    from airflow_mirror.wire.settings import WireSettings
+from airflow_mirror.wire.settings import WireSettings
 
 
-def log_in(connection: Connection, settings: WireSettings) -> int:
+class Line(Protocol):
+    """What a login needs of the connection that logs in; see :class:`~airflow_mirror.wire.connection.Connection`."""
+
+    host: str
+    address: str
+
+    def serves(self, api_key: int, version: int) -> bool:
+        """Say whether the broker serves a request in ``version`` or a newer one."""
+
+    def newest(self, api_key: int, lowest: int, highest: int) -> int:
+        """Return the newest version in [lowest, highest] that the broker serves too."""
+
+    def request(self, message: Any, version: int) -> Any:
+        """Send a request and return the decoded response."""
+
+    def exchange_token(self, token: bytes) -> bytes:
+        """Send a token without a request around it, and return the broker's."""
+
+
+def log_in(connection: Line, settings: WireSettings) -> int:
     """Run SaslHandshake and SaslAuthenticate on ``connection``.
 
     :returns: how long the session lives in ms, 0 for ever (KIP-368).
@@ -48,7 +64,7 @@ def log_in(connection: Connection, settings: WireSettings) -> int:
     return lifetime_ms
 
 
-def _receive(mechanism: Any, token: bytes, connection: Connection, settings: WireSettings) -> None:
+def _receive(mechanism: Any, token: bytes, connection: Line, settings: WireSettings) -> None:
     """Give a mechanism the broker's token."""
     name = settings.sasl_mechanism
     try:

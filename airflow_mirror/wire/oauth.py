@@ -11,29 +11,29 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_mirror.errors import ClusterUnreachable, InvalidField
 
-if TYPE_CHECKING:
-    from airflow_mirror.wire.settings import WireSettings
-
+Get = Callable[..., str]
 _TIMEOUT_S = 20.0
 
 
-def token_provider(settings: WireSettings) -> Any:
+def token_provider(get: Get, role: str, bootstrap: str) -> Any:
     """Return a provider for kafka-python's OAUTHBEARER mechanism; asks for no token yet.
 
+    :param get: returns a setting; a second argument is what it is without one, "" otherwise.
+    :param role: names the cluster in errors, as ``bootstrap`` does.
     :raises InvalidField: a method or grant that is not supported, or a missing setting.
     """
-    method = settings.get("sasl.oauthbearer.method", "default").lower()
+    method = get("sasl.oauthbearer.method", "default").lower()
     if method == "oidc":
-        fetch = _oidc(settings)
+        fetch = _oidc(get, role, bootstrap)
     elif method == "default":
-        fetch = _unsecured(settings)
+        fetch = _unsecured(get)
     else:
         raise InvalidField("sasl.oauthbearer.method", method, "not supported", "Use oidc.")
-    extensions = dict(pair.partition("=")[::2] for pair in _list(settings.get("sasl.oauthbearer.extensions")))
+    extensions = dict(pair.partition("=")[::2] for pair in _list(get("sasl.oauthbearer.extensions")))
     return _kafka_python_provider(fetch, extensions)
 
 
@@ -60,21 +60,21 @@ def _kafka_python_provider(fetch: Callable[[], tuple[str, float]], extensions: d
     return Provider()
 
 
-def _oidc(settings: WireSettings) -> Callable[[], tuple[str, float]]:
-    grant = settings.get("sasl.oauthbearer.grant.type", "client_credentials")
+def _oidc(get: Get, role: str, bootstrap: str) -> Callable[[], tuple[str, float]]:
+    grant = get("sasl.oauthbearer.grant.type", "client_credentials")
     if grant != "client_credentials":
         raise InvalidField("sasl.oauthbearer.grant.type", grant, "not supported", "Use client_credentials.")
     for key in ("token.endpoint.url", "client.id", "client.secret"):
-        if not settings.get(f"sasl.oauthbearer.{key}"):
+        if not get(f"sasl.oauthbearer.{key}"):
             raise InvalidField(f"sasl.oauthbearer.{key}", "", "method oidc needs it", "Set it in the connection.")
-    url = settings.get("sasl.oauthbearer.token.endpoint.url")
+    url = get("sasl.oauthbearer.token.endpoint.url")
     if not url.startswith(("https://", "http://")):
         raise InvalidField("sasl.oauthbearer.token.endpoint.url", url, "not an http(s) address", "Give a full URL.")
 
     def fetch() -> tuple[str, float]:
-        client, secret = settings.get("sasl.oauthbearer.client.id"), settings.get("sasl.oauthbearer.client.secret")
+        client, secret = get("sasl.oauthbearer.client.id"), get("sasl.oauthbearer.client.secret")
         form = {"grant_type": "client_credentials"}
-        if scope := settings.get("sasl.oauthbearer.scope"):
+        if scope := get("sasl.oauthbearer.scope"):
             form["scope"] = scope
         request = urllib.request.Request(url, urllib.parse.urlencode(form).encode(), method="POST")
         request.add_header("Authorization", "Basic " + base64.b64encode(f"{client}:{secret}".encode()).decode())
@@ -85,18 +85,18 @@ def _oidc(settings: WireSettings) -> Callable[[], tuple[str, float]]:
             return str(answer["access_token"]), float(answer.get("expires_in", 300))
         except (OSError, ValueError, KeyError) as e:  # never the body: it may hold a token
             cause = f"the token endpoint {url} gave no token: {type(e).__name__} {getattr(e, 'code', '')}"
-            raise ClusterUnreachable(settings.role, settings.bootstrap, cause.strip()) from None
+            raise ClusterUnreachable(role, bootstrap, cause.strip()) from None
 
     return fetch
 
 
-def _unsecured(settings: WireSettings) -> Callable[[], tuple[str, float]]:
+def _unsecured(get: Get) -> Callable[[], tuple[str, float]]:
     """librdkafka's unsecured JWT, which test brokers accept: ``principal=admin scope=all lifeSeconds=60``."""
-    if settings.get("enable.sasl.oauthbearer.unsecure.jwt", "false").lower() != "true":
+    if get("enable.sasl.oauthbearer.unsecure.jwt", "false").lower() != "true":
         raise InvalidField(
             "sasl.oauthbearer.method", "default", "names no source of tokens", "Set sasl.oauthbearer.method=oidc."
         )
-    config = dict(pair.partition("=")[::2] for pair in shlex.split(settings.get("sasl.oauthbearer.config")))
+    config = dict(pair.partition("=")[::2] for pair in shlex.split(get("sasl.oauthbearer.config")))
     lifetime_s = float(config.get("lifeSeconds", 3600))
 
     def fetch() -> tuple[str, float]:

@@ -160,14 +160,14 @@ class WireSettings:
         """The TLS context, built once: reading the CA file costs tens of milliseconds."""
         from airflow_mirror.wire.tls import ssl_context
 
-        return ssl_context(self)
+        return ssl_context(self.get, verify_certificate=self.verify_certificate, verify_hostname=self.verify_hostname)
 
     @cached_property
     def oauth_tokens(self) -> object:
         """The provider of OAUTHBEARER tokens, one for all connections, so that one token serves them all."""
         from airflow_mirror.wire.oauth import token_provider
 
-        return token_provider(self)
+        return token_provider(self.get, self.role, self.bootstrap)
 
     def _choice(self, key: str, default: str, allowed: tuple[str, ...]) -> str:
         value = self.properties.get(key, default)

@@ -5,27 +5,26 @@ from __future__ import annotations
 import os
 import ssl
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import InvalidField
 
-if TYPE_CHECKING:
-    from airflow_mirror.wire.settings import WireSettings
+Get = Callable[[str], str]
 
 
-def ssl_context(settings: WireSettings) -> ssl.SSLContext:
+def ssl_context(get: Get, *, verify_certificate: bool, verify_hostname: bool) -> ssl.SSLContext:
     """Build the TLS context of a cluster's settings.
 
+    :param get: returns a setting, "" where there is none.
     :raises InvalidField: names the setting whose file can't be read or whose text is no certificate or key.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = settings.verify_hostname
-    context.verify_mode = ssl.CERT_REQUIRED if settings.verify_certificate else ssl.CERT_NONE
-    _trust(context, settings)
-    _identify(context, settings)
-    ciphers = settings.get("ssl.cipher.suites")
+    context.check_hostname = verify_hostname
+    context.verify_mode = ssl.CERT_REQUIRED if verify_certificate else ssl.CERT_NONE
+    _trust(context, get)
+    _identify(context, get)
+    ciphers = get("ssl.cipher.suites")
     if ciphers:
         try:
             context.set_ciphers(ciphers)
@@ -36,8 +35,8 @@ def ssl_context(settings: WireSettings) -> ssl.SSLContext:
     return context
 
 
-def _trust(context: ssl.SSLContext, settings: WireSettings) -> None:
-    location, pem = settings.get("ssl.ca.location"), settings.get("ssl.ca.pem")
+def _trust(context: ssl.SSLContext, get: Get) -> None:
+    location, pem = get("ssl.ca.location"), get("ssl.ca.pem")
     try:
         if pem:
             context.load_verify_locations(cadata=pem)
@@ -53,13 +52,13 @@ def _trust(context: ssl.SSLContext, settings: WireSettings) -> None:
         raise InvalidField(key, shown, f"no usable PEM certificates: {_short(e)}", "Give the CA's PEM file.") from None
 
 
-def _identify(context: ssl.SSLContext, settings: WireSettings) -> None:
+def _identify(context: ssl.SSLContext, get: Get) -> None:
     """Load the client certificate and its key, each given as a file or as a text."""
-    if not (settings.get("ssl.certificate.location") or settings.get("ssl.certificate.pem")):
+    if not (get("ssl.certificate.location") or get("ssl.certificate.pem")):
         return
     # A password function, always: without one OpenSSL would ask on the terminal and the task would hang.
-    password = settings.get("ssl.key.password")
-    with _as_file(settings, "ssl.certificate") as certificate, _as_file(settings, "ssl.key") as key:
+    password = get("ssl.key.password")
+    with _as_file(get, "ssl.certificate") as certificate, _as_file(get, "ssl.key") as key:
         try:
             context.load_cert_chain(certificate or "", key, password=lambda: password)
         except (OSError, ValueError) as e:
@@ -72,15 +71,15 @@ def _identify(context: ssl.SSLContext, settings: WireSettings) -> None:
 
 
 @contextmanager
-def _as_file(settings: WireSettings, prefix: str) -> Iterator[str | None]:
+def _as_file(get: Get, prefix: str) -> Iterator[str | None]:
     """Yield a path to the PEM of ``<prefix>.location`` or ``<prefix>.pem``; None when neither is set.
 
     Python's ssl reads keys from files only. A text is kept in an unlinked memory file where the system has them, so that
     a key never reaches a disk.
     """
-    pem = settings.get(f"{prefix}.pem")
+    pem = get(f"{prefix}.pem")
     if not pem:
-        yield settings.get(f"{prefix}.location") or None
+        yield get(f"{prefix}.location") or None
     elif hasattr(os, "memfd_create"):
         fd = os.memfd_create("pem")
         try:
