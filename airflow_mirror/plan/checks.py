@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from airflow_mirror.plan import brokers, hole_checks, topic_checks
 from airflow_mirror.plan.model import Finding
-from airflow_mirror.plan.situation import Situation, count, some
+from airflow_mirror.plan.situation import Situation
+from airflow_mirror.plan.wording import count, some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

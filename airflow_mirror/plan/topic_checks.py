@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.model import Finding
-from airflow_mirror.plan.situation import Situation, count, some
+from airflow_mirror.plan.situation import Situation
+from airflow_mirror.plan.wording import count, some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,33 @@
+"""How a plan says numbers and lists things: for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def some(items: Iterable[str], most: int = 5) -> str:
+    """Return the first few items, and how many more there are."""
+    everything = list(items)
+    more = f" and {len(everything) - most} more" if len(everything) > most else ""
+    return ", ".join(everything[:most]) + more
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 partition``, ``2,000 partitions``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def size(bytes_: int) -> str:
+    """Return a number of bytes: ``780 B``, ``1.2 MB``."""
+    for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if bytes_ >= factor:
+            return f"{bytes_ / factor:,.1f} {unit}"
+    return f"{bytes_} B"
+
+
+def duration(seconds: float) -> str:
+    """Return a time: ``1 s``, ``3 min``, ``7.4 d``."""
+    for unit, factor in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * factor:
+            return f"{seconds / factor:,.0f} {unit}"
+    return f"{max(1, round(seconds))} s"
