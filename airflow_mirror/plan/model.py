@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InputError, InvalidField, PlanBlocked
-from airflow_mirror.files import replace_file
 from airflow_mirror.mirror import Mirror
 
 if TYPE_CHECKING:
@@ -233,12 +232,6 @@ class Plan:
             **{level: levels.count(level) for level in ("block", "warn", "pass")},
         }
 
-    def to_markdown(self) -> str:
-        """Return the plan as people read it."""
-        from airflow_mirror.plan.markdown import render
-
-        return render(self)
-
     def to_json(self) -> str:
         """Return canonical JSON with the hash in it."""
         return json.dumps({**self._content(), "hash": self.hash}, sort_keys=True, indent=1) + "\n"
@@ -271,12 +264,6 @@ class Plan:
         if plan.hash != written:
             raise InputError("the plan was edited: its hash is not that of its content. Make it again instead.")
         return plan
-
-    def save(self, path: str | Path) -> None:
-        """Write ``path`` and, next to it, the same as Markdown. A reader sees an old or a new file, never half of one."""
-        where = Path(path)
-        for name, text in ((where.name, self.to_json()), (where.with_suffix(".md").name, self.to_markdown())):
-            replace_file(where.with_name(name), text)
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from airflow_mirror.errors import InputError, PlanOfAnother
 from airflow_mirror.files import replace_file
+from airflow_mirror.plan.markdown import render
 from airflow_mirror.plan.model import Plan
 
 if TYPE_CHECKING:
@@ -21,6 +22,12 @@ KEEP = 200  # plans of a directory; an hourly window makes 8,760 a year
 _HASH = re.compile(r"[0-9a-f]{64}")
 # How fast and in what portions, not what: a task may be given other values than the plan was made with.
 _TUNING = frozenset({"max_bytes_per_second", "merge_below"})
+
+
+def write(plan: Plan, path: Path) -> None:
+    """Write ``path`` and, next to it, the same as Markdown. A reader sees an old or a new file, never half of one."""
+    replace_file(path, plan.to_json())
+    replace_file(path.with_suffix(".md"), render(plan))
 
 
 class PlanStore(Protocol):
@@ -57,7 +64,7 @@ class PlanDirectory:
     def save(self, plan: Plan) -> str:
         """See :class:`PlanStore`."""
         path = self.path(plan.hash)
-        plan.save(path)
+        write(plan, path)
         if not plan.blocks:
             replace_file(self._directory / "last", plan.hash)
         needed = {plan.hash, self._last()}

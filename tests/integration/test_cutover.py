@@ -48,6 +48,7 @@ from airflow_mirror.errors import (
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.verify.remaining import verify_rest
 from sandbox import Cluster
 from tests.integration.cutover_once import LEASE_TIMES, LIMITS, opens
@@ -528,7 +529,7 @@ def test_finished_cutover_run_again_changes_nothing_and_verifies(world: World):
 def child(world: World, run_dir: Path, kill_after: int) -> subprocess.Popen[bytes]:
     plan = world.directory / "plan.json"
     if not plan.exists():
-        world.plan().save(plan)
+        write_plan(world.plan(), plan)
     settings = {"SOURCE": world.source.config.dump(), "TARGET": world.target.config.dump()}
     script = Path(__file__).with_name("cutover_once.py")
     command = [sys.executable, str(script), str(run_dir), str(plan), str(kill_after)]

@@ -22,6 +22,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.configs import HELD_OPEN
+from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.plan.target_configs import refusals, try_configs
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.groups import commit_groups, read_positions, translate
@@ -98,7 +99,7 @@ def test_plan_create_hold_copy_and_let_go(make, source, target, source_cluster, 
     assert (planned.starts, planned.ends, planned.prime) == ({0: 9, 1: 0}, {0: 50, 1: 0}, {0: 9})
     assert planned.source_topic_id == source.topics([topic])[topic].topic_id
     assert plan.positions == {f"g-{topic}": {topic: {0: 30}}}
-    plan.save(tmp_path / "plan.json")
+    write_plan(plan, tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json") == plan
 
     assert create_target_topics(plan, target).created == (topic,)

@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import build, holes
+from airflow_mirror.plan.markdown import render
 from airflow_mirror.plan.model import HoleEstimate
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
@@ -81,4 +82,4 @@ def test_a_dense_topic_has_none_and_an_empty_one_is_not_sampled(
     dense, empty = plan.topics
     assert dense.holes is not None and dense.holes.count == 0 and dense.holes.sampled > 100
     assert empty.holes is None
-    assert "none seen" in plan.to_markdown()
+    assert "none seen" in render(plan)
