@@ -6,7 +6,8 @@ import hashlib
 import re
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,24 @@ def pytest_configure(config: pytest.Config) -> None:
     if (passed := _passed_file()) is not None:
         notes = not hasattr(config, "workerinput")  # with several workers, who collects them writes
         config.pluginmanager.register(_Passed(passed, resume=config.getoption("--resume"), notes=notes))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
+    """Tell stories as they are written: pytest-randomly can shuffle everything or nothing."""
+    written = list(items)
+    yield
+    items[:] = stories_in_order(written, items)
+
+
+def stories_in_order(written: Sequence[pytest.Item], shuffled: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return shuffled tests, those of each module with the mark ``in_order`` as they are written; no other moves."""
+    there, stories = {item.nodeid for item in shuffled}, defaultdict[Path, list[pytest.Item]](list)
+    for item in written:
+        if item.nodeid in there and item.get_closest_marker("in_order"):
+            stories[item.path].append(item)
+    told = {path: iter(story) for path, story in stories.items()}
+    return [next(told[item.path]) if item.get_closest_marker("in_order") else item for item in shuffled]
 
 
 class _Passed:

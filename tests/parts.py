@@ -3,6 +3,8 @@
 ``make test`` is the parts that CI runs; ``make test-all`` is every part. A part that fails does not keep the next from
 running. With ``--resume`` what passed on this very tree (commit and changes) in an earlier run is left out.
 
+Each run has an order of its own, and says from which seed; ``--seed`` runs the tests in that order again.
+
 A part is a folder of tests and a mark. A test without a mark of a part is in its folder's first one.
 """
 
@@ -131,10 +133,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("parts", nargs="*", choices=[*names, []], metavar="PART", help=f"default: {' '.join(CI)}")
     parser.add_argument("--all", action="store_true", help="every part")
     parser.add_argument("--resume", action="store_true", help="leave out what passed on this very tree before")
+    parser.add_argument("--seed", type=int, metavar="N", help="the order of the run that printed --randomly-seed=N")
     parser.add_argument("--slowest", action="store_true", help="list the slowest ten tests of each part as well")
     arguments = parser.parse_args(argv)
     wanted = names if arguments.all else arguments.parts or CI
     more = ["--resume"] if arguments.resume else []
+    more += [] if arguments.seed is None else [f"--randomly-seed={arguments.seed}"]
     outcomes = []
     for part in PARTS:
         if part.name in wanted:

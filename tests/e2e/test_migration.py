@@ -20,6 +20,8 @@ from sandbox.airflow import AirflowError
 from tests.e2e.records import Writer, commit, create, fill, positions, read_all
 from tests.listening import listeners
 
+pytestmark = pytest.mark.in_order("looks at one run of several minutes first, then clears its tasks, some of which fail")
+
 DAG = "kafka_migration"
 DONE = {"success", "skipped"}
 
