@@ -216,8 +216,11 @@ def test_a_connection_without_bootstrap_servers_is_refused_before_any_client_sta
 
 @pytest.fixture
 def root(guarded):
+    """The super user, on a cluster that has no rules before and after a test."""
     with ClusterAdmin(ClientConfig(guarded.admin_properties(), "source"), timeout_s=60) as admin:
         yield admin
+        admin.delete_acls(admin.describe_acls())
+        wait_for(lambda: admin.describe_acls() == [])
 
 
 @pytest.fixture
