@@ -61,7 +61,6 @@ def _wait(filling: Running, case: Case, source: Endpoint, scale: float, note: Ca
 def _clean(case: Case, source: Endpoint, note: Callable[[str], None]) -> None:
     """Wait until the log cleaner has been through every partition, then forbid it to come again."""
     deadline = time.monotonic() + _TIMEOUT_S
-    admin = ClusterAdmin(source.plain)
     with WireCluster(source.plain) as wire:
         ends = source.ends(wire, case.topic, case.partitions)
     while True:
@@ -73,7 +72,8 @@ def _clean(case: Case, source: Endpoint, note: Callable[[str], None]) -> None:
         if time.monotonic() > deadline:
             raise RuntimeError(f"topic {case.topic}: the log cleaner cleaned {cleaned} of {case.partitions} partitions")
         time.sleep(0.5)
-    admin.alter_topic_configs(case.topic, {"cleanup.policy": "delete"}, [k for k in _CLEAN if k != "cleanup.policy"])
+    with ClusterAdmin(source.plain) as admin:
+        admin.alter_topic_configs(case.topic, {"cleanup.policy": "delete"}, [k for k in _CLEAN if k != "cleanup.policy"])
 
 
 def count(endpoint: Endpoint, case: Case) -> tuple[int, int, list[int]]:

@@ -81,17 +81,17 @@ def properties_of(directory: Path, source: Cluster, target: Cluster) -> list[str
     return arguments
 
 
-def create(cluster: Cluster, topic: str, partitions: int = 1, replicas: int = 1, **configs: str) -> ClusterAdmin:
-    admin = ClusterAdmin(config(cluster))
+def create(cluster: Cluster, topic: str, partitions: int = 1, replicas: int = 1, **configs: str) -> None:
     settings = HELD_OPEN | {k.replace("_", "."): v for k, v in configs.items()}
-    admin.create_topics([NewTopicSpec(topic, partitions, replicas, settings)])
+    with ClusterAdmin(config(cluster)) as admin:
+        admin.create_topics([NewTopicSpec(topic, partitions, replicas, settings)])
     # The controller has the topic; brokers hear of it later, on a busy machine by more than our clients wait for.
     deadline = time.monotonic() + 240
     with WireCluster(config(cluster)) as wire:
         while True:
             try:
                 wire.log_ends([TopicPartition(topic, p) for p in range(partitions)])
-                return admin
+                return
             except UnknownTopic:
                 assert time.monotonic() < deadline, f"not within 240 s: the broker has heard of {topic}"
 

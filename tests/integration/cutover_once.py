@@ -58,11 +58,11 @@ def main(run_dir: Path, plan_path: Path, kill_after: int) -> None:
 
     plan = Plan.load(plan_path)
     source, target = load("env:SOURCE", "source"), load("env:TARGET", "target")
-    admin, there = ClusterAdmin(source, timeout_s=120), ClusterAdmin(target, timeout_s=120)
-    run_cutover(
-        plan.mirror, plan, admin, there, fence=HeardFence(admin), keep_fence=False, run_dir=run_dir,
-        verify=verify_rest(plan, source, target), limits=LIMITS, open_target=open_target,
-    )  # fmt: skip
+    with ClusterAdmin(source, timeout_s=120) as admin, ClusterAdmin(target, timeout_s=120) as there:
+        run_cutover(
+            plan.mirror, plan, admin, there, fence=HeardFence(admin), keep_fence=False, run_dir=run_dir,
+            verify=verify_rest(plan, source, target), limits=LIMITS, open_target=open_target,
+        )  # fmt: skip
 
 
 if __name__ == "__main__":

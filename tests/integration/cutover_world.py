@@ -60,6 +60,11 @@ class World:
         self.mirror = Mirror(f"flow-{self.topic[-8:]}", "src", "dst", topics=[self.topic], groups=[f"{self.topic}-.*"])
         self.tps = [TopicPartition(self.topic, p) for p in range(PARTITIONS)]
 
+    def close(self) -> None:
+        """Close the admins."""
+        self.source.close()
+        self.target.close()
+
     @property
     def run_dir(self) -> Path:
         return self.directory / "run"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan.configs import HELD_OPEN
 from sandbox import Cluster
-from tests.integration.copying import create, ends, properties_of, read, write
+from tests.integration.copying import config, create, ends, properties_of, read, write
 from tests.integration.test_spark_jobs import summary_of
 from tests.integration.warm_jobs import WarmJobs
 
@@ -28,6 +29,12 @@ def run(
         return log.read_text()
 
     return run
+
+
+@pytest.fixture
+def target(target_cluster: Cluster) -> Iterator[ClusterAdmin]:
+    with ClusterAdmin(config(target_cluster)) as admin:
+        yield admin
 
 
 @pytest.mark.parametrize("before", [0, 30], ids=["empty-source", "source-with-history"])
@@ -50,30 +57,32 @@ def test_latest_run_twice_by_hand_copies_what_came_in_between(
     assert ends(target_cluster, topic_name)[0] == (before, before + 100, before + 100)
 
 
-def test_records_of_2001_survive_on_a_topic_that_would_have_deleted_them(source_cluster, target_cluster, topic_name, run):
+def test_records_of_2001_survive_on_a_topic_that_would_have_deleted_them(
+    source_cluster, target_cluster, target, topic_name, run
+):
     create(source_cluster, topic_name)
-    admin = create(target_cluster, topic_name, retention_ms="604800000")
+    create(target_cluster, topic_name, retention_ms="604800000")
     write(source_cluster, topic_name, 50, 1, "zstd")
     assert "held open while the mirror writes" in run("bulk")
-    there = admin.topic_configs([topic_name])[topic_name]
+    there = target.topic_configs([topic_name])[topic_name]
     assert {key: there[key].value for key in HELD_OPEN} == dict(HELD_OPEN)
     assert len(read(target_cluster, topic_name)) == 50
-    admin.alter_topic_configs(topic_name, {"message.timestamp.after.max.ms": "3600000"})
+    target.alter_topic_configs(topic_name, {"message.timestamp.after.max.ms": "3600000"})
     assert "message.timestamp.after.max.ms is 3600000, must be" in run("bulk", status=2)
-    unchanged = admin.topic_configs([topic_name])[topic_name]
+    unchanged = target.topic_configs([topic_name])[topic_name]
     assert unchanged["message.timestamp.after.max.ms"].value == "3600000", "nothing was touched"
     run("bulk", "--hold")
-    held = admin.topic_configs([topic_name])[topic_name]
+    held = target.topic_configs([topic_name])[topic_name]
     assert held["message.timestamp.after.max.ms"].value == HELD_OPEN["message.timestamp.after.max.ms"]
 
 
 def test_comparing_with_a_target_that_holds_nothing_is_no_success_and_writes_nothing(
-    source_cluster, target_cluster, topic_name, run
+    source_cluster, target_cluster, target, topic_name, run
 ):
     create(source_cluster, topic_name)
     write(source_cluster, topic_name, 10, 1, "none")
     assert "the target has no topic" in run("verify", status=1)
-    admin = create(target_cluster, topic_name)
+    create(target_cluster, topic_name)
     assert "the target none of them yet" in run("verify", status=1)
     assert ends(target_cluster, topic_name)[0] == (0, 0, 0)
-    assert admin.group_offsets(f"airflow-mirror.{topic_name}.starts") == {}
+    assert target.group_offsets(f"airflow-mirror.{topic_name}.starts") == {}

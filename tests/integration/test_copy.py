@@ -8,6 +8,7 @@ import time
 import pytest
 from confluent_kafka import Producer
 
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.transactions import write_txn_markers
@@ -56,12 +57,16 @@ def test_a_second_run_copies_nothing_and_a_later_one_only_what_is_new(
     assert_equal(source_cluster, target_cluster, topic)
 
 
+def delete_before(cluster: Cluster, topic: str, offset: int) -> None:
+    with ClusterAdmin(config(cluster)) as admin:
+        admin.delete_records({TopicPartition(topic, 0): offset})
+
+
 def test_a_log_that_starts_inside_a_batch_is_primed_and_trimmed(
     source_cluster: Cluster, target_cluster: Cluster, topic: str
 ) -> None:
     write(source_cluster, topic, 1000, 3, "lz4")
-    admin = create(source_cluster, topic + "-x")
-    admin.delete_records({TopicPartition(topic, 0): 537})
+    delete_before(source_cluster, topic, 537)
     (result,) = copy(source_cluster, target_cluster, ranges_of(source_cluster, topic))
     assert (result.primed, result.records, result.error) == (537, 463, None)
     assert ends(target_cluster, topic)[0] == (537, 1000, 1000)
@@ -72,7 +77,7 @@ def test_a_log_that_lost_all_its_records_starts_and_ends_where_the_source_does(
     source_cluster: Cluster, target_cluster: Cluster, topic: str
 ) -> None:
     write(source_cluster, topic, 70, 3)
-    create(source_cluster, topic + "-x").delete_records({TopicPartition(topic, 0): 70})
+    delete_before(source_cluster, topic, 70)
     copy(source_cluster, target_cluster, ranges_of(source_cluster, topic))
     assert ends(target_cluster, topic)[0] == (70, 70, 70)
     write(source_cluster, topic, 5, 4)
@@ -171,8 +176,8 @@ def test_a_source_topic_that_was_created_again_stops_the_copy(
     write(source_cluster, topic, 90, 9)
     old = ranges_of(source_cluster, topic)
     copy(source_cluster, target_cluster, old)
-    admin = create(source_cluster, topic + "-x")
-    admin.delete_topics([topic])
+    with ClusterAdmin(config(source_cluster)) as admin:
+        admin.delete_topics([topic])
     time.sleep(1)
     create(source_cluster, topic)
     write(source_cluster, topic, 200, 10)
@@ -200,7 +205,7 @@ def test_records_that_retention_took_before_they_were_copied_are_named(
     write(source_cluster, topic, 20, 13)
     copy(source_cluster, target_cluster, ranges_of(source_cluster, topic))
     write(source_cluster, topic, 80, 14)
-    create(source_cluster, topic + "-x").delete_records({TopicPartition(topic, 0): 61})
+    delete_before(source_cluster, topic, 61)
     (result,) = copy(source_cluster, target_cluster, ranges_of(source_cluster, topic))
     assert f"{topic}-0 offsets [20, 61): the source deleted" in str(result.error)
     assert ends(target_cluster, topic)[0][2] == 20

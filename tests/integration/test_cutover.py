@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +64,10 @@ def walled_cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def world(walled_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path) -> Iterator[World]:
-    made = World(walled_cluster, target_cluster, topic_name, tmp_path)
-    yield made
-    left = made.source.describe_acls(resource_type="TOPIC", name=topic_name)
-    made.source.delete_acls(left)
+    with closing(World(walled_cluster, target_cluster, topic_name, tmp_path)) as made:
+        yield made
+        left = made.source.describe_acls(resource_type="TOPIC", name=topic_name)
+        made.source.delete_acls(left)
 
 
 _TIMES = {f.name for f in dataclasses.fields(Limits)}
@@ -257,9 +257,12 @@ def test_write_after_the_proof_is_found_by_the_steps_that_rely_on_it(world: Worl
 
 
 def test_no_authorizer_is_said_before_anything_is_touched(world: World, source_cluster: Cluster):
-    open_source = ClusterAdmin(ClientConfig(source_cluster.admin_properties(), "source"))
     write(world, 4)
-    with writer_lease(world), pytest.raises(NoAuthorizer, match="callable"):
+    with (
+        ClusterAdmin(ClientConfig(source_cluster.admin_properties(), "source")) as open_source,
+        writer_lease(world),
+        pytest.raises(NoAuthorizer, match="callable"),
+    ):
         cut_over(world, fence=AclFence(open_source))
     assert not any(s["status"] == "done" for s in on_disk(world)["steps"])
 
@@ -347,9 +350,7 @@ def test_live_group_without_a_position_in_a_partition_that_starts_late_comes_to_
 def test_group_with_members_on_the_target_is_refused_before_the_fence(world: World):
     write(world, 6)
     group = world.group("g", {0: 1})
-    mirrored = dataclasses.replace(world, source_cluster=world.source_cluster) if False else world
-
-    with Tail(mirrored):
+    with Tail(world):
         caught_up(world)
         consumer = Consumer(
             {**world.target_cluster.admin_properties(), "group.id": group, "auto.offset.reset": "earliest"}

@@ -95,9 +95,21 @@ def next_record(cluster: Cluster, topic: str, group: str, partition: int) -> Any
     return message.timestamp(), message.key(), message.value(), message.headers()
 
 
+@pytest.fixture
+def source(source_cluster: Cluster) -> Iterator[ClusterAdmin]:
+    with ClusterAdmin(config(source_cluster)) as admin:
+        yield admin
+
+
+@pytest.fixture
+def target(target_cluster: Cluster) -> Iterator[ClusterAdmin]:
+    with ClusterAdmin(config(target_cluster)) as admin:
+        yield admin
+
+
 def test_a_mapped_mirror_moves_groups_exactly_there_and_back(
-    mirror: dict[str, Any], source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    mirror: dict[str, Any], source_cluster: Cluster, target_cluster: Cluster, source: ClusterAdmin, target: ClusterAdmin,
+    topic_name: str, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     context: Any = {"ti": FakeTI(), "task_state_store": FakeStore()}
 
@@ -114,7 +126,6 @@ def test_a_mapped_mirror_moves_groups_exactly_there_and_back(
         assert caught_up["lag_records"] == 0 and caught_up["partitions"] == 2
 
         # Groups in every kind of place: the start, a record, each hole there is, the end.
-        source, target = ClusterAdmin(config(source_cluster)), ClusterAdmin(config(target_cluster))
         here = {r[0] for r in read(source_cluster, topic_name)}
         end = ends(source_cluster, topic_name, 2)
         holes = sorted(set(range(end[0][2])) - here)

@@ -132,8 +132,8 @@ def test_the_targets_cleaner_moves_no_record_and_no_end_of_a_padded_log(
     padded_copy(source_cluster, target_cluster, topic_name)
     here, before = read(source_cluster, topic_name), ends(target_cluster, topic_name)
     cleaning = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001", "delete.retention.ms": "100"}
-    admin = ClusterAdmin(config(target_cluster))
-    admin.alter_topic_configs(topic_name, set={**cleaning, "segment.ms": "300", "max.compaction.lag.ms": "100"})
+    with ClusterAdmin(config(target_cluster)) as admin:
+        admin.alter_topic_configs(topic_name, set={**cleaning, "segment.ms": "300", "max.compaction.lag.ms": "100"})
     latest = {row[2]: row for row in here}
     ticker = Producer({"bootstrap.servers": target_cluster.bootstrap})
     end, deadline = before[0][2], time.monotonic() + 300

@@ -123,29 +123,31 @@ def test_plan_create_hold_copy_and_let_go(make, source, target, source_cluster, 
 
 
 @pytest.fixture(scope="module")
-def hoarding_cluster():
+def hoarding():
     """A source whose broker file keeps records for a month and takes records of 10 MB."""
     file = {"log.retention.hours": "720", "message.max.bytes": "10485760", "log.segment.bytes": "268435456"}
-    with Cluster("hoarding", overrides=file, ready_timeout_s=240) as cluster:
-        yield cluster
+    with (
+        Cluster("hoarding", overrides=file, ready_timeout_s=240) as cluster,
+        ClusterAdmin(ClientConfig({"bootstrap.servers": cluster.bootstrap}, "source"), timeout_s=120) as admin,
+    ):
+        yield admin
 
 
-def test_what_the_sources_broker_file_keeps_the_target_keeps(hoarding_cluster, target, make, topic_name):
-    source = ClusterAdmin(ClientConfig({"bootstrap.servers": hoarding_cluster.bootstrap}, "source"), timeout_s=120)
-    make(source)
-    plan = build(mirror_of(topic_name), source, target)
+def test_what_the_sources_broker_file_keeps_the_target_keeps(hoarding, target, make, topic_name):
+    make(hoarding)
+    plan = build(mirror_of(topic_name), hoarding, target)
     plan.raise_if_blocked()
     create_target_topics(plan, target)
-    assert sync_configs(plan, source, target).drift == ()
+    assert sync_configs(plan, hoarding, target).drift == ()
     there = target.topic_configs([topic_name])[topic_name]
     assert (there["retention.ms"].value, there["max.message.bytes"].value) == ("-1", "10485760")
-    assert sync_configs(plan, source, target, hold=False).applied
-    here, there = (admin.topic_configs([topic_name])[topic_name] for admin in (source, target))
+    assert sync_configs(plan, hoarding, target, hold=False).applied
+    here, there = (admin.topic_configs([topic_name])[topic_name] for admin in (hoarding, target))
     assert here["retention.ms"].value == str(720 * 3_600_000)
     assert {key: e.value for key, e in here.items()} == {key: e.value for key, e in there.items()}
     chosen = {key for key, e in there.items() if e.source == "DYNAMIC_TOPIC_CONFIG"}
     assert {"retention.ms", "max.message.bytes", "segment.bytes"} <= chosen
-    assert sync_configs(plan, source, target, hold=False).drift == ()
+    assert sync_configs(plan, hoarding, target, hold=False).drift == ()
 
 
 def test_target_says_which_settings_it_does_not_know(make, source, target, topic_name):
@@ -212,8 +214,10 @@ def test_our_target_topic_grows_with_the_source(make, source, target):
 def test_the_same_cluster_by_two_addresses_is_found_out(make, source, source_cluster):
     topic = make(source)
     port = source_cluster.bootstrap.rpartition(":")[2]
-    other = ClusterAdmin(ClientConfig({"bootstrap.servers": f"localhost:{port}"}, "target"))
-    with pytest.raises(PlanBlocked, match=f"same_cluster.*{source.cluster_id()}"):
+    with (
+        ClusterAdmin(ClientConfig({"bootstrap.servers": f"localhost:{port}"}, "target")) as other,
+        pytest.raises(PlanBlocked, match=f"same_cluster.*{source.cluster_id()}"),
+    ):
         build(mirror_of(topic), source, other).raise_if_blocked()
 
 

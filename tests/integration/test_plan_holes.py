@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan import build, holes
+from airflow_mirror.plan import Plan, build, holes
 from airflow_mirror.plan.markdown import render
 from airflow_mirror.plan.model import HoleEstimate
 from airflow_mirror.wire.cluster import WireCluster
@@ -24,10 +24,14 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holes, "WireCluster", lambda *args, **kw: WireCluster(*args, **kw | {"timeout_s": 90.0}))
 
 
+def planned(mirror: Mirror, source: Cluster, target: Cluster) -> Plan:
+    with ClusterAdmin(config(source)) as here, ClusterAdmin(config(target)) as there:
+        return build(mirror, here, there, probe_target=False)
+
+
 def estimate(source: Cluster, target: Cluster, topic: str, **fields: object) -> HoleEstimate:
     mirror = Mirror(name="estimated", source="s", target="t", topics=[topic], groups=["-"], **fields)  # type: ignore[arg-type]
-    plan = build(mirror, ClusterAdmin(config(source)), ClusterAdmin(config(target)), probe_target=False)
-    found = plan.topic(topic).holes
+    found = planned(mirror, source, target).topic(topic).holes
     assert found is not None
     return found
 
@@ -78,7 +82,7 @@ def test_a_dense_topic_has_none_and_an_empty_one_is_not_sampled(
     create(source_cluster, f"{topic_name}-empty")
     write(source_cluster, topic_name, 500, 22, "lz4")
     mirror = Mirror(name="m", source="s", target="t", topics=[f"{topic_name}.*"], groups=["-"])
-    plan = build(mirror, ClusterAdmin(config(source_cluster)), ClusterAdmin(config(target_cluster)), probe_target=False)
+    plan = planned(mirror, source_cluster, target_cluster)
     dense, empty = plan.topics
     assert dense.holes is not None and dense.holes.count == 0 and dense.holes.sampled > 100
     assert empty.holes is None

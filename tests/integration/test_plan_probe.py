@@ -96,10 +96,10 @@ def test_the_guard_ids_of_probe_and_copy_begin_alike_so_that_one_rule_covers_bot
 
 
 def test_what_a_killed_plan_left_is_used_up_and_deleted_by_the_next(target_cluster: Cluster) -> None:
-    admin = ClusterAdmin(config(target_cluster))
-    admin.create_topics([NewTopicSpec(scratch_topic("killed"), 3, 1)])
-    assert probe(admin, "killed").markers == "direct"
-    wait_until(lambda: not admin.topics([scratch_topic("killed")]), "the scratch topic is gone")
+    with ClusterAdmin(config(target_cluster)) as admin:
+        admin.create_topics([NewTopicSpec(scratch_topic("killed"), 3, 1)])
+        assert probe(admin, "killed").markers == "direct"
+        wait_until(lambda: not admin.topics([scratch_topic("killed")]), "the scratch topic is gone")
 
 
 @pytest.mark.parametrize("error", [MissingRight("fetch", "X", "me"), KeyboardInterrupt(), RuntimeError("a bug")])
@@ -110,7 +110,7 @@ def test_the_scratch_topic_is_deleted_however_the_probe_ends(
         raise error
 
     monkeypatch.setattr(probing, "_read", fail)
-    admin = ClusterAdmin(config(target_cluster))
-    with pytest.raises(type(error)):
-        probe(admin, "unlucky")
-    wait_until(lambda: not admin.topics([scratch_topic("unlucky")]), "the scratch topic is gone")
+    with ClusterAdmin(config(target_cluster)) as admin:
+        with pytest.raises(type(error)):
+            probe(admin, "unlucky")
+        wait_until(lambda: not admin.topics([scratch_topic("unlucky")]), "the scratch topic is gone")

@@ -124,8 +124,8 @@ def test_tail_follows_over_many_leases_and_stops_cleanly(
     tail = submit("streaming_tail.py", *properties, *arguments, log=log)
     try:
         wait_until(lambda: copied(target_cluster, topic_name) == 500, "the tail copies what was there", 300, 0.5)
-        there = ClusterAdmin(config(target_cluster), timeout_s=120)
-        there.alter_topic_configs(topic_name, set={"retention.ms": NO_HARM_MS})  # a tool that owns the topics, too
+        with ClusterAdmin(config(target_cluster), timeout_s=120) as there:
+            there.alter_topic_configs(topic_name, set={"retention.ms": NO_HARM_MS})  # a tool that owns the topics, too
         for seed in range(6):
             write(source_cluster, topic_name, 100, seed, "lz4", partition=seed % PARTITIONS)
             write_transactions(source_cluster, topic_name, seed=seed, transactions=2, partitions=PARTITIONS)
@@ -143,7 +143,8 @@ def test_tail_follows_over_many_leases_and_stops_cleanly(
             300,
             0.5,
         )
-        assert there.topic_configs([topic_name])[topic_name]["retention.ms"].value == "-1"
+        with ClusterAdmin(config(target_cluster), timeout_s=120) as there:
+            assert there.topic_configs([topic_name])[topic_name]["retention.ms"].value == "-1"
         stop(tail, log)
     finally:
         end_job(tail)
@@ -178,7 +179,8 @@ def test_a_lease_ends_early_for_a_partition_that_is_new(
     try:
         wait_until(lambda: copied(target_cluster, topic_name) == 100, "the tail copies what was there", 300, 0.5)
         for cluster in (target_cluster, source_cluster):
-            ClusterAdmin(config(cluster)).grow_partitions(topic_name, PARTITIONS + 1)
+            with ClusterAdmin(config(cluster)) as admin:
+                admin.grow_partitions(topic_name, PARTITIONS + 1)
         write(source_cluster, topic_name, 100, 2, partition=PARTITIONS)
         wait_until(lambda: ends(target_cluster, topic_name, PARTITIONS + 1)[PARTITIONS][2] == 100, "it joins", 300, 0.5)
         stop(tail, log)

@@ -148,9 +148,9 @@ def test_the_targets_cleaner_removes_every_filler_and_leaves_the_records_where_t
 ) -> None:
     (result,) = copy(source_cluster, target_cluster, ranges_of(source_cluster, topic), tombstone_topics=[topic])
     here = read(source_cluster, topic)
-    admin = ClusterAdmin(config(target_cluster))
     cleaning = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001", "delete.retention.ms": "100"}
-    admin.alter_topic_configs(topic, set={**cleaning, "segment.ms": "300", "max.compaction.lag.ms": "100"})
+    with ClusterAdmin(config(target_cluster)) as admin:
+        admin.alter_topic_configs(topic, set={**cleaning, "segment.ms": "300", "max.compaction.lag.ms": "100"})
     ticker = Producer({"bootstrap.servers": target_cluster.bootstrap})
     deadline = time.monotonic() + 300
     while True:

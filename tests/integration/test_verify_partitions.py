@@ -60,11 +60,10 @@ def fill(cluster: Cluster, topic: str, rows: list[Row], codec: str = "none", chu
         assert producer.flush(240) == 0
 
 
-def create(cluster: Cluster, topic: str, partitions: int = 1) -> ClusterAdmin:
-    admin = ClusterAdmin(config(cluster, cluster.name))
-    # Without this, retention would delete records of 2017 within minutes.
-    admin.create_topics([NewTopicSpec(topic, partitions, 1, {"retention.ms": "-1"})])
-    return admin
+def create(cluster: Cluster, topic: str, partitions: int = 1) -> None:
+    with ClusterAdmin(config(cluster, cluster.name)) as admin:
+        # Without this, retention would delete records of 2017 within minutes.
+        admin.create_topics([NewTopicSpec(topic, partitions, 1, {"retention.ms": "-1"})])
 
 
 def check(
@@ -140,9 +139,10 @@ def test_partition_copied_one_offset_late_differs_at_its_first_record(source_clu
     rows = irregular(30)
     create(source_cluster, topic_name)
     fill(source_cluster, topic_name, rows)
-    admin = create(target_cluster, topic_name)
+    create(target_cluster, topic_name)
     fill(target_cluster, topic_name, [(0, None, None, []), *rows])
-    admin.delete_records({TopicPartition(topic_name, 0): 1})  # looks primed, but one too far
+    with ClusterAdmin(config(target_cluster, "target")) as admin:
+        admin.delete_records({TopicPartition(topic_name, 0): 1})  # looks primed, but one too far
     verdict = check(source_cluster, target_cluster, topic_name, level)
     assert not verdict.equal and not verdict.offsets_equal
     # Offset 0 is below the target's log start: retention could explain that, the records from 1 on it can't.

@@ -144,8 +144,11 @@ def test_plan_says_what_an_old_source_does_not_tell(pair: Pair) -> None:
 
 
 def test_live_source_is_fenced_drained_and_cut_over(pair: Pair, topic_name: str, tmp_path: Path) -> None:
-    world = World(pair.source, pair.target, topic_name, tmp_path)
-    with Writer(pair.source.properties("alice"), world.topic) as writer, EngineTail(world):
+    with (
+        closing(World(pair.source, pair.target, topic_name, tmp_path)) as world,
+        Writer(pair.source.properties("alice"), world.topic) as writer,
+        EngineTail(world),
+    ):
         idle = world.group("idle", {0: 3})
         plan = world.plan()
         report = run_cutover(

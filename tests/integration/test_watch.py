@@ -148,8 +148,9 @@ def end_of(tail: Tail, source: Cluster, target: Cluster, hit: str, beside: str) 
 
 
 def create_again(cluster: Cluster, topic: str) -> None:
-    ClusterAdmin(config(cluster)).delete_topics([topic])
-    wait_until(lambda: topic not in ClusterAdmin(config(cluster)).topics(), f"{topic} is gone")
+    with ClusterAdmin(config(cluster)) as admin:
+        admin.delete_topics([topic])
+        wait_until(lambda: topic not in admin.topics(), f"{topic} is gone")
     create(cluster, topic)
 
 
@@ -178,7 +179,8 @@ def test_topic_that_is_deleted_stops_alone(
     hit, beside = two
     with following(source_cluster, target_cluster, two, monkeypatch) as tail:
         at(target_cluster, hit, 90)
-        ClusterAdmin(config(source_cluster)).delete_topics([hit])
+        with ClusterAdmin(config(source_cluster)) as admin:
+            admin.delete_topics([hit])
         error = end_of(tail, source_cluster, target_cluster, hit, beside)
     assert f"{hit}-0 offsets [0, 90): the source topic is gone" in error
     # And a job that starts now copies the other one all the same.
@@ -211,7 +213,8 @@ def test_tail_job_whose_topic_is_deleted_brings_the_others_to_a_clean_stop_and_f
     try:
         for topic in two:
             wait_until(lambda topic=topic: ends(target_cluster, topic)[0][2] == 90, f"{topic} is copied", 200, 0.5)
-        ClusterAdmin(config(source_cluster)).delete_topics([hit])
+        with ClusterAdmin(config(source_cluster)) as admin:
+            admin.delete_topics([hit])
         assert job.wait(200) == 1, log.read_text()[-3000:]
     finally:
         end_job(job)
@@ -244,7 +247,8 @@ def test_retention_that_overtakes_the_copy_names_what_is_lost(
         at(target_cluster, hit, 90)
         tail.hold()
         write(source_cluster, hit, 80, 7)
-        ClusterAdmin(config(source_cluster)).delete_records({TopicPartition(hit, 0): 133})
+        with ClusterAdmin(config(source_cluster)) as admin:
+            admin.delete_records({TopicPartition(hit, 0): 133})
         tail.held.clear()
         error = end_of(tail, source_cluster, target_cluster, hit, beside)
     assert f"{hit}-0 offsets [90, 133): the source deleted these offsets" in error

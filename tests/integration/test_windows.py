@@ -119,8 +119,8 @@ def test_a_window_means_the_same_offsets_when_it_is_asked_for_again(
     create(source_cluster, topic_name)
     append(source_cluster, topic_name, [1100, 2010, 1990])
     mirror = Mirror.from_dict({"name": "w", "source": "s", "target": "t", "topics": [topic_name], "groups": ["none"]})
-    admins = ClusterAdmin(config(source_cluster)), ClusterAdmin(config(target_cluster))
-    plan = build(mirror, *admins, known_topics=[], probe_target=False)
+    with ClusterAdmin(config(source_cluster)) as here, ClusterAdmin(config(target_cluster)) as there:
+        plan = build(mirror, here, there, known_topics=[], probe_target=False)
     job = CopyJob(mirror, "s", "t", plan, CopyOptions("w"))
     book = WindowBook.beside(str(tmp_path / "plan.json"))
     times = "2020-09-13T13:16:40+00:00", "2020-09-13T13:33:20+00:00"

@@ -232,6 +232,7 @@ def test_a_session_is_renewed_before_it_ends_with_requests_in_flight(
         assert len(idle.roundtrip(18, 0, b"")) > 100
         with pytest.raises(ConnectionLost, match="closed the connection"):
             stale.roundtrip(18, 0, b"")
+        stale.close()
         idle.close()
 
 
