@@ -95,8 +95,9 @@ def reverify(run: Run) -> None:
 def _groups_behind(run: Run) -> list[str]:
     """Return the groups that stand before the position that the cutover gave them; those that went on are fine."""
     lines = []
+    found = run.target.groups_offsets([record.group for record in run.report.groups])
     for record in run.report.groups:
-        now = run.target.group_offsets(record.group)
+        now = found[record.group]
         for row in record.positions:
             tp = TopicPartition(row["target_topic"], row["partition"])
             if tp not in now or now[tp].offset < row["target_offset"]:

@@ -25,7 +25,7 @@ from airflow_mirror.sync import groups as sync
 from airflow_mirror.verify.partition import count_data
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from airflow_mirror.cutover.context import Offsets, Run
 
@@ -58,7 +58,7 @@ def commit_groups(run: Run) -> dict[str, Any]:
         settled = settle(run)
         _commit(run, settled)
         # A consumer may have committed between our reading and now; then its positions are read and set again.
-        if all(positions_of(run, group) == s.positions for group, s in settled.items()):
+        if positions_of(run, settled) == {group: s.positions for group, s in settled.items()}:
             still_quiet(run)
             return {group: s.why for group, s in settled.items()}
         run.log.info("commit_groups: a group moved on the source meanwhile; reading the positions again")
@@ -86,11 +86,12 @@ def settle(run: Run) -> dict[str, Settled]:
     while True:
         # State before positions: a group found without members can't have moved when its positions are read after that.
         states = run.source.group_states(pending)
-        for group in list(pending):
-            positions = positions_of(run, group)
+        asked = run.now()
+        for group, positions in positions_of(run, pending).items():
             if group not in seen or seen[group][0] != positions:
                 seen[group] = positions, run.now()
-            still_s = run.now() - seen[group][1]
+            # From the end of the first reading to the begin of this one: many groups take seconds to read.
+            still_s = asked - seen[group][1]
             why = at_rest(states[group], positions, run.ends, still_s, run.limits.group_quiet_s, unread)
             if why is not None:
                 settled[group] = Settled(why, states[group], positions)
@@ -126,10 +127,10 @@ def at_rest(
     return STOOD_STILL if still_s >= group_quiet_s else None
 
 
-def positions_of(run: Run, group: str) -> Positions:
-    """Return a group's committed positions in the plan's topics on the source."""
-    routes = run.routes
-    return {tp: p for tp, p in run.source.group_offsets(group).items() if tp in routes}
+def positions_of(run: Run, groups: Collection[str]) -> dict[str, Positions]:
+    """Return the groups' committed positions in the plan's topics on the source."""
+    routes, found = run.routes, run.source.groups_offsets(groups)
+    return {group: {tp: p for tp, p in of_group.items() if tp in routes} for group, of_group in found.items()}
 
 
 def lag(positions: Mapping[TopicPartition, GroupPosition], ends: Offsets) -> int:
@@ -182,9 +183,10 @@ def _translate(
 def restore_groups(run: Run) -> str:
     """Give the groups on the target back the positions that they had before this cutover."""
     restored, left = 0, []
+    found = run.target.groups_offsets([record.group for record in run.report.groups])
     for record in run.report.groups:
         before = {_tp(row): GroupPosition(row["offset"], row["metadata"]) for row in record.before}
-        now = run.target.group_offsets(record.group)
+        now = found[record.group]
         ours = {TopicPartition(row["target_topic"], row["partition"]): row["target_offset"] for row in record.positions}
         # Only what still is as this cutover set it; whoever has moved a position since then knows more.
         still_ours = [tp for tp, offset in ours.items() if tp in now and now[tp].offset == offset]
@@ -205,17 +207,14 @@ def _commit(run: Run, settled: Mapping[str, Settled]) -> None:
     ends = run.ends
     translated = _translate(run, {group: s.positions for group, s in settled.items()}, strict=True)
     _require_none_ahead(run, sync.commit_groups(run.target, translated, dry_run=True))
-    known = {record.group: record for record in run.report.groups}
+    # On a second round the first snapshots stay: the target's positions are ours by then.
+    before = {record.group: record.before for record in run.report.groups}
+    before |= _snapshots(run, settled.keys() - before.keys())
+    rows: dict[str, list[dict[str, Any]]] = {group: [] for group in settled}
+    for move in translated.moves:
+        rows[move.group].append(_row(move, ends))
     run.report.groups = [
-        GroupRecord(
-            group,
-            s.why,
-            s.state,
-            [_row(m, ends) for m in translated.moves if m.group == group],
-            # On a second round the first snapshot stays: the target's positions are ours by then.
-            known[group].before if group in known else _snapshot(run, group),
-        )
-        for group, s in sorted(settled.items())
+        GroupRecord(group, s.why, s.state, rows[group], before[group]) for group, s in sorted(settled.items())
     ]
     run.save()  # intent on disk before effect
     done = sync.commit_groups(run.target, translated, allow_rewind=run.allow_rewind)
@@ -244,13 +243,16 @@ def _row(move: sync.GroupMove, ends: Offsets) -> dict[str, Any]:
     }
 
 
-def _snapshot(run: Run, group: str) -> list[dict[str, Any]]:
+def _snapshots(run: Run, groups: Collection[str]) -> dict[str, list[dict[str, Any]]]:
     targets = set(run.routes.values())
-    return [
-        {"topic": tp.topic, "partition": tp.partition, "offset": p.offset, "metadata": p.metadata}
-        for tp, p in sorted(run.target.group_offsets(group).items())
-        if tp in targets
-    ]
+    return {
+        group: [
+            {"topic": tp.topic, "partition": tp.partition, "offset": p.offset, "metadata": p.metadata}
+            for tp, p in sorted(found.items())
+            if tp in targets
+        ]
+        for group, found in run.target.groups_offsets(groups).items()
+    }
 
 
 def _unread(run: Run) -> Callable[[TopicPartition, int, int], bool]:

@@ -227,14 +227,17 @@ def commit_groups(
     :raises GroupActive: when any group has members there; none was touched.
     :raises NotKept: when a position reads back differently.
     """
-    groups = sorted({m.group for m in translated.moves})
+    by_group: dict[str, list[GroupMove]] = {}
+    for move in translated.moves:
+        by_group.setdefault(move.group, []).append(move)
+    groups = sorted(by_group)
     active = {g: state for g, state in target.group_states(groups).items() if state not in _SETTABLE}
     if active and not dry_run:
         raise _refusal(active, target.role)
     moves = tuple(
         decided
         for group, current in target.groups_offsets(groups).items()
-        for decided in _decide(group, translated.moves, current, allow_rewind)
+        for decided in _decide(by_group[group], current, allow_rewind)
     )
     report = GroupReport(
         moves,
@@ -247,17 +250,16 @@ def commit_groups(
         return report
     if translated.problems:
         raise translated.problems[0]
-    for group in groups:
-        _commit(target, group, [m for m in moves if m.group == group and m.action in ("commit", "rewind")])
+    _commit(target, moves)
     return report
 
 
 def _decide(
-    group: str, moves: Iterable[GroupMove], current: Mapping[TopicPartition, GroupPosition], allow_rewind: bool
+    moves: Iterable[GroupMove], current: Mapping[TopicPartition, GroupPosition], allow_rewind: bool
 ) -> list[GroupMove]:
-    """Say for each position of the group what to do, given what the target has now."""
+    """Say for each position of a group what to do, given what the target has now."""
     decided = []
-    for move in (m for m in moves if m.group == group):
+    for move in moves:
         there = current.get(move.target)
         before, action, note = (None if there is None else there.offset), "commit", move.note
         if there == GroupPosition(move.target_offset, move.metadata):
@@ -269,19 +271,23 @@ def _decide(
     return decided
 
 
-def _commit(target: ClusterAdmin, group: str, moves: Collection[GroupMove]) -> None:
-    wanted = {m.target: GroupPosition(m.target_offset, m.metadata) for m in moves}
-    if not wanted:
-        return
-    target.commit_group_offsets(group, wanted)
-    kept = target.group_offsets(group)
+def _commit(target: ClusterAdmin, moves: Iterable[GroupMove]) -> None:
+    wanted: dict[str, dict[TopicPartition, GroupPosition]] = {}
+    for move in moves:
+        if move.action in ("commit", "rewind"):
+            wanted.setdefault(move.group, {})[move.target] = GroupPosition(move.target_offset, move.metadata)
+    for group, positions in wanted.items():
+        target.commit_group_offsets(group, positions)
+    kept = target.groups_offsets(wanted)
     wrong = [
-        f"{group} at {tp}: committed {position.offset}, reads back {kept[tp].offset if tp in kept else 'nothing'}"
-        for tp, position in wanted.items()
-        if kept.get(tp) != position
+        f"{group} at {tp}: committed {position.offset}, reads back "
+        f"{kept[group][tp].offset if tp in kept[group] else 'nothing'}"
+        for group, positions in wanted.items()
+        for tp, position in positions.items()
+        if kept[group].get(tp) != position
     ]
     if wrong:
-        raise NotKept(f"offsets of consumer group {group!r}", wrong)
+        raise NotKept("offsets of consumer groups", wrong)
 
 
 def _refusal(active: Mapping[str, str], cluster: str) -> GroupActive:

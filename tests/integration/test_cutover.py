@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any
@@ -308,16 +308,16 @@ def test_group_that_goes_on_reading_on_the_source_is_waited_for_and_then_named(
     with Tail(world):
         caught_up(world)
         with Member(world, group, crawl_s=0.1) as member, monkeypatch.context() as patched:
-            ask = world.source.group_offsets
+            ask = world.source.groups_offsets
 
-            def ask_later(group: str) -> dict[TopicPartition, GroupPosition]:
+            def ask_later(groups: Collection[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
                 # It moves between any two looks, however slow the machine is. Two commits, because the first may have
                 # been made, though not answered, at the look before.
                 goal = member.commits + 2
                 wait_for(lambda: member.commits >= goal)
-                return ask(group)
+                return ask(groups)
 
-            patched.setattr(world.source, "group_offsets", ask_later)
+            patched.setattr(world.source, "groups_offsets", ask_later)
             with pytest.raises(GroupsStillMoving, match=group):
                 cut_over(world, wait_groups_s=3)
         wait_for(lambda: world.source.group_states([group]) == {group: "Empty"})

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.cutover import groups, steps
+from airflow_mirror.cutover import check, groups, steps
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.errors import GroupsStillMoving
@@ -133,3 +133,46 @@ def test_a_cutover_that_fails_behind_the_groups_puts_them_back(tmp_path: Path) -
     with pytest.raises(RuntimeError, match="does not open"):
         steps.walk(world.run, (moving, opening))
     assert at(world.target.positions) == {ORDERS: 40}
+
+
+class ManyGroups:
+    """A thousand groups of one position each, and how often the cluster is asked for positions."""
+
+    role = "cluster"
+
+    def __init__(self, offset: int | None) -> None:
+        found = {} if offset is None else {ORDERS: GroupPosition(offset)}
+        self.held: dict[str, Positions] = {f"group-{i:04}": dict(found) for i in range(1000)}
+        self.readings = 0
+
+    def groups(self) -> list[SimpleNamespace]:
+        return [SimpleNamespace(group_id=group) for group in self.held]
+
+    def group_states(self, ids: Iterable[str]) -> dict[str, str]:
+        return dict.fromkeys(ids, "Empty")
+
+    def groups_offsets(self, ids: Iterable[str]) -> dict[str, Positions]:
+        self.readings += 1
+        return {group: dict(self.held[group]) for group in ids}
+
+    def commit_group_offsets(self, group: str, wanted: Positions) -> None:
+        self.held[group] |= wanted
+
+    def forget_group_offsets(self, group: str, tps: Iterable[TopicPartition]) -> None:
+        for tp in tps:
+            del self.held[group][tp]
+
+
+def test_a_thousand_groups_are_read_together_there_and_back(tmp_path: Path) -> None:
+    """One after the other they take minutes, in which nobody can write anywhere."""
+    world = World(tmp_path, {}, {})
+    source, target = ManyGroups(90), ManyGroups(None)
+    world.run.source, world.run.target = source, target  # type: ignore[assignment]
+    assert len(groups.commit_groups(world.run)) == 1000
+    # The source: which groups, at rest, moved since. The target: ahead, what they had, what to do, what was kept.
+    assert (source.readings, target.readings) == (3, 4)
+    assert all(at(held) == {ORDERS: 90} for held in target.held.values())
+    check._groups_behind(world.run)
+    assert target.readings == 5
+    groups.restore_groups(world.run)
+    assert target.readings == 6 and not any(target.held.values())
