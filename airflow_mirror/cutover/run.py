@@ -211,9 +211,8 @@ def _finish(run: Run) -> None:
 
 
 def _remembered(report: CutoverReport) -> dict[str, Any]:
-    lease = report.lease and [report.lease["producer_id"], report.lease["epoch"]]
     times = {"started": report.started, "updated": report.updated}
-    return {**report.summary(), **times, "undone": report.undone, "lease": lease}
+    return {**report.summary(), **times, "undone": report.undone}
 
 
 def _write_html(run: Run) -> None:

@@ -95,7 +95,8 @@ def lift_recorded(fence: Fence, record: FenceRecord, role: str) -> None:
 
 def tell_tail(run: Run) -> str:
     """Say that the tail has to be started again: its lease can't be given back to it."""
-    return "nothing to take back" if run.report.lease is None else "the tail has lost its lease: start it again"
+    lost = "has" if run.report.lease is not None else "may have"  # unknown when the taking itself was cut off
+    return f"the tail {lost} lost its lease: start it again"
 
 
 def hand_over(run: Run) -> dict[str, Any]:

@@ -35,12 +35,10 @@ def require_tail(run: Run) -> None:
     behind = lags(run.source_log.last_stable(run.routes), reached)
     if not behind:
         return
-    held = lease.holder(run.target_log, run.mirror.name)
-    ours = [tuple(row["lease"]) for row in run.report.earlier if row.get("lease")]
-    if held is None or held in ours:
+    if not lease.is_anybody_writing(run.target_log, run.mirror.name):
         worst = sorted(behind.items(), key=lambda i: -i[1])[:5]
         shown = ", ".join(f"{tp} by {lag}" for tp, lag in worst)
-        why = "No job holds the mirror's writer lease" if held is None else "An earlier cutover took its lease"
+        why = "No job holds the mirror's writer lease (a cutover that backs out takes it from the tail)"
         remedy = "start the tail (StartMirrorOperator), then cut over again"
         raise JobNotRunning("tail", "gone", f"{why}, and the target is behind ({shown}): {remedy}.")
 
@@ -64,9 +62,12 @@ def stop_writers(run: Run) -> dict[str, Any]:
 
 
 def take_lease(run: Run) -> float:
-    """Take the writer lease from whoever holds it and wait until they must have stopped; return the seconds waited."""
+    """Take the writer lease from whoever holds it and wait until they must have stopped; return the seconds waited.
+
+    A process that dies before it has saved what it took leaves a lease that says itself that no job holds it.
+    """
     started = run.now()
-    run.lease = lease.take(run.target_log, run.mirror.name)
+    run.lease = lease.take(run.target_log, run.mirror.name, to_end=True)
     run.report.lease = asdict(run.lease)
     run.save()
     safe_at = run.now() + run.lease.wait_s
@@ -92,7 +93,7 @@ def hold_lease(run: Run) -> None:
 def end_writing(target: ClientConfig, mirror: str) -> None:
     """Take the lease for good and wait until no task of the mirror can write any more."""
     with WireCluster(target) as wire:
-        time.sleep(lease.take(wire, mirror).wait_s)
+        time.sleep(lease.take(wire, mirror, to_end=True).wait_s)
 
 
 def require_no_writer(run: Run) -> None:

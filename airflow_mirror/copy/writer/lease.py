@@ -5,12 +5,14 @@ The lease is a transactional id at the target's own coordinator. A starting job 
 *mark*. Producer id and mark name one taking of the lease, whatever becomes of the epoch. Tasks confirm theirs every
 couple of seconds (DescribeTransactions) and write only while the last confirmation is fresh. A job that ended cleanly
 says so in the lease itself; after any other end a new job waits until every old task must have stopped (`handover`).
+A cutover takes the lease to end all writing: its marks are of a range of their own, so that anybody sees that no job is
+behind it, also when it was killed before it could write down what it took (ADR 14).
 
 Why writing may go on after a pause of any length: nothing but the age of the last confirmed *question* allows a write,
 so the first write after a pause comes after an answer to a question of that moment. Had another job taken the lease
-meanwhile, the mark would be another one, for good: marks are given out in ascending order for a producer id, and only
-who knows the present epoch can write the present mark again. Only a coordinator that nobody can ask makes a pause; one
-that names another mark makes an end.
+meanwhile, the mark would be another one, for good: a mark states the epoch of its taking, which no other taking of that
+producer id has, and only who knows the present epoch can write the present mark again. Only a coordinator that nobody
+can ask makes a pause; one that names another mark makes an end.
 
 A coordinator forgets an id that is idle for a week (transactional.id.expiration.ms), so the driver renews its lease. As
 a rule it repeats the request that led to the present epoch (KIP-360): the coordinator gives the same answer and writes
@@ -48,6 +50,8 @@ _FIRST_MARK_MS = handover.RELEASED_MS + 1
 # any more. One that is taken so far up takes the rest of the epochs at once, a second for a thousand of them, so that a
 # held lease has this many left for renewals: each restart of the coordinator costs one.
 _WORN_EPOCH, _LAST_EPOCH = 31_000, 32_766
+_FIRST_END_MS = _FIRST_MARK_MS + _LAST_EPOCH + 2  # of takings that end all writing
+LONGEST_MARK_MS = _FIRST_END_MS + _LAST_EPOCH  # what transaction.max.timeout.ms must allow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +74,10 @@ class LeaseToken:
         return (seen.producer_id, seen.timeout_ms) == (self.producer_id, self.mark_ms)
 
 
-def take(target: WireCluster, mirror: str) -> LeaseToken:
+def take(target: WireCluster, mirror: str, *, to_end: bool = False) -> LeaseToken:
     """Take the lease of ``mirror`` from whoever holds it.
 
+    :param to_end: not to write, but to end the writing of others: :func:`is_anybody_writing` says no from then on.
     :raises TryAgain: if the coordinator can't be reached; a typed error if the principal lacks WRITE on the id.
     :raises Fenced: another job took it in the same moment.
     """
@@ -81,7 +86,8 @@ def take(target: WireCluster, mirror: str) -> LeaseToken:
     producer_id, epoch = taken.producer_id, taken.epoch
     while epoch >= _WORN_EPOCH:
         producer_id, epoch = client.init(handover.HELD_MS, producer_id, epoch)
-    return _mark(client, producer_id, epoch, 0.0 if taken.given_back else HANDOVER_S)
+    first_mark_ms = _FIRST_END_MS if to_end else _FIRST_MARK_MS
+    return _mark(client, producer_id, epoch, 0.0 if taken.given_back else HANDOVER_S, first_mark_ms)
 
 
 def renew(target: WireCluster, token: LeaseToken) -> None:
@@ -128,15 +134,14 @@ def release(target: WireCluster, token: LeaseToken) -> None:
     handover.give_back(client, token.producer_id, epoch)
 
 
-def holder(target: WireCluster, mirror: str) -> tuple[int, int] | None:
-    """Return producer id and epoch of the taking of the lease that holds; None if it was released, or never taken.
+def is_anybody_writing(target: WireCluster, mirror: str) -> bool:
+    """Say whether a job holds the lease. One that was killed holds it still: this is about who may, not about who does.
 
-    A job that was killed holds its lease still: this says who may be writing, not who is.
+    False when it was given back or never taken, when a cutover took it, and when a taking was cut off half way: no task
+    can confirm it then.
     """
     seen = TransactionClient(target, lease_id(mirror)).describe()
-    if seen is None or seen.timeout_ms == handover.RELEASED_MS:
-        return None
-    return seen.producer_id, seen.timeout_ms - _FIRST_MARK_MS
+    return seen is not None and _FIRST_MARK_MS <= seen.timeout_ms < _FIRST_END_MS
 
 
 def confirm(target: WireCluster, token: LeaseToken) -> None:
@@ -150,9 +155,11 @@ def confirm(target: WireCluster, token: LeaseToken) -> None:
         raise LeaseLost(token.transactional_id, token.epoch, what)
 
 
-def _mark(client: TransactionClient, producer_id: int, epoch: int, wait_s: float) -> LeaseToken:
+def _mark(
+    client: TransactionClient, producer_id: int, epoch: int, wait_s: float, first_mark_ms: int = _FIRST_MARK_MS
+) -> LeaseToken:
     """Write down that the next epoch is a lease of its own."""
-    mark_ms = _FIRST_MARK_MS + epoch + 1
+    mark_ms = first_mark_ms + epoch + 1
     producer_id, epoch = client.init(mark_ms, producer_id, epoch)
     return LeaseToken(
         transactional_id=client.transactional_id, producer_id=producer_id, epoch=epoch, mark_ms=mark_ms, wait_s=wait_s

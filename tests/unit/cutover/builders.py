@@ -79,22 +79,22 @@ class Leases:
     """The writer lease at the target's coordinator, with a clock that only waiting moves on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, holder: tuple[int, int] | None = (7001, 0)) -> None:
-        self.holder, self.clock, self.taken = holder, 0.0, 0
-        for name in ("take", "confirm", "holder"):
+        self.holder, self.is_job, self.clock, self.taken = holder, True, 0.0, 0
+        for name in ("take", "confirm", "is_anybody_writing"):
             monkeypatch.setattr(lease, name, getattr(self, f"_{name}"))
         monkeypatch.setattr(Run, "now", lambda _: self.clock)
         monkeypatch.setattr(Run, "pause", lambda run, seconds=None: self._pause(run, seconds))
 
     def take_by_another_job(self) -> None:
         assert self.holder is not None
-        self.holder = (self.holder[0], self.holder[1] + 2)
+        self.holder, self.is_job = (self.holder[0], self.holder[1] + 2), True
 
     def _pause(self, run: Run, seconds: float | None) -> None:
         self.clock += run.limits.poll_s if seconds is None else seconds
         run.check_stop()
 
-    def _take(self, _target: object, mirror: str) -> LeaseToken:
-        clean = self.holder is None
+    def _take(self, _target: object, mirror: str, *, to_end: bool = False) -> LeaseToken:
+        clean, self.is_job = self.holder is None, not to_end
         producer_id, epoch = self.holder or (7001, -2)
         self.holder, self.taken = (producer_id, epoch + 2), self.taken + 1
         return LeaseToken(
@@ -106,8 +106,8 @@ class Leases:
         if self.holder != (token.producer_id, token.epoch):
             raise LeaseLost(token.transactional_id, token.epoch, f"epoch {self.holder}")
 
-    def _holder(self, _target: object, _mirror: str) -> tuple[int, int] | None:
-        return self.holder
+    def _is_anybody_writing(self, _target: object, _mirror: str) -> bool:
+        return self.holder is not None and self.is_job
 
 
 def a_run(tmp_path: Path, fence: Any, source: Any = None) -> Run:

@@ -184,11 +184,43 @@ def test_target_behind_without_a_tail_is_refused_before_the_fence(world: World, 
     writers.require_tail(world.run)  # nothing left to copy
 
 
-def test_lease_of_an_earlier_attempt_is_nobodys(world: World, leases: Leases):
-    world.target.ends[ORDERS] = 90
-    world.run.report.earlier = [{"lease": [7001, 0]}]
-    with pytest.raises(JobNotRunning, match="An earlier cutover took its lease"):
-        writers.require_tail(world.run)
+def test_killed_before_the_lease_that_it_took_is_on_disk_the_next_try_asks_for_a_tail(
+    world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch
+):
+    """It took the lease for that of a tail, and fenced the source until the drain timed out."""
+    world.run.report.steps = [StepRecord(step, "running", time.time()) for step in ("fence", "stop_writers")]
+    world.run.save()
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+
+        def die(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        killed.setattr(CutoverReport, "save", die)
+        writers.stop_writers(world.run)
+    left = CutoverReport.load(world.run.run_dir)
+    assert leases.taken == 1 and left is not None and left.lease is None
+
+    monkeypatch.setattr(cutover, "precheck", lambda run: writers.require_tail(run))
+    fresh = World(world.run.run_dir)
+    fresh.source.ends[ORDERS] = 110  # its fence is lifted first, so the source goes on
+    with pytest.raises(JobNotRunning, match=r"orders-0 by 10.*start the tail"):
+        cutover._run(fresh.run)
+    assert fresh.calls == ["lift"]
+    assert [u["what"] for u in CutoverReport.load(world.run.run_dir).undone] == [  # type: ignore[union-attr]
+        "the tail may have lost its lease: start it again",
+        "fence lifted",
+    ]
+    leases.take_by_another_job()  # the tail was started again
+    writers.require_tail(fresh.run)
+
+
+def test_lease_that_another_runs_cutover_took_is_no_tails(world: World, leases: Leases, tmp_path: Path):
+    """Each DAG run has a directory of its own, and knows nothing of the others' attempts."""
+    writers.take_lease(world.run)
+    other = World(tmp_path / "another run")
+    other.target.ends[ORDERS] = 90
+    with pytest.raises(JobNotRunning, match="No job holds the mirror's writer lease"):
+        writers.require_tail(other.run)
 
 
 # --- a process that ends while it opens the target ---
