@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import BrokersUnsupported
 from airflow_mirror.plan.model import Finding
+from airflow_mirror.plan.situation import some
 
 if TYPE_CHECKING:
     from airflow_mirror.config import ClientConfig
@@ -33,6 +34,36 @@ def check_brokers(source: ClientConfig, target: ClientConfig) -> list[Without]:
             if side == "source":
                 lost = without(cluster)
     return lost
+
+
+# What the writer lease asks for as the timeout of its transactional id, at most (`copy.writer.lease.LONGEST_MARK_MS`,
+# which plans may not import; a test holds the two equal).
+_LEASE_MS = 126_535
+
+
+def lease(s: Situation) -> Iterator[Finding]:
+    """The target's brokers refuse the writer lease, which a cutover would meet behind the fence."""
+    key, known = "transaction.max.timeout.ms", s.target.max_transaction_ms
+    short = {broker: ms for broker, ms in sorted(known.items()) if ms is not None and ms < _LEASE_MS}
+    hidden = [f"broker {broker}" for broker, ms in sorted(known.items()) if ms is None]
+    if short:
+        found = some(f"{ms:,} on broker {broker}" for broker, ms in short.items())
+        yield Finding(
+            "block",
+            "lease",
+            "target brokers",
+            f"{key} is {found}; the writer lease asks for up to {_LEASE_MS:,}",
+            f"Set it to {_LEASE_MS} or more in these brokers' settings and restart them; Kafka's default is 900000.",
+        )
+    elif hidden or not known:
+        of = f"of {some(hidden)}" if hidden else "(no DESCRIBE_CONFIGS on the cluster)"
+        yield Finding(
+            "warn",
+            "lease",
+            "target brokers",
+            f"{key} can't be read {of}",
+            f"Make sure that it is {_LEASE_MS} or more on every broker of the target; Kafka's default is 900000.",
+        )
 
 
 def old_source(s: Situation) -> Iterator[Finding]:

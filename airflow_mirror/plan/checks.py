@@ -147,6 +147,7 @@ Check = tuple[str, str, "Callable[[Situation], Iterable[Finding]]"]
 CHECKS: tuple[Check, ...] = (
     ("same_cluster", "source and target are two clusters", _same_cluster),
     ("brokers", "the source's brokers tell all that a mirror asks", brokers.old_source),
+    ("lease", "the target's brokers take the writer lease", brokers.lease),
     ("partitioning", "records keep their partition", _partitioning),
     ("offsets", "topics go on in the mode in which they were begun", _offsets),
     ("target_data", "no foreign data on the target", topic_checks.target_data),

@@ -53,6 +53,8 @@ class Inventory:
     :param own_configs: the topic configs that the cluster knows, and their values there without an override (None: not
         seen); of the target only, None when it could not be asked.
     :param other_groups: groups with positions in these topics that the mirror does not select; of the source only.
+    :param max_transaction_ms: ``transaction.max.timeout.ms`` by broker, None where it is hidden; of the target
+        only, empty when the principal may not read it.
     """
 
     cluster_id: str
@@ -62,6 +64,7 @@ class Inventory:
     groups: Mapping[str, Mapping[TopicPartition, GroupPosition]] = field(default_factory=dict)
     own_configs: Mapping[str, str | None] | None = None
     other_groups: tuple[str, ...] = ()
+    max_transaction_ms: Mapping[int, int | None] = field(default_factory=dict)
 
 
 def select_topics(mirror: Mirror, source: ClusterAdmin) -> list[str]:
@@ -101,11 +104,18 @@ def read_target(target: ClusterAdmin, names: Collection[str]) -> Inventory:
     """Read those of the named topics that exist on the target."""
     cluster_id, brokers = target.cluster_id(), target.broker_count()
     try:
-        configs: Mapping[str, ConfigEntry] | None = next(iter(target.broker_configs().values()), {})
+        by_broker: Mapping[int, Mapping[str, ConfigEntry]] | None = target.broker_configs()
     except MissingRight:
-        configs = None
+        by_broker = None
+    configs = None if by_broker is None else next(iter(by_broker.values()), {})
     own = read_own_configs(target)
-    return Inventory(cluster_id, brokers, _topics(target, names), configs, own_configs=own)
+    longest = {broker: _max_transaction_ms(entries) for broker, entries in (by_broker or {}).items()}
+    return Inventory(cluster_id, brokers, _topics(target, names), configs, own_configs=own, max_transaction_ms=longest)
+
+
+def _max_transaction_ms(broker: Mapping[str, ConfigEntry]) -> int | None:
+    entry = broker.get("transaction.max.timeout.ms")
+    return int(entry.value) if entry is not None and entry.value is not None else None
 
 
 def _topics(

@@ -50,7 +50,10 @@ def a_topic(
     )
 
 
-def a_cluster(*topics, cluster_id="c1", brokers=3, groups=None, auto_create="false", own_configs=DEFAULTS, **broker):
+def a_cluster(
+    *topics, cluster_id="c1", brokers=3, groups=None, auto_create="false", own_configs=DEFAULTS, max_transaction_ms=None,
+    **broker,
+):  # fmt: skip
     """A cluster; ``socket_request_max_bytes="1"`` is a setting of its brokers."""
     return Inventory(
         cluster_id,
@@ -62,6 +65,9 @@ def a_cluster(*topics, cluster_id="c1", brokers=3, groups=None, auto_create="fal
         },
         {g: positions(p) for g, p in (groups or {}).items()},
         own_configs,
+        max_transaction_ms=dict.fromkeys(range(1, brokers + 1), 900_000)
+        if max_transaction_ms is None
+        else max_transaction_ms,
     )
 
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import InvalidField, PlanBlocked
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.checks import CHECKS
@@ -218,6 +219,34 @@ def test_a_target_that_creates_topics_by_itself_is_a_warning():
 def test_a_target_whose_broker_settings_are_secret_is_a_warning():
     there = replace(a_cluster(cluster_id="c2"), broker_configs=None)
     assert levels(decide(a_mirror(), a_cluster(a_topic()), there, (), NOW), "auto_create") == ["warn"]
+
+
+def test_brokers_that_would_refuse_the_writer_lease_block_and_are_named():
+    """A cutover's mark is the longest: the refusal would come behind the fence."""
+    needed = lease.LONGEST_MARK_MS
+    assert levels(plan(a_topic(), max_transaction_ms={1: needed, 2: needed + 1}), "lease") == ["pass"]
+    made = plan(a_topic(), max_transaction_ms={1: needed, 2: needed - 1, 3: 60_000})
+    assert findings(made, "lease") == [
+        (
+            "block",
+            "target brokers",
+            "transaction.max.timeout.ms is 126,534 on broker 2, 60,000 on broker 3; "
+            "the writer lease asks for up to 126,535",
+        )
+    ]
+    with pytest.raises(PlanBlocked, match="126535 or more"):
+        made.raise_if_blocked()
+
+
+def test_brokers_that_do_not_tell_how_long_transactions_may_be_are_a_note():
+    unreadable = replace(a_cluster(cluster_id="c2"), broker_configs=None, max_transaction_ms={})
+    made = decide(a_mirror(), a_cluster(a_topic()), unreadable, (), NOW)
+    assert [level for level, _, _ in findings(made, "lease")] == ["warn"]
+    hidden = plan(a_topic(), max_transaction_ms={1: 900_000, 2: None})
+    assert findings(hidden, "lease") == [
+        ("warn", "target brokers", "transaction.max.timeout.ms can't be read of broker 2")
+    ]
+    made.raise_if_blocked(), hidden.raise_if_blocked()
 
 
 def test_groups_with_nothing_to_move_and_groups_torn_apart_are_named():
