@@ -125,14 +125,14 @@ def test_a_lease_says_itself_whether_a_job_is_behind_it(target: WireCluster) -> 
     assert not lease.is_anybody_writing(target, "m")
     again = lease.take(target, "m")
     assert lease.is_anybody_writing(target, "m") and not is_held(target, cutover)
-    handover.take_over(TransactionClient(target, identity.lease_id("m")))  # a taking that was cut off
+    handover.take_over(TransactionClient(target, lease_id("m")))  # a taking that was cut off
     assert not lease.is_anybody_writing(target, "m") and not is_held(target, again)
     lease.release(target, lease.take(target, "m"))
     assert not lease.is_anybody_writing(target, "m")
 
 
 def test_no_mark_of_a_job_is_one_of_a_cutover_up_to_the_last_epoch(coordinator: Coordinator, target: WireCluster) -> None:
-    name = identity.lease_id("m")
+    name = lease_id("m")
     for epoch in (0, 17, lease._WORN_EPOCH - 2):
         coordinator.ids[name] = Entry(7, epoch, handover.RELEASED_MS)
         job = lease.take(target, "m")
