@@ -31,4 +31,8 @@ _ALL = (
     init_producer_id, offset_for_leader_epoch, add_partitions_to_txn, add_offsets_to_txn, end_txn, write_txn_markers,
     txn_offset_commit, describe_log_dirs, describe_producers, describe_transactions,
 )  # fmt: skip
+# What they change, a fetch may wait for.
+WRITES = frozenset(
+    one.KEY for one in (produce, delete_records, init_producer_id, end_txn, write_txn_markers, txn_offset_commit)
+)
 BY_KEY: dict[int, Handler] = {handler.KEY: cast("Handler", handler) for handler in _ALL}

@@ -244,7 +244,8 @@ class DrivenCluster:
         with self.lock:
             refusal = (lambda _: ErrorCode.UNSUPPORTED_VERSION) if frame.too_new else fault.refusal
             response = apis.BY_KEY[frame.key].answer(broker, message, refusal)
-            self.news.notify_all()
+            if frame.key in apis.WRITES:  # else every question would have every long poll read its logs again
+                self.news.notify_all()
         if response is None:
             return None
         if fault.throttle_ms:

@@ -34,7 +34,7 @@ def answer(broker: Broker, message: Any, refusal: Refusal) -> Any:
         response, size, wrong = _read(broker, message, refusal)
         if not waiting or wrong or size >= message.min_bytes or cluster.clock.now_ms >= due:
             return response
-        waiting = cluster.news.wait(cluster.long_poll_s)
+        waiting = cluster.news.wait(min(cluster.long_poll_s, message.max_wait_ms / 1000))
 
 
 def _read(broker: Broker, message: Any, refusal: Refusal) -> tuple[Any, int, bool]:
