@@ -117,7 +117,7 @@ class CopyLoop:
             options.mirror, self._watchers, mailbox, partial(self._check_for, self._watchers), self, clock
         )  # fmt: skip
         self._maps = MapKeeper(self._store, self._librarians, mailbox, clock)
-        self._steps = stack.enter_context(closing(Steps(self._clusters.target, options, self._selector, check, self)))
+        self._steps = stack.enter_context(closing(Steps(self._clusters.target, options, mailbox, check, self)))
 
     def _check_for(self, crew: Crew) -> None:
         """Check, in a thread of ``crew``, whether it may write."""
@@ -203,10 +203,8 @@ class CopyLoop:
                 self._in.receive(key.data)
             elif isinstance(key.data, ProduceLane):
                 self._out.receive(key.data)
-            elif isinstance(key.data, Mailbox):
-                self._mailbox.receive()
             else:
-                self._steps.receive()
+                self._mailbox.receive()
         # By the time before the look: reading may have taken long, and answers may have arrived meanwhile.
         self._in.drop_silent(looked_at - _SILENCE_S, _SILENCE_S)
         self._out.drop_silent(looked_at - _SILENCE_S, _SILENCE_S)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import selectors
-import socket
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from airflow_mirror.copy.loop.failures import Judge
+from airflow_mirror.copy.loop.mailbox import Mailbox
 from airflow_mirror.copy.loop.partition import Begin, Commit, Pad, PartitionCopy
 from airflow_mirror.copy.loop.worker import Worker
 from airflow_mirror.copy.options import CopyOptions
@@ -20,31 +19,28 @@ _WORKERS = 4
 
 
 class Steps:
-    """Starts steps and takes their outcome; wakes the selector when there is one.
+    """Starts steps and takes their outcome, which comes by the mailbox.
 
     :param target: opens the target cluster for a thread, under the client id that it is given.
     """
 
     def __init__(
-        self, target: Callable[[str], WireCluster], options: CopyOptions, selector: selectors.BaseSelector,
+        self, target: Callable[[str], WireCluster], options: CopyOptions, mailbox: Mailbox,
         check_lease: Callable[[], None], judge: Judge,
     ) -> None:  # fmt: skip
-        self._target, self._options, self._check_lease, self._judge = target, options, check_lease, judge
-        self._wake_read, self._wake_write = socket.socketpair()
-        self._wake_read.setblocking(False)
-        self._wake_write.setblocking(False)
-        selector.register(self._wake_read, selectors.EVENT_READ, self)
+        self._target, self._options, self._mailbox = target, options, mailbox
+        self._check_lease, self._judge = check_lease, judge
         self._workers: list[Worker] = []
-        self._steps: deque[tuple[PartitionCopy, Pad | Begin | Commit, int, Future[Any]]] = deque()
+        self._under_way: set[PartitionCopy] = set()
 
     @property
     def busy(self) -> bool:
         """True while a step is under way."""
-        return bool(self._steps)
+        return bool(self._under_way)
 
     def has(self, p: PartitionCopy) -> bool:
         """True while a thread takes a step for ``p``, also one whose outcome nobody wants any more."""
-        return any(p is other for other, *_ in self._steps)
+        return p in self._under_way
 
     def start(self, p: PartitionCopy, step: Pad | Begin | Commit) -> None:
         """Take a step in a thread of its own: a coordinator's answers take milliseconds each, and others can go on."""
@@ -70,30 +66,14 @@ class Steps:
         else:
             future = worker.commit(p.range.target, step.position, p.producer_id, p.epoch)
         p.sent()
-        self._steps.append((p, step, p.generation, future))
-        future.add_done_callback(self._wake)
+        self._under_way.add(p)
+        taken = partial(self._take, p, step, p.generation)
+        future.add_done_callback(lambda done: self._mailbox.post(partial(taken, done)))
 
-    def _wake(self, _: Future[Any]) -> None:
-        """Wake the selector; runs in the worker's thread, which must never wait for the loop."""
-        try:
-            self._wake_write.send(b".")
-        except BlockingIOError:
-            pass  # it is full of calls that were not answered yet: one is enough
-
-    def receive(self) -> None:
-        """Take the outcome of every step that is done."""
-        try:
-            self._wake_read.recv(4096)
-        except BlockingIOError:
-            pass
-        for _ in range(len(self._steps)):
-            p, step, generation, future = self._steps.popleft()
-            if not future.done():
-                self._steps.append((p, step, generation, future))
-            elif p.generation == generation:
-                self._take(p, step, future)
-
-    def _take(self, p: PartitionCopy, step: Pad | Begin | Commit, future: Future[Any]) -> None:
+    def _take(self, p: PartitionCopy, step: Pad | Begin | Commit, generation: int, future: Future[Any]) -> None:
+        self._under_way.discard(p)
+        if p.generation != generation:
+            return
         try:
             result = future.result()
         except MirrorError as e:
@@ -117,5 +97,3 @@ class Steps:
             worker.end()
         for worker in self._workers:
             worker.join()
-        self._wake_read.close()
-        self._wake_write.close()

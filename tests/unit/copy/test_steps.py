@@ -7,11 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from airflow_mirror.copy.loop import steps as steps_module
+from airflow_mirror.copy.loop.mailbox import Mailbox
 from airflow_mirror.copy.loop.partition import Pad, PartitionCopy
 from airflow_mirror.copy.loop.steps import Steps
 from airflow_mirror.copy.loop.worker import Worker
@@ -36,6 +38,12 @@ def coordinator() -> Iterator[Coordinator]:
 @pytest.fixture
 def selector() -> Iterator[selectors.BaseSelector]:
     with selectors.DefaultSelector() as one:
+        yield one
+
+
+@pytest.fixture
+def mailbox(selector: selectors.BaseSelector) -> Iterator[Mailbox]:
+    with closing(Mailbox(selector)) as one:
         yield one
 
 
@@ -69,12 +77,12 @@ def partition(number: int) -> PartitionCopy:
     return p
 
 
-def taken(steps: Steps, selector: selectors.BaseSelector, until: Callable[[], bool]) -> None:
+def taken(mailbox: Mailbox, selector: selectors.BaseSelector, until: Callable[[], bool]) -> None:
     """Turn the loop until a condition holds."""
 
     def turn() -> bool:
         if selector.select(0.05):
-            steps.receive()
+            mailbox.receive()
         return until()
 
     wait_until(turn, "the outcome arrives")
@@ -99,11 +107,11 @@ class StillWorker:
 
 
 def test_closing_does_not_wait_for_a_loop_that_reads_no_wake_up_call(
-    selector: selectors.BaseSelector, monkeypatch: pytest.MonkeyPatch
+    mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each step that ends calls; a pipe that nobody empties holds a few hundred calls."""
     monkeypatch.setattr(steps_module, "Worker", StillWorker)
-    steps = Steps(lambda _: None, CopyOptions("m"), selector, lambda: None, Judge())  # type: ignore[arg-type,return-value]
+    steps = Steps(lambda _: None, CopyOptions("m"), mailbox, lambda: None, Judge())  # type: ignore[arg-type,return-value]
     several = [partition(number) for number in range(3000)]
     for p in several:
         steps.start(p, Pad(0, 1))
@@ -114,28 +122,28 @@ def test_closing_does_not_wait_for_a_loop_that_reads_no_wake_up_call(
 
 
 def test_a_long_hole_holds_up_neither_another_partition_nor_the_end(
-    coordinator: Coordinator, selector: selectors.BaseSelector, monkeypatch: pytest.MonkeyPatch
+    coordinator: Coordinator, mailbox: Mailbox, selector: selectors.BaseSelector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steps_module, "_WORKERS", 1)
     judge = Judge()
-    steps = Steps(lambda _: coordinator.cluster(), CopyOptions("m"), selector, lambda: None, judge)
+    steps = Steps(lambda _: coordinator.cluster(), CopyOptions("m"), mailbox, lambda: None, judge)
     long, short = partition(0), partition(1)
     steps.start(long, Pad(0, LONG))
     wait_until(lambda: coordinator.ends[long.range.target] > 1, "the long hole is begun")
     steps.start(short, Pad(0, 3))
-    taken(steps, selector, lambda: short.position == 3)
+    taken(mailbox, selector, lambda: short.position == 3)
     assert long.position == 0
     steps.cut_short()
-    taken(steps, selector, lambda: not steps.busy)
+    taken(mailbox, selector, lambda: not steps.busy)
     assert 0 < long.position == coordinator.ends[long.range.target] == long.counters.padded < LONG
     steps.close()
     assert not judge.errors
 
 
 def test_closing_cancels_what_waits_and_gives_the_partitions_back(
-    coordinator: Coordinator, selector: selectors.BaseSelector
+    coordinator: Coordinator, mailbox: Mailbox, selector: selectors.BaseSelector
 ) -> None:
-    steps = Steps(lambda _: coordinator.cluster(), CopyOptions("m"), selector, lambda: None, Judge())
+    steps = Steps(lambda _: coordinator.cluster(), CopyOptions("m"), mailbox, lambda: None, Judge())
     several = [partition(number) for number in range(8)]
     for p in several:
         steps.start(p, Pad(0, LONG))
@@ -149,14 +157,14 @@ def test_closing_cancels_what_waits_and_gives_the_partitions_back(
 
 
 def test_a_step_that_nobody_waits_for_any_more_writes_nothing_more(
-    coordinator: Coordinator, selector: selectors.BaseSelector
+    coordinator: Coordinator, mailbox: Mailbox, selector: selectors.BaseSelector
 ) -> None:
-    steps = Steps(lambda _: coordinator.cluster(), CopyOptions("m"), selector, lambda: None, Judge())
+    steps = Steps(lambda _: coordinator.cluster(), CopyOptions("m"), mailbox, lambda: None, Judge())
     p = partition(0)
     steps.start(p, Pad(0, LONG))
     wait_until(lambda: coordinator.ends[p.range.target] > 1, "it is begun")
     p.fail()  # as when it is opened again
-    taken(steps, selector, lambda: not steps.busy)
+    taken(mailbox, selector, lambda: not steps.busy)
     assert coordinator.ends[p.range.target] < LONG and p.position == 0
     steps.close()
 
