@@ -49,7 +49,6 @@ _IDLE_S = 0.25  # how often the loop looks up when nothing happens: stop request
 _HOLD_S = 5.0  # how long a partition may hold what was fetched for it while nothing of it moves and others starve
 LEASE_PATIENCE_S = 600.0  # how long a loop stands still while nobody can say whose the lease is
 _OPENERS = 4  # threads
-_OPENED_TOGETHER = 256  # partitions; a broker that does not answer holds up those that are asked about with its own
 
 
 class CopyLoop:
@@ -112,7 +111,8 @@ class CopyLoop:
             closing(TargetSide(dialler, self._selector, pace, options.mirror, check, self, clock))
         )
         self._openers, self._watchers, self._librarians = crew(_OPENERS), crew(1), crew(1)
-        self._opener = Opener(options, self._isolation, self._store, partial(self._check_for, self._openers))
+        wanted = self._openers.check_wanted
+        self._opener = Opener(options, self._isolation, self._store, wanted, partial(self._check_for, self._openers))
         self._watch = Watch(
             options.mirror, self._watchers, mailbox, partial(self._check_for, self._watchers), self, clock
         )  # fmt: skip
@@ -234,7 +234,7 @@ class CopyLoop:
         """Have those partitions opened whose pause is over. Until a thread says that they are, nobody touches them."""
         # Not while a thread pads it, or stores its map.
         due = self._retries.take_due(lambda p: not self._steps.has(p) and not self._maps.has(p))
-        size = max(1, min(_OPENED_TOGETHER, -(-len(due) // self._openers.size)))
+        size = max(1, -(-len(due) // self._openers.size))
         for first in range(0, len(due), size):
             copies = due[first : first + size]
             orders = [self._order(p) for p in copies]

@@ -23,6 +23,8 @@ from airflow_mirror.wire.errors import UnknownTopic
 
 log = logging.getLogger(__name__)
 
+_ASKED_TOGETHER = 256  # partitions; a broker that does not answer holds up those that are asked about with its own
+
 
 @dataclass(frozen=True)
 class Opened:
@@ -63,30 +65,48 @@ class Opener:
     """Opens partitions of one task.
 
     :param isolation: of the fetches that follow (0 read_uncommitted, 1 read_committed).
+    :param wanted: raises TryAgain when nobody waits for it any more.
     :param check: called before every step that has an effect; raises when it must not be taken any more.
     """
 
-    def __init__(self, options: CopyOptions, isolation: int, store: MapStore | None, check: Callable[[], None]) -> None:
-        self._options, self._isolation, self._store, self._check = options, isolation, store, check
+    def __init__(
+        self, options: CopyOptions, isolation: int, store: MapStore | None, wanted: Callable[[], None],
+        check: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._options, self._isolation, self._store = options, isolation, store
+        self._wanted, self._check = wanted, check
 
     def open_all(
         self, source: WireCluster, target: WireCluster, orders: Sequence[Order],
         tell: Callable[[int, Opened | MirrorError], None],
     ) -> None:  # fmt: skip
         """Open partitions and tell of each as soon as it is open, or why it is not, by its place in ``orders``."""
-        ranges = [order.range for order in orders]
+        # Once, not for each of the parts: what there is to know of a topic grows with its partitions.
+        failure: MirrorError | None = None
         try:
-            learn(source, {r.source_topic for r in ranges})
-            learn(target, {r.target_topic for r in ranges})
+            learn(source, {order.range.source_topic for order in orders})
+            learn(target, {order.range.target_topic for order in orders})
+        except MirrorError as e:
+            failure = e
+        for first in range(0, len(orders), _ASKED_TOGETHER):
+            part = orders[first : first + _ASKED_TOGETHER]
+            told = self._ask(source, target, part) if failure is None else failure
+            for place, order in enumerate(part, first):
+                answers = told if isinstance(told, MirrorError) else told[order.range]
+                tell(place, self._opened(source, target, order, answers))
+
+    def _ask(
+        self, source: WireCluster, target: WireCluster, orders: Sequence[Order]
+    ) -> dict[CopyRange, Answers | MirrorError] | MirrorError:
+        try:
+            self._wanted()
             consumed: dict[TopicPartition, set[int]] = {}
             for order in orders:
                 known = [one.epoch for one in (order.consumed, order.if_landed) if one is not None]
                 consumed.setdefault(order.range.source, set()).update(known)
-            told = ask(source, target, ranges, consumed)
+            return ask(source, target, [order.range for order in orders], consumed)
         except MirrorError as e:
-            told = dict.fromkeys(ranges, e)
-        for place, order in enumerate(orders):
-            tell(place, self._opened(source, target, order, told[order.range]))
+            return e
 
     def _opened(
         self, source: WireCluster, target: WireCluster, order: Order, told: Answers | MirrorError
