@@ -64,7 +64,9 @@ class CopyLoop:
     ) -> None:  # fmt: skip
         self._clusters, self._options, self._check_lease, self._clock = clusters, options, check_lease, clock
         self._isolation = READ_COMMITTED if options.committed_only else READ_UNCOMMITTED
+        self._touched: dict[PartitionCopy, None] = {}  # something happened to these since the last turn
         self.partitions = [self._copy_of(r) for r in ranges]
+        self._unended = self.partitions.copy()
         self._store = _map_store(self.partitions, options)
         self._retries = Retries(clock)
         self._seen: dict[PartitionCopy, int] = {}  # positions of what was under way at the last look for hoarders
@@ -76,7 +78,9 @@ class CopyLoop:
         limit = options.max_batch_bytes.get(one.target_topic, DEFAULT_MAX_BATCH_BYTES)
         transaction = options.transaction_bytes if options.transactional and one.is_mapped else 0
         tombstones = one.target_topic in options.tombstone_topics and not one.is_mapped
-        return PartitionCopy(one, options.committed_only, limit, options.merge_below, transaction, tombstones)
+        return PartitionCopy(
+            one, options.committed_only, limit, options.merge_below, transaction, tombstones, self._touched
+        )
 
     def run(self, should_stop: Callable[[], bool]) -> list[PartitionCopy]:
         """Copy until everything ended or ``should_stop`` says so; batches under way are awaited.
@@ -132,15 +136,22 @@ class CopyLoop:
             return
         self._open_due()
         self._watch.look(self.partitions)
-        for p in self.partitions:
+        touched = self._take_touched()
+        for p in touched:
             self._advance(p)
         # After that, because what was dropped made room, and before the writing: the broker reads meanwhile.
-        self._in.send(self.partitions)
+        self._in.send(touched)
         self._shed()
         self._out.send()
         self._in.poll()
         self._maps.now_and_then(self.partitions)
         self._await_answers(self._idle_s())
+
+    def _take_touched(self) -> list[PartitionCopy]:
+        """Return the partitions to which something happened; with thousands of them nobody may look at all, each time."""
+        touched = list(self._touched)
+        self._touched.clear()
+        return touched
 
     def _is_paused(self) -> bool:
         """Say whether the loop must stand still because nobody can say whose the lease is; answers are still taken."""
@@ -193,7 +204,9 @@ class CopyLoop:
                 self._out.expect(p, sent)
 
     def _ended(self) -> bool:
-        return all(p.state in ENDED for p in self.partitions)
+        while self._unended and self._unended[-1].state in ENDED:  # which no partition leaves
+            self._unended.pop()
+        return not self._unended
 
     def _await_answers(self, timeout_s: float) -> None:
         """Take what has arrived, and only then give up on brokers from which nothing has."""
@@ -213,13 +226,15 @@ class CopyLoop:
         """Await what was sent: its answer tells whether more was appended than the counters say. Commit what is open."""
         self._steps.cut_short()
         deadline = self._clock() + PRODUCE_TIMEOUT_MS / 1000
+        due = self.partitions
         while self._clock() < deadline:
-            for p in self.partitions:
+            for p in due:
                 if p.state is State.READY and p.open_bytes >= 0:
                     self._steps.start(p, Commit(p.position))
             if not self._steps.busy and not self._out.busy and not self._watchers.busy:
                 break
             self._await_answers(_IDLE_S)
+            due = self._take_touched()
         self._await_maps()  # what is being stored lacks what came since
         self._maps.store(self.partitions)
         self._await_maps()

@@ -84,6 +84,8 @@ class PartitionCopy:
     :param transaction_bytes: deliver in transactions that hold the progress too, of at most about this size; they are
         committed earlier when the source has nothing more to offer. 0: without transactions. Mapped offsets only.
     :param tombstones: fill holes with tombstones of a reserved key instead of markers; identical offsets only.
+    :param touched: where it puts itself down whenever something has happened to it: a loop shares one with all of its
+        partitions, and looks at no others.
     :ivar timestamp: time of the last record on the target, in ms; fillers take it.
     :ivar position: next source offset: everything below it is on the target.
     :ivar map: in mapped mode, where this copy put what since it was opened (or since the map was last taken away).
@@ -96,6 +98,7 @@ class PartitionCopy:
     merge_below: int = 0
     transaction_bytes: int = 0
     tombstones: bool = False
+    touched: dict[PartitionCopy, None] = field(default_factory=dict, repr=False)
     position: int = 0
     timestamp: int = 0
     map: OffsetMap | None = None
@@ -216,6 +219,11 @@ class PartitionCopy:
     def _happens(self, event: Event) -> None:
         self.state = after(self.state, event)
         self.has_shed = False
+        self.touch()
+
+    def touch(self) -> None:
+        """Have the loop look at it."""
+        self.touched[self] = None
 
     def _settle(self) -> None:
         """End where nothing is left to do: the progress over a hole at the end belongs in a transaction, too."""
@@ -279,7 +287,9 @@ class PartitionCopy:
 
         :param buffer: what holds the response's bytes; given back when the last of them was sent.
         """
-        self.available_end = fetched.last_stable if self.committed_only else fetched.high_watermark
+        known, self.available_end = self.available_end, self._readable_end(fetched)
+        if self.available_end != known or fetched.records:
+            self.touch()
         start = self.fetch_offset
         batches = 0
         try:
@@ -300,6 +310,9 @@ class PartitionCopy:
         buffer.take()
         self._responses.append(_Response(steps, size, buffer))
         self.queued_bytes += size
+
+    def _readable_end(self, fetched: FetchedPartition) -> int:
+        return fetched.last_stable if self.committed_only else fetched.high_watermark
 
     def next_step(self) -> Send | Pad | Begin | Commit | None:
         """Return what to do next, or None when there is nothing (or something is under way, or it has stopped).

@@ -56,35 +56,50 @@ class SourceSide:
         self._lines, self._memory = Lines(dialler, selector), memory
         self._isolation, self._judge, self._clock = isolation, judge, clock
         self._lanes: dict[tuple[int, bool], FetchLane] = {}
-        self._polls: list[tuple[FetchLane, list[PartitionCopy]]] = []
+        # By lane, in their order: those that wanted an answer when something happened to them last.
+        self._waiting: dict[tuple[int, bool], dict[PartitionCopy, None]] = {}
 
-    def send(self, partitions: Iterable[PartitionCopy]) -> None:
-        """Ask for those of ``partitions`` that can use an answer: now for a backlog, at :meth:`poll` for the others."""
+    def send(self, touched: Iterable[PartitionCopy]) -> None:
+        """Ask for those that can use an answer: now for a backlog, at :meth:`poll` for the others.
+
+        :param touched: something happened to these since the last time; the others want what they wanted.
+        """
         self.starves = False
-        wanted: dict[tuple[int, bool], dict[TopicPartition, PartitionCopy]] = {}
-        for p in partitions:
-            if p.wants_fetch:
-                key = p.source_leader.node_id, not p.is_behind
-                # A request asks for a partition once; of several copies of it (by key) the others come next.
-                wanted.setdefault(key, {}).setdefault(p.range.source, p)
-        now = self._clock()
-        for (node_id, following), several in wanted.items():
-            lane = self._lanes.setdefault((node_id, following), FetchLane(node_id, following))
-            if lane.asked or lane.not_before > now:
-                continue
-            if following:
-                self._polls.append((lane, list(several.values())))
-            else:
-                self._ask(lane, list(several.values()))
+        for p in touched:
+            self._enlist(p)
+        self._ask_idle(following=False)
 
     def poll(self) -> None:
-        """Send the long polls that :meth:`send` put off."""
-        for lane, several in self._polls:
-            if wanting := [p for p in several if p.wants_fetch]:
-                self._ask(lane, wanting)
-        self._polls.clear()
+        """Send the long polls."""
+        self._ask_idle(following=True)
+
+    def _enlist(self, p: PartitionCopy) -> None:
+        if p.wants_fetch:
+            self._waiting.setdefault(_lane_of(p), {})[p] = None
+
+    def _ask_idle(self, following: bool) -> None:
+        now = self._clock()
+        for key in list(self._waiting):
+            if key[1] is not following:
+                continue
+            lane = self._lanes.setdefault(key, FetchLane(*key))
+            if not lane.asked and not lane.dialling and lane.not_before <= now:
+                self._ask(lane, self._wanting(key))
+
+    def _wanting(self, key: tuple[int, bool]) -> list[PartitionCopy]:
+        """Return whom to ask for; who wants nothing any more, or has another leader by now, waits here no longer."""
+        waiting = {p: None for p in self._waiting.pop(key) if p.wants_fetch and _lane_of(p) == key}
+        if waiting:
+            self._waiting[key] = waiting
+        # A request asks for a partition once; of several copies of it (by key) the others come next.
+        several: dict[TopicPartition, PartitionCopy] = {}
+        for p in waiting:
+            several.setdefault(p.range.source, p)
+        return list(several.values())
 
     def _ask(self, lane: FetchLane, partitions: Sequence[PartitionCopy]) -> None:
+        if not partitions:
+            return
         expected = sum(other.expected for other in self._lanes.values() if other.asked)
         size = min(_FETCH_BYTES, self._memory.free - expected)
         # A long poll brings little, and must not wait for the memory that a backlog has taken.
@@ -107,9 +122,11 @@ class SourceSide:
             return
         lane.sent_at = self._clock()
         lane.expected = size
+        waiting = self._waiting[lane.node_id, lane.following]
         for p in partitions:
             p.fetching = True
             lane.asked[p.range.source] = p, p.generation
+            del waiting[p]
 
     def receive(self, lane: FetchLane) -> None:
         """Take what a connection has for us."""
@@ -138,6 +155,8 @@ class SourceSide:
             p, generation = asked[answer.tp]
             if p.generation == generation and p.is_open:
                 self._take_fetched(p, answer, buffer, dry)
+        for p, _ in asked.values():  # most brought nothing, and nobody else need look at them
+            self._enlist(p)
 
     def _take_fetched(self, p: PartitionCopy, answer: FetchedPartition, buffer: Buffer, dry: bool) -> None:
         if answer.error == ErrorCode.CORRUPT_MESSAGE and p.failures >= 3:
@@ -178,6 +197,10 @@ class SourceSide:
     def _drop(self, lane: FetchLane) -> None:
         self._lines.abandon(lane)
         self._lanes.pop((lane.node_id, lane.following), None)
+
+
+def _lane_of(p: PartitionCopy) -> tuple[int, bool]:
+    return p.source_leader.node_id, not p.is_behind
 
 
 def _unreadable(p: PartitionCopy, end: int, cause: str) -> CorruptBatch:

@@ -128,13 +128,15 @@ class TargetSide:
             lane.ready.popleft()
             self._queued.discard(p)
             if p.target_leader.node_id != lane.node_id:
-                continue  # it was reopened meanwhile, and has another leader: it is queued there
+                p.touch()  # it was reopened meanwhile, and has another leader: it is queued there
+                continue
             try:
                 step = p.next_step()  # the same as when it was queued, unless the partition was reopened meanwhile
             except MirrorError as e:
                 self._judge.failed(p, e)
                 continue
             if not isinstance(step, Send):
+                p.touch()
                 continue
             batch = self._sign(p, step)
             if len(batch) > p.max_bytes:
@@ -265,6 +267,8 @@ class TargetSide:
         for p in waiting:
             if p.is_open and p.target_leader.node_id == lane.node_id:
                 self._judge.failed(p, error)
+            else:
+                p.touch()
 
     def _lose(self, lane: ProduceLane, cause: Exception | str) -> None:
         """Give a connection up. What it carried may or may not be in the log: those partitions re-read the end."""
