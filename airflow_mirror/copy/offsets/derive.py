@@ -13,7 +13,7 @@ from itertools import chain
 
 from airflow_mirror.copy.batches.by_key import key_filter
 from airflow_mirror.copy.fingerprint import committed_records, decoded, digest
-from airflow_mirror.copy.offsets.map import OffsetMap
+from airflow_mirror.copy.offsets.map import FOREVER, OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import identity
@@ -26,7 +26,6 @@ from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from airflow_mirror.wire.single import read_batches
 
-FOREVER = 2**63 - 1
 _FETCH_BYTES = 4 << 20
 _GLANCE_BYTES = 1 << 16
 Run = tuple[int, int]  # first offset, count
@@ -129,24 +128,29 @@ def check_last(source: WireCluster, target: WireCluster, one: CopyRange, known: 
 
     :raises ForeignData: they differ.
     """
-    if not len(known):
+    if (last := known.last) is None:
         return
-    starts_here, starts_there, counts = known.columns()
-    here, there = starts_here[-1] + counts[-1] - 1, starts_there[-1] + counts[-1] - 1
+    here, there = last.source + last.count - 1, last.target + last.count - 1
     if here < source.log_starts([one.source])[one.source] or there < target.log_starts([one.target])[one.target]:
         return  # deleted by now: proves nothing
-    original = committed_records(source, one.source, here, here + 1, isolation).get(here)
-    copied = committed_records(target, one.target, there, there + 1, READ_UNCOMMITTED).get(there)
-    if original is None or copied is None:
-        return  # compacted away meanwhile
-    if digest(original) != digest(copied):
+    original, copied = digests(source, target, one, here, there, isolation)
+    if original is not None and copied is not None and original != copied:  # None: compacted away meanwhile
         raise ForeignData(
             one.target_topic, one.target.partition, there, there + 1,
-            f"the target's record differs from the source's at offset {here} (source {digest(original)}, target "
-            f"{digest(copied)}), which the offset map says it is a copy of",
+            f"the target's record differs from the source's at offset {here} (source {original}, target {copied}), "
+            "which the offset map says it is a copy of",
             "The source lost records after they were copied, the map belongs to another topic, or somebody else wrote "
             "under this mirror's name. Nothing was written. Delete the target topic and its map, and copy again.",
         )  # fmt: skip
+
+
+def digests(
+    source: WireCluster, target: WireCluster, one: CopyRange, here: int, there: int, isolation: int
+) -> tuple[str | None, str | None]:
+    """Return what the record at ``here`` on the source and the one at ``there`` on the target hold; None without one."""
+    original = committed_records(source, one.source, here, here + 1, isolation).get(here)
+    copied = committed_records(target, one.target, there, there + 1, READ_UNCOMMITTED).get(there)
+    return original and digest(original), copied and digest(copied)
 
 
 def source_runs(

@@ -15,12 +15,15 @@ Pure: no clock, no socket, no file. 24 bytes a segment, lookups by bisection.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator
 from enum import Enum
 from itertools import islice
 from operator import add, le
 from typing import NamedTuple
+
+FOREVER = 2**63 - 1
+Columns = tuple["array[int]", "array[int]", "array[int]"]  # source, target and count of all segments
 
 
 class Segment(NamedTuple):
@@ -49,24 +52,25 @@ class Translated(NamedTuple):
 
 
 class OffsetMap:
-    """The map of one partition, from where its copy began.
+    """The map of one partition, from where its copy began. What it shows is to be read only.
 
-    :param source_start: first source offset that the map speaks of.
-    :param target_start: target offset of the first record that was or will be written.
+    :ivar source_start: first source offset that the map speaks of.
+    :ivar target_start: target offset of the first record that was or will be written.
+    :ivar source_end: source offset up to which the map is complete.
+    :ivar target_end: target offset behind the last mirrored record.
+    :ivar target_log_end: target offset up to which the map speaks: ``target_end``, or behind markers that follow it.
+    :ivar columns: all segments.
     """
 
     def __init__(self, source_start: int, target_start: int) -> None:
         if source_start < 0 or target_start < 0:
             raise ValueError(f"an offset map can't start at source {source_start}, target {target_start}")
-        self._source_start, self._target_start = source_start, target_start
-        self._source_end, self._target_end = source_start, target_start
-        self._target_log_end = target_start
-        self._source, self._target, self._count = array("q"), array("q"), array("q")
+        self.source_start = self.source_end = source_start
+        self.target_start = self.target_end = self.target_log_end = target_start
+        self.columns: Columns = (array("q"), array("q"), array("q"))
 
     @classmethod
-    def of_columns(
-        cls, starts: tuple[int, int], ends: tuple[int, int], source: array[int], target: array[int], count: array[int]
-    ) -> OffsetMap:
+    def of_columns(cls, starts: tuple[int, int], ends: tuple[int, int], columns: Columns) -> OffsetMap:
         """Return a map that takes over whole columns, as they were stored.
 
         :param starts: ``source_start, target_start``.
@@ -74,60 +78,27 @@ class OffsetMap:
         :raises ValueError: if they are not the columns of a map.
         """
         one = cls(*starts)
-        one._source, one._target, one._count = source, target, count
+        one.columns = source, target, count = columns
         if not len(source) == len(target) == len(count):
             raise ValueError("columns of different lengths")
-        if len(source):
-            one._source_end = source[-1] + count[-1]
-            one._target_end = one._target_log_end = target[-1] + count[-1]
+        if len(one):
             rising = all(_rising(side, count) for side in (source, target))
-            if not rising or min(count) <= 0 or source[0] < one._source_start or target[0] < one._target_start:
+            if not rising or min(count) <= 0 or source[0] < one.source_start or target[0] < one.target_start:
                 raise ValueError("segments that overlap, go backwards or stand below the start")
+            one._take_ends()
         one.advance(*ends)
         return one
 
     @property
-    def source_start(self) -> int:
-        """First source offset that the map speaks of."""
-        return self._source_start
-
-    @property
-    def target_start(self) -> int:
-        """Target offset of the first record that was or will be written."""
-        return self._target_start
-
-    @property
-    def source_end(self) -> int:
-        """Source offset up to which the map is complete."""
-        return self._source_end
-
-    @property
-    def target_end(self) -> int:
-        """Target offset behind the last mirrored record."""
-        return self._target_end
-
-    @property
-    def target_log_end(self) -> int:
-        """Target offset up to which the map speaks: :attr:`target_end`, or behind markers that follow it."""
-        return self._target_log_end
-
-    @property
     def last(self) -> Segment | None:
         """The last segment; None without records."""
-        return Segment(self._source[-1], self._target[-1], self._count[-1]) if len(self) else None
-
-    @property
-    def records(self) -> int:
-        """How many records were mirrored."""
-        return sum(self._count)
+        return Segment(*(side[-1] for side in self.columns)) if len(self) else None
 
     def __len__(self) -> int:
-        return len(self._source)
+        return len(self.columns[0])
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, OffsetMap):
-            return NotImplemented
-        return self._key() == other._key()
+        return vars(self) == vars(other) if isinstance(other, OffsetMap) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
@@ -137,117 +108,108 @@ class OffsetMap:
             f"{len(self)} segments)"
         )
 
-    def columns(self) -> tuple[array[int], array[int], array[int]]:
-        """Return source, target and count of all segments; not to be changed."""
-        return self._source, self._target, self._count
-
     def add(self, source: int, target: int, count: int) -> None:
         """Append ``count`` records; what lies between the end so far and them is a hole.
 
         :raises ValueError: if that goes backwards on either side.
         """
-        if count <= 0 or source < self._source_end or target < self._target_end:
+        if count <= 0 or source < self.source_end or target < self.target_end:
             raise ValueError(f"{count} records at source {source}, target {target} can't follow {self!r}")
-        if len(self._source) and self._continues(source, target):
-            self._count[-1] += count
+        last = self.last
+        if last is not None and source - last.source == last.count == target - last.target:
+            self.columns[2][-1] += count
         else:
-            self._source.append(source)
-            self._target.append(target)
-            self._count.append(count)
-        self._source_end, self._target_end = source + count, target + count
-        self._target_log_end = max(self._target_log_end, self._target_end)
+            for side, value in zip(self.columns, (source, target, count), strict=True):
+                side.append(value)
+        self._take_ends()
 
-    def advance(self, source_end: int, target_log_end: int | None = None) -> None:
+    def advance(self, source_end: int, target_log_end: int = 0) -> None:
         """Take note that both logs were read up to here, and hold no more mirrored records than those added.
 
         :raises ValueError: if the source's end goes backwards.
         """
-        if source_end < self._source_end:
+        if source_end < self.source_end:
             raise ValueError(f"the source's end can't go back to {source_end} in {self!r}")
-        self._source_end = source_end
-        self._target_log_end = max(self._target_log_end, target_log_end or 0)
+        self.source_end = source_end
+        self.target_log_end = max(self.target_log_end, target_log_end)
 
     def to_target(self, offset: int) -> Translated:
         """Return the target offset at which a reader of the source that stands at ``offset`` continues.
 
         The record there is the mirror of the first mirrored source record at or after ``offset``.
         """
-        if offset < self._source_start:
-            return Translated(self._target[0] if len(self) else self._target_start, Where.BEFORE)
-        if offset >= self._source_end:
-            return Translated(self._target_end, Where.END if offset == self._source_end else Where.BEYOND)
-        return self._find(offset, self._source, self._target, self._target_end)
+        source, target, _ = self.columns
+        if offset < self.source_start:
+            return Translated(target[0] if len(self) else self.target_start, Where.BEFORE)
+        if offset >= self.source_end:
+            return Translated(self.target_end, Where.END if offset == self.source_end else Where.BEYOND)
+        return self._find(offset, source, target, self.target_end)
 
     def to_source(self, offset: int) -> Translated:
         """Return the source offset at which a reader of the target that stands at ``offset`` continues.
 
         The record there is the one whose mirror is the first mirrored record at or after ``offset``.
         """
-        if offset < self._target_start:
-            return Translated(self._source[0] if len(self) else self._source_start, Where.BEFORE)
-        if offset >= self._target_end:
-            known = offset <= max(self._target_end, self._target_log_end)
-            return Translated(self._source_end, Where.END if known else Where.BEYOND)
-        return self._find(offset, self._target, self._source, self._source_end)
+        source, target, _ = self.columns
+        if offset < self.target_start:
+            return Translated(source[0] if len(self) else self.source_start, Where.BEFORE)
+        if offset >= self.target_end:
+            return Translated(self.source_end, Where.END if offset <= self.target_log_end else Where.BEYOND)
+        return self._find(offset, target, source, self.source_end)
 
-    def segments(self, source_from: int = 0) -> Iterator[Segment]:
-        """Yield the segments in order, from the source offset ``source_from`` on; the first one is cut there."""
-        first = max(0, bisect_right(self._source, source_from) - 1)
-        for index in range(first, len(self._source)):
-            source, target, count = self._source[index], self._target[index], self._count[index]
-            skip = min(max(0, source_from - source), count)
-            if count > skip:
-                yield Segment(source + skip, target + skip, count - skip)
+    def segments(self, start: int = 0, end: int = FOREVER) -> Iterator[Segment]:
+        """Yield the segments in order, cut to the source offsets [start, end)."""
+        for index in range(max(0, bisect_right(self.columns[0], start) - 1), len(self)):
+            source, target, count = (side[index] for side in self.columns)
+            if source >= end:
+                return
+            skip = max(0, start - source)
+            if (left := min(count, end - source) - skip) > 0:
+                yield Segment(source + skip, target + skip, left)
 
     def extend(self, other: OffsetMap) -> None:
         """Append what ``other`` knows above our end; where both speak of the same offsets they must agree.
 
         :raises ValueError: if there is a gap between the two, or they differ.
         """
-        if other.source_start > self._source_end or other.source_start < self._source_start:
+        if not self.source_start <= other.source_start <= self.source_end:
             raise ValueError(f"{other!r} does not continue {self!r}")
-        if other.source_start < self._source_end and not self._agrees_with(other):
+        both = other.source_start, min(self.source_end, other.source_end)
+        if list(self.segments(*both)) != list(other.segments(*both)):
             raise ValueError(f"{other!r} contradicts {self!r}")
-        if other.source_end < self._source_end:
+        if other.source_end < self.source_end:
             return
-        new = bisect_left(other._source, self._source_end)
-        if other.source_start == self._source_end and other.target_start < self._target_end:
+        if other.source_start == self.source_end and other.target_start < self.target_end:
             raise ValueError(f"{other!r} does not continue {self!r}")
-        if new and other._source[new - 1] + other._count[new - 1] > self._source_end:
-            cut = self._source_end - other._source[new - 1]
-            self.add(self._source_end, other._target[new - 1] + cut, other._count[new - 1] - cut)
-        if new < len(other._source):
-            self.add(other._source[new], other._target[new], other._count[new])
-            for mine, theirs in zip(self.columns(), other.columns(), strict=True):
-                mine.extend(theirs[new + 1 :])
-            self._target_end = self._target[-1] + self._count[-1]
-        self._source_end = other.source_end
-        self._target_log_end = max(self._target_log_end, other._target_log_end, self._target_end)
+        first = next(other.segments(self.source_end), None)
+        if first is not None:
+            self.add(*first)
+            rest = bisect_right(other.columns[0], first.source)
+            for mine, theirs in zip(self.columns, other.columns, strict=True):  # at the speed of C
+                mine.extend(theirs[rest:])
+            self._take_ends()
+        self.advance(other.source_end, other.target_log_end)
 
-    def _agrees_with(self, other: OffsetMap) -> bool:
-        start, end = other.source_start, min(self._source_end, other.source_end)
-        return list(_clipped(self, start, end)) == list(_clipped(other, start, end))
+    def end(self) -> OffsetMap:
+        """Return what is needed to go on: the map without all segments but the last."""
+        if (last := self.last) is None:
+            return self
+        one = OffsetMap(last.source, last.target)
+        one.add(*last)
+        one.advance(self.source_end, self.target_log_end)
+        return one
 
-    def _continues(self, source: int, target: int) -> bool:
-        same_run = source - self._source[-1] == self._count[-1]
-        return same_run and target - self._target[-1] == self._count[-1]
+    def _take_ends(self) -> None:
+        """Move the ends behind the last segment."""
+        source, target, count = (side[-1] for side in self.columns)
+        self.source_end, self.target_end = source + count, target + count
+        self.target_log_end = max(self.target_log_end, self.target_end)
 
     def _find(self, offset: int, here: array[int], there: array[int], end: int) -> Translated:
         index = bisect_right(here, offset) - 1
-        if index >= 0 and offset < here[index] + self._count[index]:
+        if index >= 0 and offset < here[index] + self.columns[2][index]:
             return Translated(there[index] + offset - here[index], Where.RECORD)
         return Translated(there[index + 1] if index + 1 < len(there) else end, Where.HOLE)
-
-    def _key(self) -> tuple[object, ...]:
-        ends = self._source_end, self._target_end, self._target_log_end
-        return self._source_start, self._target_start, *ends, self._source, self._target, self._count
-
-
-def _clipped(one: OffsetMap, start: int, end: int) -> Iterator[Segment]:
-    for segment in one.segments(start):
-        if segment.source >= end:
-            return
-        yield segment._replace(count=min(segment.count, end - segment.source))
 
 
 def _rising(starts: array[int], counts: array[int]) -> bool:

@@ -41,7 +41,6 @@ _COLUMNS = ("source", "target", "count")
 _MANY_PARTS = 32
 # Segments. Whoever joins or goes on holds no more of a map than this, some megabytes, however long it is.
 _LARGEST_PART = 1 << 18
-_ROW_GROUP = 1 << 16
 _LISTINGS = 3  # how often a compaction beside us may take parts away between listing and reading
 
 
@@ -112,27 +111,16 @@ class MapStore:
 
         :raises OSError: if the store itself can't be read (rights, network).
         """
-        for _ in range(_LISTINGS):
-            try:
-                return self._load(key, must_exist=True)
-            except FileNotFoundError:
-                continue  # a part went away between listing and reading: look again
-        return self._load(key, must_exist=False)
+        return self._read(key, whole=True)
 
     def load_end(self, key: str) -> OffsetMap | None:
-        """Return the end of the map, which is all that a copy needs to go on: its ends and its last segments.
+        """Return the end of the map, which is all that a copy needs to go on: its ends and its last segment.
 
-        The map may be larger than a task's memory. Of parts that fit together by their names only the ends are read;
-        where anything is not as expected, the whole map is loaded, which knows what to do.
+        The map may be larger than a task's memory: no more than a part of it is held at a time.
 
         :raises OSError: if the store itself can't be read.
         """
-        directory = self._root / key
-        origin = _read_origin(directory)
-        if origin is None:
-            return None
-        found = _end_of(directory, origin)
-        return self.load(key) if found is None else found
+        return self._read(key, whole=False)
 
     def compact(self, key: str, many: int = _MANY_PARTS) -> None:
         """Join small parts when there are at least ``many``; a crash at any moment loses nothing.
@@ -148,16 +136,17 @@ class MapStore:
         joined: OffsetMap | None = None
         used: list[str] = []
         for name in reversed(names):
-            if joined is not None and _is_too_much(directory / name, joined):
-                break
-            older = _read_part(directory / name, origin.token, must_exist=False)
+            try:
+                older = _read_part(directory / name, origin.token)
+            except FileNotFoundError:
+                return  # another compaction is at work
             if older is None:
                 _remove(directory / name)  # unreadable, or of a former life: of no use to anybody
                 continue
-            if joined is not None and len(used) > 1 and _is_enough(older, joined):
-                break
-            if joined is not None and not _extend(older, joined, directory / used[-1]):
-                break
+            if joined is not None:
+                enough = len(used) > 1 and len(older) > 2 * len(joined)
+                if enough or len(older) + len(joined) > _LARGEST_PART or not _extend(older, joined, name):
+                    break
             joined = older
             used.append(name)
         if joined is None or len(used) < 2:
@@ -168,64 +157,37 @@ class MapStore:
             if name != _name(joined):
                 _remove(directory / name)
 
-    def _load(self, key: str, must_exist: bool) -> OffsetMap | None:
+    def _read(self, key: str, *, whole: bool) -> OffsetMap | None:
         directory = self._root / key
         origin = _read_origin(directory)
         if origin is None:
             return None
-        whole = OffsetMap(origin.source_start, origin.target_start)
-        for name in _part_names(directory):
-            first, end = _bounds(name)
-            if first > whole.source_end:
-                break  # a gap: what comes behind it can't be joined on
-            if end < whole.source_end:
-                continue  # nothing new; a compaction that was cut off leaves such parts behind
-            part = _read_part(directory / name, origin.token, must_exist)
-            if part is not None:  # otherwise another one may cover the same offsets
-                _extend(whole, part, directory / name)
-        return whole
+        for _ in range(_LISTINGS):
+            found = OffsetMap(origin.source_start, origin.target_start)
+            try:
+                for name in _part_names(directory):
+                    first, end = _bounds(name)
+                    if first > found.source_end:
+                        break  # a gap: what comes behind it can't be joined on
+                    if end < found.source_end:
+                        continue  # nothing new; a compaction that was cut off leaves such parts behind
+                    if not whole and first < found.source_start:
+                        return self._read(key, whole=True)  # to be compared with what was let go already
+                    part = _read_part(directory / name, origin.token)
+                    # Where one is of no use, another one may cover the same offsets.
+                    if part is not None and _extend(found, part, name) and not whole:
+                        found = found.end()
+                break
+            except FileNotFoundError:
+                pass  # a part went away between listing and reading: look again
+        return found
 
 
-def _is_enough(older: OffsetMap, joined: OffsetMap) -> bool:
-    """Say whether joining ``older`` too would write too much again; what it covers anyway is joined always."""
-    return len(older) > 2 * len(joined) and older.source_end < joined.source_end
-
-
-def _is_too_much(path: Path | UPath, joined: OffsetMap) -> bool:
-    """Say whether a part is too long to be joined with what is joined so far; what it covers anyway is joined always."""
-    footer = _footer(path) if _bounds(path.name)[1] < joined.source_end else None
-    return footer is not None and footer.num_rows + len(joined) > _LARGEST_PART
-
-
-def _end_of(directory: Path | UPath, origin: Origin) -> OffsetMap | None:
-    """Return the end of a map whose parts are a chain without a gap, an overlap or a doubt; otherwise None."""
-    end, log_end, newest = origin.source_start, origin.target_start, None
-    for name in _part_names(directory):
-        first, last = _bounds(name)
-        if first < end and last <= end:
-            continue  # covered; a compaction that was cut off leaves such parts behind
-        footer = _footer(directory / name) if first == end else None
-        kept = {} if footer is None else {k.decode(): v.decode() for k, v in (footer.metadata or {}).items()}
-        if footer is None or kept.get("origin") != origin.token:
-            return None
-        end, log_end = last, max(log_end, int(kept["target_log_end"]))
-        newest = name if footer.num_rows else newest
-    columns: tuple[array[int], ...] = (array("q"), array("q"), array("q"))
-    starts = origin.source_start, origin.target_start
-    if newest is not None:
-        try:
-            columns = _last_rows(directory / newest)
-        except Exception:  # as in _read_part; who loads the whole map says what is wrong
-            return None
-        starts = columns[0][0], columns[1][0]
-    return OffsetMap.of_columns(starts, (end, log_end), *columns)
-
-
-def _extend(older: OffsetMap, newer: OffsetMap, path: Path | UPath) -> bool:
+def _extend(older: OffsetMap, newer: OffsetMap, name: str) -> bool:
     try:
         older.extend(newer)
     except ValueError as e:
-        log.warning("%s is not used: %s", path, e)
+        log.warning("%s is not used: %s", name, e)
         return False
     return True
 
@@ -237,7 +199,7 @@ def _encode(part: OffsetMap, token: str) -> bytes:
     import pyarrow as pa
     from pyarrow import parquet
 
-    arrays = [pa.Array.from_buffers(pa.int64(), len(part), [None, pa.py_buffer(side)]) for side in part.columns()]
+    arrays = [pa.Array.from_buffers(pa.int64(), len(part), [None, pa.py_buffer(side)]) for side in part.columns]
     ends = {
         "origin": token, "source_start": part.source_start, "target_start": part.target_start,
         "source_end": part.source_end, "target_log_end": part.target_log_end,
@@ -248,7 +210,6 @@ def _encode(part: OffsetMap, token: str) -> bytes:
     parquet.write_table(
         pa.Table.from_arrays(arrays, schema=schema), sink, compression="zstd", use_dictionary=False,
         column_encoding=dict.fromkeys(_COLUMNS, "DELTA_BINARY_PACKED"), write_page_checksum=True,
-        row_group_size=_ROW_GROUP,
     )  # fmt: skip
     encoded: bytes = sink.getvalue().to_pybytes()
     return encoded
@@ -266,29 +227,10 @@ def _decode(content: bytes, token: str) -> OffsetMap | None:
     kept = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
     if kept["origin"] != token:
         return None
-    columns = [_to_array(table.column(name)) for name in _COLUMNS]
+    source, target, count = (_to_array(table.column(name)) for name in _COLUMNS)
     starts = int(kept["source_start"]), int(kept["target_start"])
-    return OffsetMap.of_columns(starts, (int(kept["source_end"]), int(kept["target_log_end"])), *columns)
-
-
-def _footer(path: Path | UPath) -> Any:
-    """Return a part's metadata; None if there is no part, or none that can be read."""
-    from pyarrow import parquet
-
-    try:
-        with path.open("rb") as file:
-            return parquet.read_metadata(file)
-    except Exception:  # as in _read_part
-        return None
-
-
-def _last_rows(path: Path | UPath) -> tuple[array[int], ...]:
-    from pyarrow import parquet
-
-    with path.open("rb") as file:
-        part = parquet.ParquetFile(file, page_checksum_verification=True)
-        rows = part.read_row_group(part.num_row_groups - 1)
-    return tuple(_to_array(rows.column(name)) for name in _COLUMNS)
+    ends = int(kept["source_end"]), int(kept["target_log_end"])
+    return OffsetMap.of_columns(starts, ends, (source, target, count))
 
 
 def _to_array(column: Any) -> array[int]:
@@ -355,13 +297,12 @@ def _read_origin(directory: Path | UPath) -> Origin | None:
         return None
 
 
-def _read_part(path: Path | UPath, token: str, must_exist: bool) -> OffsetMap | None:
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        if must_exist:
-            raise
-        return None
+def _read_part(path: Path | UPath, token: str) -> OffsetMap | None:
+    """Return a part; None if it can't be used.
+
+    :raises FileNotFoundError: it is gone.
+    """
+    content = path.read_bytes()
     try:
         return _decode(content, token)
     except Exception as e:  # pyarrow has an error for each way in which a file can be broken

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from airflow_mirror.copy.fingerprint import committed_records, digest
 from airflow_mirror.copy.offsets import derive
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
@@ -153,10 +152,8 @@ def _check_first(
 ) -> None:
     """Without a stored origin the first records must be each other's copies, or nobody knows where the copy began."""
     here = next((at for at, _ in derive.source_runs(source, one, start, isolation)), None)
-    original = {} if here is None else committed_records(source, one.source, here, here + 1, isolation)
-    copied = committed_records(target, one.target, first, first + 1, READ_UNCOMMITTED)
-    same = here in original and first in copied and digest(original[here]) == digest(copied[first])
-    if here is None or not same:
+    original, copied = (None, None) if here is None else derive.digests(source, target, one, here, first, isolation)
+    if original is None or original != copied:
         raise ForeignData(
             one.target_topic, one.target.partition, first, first + 1,
             "it holds records of this mirror, but its offset map is gone and the source's first record (offset "
