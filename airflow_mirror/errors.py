@@ -236,6 +236,18 @@ class WriterRuns(JobConflict):
     """Another job of the mirror writes; two must not do so at once."""
 
 
+class TailDiffers(InputError):
+    """The mirror's tail is running and carries out another plan."""
+
+    def __init__(self, job_dir: str, plan_hash: str, differences: Sequence[str]) -> None:
+        self.job_dir, self.plan_hash, self.differences = job_dir, plan_hash, list(differences)
+        shown = "\n".join(f"  - {d}" for d in self.differences[:20])
+        super().__init__(
+            f"the mirror's tail is running ({job_dir}) and carries out plan {plan_hash[:12]}, which is not this one:\n"
+            f"{shown}\nGo on with its plan, stop it (StopMirrorOperator), or pass replace=True to have it stopped here."
+        )
+
+
 class JavaNotFound(InputError):
     """No Java runtime that is recent enough."""
 

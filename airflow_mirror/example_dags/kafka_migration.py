@@ -69,6 +69,10 @@ PARAMS = {
         None, type=["null", "string"], section=HOW,
         description_md="Connection (type `spark`) of a Spark cluster; empty runs Spark on the worker.",
     ),
+    "replace_tail": Param(
+        False, type="boolean", section=HOW,
+        description_md="Stop a tail of an earlier run that copies other topics, or in another way, instead of refusing.",
+    ),
     "verify_level": Param(
         "batches", enum=["offsets", "batches", "records"], section=CUTOVER,
         description_md="How closely both sides are compared before the cutover.",
@@ -138,8 +142,12 @@ with DAG(
     plan = PlanMirrorOperator(task_id="plan", mirror=MIRROR)
     create_topics = CreateTargetTopicsOperator(task_id="create_topics", mirror=MIRROR)
     sync_configs = SyncTopicConfigsOperator(task_id="sync_configs", mirror=MIRROR, hold=True)
-    bulk_copy = StartMirrorOperator(task_id="bulk_copy", mirror=MIRROR, mode="bulk", spark_conn_id=SPARK)
-    start_tail = StartMirrorOperator(task_id="start_tail", mirror=MIRROR, mode="tail", spark_conn_id=SPARK)
+    bulk_copy = StartMirrorOperator(
+        task_id="bulk_copy", mirror=MIRROR, mode="bulk", spark_conn_id=SPARK, replace="{{ params.replace_tail }}"
+    )
+    start_tail = StartMirrorOperator(
+        task_id="start_tail", mirror=MIRROR, mode="tail", spark_conn_id=SPARK, replace="{{ params.replace_tail }}"
+    )
     wait_for_catch_up = WaitForCatchUpSensor(
         task_id="wait_for_catch_up", mirror=MIRROR, max_lag_records="{{ params.max_lag_records }}", deferrable=True
     )

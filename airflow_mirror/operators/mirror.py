@@ -7,15 +7,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import InvalidField, JobFailed, WriterRuns
+from airflow_mirror.errors import InvalidField, JobFailed, TailDiffers, WriterRuns
 from airflow_mirror.hooks.home import life_of, mirror_home, poll_interval_s
 from airflow_mirror.hooks.spark import runner_for
 from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.directory import read_json
 from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.jobs.runner.spec import WRITERS
-from airflow_mirror.operators.base import MirrorOperator
-from airflow_mirror.operators.spark_job import SparkJobOperator, bounds, digest
+from airflow_mirror.operators.base import MirrorOperator, flag
+from airflow_mirror.operators.spark_job import SparkJobOperator, bounds, differences, digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,8 +36,8 @@ class StartMirrorOperator(SparkJobOperator):
     and retried, it finds its job again. ``tail`` returns once the tail copies; StopMirrorOperator ends the tail.
 
     The mirror's tail may be running already, from a run whose cutover was rejected. One that copies what the plan says
-    goes on; a bulk copy then waits until it is where the source ended. One of an older plan with other topics is stopped
-    first.
+    goes on; a bulk copy then waits until it is where the source ended. One with other topics, or other fields of the
+    Mirror, is an error that says what differs.
 
     :param mode: ``bulk`` or ``tail``.
     :param start: overrides the Mirror's ``start`` for this copy: ISO 8601, ``earliest`` or ``latest`` (templated).
@@ -45,9 +45,12 @@ class StartMirrorOperator(SparkJobOperator):
     :param late_s: with an ``end`` that is a time: how late the window's last records may come, in seconds (default: 300;
         templated).
     :param start_timeout_s: tail only: how long the tail may take until it copies (templated).
+    :param replace: stop a running tail that carries out something else, instead of refusing (templated).
     """
 
-    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "start", "end", "late_s", "start_timeout_s")
+    template_fields: Sequence[str] = (
+        *SparkJobOperator.template_fields, "start", "end", "late_s", "start_timeout_s", "replace",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -57,6 +60,7 @@ class StartMirrorOperator(SparkJobOperator):
         end: str | None = None,
         late_s: float | str | None = None,
         start_timeout_s: float | str = 300.0,
+        replace: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -66,7 +70,7 @@ class StartMirrorOperator(SparkJobOperator):
             if mode == "tail" and value is not None:
                 raise InvalidField(name, value, "a tail has no end", "Leave it out, or use mode='bulk'.")
         self.mode, self.start, self.end, self.late_s, self.start_timeout_s = mode, start, end, late_s, start_timeout_s
-        self.kind = KIND_OF_MODE[mode]
+        self.replace, self.kind = replace, KIND_OF_MODE[mode]
 
     def job_args(self, mirror: Mirror) -> tuple[str, ...]:
         """Return the plan, the offset map's directory and the bounds."""
@@ -76,6 +80,7 @@ class StartMirrorOperator(SparkJobOperator):
         """Copy, or make sure that the tail does.
 
         :raises MirrorCutOver: when target topics were handed over to applications.
+        :raises TailDiffers: when a tail of another plan runs, unless it may be replaced.
         """
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
         from airflow_mirror.plan.life import require_active
@@ -86,7 +91,7 @@ class StartMirrorOperator(SparkJobOperator):
         self._prepare(mirror)
         tail = self._running_tail()
         if tail is not None and not self._copies(tail, mirror, plan):
-            self._replace(tail, mirror)
+            self._replace(tail, mirror, plan)
             tail = None
         if self.mode == "tail":
             return self._run_tail(mirror, plan)
@@ -103,15 +108,21 @@ class StartMirrorOperator(SparkJobOperator):
         spec = read_json(Path(tail["dir"], "spec.json")) or {}
         return spec.get("inputs") == digest(plan) and spec.get("mirror") == mirror.to_dict()
 
-    def _replace(self, tail: Handle, mirror: Mirror) -> None:
-        """Stop the mirror's tail of another plan.
+    def _replace(self, tail: Handle, mirror: Mirror, plan: Plan) -> None:
+        """Stop the mirror's tail of another plan, if that is wanted.
 
         :raises WriterRuns: when it is between other clusters: then it is another mirror of the same name.
+        :raises TailDiffers: when it is not wanted.
         """
-        theirs = (read_json(Path(tail["dir"], "spec.json")) or {}).get("mirror", {})
+        spec = read_json(Path(tail["dir"], "spec.json")) or {}
+        theirs = spec.get("mirror", {})
         if (theirs.get("source"), theirs.get("target")) != (mirror.source, mirror.target):
             raise WriterRuns(TAIL, tail["dir"], tail["kind"], self.kind)
-        self.log.warning("the mirror's tail carries out an older plan; it is stopped: %s", tail["dir"])
+        found = differences(spec, mirror, plan)
+        if not flag("replace", self.replace):
+            raise TailDiffers(tail["dir"], Path(spec.get("plan", "")).stem, found)
+        self.secrets(mirror)  # what can't be started stops nothing
+        self.log.warning("the mirror's tail is stopped, because it carries out another plan: %s", "; ".join(found))
         self.runner.cancel(tail)
 
     def _wait_for(self, tail: Handle, mirror: Mirror, plan: Plan) -> dict[str, Any]:

@@ -6,11 +6,12 @@ import hashlib
 import json
 import time
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import ResumableJobMixin
 
-from airflow_mirror.errors import WriterRuns
+from airflow_mirror.errors import InputError, WriterRuns
 from airflow_mirror.hooks.home import map_dir, plans_of, poll_interval_s
 from airflow_mirror.hooks.spark import master_of, runner_for
 from airflow_mirror.jobs.runner import state
@@ -165,6 +166,37 @@ def digest(plan: Plan) -> str:
     """Return 16 hex digits that change when the plan's topics do (not when only time has passed)."""
     topics = [(t.source_topic, t.target_topic, t.source_topic_id, t.mode) for t in plan.topics]
     return hashlib.sha256(json.dumps(topics).encode()).hexdigest()[:16]
+
+
+def differences(spec: Mapping[str, Any], mirror: Mirror, plan: Plan) -> list[str]:
+    """Return how a running job's spec differs from a mirror and its plan, in lines for people."""
+    from airflow_mirror.plan import Plan
+
+    theirs, ours = spec.get("mirror", {}), mirror.to_dict()
+    lines = [
+        f"{key}: {theirs.get(key)!r} there, {ours.get(key)!r} asked for"
+        for key in {**theirs, **ours}
+        if theirs.get(key) != ours.get(key)
+    ]
+    if spec.get("inputs") == digest(plan):
+        return lines
+    try:
+        copied = {t.source_topic: t for t in Plan.load(Path(spec["plan"])).topics}
+    except (InputError, KeyError):
+        return [*lines, "other topics (its plan is not there any more)"]
+    planned = {t.source_topic: t for t in plan.topics}
+    lines += [f"topic {name!r}: not in the tail's plan" for name in planned if name not in copied]
+    lines += [f"topic {name!r}: copied by the tail, not in this plan" for name in copied if name not in planned]
+    for name in sorted(planned.keys() & copied.keys()):
+        was, now = copied[name], planned[name]
+        if was.source_topic_id != now.source_topic_id:
+            lines.append(f"topic {name!r}: created again on the source since")
+        if (was.target_topic, was.mode) != (now.target_topic, now.mode):
+            lines.append(
+                f"topic {name!r}: goes to {was.target_topic!r} with {was.mode} offsets there, "
+                f"to {now.target_topic!r} with {now.mode} ones here"
+            )
+    return lines
 
 
 def bounds(start: object, end: object, late_s: float | str | None = None) -> tuple[str, ...]:

@@ -347,10 +347,45 @@ def test_a_new_plan_of_the_same_topics_keeps_the_running_tail(context, tail, pla
 
 
 @pytest.mark.parametrize("mode", ["bulk", "tail"])
-def test_a_tail_of_other_topics_makes_way_for_the_new_plan(context, tail, plan, mirror, fake_spark, home, mode):
+def test_a_tail_of_another_plan_is_not_stopped_unasked(context, tail, plan, mirror, fake_spark, home, mode):
+    added = replace(plan.topics[0], source_topic="u", target_topic="u")
+    changed = replace(plan.mirror, topics=("t", "u"), merge_below=0)
+    other = store_plan(home, replace(plan, mirror=changed, topics=(*plan.topics, added)))
+    task = StartMirrorOperator(plan=other.hash, task_id="b", mirror=changed, mode=mode)
+    with pytest.raises(AirflowFailException, match="TailDiffers: the mirror's tail is running") as caught:
+        task.execute(context)
+    for said in (tail["dir"], PLAN[:12], "topic 'u': not in the tail's plan", "topics: ['t'] there, ['t', 'u'] asked for",
+                 "merge_below: ", "StopMirrorOperator", "replace=True"):  # fmt: skip
+        assert said in str(caught.value)
+    assert process.members(Path(tail["dir"])) and len(fake_spark[0]) == 1
+
+
+def test_what_a_tail_carries_out_is_said_although_its_plan_is_gone(context, tail, plan, mirror, home):
+    other = planned_again(plan, home, topic_id="id-2")
+    task = StartMirrorOperator(plan=other, task_id="b", mirror=mirror, mode="tail")
+    with pytest.raises(AirflowFailException, match="topic 't': created again on the source"):
+        task.execute(context)
+    PlanDirectory(home / "m" / "plans").path(PLAN).unlink()
+    with pytest.raises(AirflowFailException, match=f"(?s){PLAN[:12]}.*other topics"):
+        task.execute(context)
+
+
+def test_a_tail_is_not_stopped_for_one_that_can_not_be_started(context, tail, plan, mirror, home, monkeypatch):
+    monkeypatch.delenv("AIRFLOW_CONN_SRC")
+    task = StartMirrorOperator(
+        plan=planned_again(plan, home, topic_id="id-2"), task_id="b", mirror=mirror, mode="tail", replace=True
+    )
+    with pytest.raises(AirflowFailException, match="UnknownConnection: connection 'src'"):
+        task.execute(context)
+    assert process.members(Path(tail["dir"]))
+
+
+@pytest.mark.parametrize("mode", ["bulk", "tail"])
+def test_a_tail_of_another_plan_makes_way_when_asked_to(context, tail, plan, mirror, fake_spark, home, mode):
     fake_spark[1]["is"] = "quick" if mode == "bulk" else "copying"
     other = planned_again(plan, home, topic_id="id-2")
-    result = StartMirrorOperator(plan=other, task_id="b", mirror=mirror, mode=mode).execute(context)
+    task = StartMirrorOperator(plan=other, task_id="b", mirror=mirror, mode=mode, replace="True")
+    result = task.execute(context)
     assert result["job_dir"] != tail["dir"]
     assert process.members(Path(tail["dir"])) == []
     arguments = fake_spark[0][-1]
@@ -361,7 +396,9 @@ def test_the_tail_of_a_mirror_between_other_clusters_is_left_alone(context, tail
     connections("elsewhere", **{"bootstrap.servers": "127.0.0.1:3"})
     other = store_plan(home, replace(plan, mirror=replace(plan.mirror, target="elsewhere")))
     with pytest.raises(AirflowFailException, match="WriterRuns: job 'tail' is already running"):
-        StartMirrorOperator(plan=other.hash, task_id="b", mirror={**mirror, "target": "elsewhere"}).execute(context)
+        StartMirrorOperator(plan=other.hash, task_id="b", mirror={**mirror, "target": "elsewhere"}, replace=True).execute(
+            context
+        )
     assert process.members(Path(tail["dir"]))
 
 
