@@ -15,7 +15,7 @@ from airflow_mirror.cutover import html, steps
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.check import precheck, reverify
 from airflow_mirror.cutover.context import Limits, Log, Run
-from airflow_mirror.cutover.fence import AclFence, fence_text
+from airflow_mirror.cutover.fence import fence_text
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.writers import end_writing, hold_lease
 from airflow_mirror.errors import CutoverCancelled, CutoverRunning, InputError, NotUndone, OpeningUnfinished
@@ -128,6 +128,8 @@ def _run(run: Run) -> CutoverReport:
                 f"{run.run_dir} holds the cutover of another plan. Give this cutover a directory of its own."
             )
         run.report = earlier
+        if earlier.fence is not None and earlier.fence.lifted is None:
+            run.fence = steps.fence_of(earlier.fence, run.fence, run.source)
         if earlier.is_opening:
             steps.finish_opening(run)
         _finish(run)
@@ -175,9 +177,10 @@ def lift_leftover_fence(
 
     :param target: asked only for a finished cutover.
     :param life: as given to the cutover; what a killed one noted there is taken back.
-    :param fence: needed for a fence other than by ACL.
+    :param fence: the one that was used; needed for a fence other than by ACL.
     :return: what was taken back, as lines for people.
     :raises CutoverRunning: the cutover is still at work.
+    :raises InputError: the fence that was given is not of the kind that is up.
     :raises FenceNotLifted: naming what is still in place.
     :raises OpeningUnfinished: the target may be open; only the cutover itself can go on from there.
     """
@@ -187,8 +190,7 @@ def lift_leftover_fence(
         report = CutoverReport.load(run_dir)
         if report is None or report.fence is None or not report.is_fenced or (report.fence.kept and not kept_too):
             return []
-        if fence is None and report.fence.kind != AclFence.kind:
-            raise InputError(f"{run_dir}: the fence is of kind {report.fence.kind!r}; pass the fence that was used.")
+        used = steps.fence_of(report.fence, fence, source)
         if report.is_opening:
             raise OpeningUnfinished(str(run_dir), "run the cutover again")
         if report.outcome == reports.DONE:
@@ -196,7 +198,7 @@ def lift_leftover_fence(
         lines = fence_text(report.fence.kind, report.fence.intent)
         if life is not None and report.outcome != reports.DONE:
             take_back(life, report.plan_hash)
-        steps.lift_recorded(fence or AclFence(source), report.fence, source.role)
+        steps.lift_recorded(used, report.fence, source.role)
         report.save(run_dir)
         return lines
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.drain import drain, verify
-from airflow_mirror.cutover.fence import fence_text
+from airflow_mirror.cutover.fence import AclFence, fence_text
 from airflow_mirror.cutover.groups import commit_groups, restore_groups, settle_groups
 from airflow_mirror.cutover.quiet import prove_fence
 from airflow_mirror.cutover.report import FenceRecord, StepRecord
 from airflow_mirror.cutover.writers import require_no_writer, require_source_shut, stop_writers, take_lease
-from airflow_mirror.errors import FenceGone, FenceLeaks, FenceNotLifted, OpeningUnfinished, TryAgain
+from airflow_mirror.errors import FenceGone, FenceLeaks, FenceNotLifted, InputError, OpeningUnfinished, TryAgain
 from airflow_mirror.plan.life import mark_cut_over, take_back
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from airflow_mirror.cutover.context import Run
     from airflow_mirror.cutover.fence import Fence
+    from airflow_mirror.kafka.admin import ClusterAdmin
 
 CAUGHT_UP, FENCED, QUIET, DRAINED, VERIFIED, SETTLED, SEALED, GROUPS_MOVED, HANDED_OVER, CUT_OVER = (
     "CAUGHT_UP", "FENCED", "QUIET", "DRAINED", "VERIFIED", "SETTLED", "SEALED", "GROUPS_MOVED", "HANDED_OVER", "CUT_OVER",
@@ -72,8 +73,26 @@ def lift_fence(run: Run) -> str:
     record = run.report.fence
     if record is None or record.lifted is not None:
         return "no fence is up"
-    lift_recorded(run.fence, record, run.source.role)
+    lift_recorded(fence_of(record, run.fence, run.source), record, run.source.role)
     return "fence lifted"
+
+
+def fence_of(record: FenceRecord, given: Fence | None, source: ClusterAdmin) -> Fence:
+    """Return the fence that a record of an earlier process speaks of.
+
+    The record of ACLs says all that there is to know, whatever fence was given this time; others have to be given again.
+    Lifted by one of another kind, it would count as lifted and still be there.
+
+    :raises InputError: when it can't be had.
+    """
+    if given is not None and given.kind == record.kind:
+        return given
+    if record.kind == AclFence.kind:
+        return AclFence(source)
+    got = "none" if given is None else f"one of kind {given.kind!r}"
+    raise InputError(
+        f"the fence that is up is of kind {record.kind!r}, and {got} was given. Pass the fence that was used."
+    )
 
 
 def lift_recorded(fence: Fence, record: FenceRecord, role: str) -> None:
