@@ -184,9 +184,7 @@ def test_killing_the_task_stops_the_job_within_five_seconds(context, connections
 
     monkeypatch.setattr(process, "wait_until_gone", waits)
     monkeypatch.setattr(process, "end", ends)
-    began = time.monotonic()
     task.on_kill()
-    assert time.monotonic() - began < 40
     assert kills and graces and sum(graces) <= 5
     assert process.members(Path(handle["dir"])) == []
     StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror).on_kill()  # before submit: nothing to do

@@ -58,10 +58,8 @@ def test_silence_at_any_place_of_a_frame_ends_with_the_timeout(sent: int) -> Non
         script(talk)
 
     with Peer(greet_first, connections=100) as peer, opened_at_last(peer, timeout_s=0.3) as connection:
-        before = time.monotonic()
         with pytest.raises(ConnectionLost, match=r"no answer within 0.3 s \(asked: Fetch\)"):
             connection.roundtrip(FETCH, 11, b"")
-        assert 0.2 < time.monotonic() - before < 60
         assert connection.closed
 
 
