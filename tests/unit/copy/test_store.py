@@ -303,7 +303,7 @@ def ends(one: OffsetMap | None) -> tuple[object, ...]:
     st.sets(st.integers(0, 29), max_size=3), st.sampled_from([None, "torn", "of another origin"]), st.booleans(),
     st.integers(0, 999),
 )  # fmt: skip
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
 def test_the_end_of_a_map_is_that_of_the_whole_whatever_became_of_its_parts(
     tmp_path: Path, lost: set[int], instead: str | None, compacted: bool, seed: int
 ) -> None:

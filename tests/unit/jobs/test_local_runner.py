@@ -195,11 +195,13 @@ def test_stop_ends_what_does_not_listen(runner):
 
 
 def test_no_secret_is_in_the_job_directory_or_on_a_command_line(runner):
-    handle = runner.ensure_started("bulk", spec(), SECRETS)
+    handle = runner.ensure_started("tail", spec("polite", "streaming_tail"), SECRETS)  # it lives while it is looked at
+    wait_for(lambda: (Path(handle["dir"]) / "driver.json").exists())
     files = [p for p in Path(handle["dir"]).rglob("*") if p.is_file()]
     assert {"spec.json", "mirror.json", "job.json", "log.txt"} <= {p.name for p in files}
     command = Path(f"/proc/{handle['pid']}/cmdline").read_bytes()
     assert b"env:AIRFLOW_MIRROR_SOURCE" in command
+    assert runner.cancel(handle, grace_s=60)
     assert not [p for p in files if b"hunter2" in p.read_bytes()] and b"hunter2" not in command
 
 
