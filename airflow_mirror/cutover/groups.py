@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.cutover.report import GroupRecord
-from airflow_mirror.errors import GroupActive, GroupAhead, GroupsStillMoving, MissingRight
+from airflow_mirror.errors import GroupActive, GroupAhead, GroupsStillMoving, MirrorError, MissingRight
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync import groups as sync
@@ -181,26 +181,45 @@ def _translate(
 
 
 def restore_groups(run: Run) -> str:
-    """Give the groups on the target back the positions that they had before this cutover."""
-    restored, left = 0, []
+    """Give the groups on the target back the positions that they had before this cutover.
+
+    One group that can't have them, because a consumer has joined it, does not keep the others from having theirs.
+
+    :raises MirrorError: of the first group that failed, with the others in its notes.
+    """
+    restored, left, failed = 0, list[str](), list[MirrorError]()
     found = run.target.groups_offsets([record.group for record in run.report.groups])
     for record in run.report.groups:
-        before = {_tp(row): GroupPosition(row["offset"], row["metadata"]) for row in record.before}
-        now = found[record.group]
-        ours = {TopicPartition(row["target_topic"], row["partition"]): row["target_offset"] for row in record.positions}
-        # Only what still is as this cutover set it; whoever has moved a position since then knows more.
-        still_ours = [tp for tp, offset in ours.items() if tp in now and now[tp].offset == offset]
-        changed = [tp for tp in still_ours if now[tp] != before.get(tp)]
-        run.target.commit_group_offsets(record.group, {tp: before[tp] for tp in changed if tp in before})
         try:
-            run.target.forget_group_offsets(record.group, [tp for tp in changed if tp not in before])
-        except MissingRight:
-            # Right positions on a log that nobody reads yet do no harm, and the next attempt sets them anew.
-            left.append(record.group)
-        restored += bool(changed)
-        record.committed = False
+            restored += _restore(run, record, found[record.group], left)
+            record.committed = False
+        except MirrorError as e:
+            failed.append(e)
+    for other in failed[1:]:
+        failed[0].add_note(str(other))
+    if failed:
+        raise failed[0]
     note = f"; positions of {', '.join(left)} stay, no right to delete them" if left else ""
     return f"{restored} group(s) restored{note}"
+
+
+def _restore(run: Run, record: GroupRecord, now: Positions, left: list[str]) -> bool:
+    """Put one group back; return whether there was anything to do.
+
+    :param left: gets the group when it keeps positions where it had none.
+    """
+    before = {_tp(row): GroupPosition(row["offset"], row["metadata"]) for row in record.before}
+    ours = {TopicPartition(row["target_topic"], row["partition"]): row["target_offset"] for row in record.positions}
+    # Only what still is as this cutover set it; whoever has moved a position since then knows more.
+    still_ours = [tp for tp, offset in ours.items() if tp in now and now[tp].offset == offset]
+    changed = [tp for tp in still_ours if now[tp] != before.get(tp)]
+    run.target.commit_group_offsets(record.group, {tp: before[tp] for tp in changed if tp in before})
+    try:
+        run.target.forget_group_offsets(record.group, [tp for tp in changed if tp not in before])
+    except MissingRight:
+        # Right positions on a log that nobody reads yet do no harm, and the next attempt sets them anew.
+        left.append(record.group)
+    return bool(changed)
 
 
 def _commit(run: Run, settled: Mapping[str, Settled]) -> None:

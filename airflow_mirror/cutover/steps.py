@@ -242,7 +242,7 @@ def back_out(run: Run, steps: Sequence[Step] = STEPS) -> None:
             try:
                 row["what"] = step.undo(run)
             except Exception as e:
-                row.update(ok=False, error=f"{type(e).__name__}: {e}")
+                row.update(ok=False, error="; ".join([f"{type(e).__name__}: {e}", *getattr(e, "__notes__", [])]))
                 failed = True
             run.report.undone.append(row)
             run.log.info("undo %s: %s", step.name, row["what"] if row["ok"] else row["error"])

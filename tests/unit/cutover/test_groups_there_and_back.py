@@ -12,7 +12,8 @@ import pytest
 from airflow_mirror.cutover import check, groups, steps
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.fence import CallableFence
-from airflow_mirror.errors import GroupsStillMoving
+from airflow_mirror.cutover.report import StepRecord
+from airflow_mirror.errors import GroupActive, GroupsStillMoving, MissingRight
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.partition import TopicPartition
 from tests.unit.cutover.builders import Logs, a_run
@@ -136,14 +137,14 @@ def test_a_cutover_that_fails_behind_the_groups_puts_them_back(tmp_path: Path) -
 
 
 class ManyGroups:
-    """A thousand groups of one position each, and how often the cluster is asked for positions."""
+    """Many groups of one position each, and how often the cluster is asked for positions."""
 
     role = "cluster"
 
-    def __init__(self, offset: int | None) -> None:
+    def __init__(self, offset: int | None, count: int = 1000) -> None:
         found = {} if offset is None else {ORDERS: GroupPosition(offset)}
-        self.held: dict[str, Positions] = {f"group-{i:04}": dict(found) for i in range(1000)}
-        self.readings = 0
+        self.held: dict[str, Positions] = {f"group-{i:04}": dict(found) for i in range(count)}
+        self.readings, self.active = 0, set[str]()
 
     def groups(self) -> list[SimpleNamespace]:
         return [SimpleNamespace(group_id=group) for group in self.held]
@@ -156,11 +157,40 @@ class ManyGroups:
         return {group: dict(self.held[group]) for group in ids}
 
     def commit_group_offsets(self, group: str, wanted: Positions) -> None:
+        if group in self.active:
+            raise GroupActive(group, self.role, "not empty")
         self.held[group] |= wanted
 
     def forget_group_offsets(self, group: str, tps: Iterable[TopicPartition]) -> None:
         for tp in tps:
             del self.held[group][tp]
+
+
+def test_a_group_that_can_not_be_put_back_does_not_keep_the_others(tmp_path: Path) -> None:
+    world = World(tmp_path, {}, {})
+    target = ManyGroups(40, count=4)
+    world.run.source, world.run.target = ManyGroups(90, count=4), target  # type: ignore[assignment]
+    groups.commit_groups(world.run)
+    world.run.report.steps = [StepRecord("commit_groups", "done", 0.0)]
+    target.active = {"group-0001", "group-0002"}  # a consumer was started on the target
+    steps.back_out(world.run)
+    positions = {group: held[ORDERS].offset for group, held in target.held.items()}
+    assert positions == {"group-0000": 40, "group-0001": 90, "group-0002": 90, "group-0003": 40}
+    (row,) = world.run.report.undone
+    assert not row["ok"] and "'group-0001'" in row["error"] and "'group-0002'" in row["error"]
+    assert [g.group for g in world.run.report.groups if g.committed] == ["group-0001", "group-0002"]
+
+
+def test_positions_that_may_not_be_deleted_stay_and_are_named(tmp_path: Path) -> None:
+    world = World(tmp_path, {ORDERS: 90, PAYMENTS: 7}, {ORDERS: 40})
+    groups.commit_groups(world.run)
+
+    def refuse(*_: object) -> None:
+        raise MissingRight("delete", "GROUP_AUTHORIZATION_FAILED", "User:mirror")
+
+    world.target.forget_group_offsets = refuse  # type: ignore[method-assign]
+    assert "positions of billing stay" in groups.restore_groups(world.run)
+    assert at(world.target.positions) == {ORDERS: 40, PAYMENTS: 7}
 
 
 def test_a_thousand_groups_are_read_together_there_and_back(tmp_path: Path) -> None:
