@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -76,6 +77,20 @@ def flag(name: str, value: object) -> bool:
     if known is None:
         raise InvalidField(name, value, "neither true nor false", "Use one of the two.")
     return known
+
+
+def number(name: str, value: object, least: float = 0.0) -> float:
+    """Return a rendered number; asked for before a task's first effect, because a template may yield anything.
+
+    :raises InvalidField: for what is no number, not finite, or below ``least``.
+    """
+    try:
+        found = float(str(value))
+    except ValueError:
+        found = math.nan
+    if not least <= found < math.inf:
+        raise InvalidField(name, value, "not a number that makes sense here", f"Use one from {least:g} on.")
+    return found
 
 
 class MirrorOperator(BaseOperator):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.hooks.home import life_of, map_dir, proofs_of, report_dir
-from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag
+from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag, number
 from airflow_mirror.operators.summaries import compact
 
 if TYPE_CHECKING:
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from airflow_mirror.cutover.fence import Fence
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
+
+
+# Of airflow_mirror.cutover.context.Limits.
+_LIMITS = ("drain_timeout_s", "quiet_s", "wait_groups_s")
 
 
 class CutoverOperator(PlannedOperator):
@@ -47,9 +51,7 @@ class CutoverOperator(PlannedOperator):
         "fence",
         "open_by_default",
         "keep_fence",
-        "drain_timeout_s",
-        "quiet_s",
-        "wait_groups_s",
+        *_LIMITS,
         "level",
         "allow_rewind",
     )
@@ -86,6 +88,7 @@ class CutoverOperator(PlannedOperator):
         from airflow_mirror.verify.remaining import verify_rest
 
         stated = None if self.open_by_default is None else flag("open_by_default", self.open_by_default)
+        limits = Limits(**{name: number(name, getattr(self, name)) for name in _LIMITS})
         plan, configs = self.stored_plan(mirror), configs_of(mirror)
         run_dir = report_dir(mirror, context["ti"].run_id)
         where = map_dir(mirror)
@@ -108,11 +111,7 @@ class CutoverOperator(PlannedOperator):
                 keep_fence=flag("keep_fence", self.keep_fence),
                 run_dir=run_dir,
                 verify=verify_rest(plan, configs["source"], configs["target"], verified, self.level, where),
-                limits=Limits(
-                    drain_timeout_s=float(self.drain_timeout_s),
-                    quiet_s=float(self.quiet_s),
-                    wait_groups_s=float(self.wait_groups_s),
-                ),
+                limits=limits,
                 stop=self._stop,
                 tail_positions=maps.positions,
                 life=life_of(mirror),

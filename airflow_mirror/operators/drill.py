@@ -11,7 +11,7 @@ from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.hooks.spark import runner_for
 from airflow_mirror.jobs.runner import process, state
 from airflow_mirror.jobs.runner.local import TAIL
-from airflow_mirror.operators.base import MirrorOperator, PlannedOperator
+from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,12 +58,12 @@ class OpenDrillOperator(MirrorOperator):
             raise InvalidField(
                 "offsets", mirror.offsets, "a drill reads the same positions on both sides", "Use offsets='identical'."
             )
-        topic = drill_topic(mirror)
+        topic, partitions = drill_topic(mirror), int(number("partitions", self.partitions, least=1))
         with admins_of(mirror) as (source, target):
             for admin in (source, target):
                 if topic in admin.topics([topic]):
                     raise InvalidField("topics", topic, f"exists on the {admin.role} already", "Choose another prefix.")
-            source.create_topics([NewTopicSpec(topic, int(self.partitions), min(3, source.broker_count()))])
+            source.create_topics([NewTopicSpec(topic, partitions, min(3, source.broker_count()))])
         return {"topic": topic}
 
 
@@ -89,6 +89,7 @@ class LoseSourceOperator(PlannedOperator):
         from airflow_mirror.drill.disaster import warm_up, write_canaries
         from airflow_mirror.hooks.kafka import configs_of
 
+        seconds, per_s = number("seconds", self.seconds), number("per_second", self.per_second, least=1)
         mapped = [t.source_topic for t in self.stored_plan(mirror).topics if t.mode != "identical"]
         if mapped:
             raise InputError(
@@ -109,8 +110,8 @@ class LoseSourceOperator(PlannedOperator):
             configs["source"],
             topic,
             group=topic,
-            seconds=float(self.seconds),
-            per_s=float(self.per_second),
+            seconds=seconds,
+            per_s=per_s,
             disaster=lambda: _kill(job_dir),
         )
         path = report_dir(mirror, context["ti"].run_id) / _CANARIES
@@ -147,11 +148,12 @@ class FailOverDrillOperator(MirrorOperator):
         from airflow_mirror.drill.failover import fail_over
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
 
+        limits = number("max_rpo_s", self.max_rpo_s), number("max_rto_s", self.max_rto_s)
         directory = report_dir(mirror, context["ti"].run_id)
         report = fail_over(MirrorKafkaHook(mirror.target, "target").config(), Canaries.load(directory / _CANARIES))
         path = report.write(directory)
         self.log.info("RPO %.2f s (%d lost), RTO %.2f s: %s", report.rpo_s, report.lost, report.rto_s, path)
-        missed = report.failures(float(self.max_rpo_s), float(self.max_rto_s))
+        missed = report.failures(*limits)
         if missed:
             raise DrillMissed(missed, str(path))
         return {**report.to_dict(), "report": str(path)}

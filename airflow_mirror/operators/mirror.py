@@ -14,7 +14,7 @@ from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.directory import read_json
 from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.jobs.runner.spec import WRITERS
-from airflow_mirror.operators.base import MirrorOperator, flag
+from airflow_mirror.operators.base import MirrorOperator, flag, number
 from airflow_mirror.operators.spark_job import SparkJobOperator, bounds, differences, digest
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class StartMirrorOperator(SparkJobOperator):
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
         from airflow_mirror.plan.life import require_active
 
-        plan = self.stored_plan(mirror)
+        plan, patience_s = self.stored_plan(mirror), number("start_timeout_s", self.start_timeout_s)
         with MirrorKafkaHook(mirror.target, "target").admin() as target:
             require_active(life_of(mirror), plan, target)
         self._prepare(mirror)
@@ -94,7 +94,7 @@ class StartMirrorOperator(SparkJobOperator):
             self._replace(tail, mirror, plan)
             tail = None
         if self.mode == "tail":
-            return self._run_tail(mirror, plan)
+            return self._run_tail(mirror, plan, patience_s)
         if tail is not None and self.end in (None, "latest"):
             return self._wait_for(tail, mirror, plan)
         return super().run(mirror, context)
@@ -140,11 +140,10 @@ class StartMirrorOperator(SparkJobOperator):
                 time.sleep(poll_interval_s())
         return {"job": TAIL, "generation": tail["generation"], "job_dir": tail["dir"], "partitions": len(ends)}
 
-    def _run_tail(self, mirror: Mirror, plan: Plan) -> dict[str, Any]:
+    def _run_tail(self, mirror: Mirror, plan: Plan, patience_s: float) -> dict[str, Any]:
         # self._job stays None: the tail is meant to outlive this task, so killing the task must not stop it.
         handle = self.runner.ensure_started(TAIL, self.spec(mirror, plan), self.secrets(mirror))
         self.log.info("tail %s, log %s/log.txt", handle["generation"], handle["dir"])
-        patience_s = float(self.start_timeout_s)
         deadline = time.monotonic() + patience_s
         while self.runner.progress(handle).get("phase") != "copying":
             if not state.is_active(self.runner.status(handle)):
@@ -177,11 +176,11 @@ class StopMirrorOperator(MirrorOperator):
 
         :raises JobElsewhere: when one runs on another host.
         """
-        runner = runner_for(mirror, self.spark_conn_id)
+        runner, grace_s = runner_for(mirror, self.spark_conn_id), number("grace_s", self.grace_s)
         handles = [h for h in runner.running() if h["kind"] in WRITERS]
         tail = runner.find(TAIL)
         for handle in handles:
-            if runner.cancel(handle, float(self.grace_s)):
+            if runner.cancel(handle, grace_s):
                 self.log.info("stopped %s/%s", handle["name"], handle["generation"])
             else:
                 self.log.warning("%s/%s had to be killed", handle["name"], handle["generation"])

@@ -12,7 +12,7 @@ from airflow_mirror.errors import InvalidField
 from airflow_mirror.hooks.lag import LagProbe
 from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.operators.base import flag, load_plan, mirror_from, plan_hash
+from airflow_mirror.operators.base import flag, load_plan, mirror_from, number, plan_hash
 from airflow_mirror.sync.lag import CatchUp
 from airflow_mirror.triggers.catch_up import CatchUpTrigger, result_of
 
@@ -77,12 +77,14 @@ class WaitForCatchUpSensor(BaseSensorOperator):
                 self._probe.close()
         if result.is_done:
             return result.xcom_value
+        judge = self._judge
+        assert judge is not None
         trigger = CatchUpTrigger(
             mirror=mirror_from(self.mirror).to_dict(),
             plan=self._hash,
-            max_lag_records=int(self.max_lag_records),
-            samples=int(self.samples),
-            stuck_after_s=float(self.stuck_after_s),
+            max_lag_records=judge.max_lag_records,
+            samples=judge.samples,
+            stuck_after_s=judge.stuck_after_s,
             require_tail=flag("require_tail", self.require_tail),
             interval_s=self.poke_interval,
         )
@@ -92,7 +94,11 @@ class WaitForCatchUpSensor(BaseSensorOperator):
         """Look once."""
         with task_outcome():
             if self._judge is None or self._probe is None:
-                self._judge = CatchUp(int(self.max_lag_records), int(self.samples), float(self.stuck_after_s))
+                self._judge = CatchUp(
+                    int(number("max_lag_records", self.max_lag_records)),
+                    int(number("samples", self.samples, least=1)),
+                    number("stuck_after_s", self.stuck_after_s),
+                )
                 mirror = mirror_from(self.mirror)
                 self._hash = plan_hash(self, self.plan, mirror, context)
                 self._probe = LagProbe(mirror, load_plan(self._hash, mirror), flag("require_tail", self.require_tail))

@@ -24,7 +24,7 @@ from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import TopicInfo
-from airflow_mirror.operators.base import PlannedOperator, flag
+from airflow_mirror.operators.base import PlannedOperator, flag, number
 from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator
 from airflow_mirror.operators.drill import (
     CleanUpDrillOperator,
@@ -538,6 +538,34 @@ def test_numbers_from_native_templates_are_names_again(context, connections, pla
     of_2026 = store_plan(home, replace(plan, mirror=replace(plan.mirror, name="2026")))
     task = StartMirrorOperator(plan=of_2026.hash, task_id="t", mirror={**mirror, "name": 2026})
     assert task.execute(context)["records"] == 7
+
+
+@pytest.mark.parametrize("value", ["soon", "nan", "inf", "-1", "", None, [3]])
+def test_what_is_no_number_is_named(value):
+    with pytest.raises(InvalidField, match=re.escape(f"seconds={value!r}: not a number")):
+        number("seconds", value)
+    assert (number("seconds", "2.5"), number("seconds", 0)) == (2.5, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("operator", "name"),
+    [
+        (StartMirrorOperator, "start_timeout_s"), (StopMirrorOperator, "grace_s"), (CutoverOperator, "drain_timeout_s"),
+        (CutoverOperator, "quiet_s"), (CutoverOperator, "wait_groups_s"), (OpenDrillOperator, "partitions"),
+        (LoseSourceOperator, "seconds"), (LoseSourceOperator, "per_second"), (FailOverDrillOperator, "max_rpo_s"),
+        (FailOverDrillOperator, "max_rto_s"), (WaitForCatchUpSensor, "max_lag_records"),
+        (WaitForCatchUpSensor, "samples"), (WaitForCatchUpSensor, "stuck_after_s"),
+    ],
+)  # fmt: skip
+def test_what_is_no_number_fails_before_anything_is_done(
+    context, connections, plan, mirror, fake_spark, home, operator, name
+):
+    """A tail was started, or a disaster rehearsed, before the limit was found to be no number; and that was retried."""
+    given = {"plan": PLAN} if "plan" in operator.template_fields else {}
+    task = operator(task_id="t", mirror=mirror, **given, **{name: "soon"})
+    with pytest.raises(AirflowFailException, match=f"InvalidField: {name}='soon': not a number"):
+        task.execute(context)
+    assert fake_spark[0] == [] and not (home / "m" / "runs").exists()
 
 
 def test_wrong_modes_and_levels_are_refused(context, connections, plan, mirror, fake_spark):
