@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 # Of airflow_mirror.cutover.context.Limits.
-_LIMITS = ("drain_timeout_s", "quiet_s", "wait_groups_s")
+_LIMITS = ("drain_timeout_s", "quiet_s", "transactions_timeout_s", "wait_groups_s", "group_quiet_s")
 
 
 class CutoverOperator(PlannedOperator):
@@ -40,7 +40,10 @@ class CutoverOperator(PlannedOperator):
     :param keep_fence: leave the source fenced afterwards, so that nobody writes where nobody reads (templated).
     :param drain_timeout_s: for the tail to reach the fenced ends (templated).
     :param quiet_s: how long log ends must stand still to prove the fence (templated).
+    :param transactions_timeout_s: for transactions that were open at the fence to end (templated).
     :param wait_groups_s: for consumer groups to come to rest (templated).
+    :param group_quiet_s: how long a group that still has something to read must have committed nothing; longer than its
+        consumers take between two commits, which is 5 s by default (templated).
     :param level: of the comparison behind the fence: ``offsets``, ``batches`` or ``records`` (templated). What
         VerifyMirrorOperator has compared is not compared again.
     :param allow_rewind: also commit positions behind those that a group has on the target already (templated).
@@ -64,7 +67,9 @@ class CutoverOperator(PlannedOperator):
         keep_fence: bool | str = True,
         drain_timeout_s: float | str = 300.0,
         quiet_s: float | str = 3.0,
+        transactions_timeout_s: float | str = 90.0,
         wait_groups_s: float | str = 60.0,
+        group_quiet_s: float | str = 6.0,
         level: str = "batches",
         allow_rewind: bool | str = False,
         **kwargs: Any,
@@ -72,7 +77,8 @@ class CutoverOperator(PlannedOperator):
         super().__init__(**kwargs)
         self.open_by_default = open_by_default
         self.fence, self.keep_fence, self.level, self.allow_rewind = fence, keep_fence, level, allow_rewind
-        self.drain_timeout_s, self.quiet_s, self.wait_groups_s = drain_timeout_s, quiet_s, wait_groups_s
+        self.drain_timeout_s, self.quiet_s, self.transactions_timeout_s = drain_timeout_s, quiet_s, transactions_timeout_s
+        self.wait_groups_s, self.group_quiet_s = wait_groups_s, group_quiet_s
         self._stop = threading.Event()
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:

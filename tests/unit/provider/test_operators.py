@@ -19,7 +19,8 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 from airflow.sdk.execution_time.task_runner import _run_execute_callable
 
-from airflow_mirror.errors import InvalidField
+from airflow_mirror.cutover.context import Limits
+from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -209,6 +210,25 @@ def test_execution_timeout_makes_a_cutover_back_out(context, connections, plan, 
     with pytest.raises(AirflowTaskTimeout):
         _run_execute_callable(context, task.execute, task)
     assert task._stop.is_set()
+
+
+def test_every_limit_of_a_cutover_is_the_tasks_own(context, connections, plan, mirror, monkeypatch):
+    given = {
+        "drain_timeout_s": "11", "quiet_s": 12, "transactions_timeout_s": 13.5,
+        "wait_groups_s": "14", "group_quiet_s": "65",
+    }  # fmt: skip
+    seen = []
+
+    def cut_over(*_, limits, **__):
+        seen.append(limits)
+        raise InputError("far enough")
+
+    monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
+    monkeypatch.setattr(ClusterAdmin, "topics", lambda *_: {})
+    for arguments in (given, {}):
+        with pytest.raises(AirflowFailException, match="far enough"):
+            CutoverOperator(task_id="t", mirror=mirror, plan=PLAN, **arguments).execute(context)
+    assert seen == [Limits(**{name: float(value) for name, value in given.items()}), Limits()]
 
 
 @pytest.mark.parametrize("operator", EVERY_OPERATOR)
