@@ -6,6 +6,9 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from airflow_mirror.errors import InputError
+from airflow_mirror.files import replace_file
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -28,12 +31,20 @@ class Canaries:
     def save(self, path: Path) -> None:
         """Write as JSON."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        replace_file(path, json.dumps(asdict(self)))
 
     @classmethod
     def load(cls, path: Path) -> Canaries:
-        """Read what ``save`` wrote."""
-        values = json.loads(path.read_text(encoding="utf-8"))
+        """Read what ``save`` wrote.
+
+        :raises InputError: when nothing was written there.
+        """
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise InputError(
+                f"{path}: there are no canaries. Run LoseSourceOperator first, in the same DAG run."
+            ) from None
         values["positions"] = {int(p): o for p, o in values["positions"].items()}
         values["acked"] = [tuple(row) for row in values["acked"]]
         return cls(**values)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self
 
 from airflow_mirror.drill.canaries import Canaries
-from airflow_mirror.drill.reading import POLL_S, consume
+from airflow_mirror.drill.reading import POLL_S, consume, partitions_of
 from airflow_mirror.errors import ClusterUnreachable, DrillMissed
 
 if TYPE_CHECKING:
@@ -25,15 +25,14 @@ def warm_up(source: ClientConfig, target: ClientConfig, topic: str, timeout_s: f
 
     A mirror that has only just been started is not what a disaster would meet.
 
-    :raises DrillMissed: when the mirror does not copy them within ``timeout_s``.
+    :raises DrillMissed: when the mirror does not copy them within ``timeout_s``, or the target has no such topic.
     """
     from confluent_kafka import Producer
 
     from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.partition import TopicPartition
 
     with ClusterAdmin(target) as admin:
-        partitions = [TopicPartition(topic, p) for p in range(admin.topics([topic])[topic].partitions)]
+        partitions = partitions_of(admin, topic)
         began = time.monotonic()
         producer = Producer({**source.common(), "acks": "all", "linger.ms": 0})
         for tp in partitions:

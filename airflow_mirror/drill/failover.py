@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from airflow_mirror.drill.reading import POLL_S, consume, everything, write_one
+from airflow_mirror.drill.reading import POLL_S, consume, everything, partitions_of, write_one
 from airflow_mirror.drill.report import DrillReport, measure
 from airflow_mirror.errors import ClusterUnreachable, TryAgain
 
@@ -20,14 +20,16 @@ def fail_over(target: ClientConfig, canaries: Canaries, timeout_s: float = 60.0)
     """Set the group's positions on the target, let it go on there, write one record; then count what is lost.
 
     Offsets are identical, so a checkpoint of the source is right as it is; one beyond the target's end is what was lost.
+
+    :raises DrillMissed: when the target has no such topic.
+    :raises ClusterUnreachable, BrokerError: when the target does not serve what is asked of it.
     """
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.kafka.model import GroupPosition
     from airflow_mirror.partition import TopicPartition
 
     with ClusterAdmin(target) as admin:
-        count = admin.topics([canaries.topic])[canaries.topic].partitions
-        partitions = [TopicPartition(canaries.topic, p) for p in range(count)]
+        partitions = partitions_of(admin, canaries.topic)
         ends = {tp.partition: end for tp, end in admin.offsets(partitions, "latest").items()}
         positions = {p: min(canaries.positions.get(p, 0), ends[p]) for p in ends}
         wanted = {TopicPartition(canaries.topic, p): GroupPosition(o) for p, o in positions.items()}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import BrokerError, ClusterUnreachable
+from airflow_mirror.errors import BrokerError, ClusterUnreachable, DrillMissed
+from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_mirror.config import ClientConfig
+    from airflow_mirror.kafka.admin import ClusterAdmin
 
 POLL_S = 0.2
 
@@ -50,12 +52,16 @@ def consume(
 
 
 def everything(cluster: ClientConfig, topic: str, ends: dict[int, int], timeout_s: float) -> set[tuple[int, int, str]]:
-    """Read the whole topic up to ``ends`` without a group."""
-    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+    """Read the whole topic up to ``ends`` without a group.
+
+    :raises ClusterUnreachable: when that takes longer: what was not read would count as lost.
+    """
+    from confluent_kafka import OFFSET_BEGINNING, Consumer
+    from confluent_kafka import TopicPartition as Assigned
 
     consumer = Consumer({**cluster.common(), "group.id": "airflow-mirror-drill-reader", "enable.auto.commit": False})
     todo = {p for p, end in ends.items() if end}
-    consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in todo])
+    consumer.assign([Assigned(topic, p, OFFSET_BEGINNING) for p in todo])
     held: set[tuple[int, int, str]] = set()
     deadline = time.monotonic() + timeout_s
     try:
@@ -68,6 +74,9 @@ def everything(cluster: ClientConfig, topic: str, ends: dict[int, int], timeout_
             todo -= {tp.partition for tp in reached if tp.offset >= ends[tp.partition]}
     finally:
         consumer.close()
+    if todo:
+        cause = f"partitions {sorted(todo)} of {topic!r} were not read to their ends within {timeout_s:.0f} s"
+        raise ClusterUnreachable(cluster.role, cluster.bootstrap, cause)
     return held
 
 
@@ -75,10 +84,26 @@ def write_one(cluster: ClientConfig, topic: str, timeout_s: float) -> None:
     """Write one record and wait for its acknowledgement.
 
     :raises ClusterUnreachable: when there is none in time.
+    :raises BrokerError: when the record was refused: the queue is empty then, too.
     """
     from confluent_kafka import Producer
 
+    errors: list[Any] = []
     producer = Producer({**cluster.common(), "acks": "all", "linger.ms": 0})
-    producer.produce(topic, key=b"after-failover", value=b"")
+    producer.produce(topic, key=b"after-failover", value=b"", on_delivery=lambda error, _: errors.append(error))
     if producer.flush(timeout_s):
         raise ClusterUnreachable(cluster.role, cluster.bootstrap, f"a record for {topic!r} was not acknowledged")
+    for error in errors:
+        if error is not None:
+            raise BrokerError(f"write to {topic!r}", error.code(), error.name())
+
+
+def partitions_of(cluster: ClusterAdmin, topic: str) -> list[TopicPartition]:
+    """Return the partitions of the drill's topic.
+
+    :raises DrillMissed: when it is not there: the mirror never got as far as to create it, or somebody deleted it.
+    """
+    found = cluster.topics([topic])
+    if topic not in found:
+        raise DrillMissed([f"the {cluster.role} cluster has no topic {topic!r}"], "the tasks before this one")
+    return [TopicPartition(topic, p) for p in range(found[topic].partitions)]

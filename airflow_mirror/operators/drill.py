@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import DrillMissed, InputError, InvalidField, JobNotRunning
+from airflow_mirror.errors import DrillMissed, InputError, InvalidField, JobElsewhere, JobNotRunning
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.hooks.spark import runner_for
 from airflow_mirror.jobs.runner import process, state
@@ -84,6 +85,7 @@ class LoseSourceOperator(PlannedOperator):
         """Write, kill, remember.
 
         :raises JobNotRunning: when there is no tail to kill: the drill would prove nothing.
+        :raises JobElsewhere: when it can't be killed from here.
         :raises InputError: when the plan maps offsets.
         """
         from airflow_mirror.drill.disaster import warm_up, write_canaries
@@ -101,6 +103,8 @@ class LoseSourceOperator(PlannedOperator):
         status = "never started" if tail is None else runner.status(tail)
         if tail is None or not state.is_active(status):
             raise JobNotRunning(TAIL, status, "Clear the whole drill.")
+        if tail["host"] != socket.gethostname():
+            raise JobElsewhere(TAIL, tail["host"], tail["dir"])  # a tail that lives on would make the figures look good
         job_dir = Path(tail["dir"])
         topic, configs = drill_topic(mirror), configs_of(mirror)
         self.log.info(
@@ -143,6 +147,7 @@ class FailOverDrillOperator(MirrorOperator):
         """Fail over and measure.
 
         :raises DrillMissed: with what was not within the limits.
+        :raises InputError: when no canaries were written in this DAG run.
         """
         from airflow_mirror.drill.canaries import Canaries
         from airflow_mirror.drill.failover import fail_over

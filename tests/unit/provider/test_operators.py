@@ -607,6 +607,17 @@ def test_a_drill_with_mapped_offsets_is_refused_before_anything_is_lost(context,
         LoseSourceOperator(plan=mapped.hash, task_id="t", mirror=mirror).execute(context)
 
 
+def test_a_tail_that_can_not_be_killed_from_here_makes_no_disaster(context, tail, plan, mirror, monkeypatch):
+    monkeypatch.setattr("airflow_mirror.drill.disaster.warm_up", lambda *_: pytest.fail("canaries were written"))
+    job = Path(tail["dir"], "job.json")
+    job.write_text(json.dumps({**tail, "host": "another"}))
+    monkeypatch.setattr(LocalRunner, "status", lambda *_: "RUNNING")
+    with pytest.raises(AirflowException, match="JobElsewhere: job 'tail' runs on host 'another'"):
+        LoseSourceOperator(plan=PLAN, task_id="t", mirror=mirror).execute(context)
+    monkeypatch.undo()
+    job.write_text(json.dumps(tail))
+
+
 def test_a_drill_deletes_only_a_topic_of_its_own(context, connections, mirror, home):
     with pytest.raises(AirflowFailException, match="a drill has one topic of its own"):
         OpenDrillOperator(task_id="t", mirror={**mirror, "topics": [".*"]}).execute(context)

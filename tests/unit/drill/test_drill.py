@@ -1,0 +1,110 @@
+"""A drill measures, or says why it can't: what was not seen must never count as lost, or as well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.drill import disaster, failover, reading
+from airflow_mirror.drill.canaries import Canaries
+from airflow_mirror.drill.report import measure
+from airflow_mirror.errors import BrokerError, ClusterUnreachable, DrillMissed, InputError
+from airflow_mirror.kafka.admin import ClusterAdmin
+
+TARGET = ClientConfig({"bootstrap.servers": "127.0.0.1:1"}, "target")
+
+
+class Refused:
+    def code(self) -> int:
+        return 29
+
+    def name(self) -> str:
+        return "TOPIC_AUTHORIZATION_FAILED"
+
+
+@pytest.mark.parametrize(("queued", "error"), [(1, ClusterUnreachable), (0, BrokerError), (0, None)])
+def test_a_record_that_was_refused_is_not_the_first_write(monkeypatch: pytest.MonkeyPatch, queued: int, error: Any):
+    """It leaves the producer's queue as a delivered one does."""
+
+    class Producer:
+        def __init__(self, _settings: dict[str, Any]) -> None:
+            self.answer: Any = None
+
+        def produce(self, *_: object, on_delivery: Any, **__: object) -> None:
+            self.answer = on_delivery
+
+        def flush(self, _timeout_s: float) -> int:
+            if not queued:
+                self.answer(Refused() if error else None, None)
+            return queued
+
+    monkeypatch.setattr("confluent_kafka.Producer", Producer)
+    if error is None:
+        reading.write_one(TARGET, "drill", 1.0)
+    else:
+        with pytest.raises(error, match="'drill'"):
+            reading.write_one(TARGET, "drill", 1.0)
+
+
+class Consumer:
+    """Gives out the keys 0, 1 and 2 of one partition, and nothing more."""
+
+    def __init__(self, _settings: dict[str, Any]) -> None:
+        self._next = 0
+
+    def assign(self, _partitions: object) -> None:
+        pass
+
+    def assignment(self) -> list[object]:
+        return []
+
+    def poll(self, _timeout_s: float) -> Any:
+        if self._next == 3:
+            return None
+        at, self._next = self._next, self._next + 1
+        return SimpleNamespace(
+            error=lambda: None, partition=lambda: 0, offset=lambda: at, key=lambda: f"{at}".encode()
+        )  # fmt: skip
+
+    def position(self, _partitions: object) -> list[SimpleNamespace]:
+        return [SimpleNamespace(partition=0, offset=self._next)]
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_was_not_read_in_time_does_not_count_as_lost(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("confluent_kafka.Consumer", Consumer)
+    assert reading.everything(TARGET, "drill", {0: 3, 1: 0}, 1.0) == {(0, 0, "0"), (0, 1, "1"), (0, 2, "2")}
+    with pytest.raises(ClusterUnreachable, match=r"partitions \[0\] of 'drill' were not read to their ends"):
+        reading.everything(TARGET, "drill", {0: 4}, 0.05)
+
+
+def test_a_target_without_the_drills_topic_says_so(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ClusterAdmin, "topics", lambda *_: {})
+    with pytest.raises(DrillMissed, match="the target cluster has no topic 'drill'"):
+        disaster.warm_up(TARGET, TARGET, "drill")
+    with pytest.raises(DrillMissed, match="the target cluster has no topic 'drill'"):
+        failover.fail_over(TARGET, Canaries("drill", "drill"))
+
+
+def test_canaries_travel_between_tasks_and_missing_ones_are_named(tmp_path: Path):
+    kept = Canaries("drill", "g", [(0, 3, "7", 1_700_000_000_001)], {0: 2, 11: 5}, 1_700_000_000_500)
+    kept.save(tmp_path / "run" / "canaries.json")
+    assert Canaries.load(tmp_path / "run" / "canaries.json") == kept
+    with pytest.raises(InputError, match="LoseSourceOperator first"):
+        Canaries.load(tmp_path / "another run" / "canaries.json")
+
+
+def test_a_canary_at_another_offset_is_lost_and_one_read_twice_is_told(tmp_path: Path):
+    acked = [(0, 3, "a", 9_000), (0, 4, "b", 9_500), (1, 8, "c", 9_900)]
+    held = {(0, 3, "a"), (0, 4, "x"), (1, 8, "c")}
+    got = [(0, 3, "a"), (1, 8, "c")]
+    report = measure(Canaries("drill", "g", acked, {}, 10_000), held, {0: 4, 1: 8}, got, {"read": 12.0, "write": 11.0})
+    assert (report.lost, report.rpo_s, report.rto_s, report.skipped, report.reread) == (1, 0.5, 2.0, 1, 1)
+    assert len(report.failures(0.4, 1.0)) == 3 and len(report.failures(0.5, 2.0)) == 1
+    assert report.write(tmp_path).exists() and "drill" in (tmp_path / "drill.html").read_text()
