@@ -40,7 +40,6 @@ def driver(live):
 def _quick(monkeypatch):
     monkeypatch.setattr(report, "EVERY_S", 0.02)
     monkeypatch.setattr(report, "_RETRY_S", 0.02)
-    monkeypatch.setattr(listening, "_TURN_S", 0.02)
     # On a busy machine, patience that ends is not what these tests are about.
     monkeypatch.setattr(report, "_TIMEOUT_S", 60.0)
     monkeypatch.setattr(listening, "_GREET_WITHIN_S", 60.0)
@@ -240,19 +239,24 @@ def test_a_stranger_who_says_nothing_is_shown_out(driver, monkeypatch):
 
 
 def test_a_task_that_fell_silent_is_no_longer_waited_for(driver, live, monkeypatch):
+    monkeypatch.setattr(listening, "_SILENT_S", 0.5)
     with socket.create_connection((driver.address.host, driver.address.port), 60) as task:
         task.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in (hello(driver), {"rows": [row()]})))
         until(lambda: FIRST in live.told())
-        monkeypatch.setattr(listening, "_SILENT_S", 0.05)
         assert task.recv(1) == b""
     until(lambda: not driver._peers)
     assert not live.told()[FIRST].is_fresh(time.monotonic() + 10, 3)
 
 
-def test_a_flood_of_valid_lines_is_cut_off(driver, monkeypatch):
-    monkeypatch.setattr(listening, "MAX_BYTES_PER_S", 100_000)
-    flood = [{"rows": [row()] * 100}] * 100
-    assert call(driver, hello(driver), *flood, end=False) == b""
+def test_who_sends_more_than_is_allowed_has_to_wait_and_keeps_nobody_else_from_being_heard(driver, live, monkeypatch):
+    monkeypatch.setattr(listening, "MAX_BYTES_PER_S", 0.001)
+    with socket.create_connection((driver.address.host, driver.address.port), 60) as task:
+        for line in (hello(driver), {"rows": [row(position=1)]}, {"rows": [row(position=2)]}):
+            task.sendall(json.dumps(line).encode() + b"\n")
+        until(lambda: FIRST in live.told())
+        with Reporter(driver.address.dump(), EPOCH, copies(RANGES[1:2])):
+            until(lambda: Key("orders", 1, 1) in live.told())
+        assert live.told()[FIRST].position == 1
 
 
 def test_counters_of_a_partitions_runs_add_up_and_an_older_run_is_ignored(live):
