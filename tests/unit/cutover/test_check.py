@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from airflow_mirror.cutover import groups, steps
-from airflow_mirror.cutover.check import precheck
+from airflow_mirror.cutover.check import drift, precheck, reverify
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.fence import CallableFence
-from airflow_mirror.cutover.report import CutoverReport, FenceRecord
+from airflow_mirror.cutover.report import CutoverReport, FenceRecord, GroupRecord
 from airflow_mirror.cutover.run import lift_leftover_fence
-from airflow_mirror.errors import GroupActive, GroupAhead, MirrorCutOver, PlanOutdated
+from airflow_mirror.errors import (
+    GroupActive,
+    GroupAhead,
+    InputError,
+    MirrorCutOver,
+    PlanOutdated,
+    VerificationFailed,
+)
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import LifeFile
@@ -23,11 +31,12 @@ ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
 
 
 class Topics(Acls):
-    """A cluster with topics of one partition."""
+    """A cluster with topics, of one partition unless ``partitions`` says otherwise."""
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: str, **partitions: int) -> None:
         super().__init__()
-        self.names = names
+        self.names = (*names, *partitions)
+        self.partitions = partitions
         self.offsets: dict[str, dict[TopicPartition, GroupPosition]] = {}
         self.states: dict[str, str] = {}
 
@@ -35,7 +44,7 @@ class Topics(Acls):
         return sorted(self.names)
 
     def topics(self, names: list[str]) -> dict[str, TopicInfo]:
-        return {n: TopicInfo(n, f"id-{n}", 1, 1) for n in self.names if n in names}
+        return {n: TopicInfo(n, f"id-{n}", self.partitions.get(n, 1), 1) for n in self.names if n in names}
 
     def groups(self) -> list[GroupInfo]:
         return [GroupInfo(g, "Empty", "consumer") for g in sorted(self.offsets)]
@@ -71,6 +80,33 @@ def test_topics_that_appeared_since_the_plan_block_by_name(run: Run, monkeypatch
     with pytest.raises(PlanOutdated, match="source topic 'refunds' is new: not in the plan") as caught:
         precheck_without_logs(run, monkeypatch)
     assert len(caught.value.drift) == 1
+
+
+def test_everything_that_changed_since_the_plan_is_told_at_once(run: Run) -> None:
+    run.source, run.target = Topics(orders=3), Topics("payments")  # type: ignore[assignment]
+    assert drift(run) == [
+        "source topic 'orders' has 3 partitions, the plan 1",
+        "target topic 'orders' does not exist",
+        "source topic 'payments' was deleted",
+    ]
+    planned = tuple(replace(t, partitions=2, source_topic_id="another") for t in run.plan.topics)
+    run.plan = replace(run.plan, topics=planned)
+    run.source = run.target = Topics("orders", payments=4)  # type: ignore[assignment]
+    assert drift(run) == [
+        "source topic 'orders' was re-created",
+        "target topic 'orders' has 1 partitions, the plan 2",
+        "source topic 'payments' was re-created",
+    ], "a target may have more"
+
+
+def test_what_no_cutover_can_carry_over_is_refused(run: Run) -> None:
+    mapped = tuple(replace(t, mode="mapped") for t in run.plan.topics)
+    whole, run.plan = run.plan, replace(run.plan, topics=mapped)
+    with pytest.raises(InputError, match=r"mapped offsets \(orders, payments\): pass tail_positions"):
+        precheck(run)
+    run.plan = replace(whole, mirror=replace(whole.mirror, partitioning="by_key"))
+    with pytest.raises(InputError, match="neither groups nor proofs can cross"):
+        precheck(run)
 
 
 def test_topics_in_production_are_refused_before_the_fence(run: Run, monkeypatch: pytest.MonkeyPatch):
@@ -148,3 +184,36 @@ def test_way_back_gives_topics_back(run: Run):
     left = CutoverReport.load(run.run_dir)
     assert run.life is not None and run.life.read() == {}
     assert left is not None and left.undone[0]["what"] == "the topics are the mirror's again"
+
+
+# --- after a finished cutover ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def finished(run: Run) -> Run:
+    """A cutover that is done: its fence stays, and group ``billing`` was set to 40."""
+    run.report.ends = [{"topic": "orders", "partition": 0, "end": 100}, {"topic": "payments", "partition": 0, "end": 50}]
+    run.report.fence = FenceRecord("callable", {"topics": []}, 1.0, kept=True)
+    row = {"topic": "orders", "partition": 0, "target_topic": "orders", "target_offset": 40}
+    run.report.groups = [GroupRecord("billing", "empty", "Empty", [row])]
+    run.report.outcome = "cut_over"
+    return run
+
+
+def test_looking_again_says_what_became_of_source_and_fence(finished: Run) -> None:
+    finished.target.offsets = {"billing": at(77)}  # type: ignore[attr-defined]
+    finished.fence = CallableFence(lambda: None, lambda: None, lambda: False)
+    finished.source_log = Logs({ORDERS: 103, PAYMENTS: 50})  # type: ignore[assignment]
+    reverify(finished)
+    assert finished.report.steps[-1].name == "verify_again"
+    evidence = finished.report.steps[-1].evidence
+    assert (evidence["source_moved_since"], evidence["fence_is_up"]) == ({"orders-0": [100, 103]}, False)
+    left = CutoverReport.load(finished.run_dir)
+    assert left is not None and left.steps[-1].evidence == evidence
+
+
+@pytest.mark.parametrize(("offset", "said"), [(39, "has 39"), (None, "has nothing")])
+def test_group_behind_its_position_of_the_cutover_fails(finished: Run, offset: int | None, said: str) -> None:
+    finished.target.offsets = {} if offset is None else {"billing": at(offset)}  # type: ignore[attr-defined]
+    with pytest.raises(VerificationFailed, match=f"group 'billing' at orders-0: was set to 40, {said}"):
+        reverify(finished)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,7 +20,7 @@ from airflow_mirror.cutover import run as cutover
 from airflow_mirror.cutover.context import Limits, Run
 from airflow_mirror.cutover.fence import AclFence, CallableFence
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord
-from airflow_mirror.errors import InputError, NotUndone
+from airflow_mirror.errors import CutoverCancelled, CutoverRunning, InputError, NotUndone
 from airflow_mirror.kafka.model import Acl
 from tests.unit.cutover.builders import Acls, a_plan, a_run
 
@@ -62,17 +68,112 @@ def test_finished_cutover_looks_at_the_fence_that_it_kept(tmp_path: Path, monkey
     assert seen == ["acl"]
 
 
-def test_limits_that_are_given_are_the_ones_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def run_of(run_dir: Path, **options: Any) -> CutoverReport:
+    """Start a cutover between clusters that nobody asks."""
+    plan = a_plan("orders")
+    return cutover.run_cutover(
+        plan.mirror, plan, NOWHERE, NOWHERE, fence=None, keep_fence=True, run_dir=run_dir, verify=lambda _: [], **options
+    )  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def at_work(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Run], object]], None]:
+    """Return a function that puts another in the place of a cutover's work."""
+
+    def work(do: Callable[[Run], object]) -> None:
+        def instead(run: Run) -> CutoverReport:
+            do(run)
+            return run.report
+
+        monkeypatch.setattr(cutover, "_run", instead)
+
+    return work
+
+
+def test_limits_that_are_given_are_the_ones_in_force(tmp_path: Path, at_work: Any) -> None:
     seen: list[Limits] = []
-
-    def keep(run: Run) -> CutoverReport:
-        seen.append(run.limits)
-        return run.report
-
-    monkeypatch.setattr(cutover, "_run", keep)
-    given, plan = Limits(drain_timeout_s=1, quiet_s=2, wait_groups_s=3, poll_s=4), a_plan("orders")
-    cutover.run_cutover(
-        plan.mirror, plan, NOWHERE, NOWHERE, fence=None, keep_fence=True, run_dir=tmp_path, verify=lambda _: [],
-        limits=given,
-    )  # type: ignore[arg-type]  # fmt: skip
+    at_work(lambda run: seen.append(run.limits))
+    given = Limits(drain_timeout_s=1, quiet_s=2, wait_groups_s=3, poll_s=4)
+    run_of(tmp_path, limits=given)
     assert seen == [given]
+
+
+def test_directory_of_another_plans_cutover_is_refused(tmp_path: Path) -> None:
+    fenced(tmp_path, "acl", reports.DONE)
+    other = a_run(tmp_path, AclFence(Acls()), Acls())  # type: ignore[arg-type]
+    other.plan = a_plan("something-else")
+    with pytest.raises(InputError, match="holds the cutover of another plan"):
+        cutover._run(other)
+
+
+def test_attempt_after_one_that_backed_out_keeps_what_that_one_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fenced(tmp_path, "callable", reports.BACKED_OUT)
+    run = a_run(tmp_path, CallableFence(print, print))
+    order: list[str] = []
+    monkeypatch.setattr(cutover, "precheck", lambda _: order.append("precheck"))
+
+    def walk(run: Run) -> None:
+        order.append("walk")
+        run.report.fence = FenceRecord("callable", {}, 10.0, kept=True)
+
+    monkeypatch.setattr(cutover.steps, "walk", walk)
+    report = cutover._run(run)
+    assert (report.attempt, order) == (2, ["precheck", "walk"])
+    assert [e["outcome"] for e in report.earlier] == [reports.BACKED_OUT]
+
+
+def test_second_cutover_in_a_directory_waits_for_the_first_then_gives_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_work: Any
+) -> None:
+    """One that was just told to stop needs a moment to back out."""
+    now, naps = SimpleNamespace(s=0.0), list[float]()
+
+    def sleep(seconds: float) -> None:
+        now.s += seconds
+        naps.append(seconds)
+
+    def second(_: Run) -> None:
+        with pytest.raises(CutoverRunning, match=str(tmp_path)):
+            run_of(tmp_path)
+
+    at_work(second)
+    monkeypatch.setattr(cutover, "time", SimpleNamespace(monotonic=lambda: now.s, sleep=sleep, time=time.time))
+    run_of(tmp_path)
+    assert 5 < sum(naps) < 6
+    at_work(lambda _: None)
+    run_of(tmp_path)  # the lock is free again
+
+
+def test_sigterm_is_an_error_while_a_cutover_is_at_work(tmp_path: Path, at_work: Any) -> None:
+    """Where it would end the process at once, the fence would stay up."""
+    at_work(lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    with pytest.raises(CutoverCancelled, match="SIGTERM"):
+        run_of(tmp_path)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_handler_of_the_host_is_left_in_place(tmp_path: Path, at_work: Any) -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
+    try:
+        at_work(lambda _: os.kill(os.getpid(), signal.SIGTERM))
+        run_of(tmp_path)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert heard == [signal.SIGTERM]
+
+
+def test_page_that_can_not_be_written_fails_no_cutover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_work: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    at_work(lambda _: None)
+    monkeypatch.setattr(cutover, "replace_file", full)
+    with caplog.at_level(logging.WARNING):
+        run_of(tmp_path)
+    assert "report.html could not be written: [Errno 28]" in caplog.text

@@ -1,0 +1,113 @@
+"""The maps of a mirror's topics, as both logs stand when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.copy.offsets.map import Translated, Where
+from airflow_mirror.copy.ranges import MAPPED
+from airflow_mirror.errors import InputError, NoMapDirectory, NoOffsetMap
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.model import Plan, TopicPlan
+from airflow_mirror.sync.maps import MapSource, OffsetMaps, map_source
+from tests.driven.cluster import DrivenCluster
+from tests.driven.content import Writer
+from tests.driven.copying import copy, errors, ranges_of
+
+TP = TopicPartition("t", 0)
+
+
+def a_plan(partitions: int = 1, mode: str = MAPPED, **fields: object) -> Plan:
+    at = dict.fromkeys(range(partitions), 0)
+    topic = TopicPlan("t", "t", "id", True, partitions, 1, {}, {}, {}, False, mode, "", at, at)
+    return Plan(Mirror("m", "src", "dst", **fields), "2026-01-01T00:00:00+00:00", "s", "t", (topic,), {}, ())  # type: ignore[arg-type]
+
+
+class World:
+    """A source with a hole in the middle, and a target that held three records of somebody else before."""
+
+    def __init__(self, source: DrivenCluster, target: DrivenCluster, map_dir: Path) -> None:
+        self.source, self.target, self.map_dir = source, target, str(map_dir)
+        self.here, self.there = source.create("t", 2), target.create("t", 2)
+        Writer(self.there.logs[0]).plain(3)
+        self.writer = Writer(self.here.logs[0])
+        self.writer.plain(5)
+        self.writer.skip(4)
+        self.writer.plain(5)
+
+    def copy(self) -> None:
+        ranges = [one for one in ranges_of(self.source, "t", MAPPED) if one.partition == 0]
+        assert errors(copy(self.source, self.target, ranges, map_dir=self.map_dir)) == {TP: None}
+
+    def maps(self, plan: Plan) -> OffsetMaps:
+        return OffsetMaps(plan, self.source.config, self.target.config, self.map_dir)
+
+    def read(self) -> int:
+        """How often the logs themselves were read."""
+        return len(self.source.asked("Fetch")) + len(self.target.asked("Fetch"))
+
+
+@pytest.fixture
+def world(source: DrivenCluster, target: DrivenCluster, tmp_path: Path) -> World:
+    return World(source, target, tmp_path / "maps")
+
+
+@pytest.fixture
+def maps(world: World) -> Iterator[OffsetMaps]:
+    world.copy()
+    with world.maps(a_plan()) as maps:
+        yield maps
+
+
+def test_an_offset_is_translated_there_and_back(maps: OffsetMaps) -> None:
+    assert maps
+    there = {0: 3, 4: 7, 5: 8, 8: 8, 9: 8, 13: 12, 14: 13}  # 5 to 8 are the hole: the next record goes on
+    assert {offset: maps.to_target(TP, offset).offset for offset in there} == there
+    assert {offset: maps.to_source(TP, offset).offset for offset in (3, 7, 8, 12)} == {3: 0, 7: 4, 8: 9, 12: 13}
+    assert maps.to_target(TP, 15).where is Where.BEYOND
+
+
+def test_logs_are_walked_on_only_when_one_of_them_moved(world: World, maps: OffsetMaps) -> None:
+    maps.to_target(TP, 2)
+    before = world.read()
+    for offset in (0, 9, 30):  # the last one is beyond the map: the logs are looked at, and have not moved
+        maps.to_target(TP, offset)
+    assert world.read() == before
+    world.writer.plain(2)
+    assert maps.to_target(TP, 15).where is Where.BEYOND, "not copied yet"
+    world.copy()
+    assert maps.to_target(TP, 15) == Translated(14, Where.RECORD)
+    assert world.read() > before
+
+
+def test_open_transaction_on_the_target_hides_what_was_copied_behind_it(world: World) -> None:
+    stranger = Writer(world.there.logs[0])
+    stranger.in_transaction(9, 2)
+    world.copy()
+    with world.maps(a_plan(2)) as maps:
+        assert maps.positions() == {TP: 0}, "and partition 1 has not begun"
+        stranger.end(9, commit=True)
+        assert maps.positions() == {TP: 14}
+
+
+def test_partition_without_a_map_is_named(world: World, maps: OffsetMaps) -> None:
+    with pytest.raises(NoOffsetMap, match="t-1"):
+        maps.to_target(TopicPartition("t", 1), 0)
+
+
+def test_records_dealt_out_by_key_have_no_counterpart(world: World) -> None:
+    with world.maps(a_plan(partitioning="by_key")) as maps, pytest.raises(InputError, match="by_key"):
+        maps.to_target(TP, 0)
+    assert world.source.requests == world.target.requests == []
+
+
+def test_mirror_without_mapped_topics_needs_no_directory() -> None:
+    identical = a_plan(mode="identical")
+    assert map_source(identical, None) is None
+    with pytest.raises(NoMapDirectory, match=r"offsets \(t\)"):
+        map_source(a_plan(), None)
+    assert map_source(a_plan(isolation="read_uncommitted"), "/maps") == MapSource("m", False, "/maps")
