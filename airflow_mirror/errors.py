@@ -1,7 +1,7 @@
 """The errors of airflow_mirror, in a tree whose branches are what the reader can *do*.
 
-- :class:`InputError`: what was asked for is wrong. Nothing was touched; fix it and run again. Never retried.
-- :class:`TryAgain`: the world was in the way (a broker is down, a lease is held). A retry may well succeed.
+- :class:`InputError`: the request is wrong. Nothing was touched; fix it and run again. Never retried.
+- :class:`TryAgain`: a temporary condition (a broker is down, a lease is held). A retry may succeed.
 - :class:`NeedsHuman`: the data are not what they must be. A retry would find the same; nothing more was written.
 
 Every message names the object, the cause with its values, and the remedy. Attributes are for programs, the sentence is
@@ -24,7 +24,7 @@ class MirrorError(Exception):
 
 
 class InputError(MirrorError):
-    """What was asked for is wrong; nothing was touched."""
+    """The request is wrong; nothing was touched."""
 
 
 class InvalidField(InputError):
@@ -36,7 +36,7 @@ class InvalidField(InputError):
 
 
 class BrokersUnsupported(InputError):
-    """Brokers don't serve what a mirror has to ask of them: too old, or behind a proxy that lets too little through.
+    """Brokers don't serve the requests that a mirror needs: they are too old, or behind a proxy that filters requests.
 
     :param lacking: a few words for each broker and request.
     """
@@ -47,12 +47,12 @@ class BrokersUnsupported(InputError):
         more = f" and {len(self.lacking) - 5} more" if len(self.lacking) > 5 else ""
         super().__init__(
             f"{role} cluster: a mirror can't work with these brokers: {shown}{more}. A {role} must be Kafka {oldest} or "
-            "later; a proxy in between must let these requests through. Nothing was touched."
+            "later; a proxy in front of it must pass these requests. Nothing was touched."
         )
 
 
 class InvalidPattern(InvalidField):
-    """A topic or group pattern is no valid regular expression."""
+    """A topic or group pattern is not a valid regular expression."""
 
     def __init__(self, field: str, pattern: str, cause: str) -> None:
         super().__init__(
@@ -91,7 +91,7 @@ class NothingMatches(InputError):
         super().__init__(
             f"topics={list(patterns)!r} with exclude_topics={list(excluded)!r} match no topic on the source. Topics "
             f"there (the first of {len(available)}): {some}. Patterns match whole names; correct them, or check the "
-            "principal's DESCRIBE right: a topic that it may not see does not exist for it."
+            "principal's DESCRIBE right: topics that it may not see are not listed."
         )
 
 
@@ -116,7 +116,7 @@ class AuthenticationFailed(InputError):
 
 
 class MissingRight(InputError):
-    """The principal may not do what has to be done."""
+    """The principal lacks a right that the mirror needs."""
 
     def __init__(self, what: str, name: str, principal: str) -> None:
         self.what, self.name, self.principal = what, name, principal
@@ -127,7 +127,7 @@ class MissingRight(InputError):
 
 
 class RequestRefused(InputError):
-    """A broker refuses a request for good: it would answer the same again."""
+    """A broker refused a request, and would refuse it again."""
 
     def __init__(self, what: str, code: int, name: str, detail: str = "") -> None:
         self.what, self.code, self.name, self.detail = what, code, name, detail
@@ -138,7 +138,7 @@ class RequestRefused(InputError):
 
 
 class NoAuthorizer(InputError):
-    """A fence by ACL is asked for where no authorizer would read ACLs."""
+    """A fence by ACL was requested, but the cluster has no authorizer that enforces ACLs."""
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
@@ -149,7 +149,7 @@ class NoAuthorizer(InputError):
 
 
 class OpenByDefaultUnknown(InputError):
-    """A fence by ACL needs to know who may read topics without any ACL, and the brokers don't tell."""
+    """A fence by ACL needs to know who may read topics without any ACL, and the brokers don't say."""
 
     def __init__(self, cluster: str, topics: Sequence[str], cause: str) -> None:
         self.cluster, self.topics = cluster, list(topics)
@@ -157,13 +157,13 @@ class OpenByDefaultUnknown(InputError):
         super().__init__(
             f"{len(self.topics)} topic(s) of the {cluster} have no ACL ({shown}), and {cause}. If such topics are open "
             "to everybody, the fence's first ACL would cut off their readers; if they are not, allowing reading would "
-            "give away rights that nobody had. Nothing was touched. Look into the brokers' files and say it: "
+            "give away rights that nobody had. Nothing was touched. Check the brokers' files and set "
             "open_by_default=True where allow.everyone.if.no.acl.found is true, open_by_default=False elsewhere."
         )
 
 
 class PlanOutdated(InputError):
-    """The clusters are no longer what the plan says."""
+    """The clusters no longer match the plan."""
 
     def __init__(self, drift: Iterable[str]) -> None:
         self.drift = list(drift)
@@ -199,7 +199,7 @@ class MirrorCutOver(InputError):
 
 
 class TargetTopicsDiffer(InputError):
-    """Topics on the target, not made by this mirror, can't take the source's records."""
+    """Topics on the target, not created by this mirror, can't take the source's records."""
 
     def __init__(self, differences: Iterable[str]) -> None:
         self.differences = list(differences)
@@ -210,14 +210,14 @@ class TargetTopicsDiffer(InputError):
 
 
 class NotHeldOpen(InputError):
-    """Target topics that hold data would lose or change what is copied, by their own settings."""
+    """Target topics hold data, and their settings would delete or change copied records."""
 
     def __init__(self, found: Sequence[str]) -> None:
         self.found = list(found)
         lines = "\n".join(f"  - {line}" for line in self.found)
         super().__init__(
             f"target topics that hold data are not ready for a copy; nothing was touched:\n{lines}\nSet this yourself, "
-            "or run again with --hold: it is set then, and said, for you to set it back when the mirror is done."
+            "or run again with --hold: the job then sets it and logs each change. Set it back when the mirror is done."
         )
 
 
@@ -227,13 +227,13 @@ class JobConflict(InputError):
     def __init__(self, name: str, job_dir: str, running: str, asked: str) -> None:
         self.name, self.job_dir = name, job_dir
         super().__init__(
-            f"job {name!r} is already running with another specification ({running} there, {asked} asked for; directory "
-            f"{job_dir}). Stop it first (StopMirrorOperator), or wait until it ends."
+            f"job {name!r} is already running with another specification ({running} runs, {asked} was requested; "
+            f"directory {job_dir}). Stop it first (StopMirrorOperator), or wait until it ends."
         )
 
 
 class WriterRuns(JobConflict):
-    """Another job of the mirror writes; two must not do so at once."""
+    """Another job of the mirror is writing; only one may write at a time."""
 
 
 class TailDiffers(InputError):
@@ -249,7 +249,7 @@ class TailDiffers(InputError):
 
 
 class JavaNotFound(InputError):
-    """No Java runtime that is recent enough."""
+    """No Java runtime is recent enough."""
 
     def __init__(self, min_version: int, tried: Sequence[str]) -> None:
         self.min_version, self.tried = min_version, list(tried)
@@ -268,15 +268,15 @@ class JobRefused(InputError):
 
 
 class WindowUnreachable(InputError):
-    """A time window begins before what was copied of a partition."""
+    """A time window begins before the copied records of a partition."""
 
     def __init__(self, start: str, refused: Sequence[tuple[str, int, int]]) -> None:
         self.start, self.refused = start, list(refused)
         shown = ", ".join(f"{name}: {wanted:,} wanted, begins at {begins:,}" for name, wanted, begins in self.refused[:5])
         super().__init__(
             f"window from {start}: the copy of {len(self.refused)} partition(s) began later ({shown}). Records can't be "
-            "put in front of what was copied. Copy windows oldest first, or delete the target topic and, with mapped "
-            "offsets, its map."
+            "inserted before those that were copied. Copy windows oldest first, or delete the target topic and, with "
+            "mapped offsets, its map."
         )
 
 
@@ -285,28 +285,28 @@ class NoOffsetMap(InputError):
 
     def __init__(self, what: object) -> None:
         super().__init__(
-            f"{what} has no offset map: its copy never began, or the map directory is another one. Start the copy once "
-            "(bulk or tail) with the same map directory: it finds out again what was lost."
+            f"{what} has no offset map: its copy never began, or used another map directory. Start the copy once "
+            "(bulk or tail) with the same map directory: it derives what was lost."
         )
 
 
 class NoMapDirectory(InputError):
-    """Topics with mapped offsets, and nobody said where their offset maps are."""
+    """Topics have mapped offsets, but no map directory was given."""
 
     def __init__(self, topics: Sequence[str]) -> None:
         self.topics = list(topics)
         super().__init__(
-            f"{len(self.topics)} topic(s) with mapped offsets ({', '.join(self.topics[:5])}), and no directory for their "
-            "offset maps. Pass --map-dir (a directory, or a URL that every task can reach)."
+            f"{len(self.topics)} topic(s) have mapped offsets ({', '.join(self.topics[:5])}), but no directory for their "
+            "offset maps was given. Pass --map-dir (a directory, or a URL that every task can reach)."
         )
 
 
 class SparkMissing(InputError):
-    """No Spark is installed beside this package."""
+    """No Spark is installed with this package."""
 
     def __init__(self) -> None:
         super().__init__(
-            "pyspark is not installed here, or only pyspark-client is: a local Spark job needs the whole of it. Install "
+            "pyspark is not installed here, or only pyspark-client is: a local Spark job needs all of pyspark. Install "
             "airflow-mirror[spark] on every worker."
         )
 
@@ -323,7 +323,7 @@ class ExecutorUnfit(InputError):
 
 
 class TryAgain(MirrorError):
-    """The world was in the way; the same call may succeed later."""
+    """A temporary condition prevented it; the same call may succeed later."""
 
 
 class ClusterUnreachable(TryAgain):
@@ -333,7 +333,7 @@ class ClusterUnreachable(TryAgain):
         self.role, self.bootstrap = role, bootstrap
         super().__init__(
             f"{role} cluster: no broker at {bootstrap} could be reached: {cause}. Check the address, the network from "
-            "this worker, and security.protocol: a TLS or SASL listener closes plain connections without a word."
+            "this worker, and security.protocol: a TLS or SASL listener closes plain connections without an error."
         )
 
 
@@ -346,7 +346,7 @@ class BrokerError(TryAgain):
 
 
 class LogUnsettled(TryAgain):
-    """A partition's log can't be read up to its end, or its end moved while it was looked at."""
+    """A partition's log can't be read up to its end, or its end moved while it was read."""
 
     def __init__(self, partition: object, end: int, cause: str) -> None:
         self.partition, self.end = partition, end
@@ -354,11 +354,11 @@ class LogUnsettled(TryAgain):
 
 
 class NothingFetched(TryAgain):
-    """No records came of a partition although there should be some."""
+    """A fetch of a partition returned no records although there should be some."""
 
     def __init__(self, role: str, partition: object, offset: int, cause: str) -> None:
         self.role, self.partition, self.offset = role, partition, offset
-        super().__init__(f"{role} cluster: nothing could be fetched of {partition} at offset {offset}: {cause}")
+        super().__init__(f"{role} cluster: nothing could be fetched from {partition} at offset {offset}: {cause}")
 
 
 class JobFailed(TryAgain):
@@ -370,7 +370,7 @@ class JobFailed(TryAgain):
 
 
 class JobAlreadyRuns(TryAgain):
-    """The job of a directory is started a second time while the first start still runs."""
+    """A second job was started in the directory of a running one."""
 
     def __init__(self, job_dir: str) -> None:
         self.job_dir = job_dir
@@ -378,13 +378,13 @@ class JobAlreadyRuns(TryAgain):
 
 
 class JobElsewhere(TryAgain):
-    """A job's process belongs to another host, where nobody here can see or stop it."""
+    """A job's process runs on another host and can't be seen or stopped from here."""
 
     def __init__(self, name: str, host: str, job_dir: str) -> None:
         self.name, self.host, self.job_dir = name, host, job_dir
         super().__init__(
             f"job {name!r} runs on host {host!r} (directory {job_dir}). It can be stopped only there. Run the mirror's "
-            "tasks on that host's queue, or wait: without a sign of life for five minutes the job counts as lost."
+            "tasks on that host's queue, or wait: a job that reports nothing for five minutes counts as lost."
         )
 
 
@@ -400,7 +400,7 @@ class NoExecutors(TryAgain):
 
 
 class JobNotRunning(TryAgain):
-    """A job that has to be alive is not."""
+    """A job that must be running is not."""
 
     def __init__(self, name: str, status: str, remedy: str) -> None:
         self.name, self.status = name, status
@@ -415,8 +415,8 @@ class NothingCompared(TryAgain):
         more = f"\n  and {len(self.found) - 20} more" if len(self.found) > 20 else ""
         lines = "\n".join(f"  - {line}" for line in self.found[:20])
         super().__init__(
-            f"nothing was compared, so nothing is proven:\n{lines}{more}\nRun the copy first, or verify again when it "
-            "has reached the target; check --start and --end."
+            f"nothing was compared, so nothing is proven:\n{lines}{more}\nRun the copy first, or verify again when "
+            "records have reached the target; check --start and --end."
         )
 
 
@@ -427,7 +427,7 @@ class DrainTimedOut(TryAgain):
         self.timeout_s, self.behind = timeout_s, behind
         shown = ", ".join(f"{tp} by {lag}" for tp, lag in sorted(behind.items(), key=lambda i: -i[1])[:10])
         super().__init__(
-            f"{len(behind)} partition(s) still behind the fenced end after {timeout_s:.0f} s, in offsets: {shown}. "
+            f"{len(behind)} partition(s) are still behind the fenced end after {timeout_s:.0f} s, in offsets: {shown}. "
             "Check that the tail of this mirror runs and copies, wait until it has caught up, then cut over again."
         )
 
@@ -438,8 +438,8 @@ class CutoverRunning(TryAgain):
     def __init__(self, run_dir: str) -> None:
         self.run_dir = run_dir
         super().__init__(
-            f"another process holds the lock of this cutover ({run_dir}). Two would lift each other's fence. Wait "
-            "until it has ended, or end it: it then lifts its fence."
+            f"another process holds the lock of this cutover ({run_dir}). Two cutovers would lift each other's fence. "
+            "Wait until it has ended, or end it: it then lifts its fence."
         )
 
 
@@ -452,7 +452,7 @@ class CutoverCancelled(TryAgain):
 
 
 class LeaseLost(TryAgain):
-    """The writer lease is another job's, or forgotten. It will not be this job's again."""
+    """Another job took the writer lease, or the coordinator forgot it. This job can't get it back."""
 
     def __init__(self, transactional_id: str, held: int, seen: str) -> None:
         self.transactional_id, self.held = transactional_id, held
@@ -464,14 +464,14 @@ class LeaseLost(TryAgain):
 
 
 class LeaseUnconfirmed(TryAgain):
-    """Nobody could say whether the writer lease is still this job's; until somebody does, nothing is written."""
+    """The writer lease could not be confirmed; until it is, nothing is written."""
 
     def __init__(self, transactional_id: str, held: int, silent_s: float, cause: Exception | None) -> None:
         self.transactional_id, self.held, self.silent_s, self.cause = transactional_id, held, silent_s, cause
-        why = str(cause) if isinstance(cause, MirrorError) else repr(cause) if cause else "the answers come too late"
+        why = str(cause) if isinstance(cause, MirrorError) else repr(cause) if cause else "the answers arrive too late"
         super().__init__(
             f"writer lease {transactional_id!r}: epoch {held} could not be confirmed for {silent_s:.0f} s, so nothing is "
-            f"written; it goes on as soon as the target's transaction coordinator confirms it. The last cause: {why}"
+            f"written. The copy continues as soon as the target's transaction coordinator confirms it. Last cause: {why}"
         )
 
 
@@ -483,7 +483,7 @@ class NeedsHuman(MirrorError):
 
 
 class JobNeedsHuman(NeedsHuman):
-    """A Spark job stopped because data are not what they must be; the message is the job's own."""
+    """A Spark job stopped because data are not what they must be; the message is the job's."""
 
     def __init__(self, name: str, cause: str, log: str) -> None:
         self.name, self.log = name, log
@@ -506,13 +506,13 @@ class PartitionStuck(NeedsHuman):
         shown = ", ".join(f"{name}: at {position:,} of {end:,}" for name, position, end in self.stuck[:10])
         more = f" and {len(self.stuck) - 10} more" if len(self.stuck) > 10 else ""
         super().__init__(
-            f"{len(self.stuck)} partition(s) did not move for {for_s:.0f} s: {shown}{more}. The tail's log says why; an "
-            "open transaction on the source, a partition without a leader or missing rights on a topic look like this."
+            f"{len(self.stuck)} partition(s) did not move for {for_s:.0f} s: {shown}{more}. See the tail's log. Likely "
+            "causes: an open transaction on the source, a partition without a leader, missing rights on a topic."
         )
 
 
 class PartitionStopped(NeedsHuman):
-    """The copy of one partition can't go on; the message names topic, partition and offset range."""
+    """The copy of one partition can't continue; the message names topic, partition and offset range."""
 
     def __init__(self, topic: str, partition: int, start: int, end: int, cause: str, remedy: str) -> None:
         self.topic, self.partition, self.start_offset, self.end_offset = topic, partition, start, end
@@ -525,11 +525,11 @@ class ForeignData(PartitionStopped):
 
 
 class SourceTruncated(PartitionStopped):
-    """The source's log ends before the target's: records that were copied are gone, or the topic was re-created."""
+    """The source's log ends before the target's: it lost copied records, or the topic was re-created."""
 
 
 class TargetTruncated(PartitionStopped):
-    """The target's log ends before records that were written to it: they are gone, or the topic was re-created."""
+    """The target's log lost records that were written to it, or the topic was re-created."""
 
 
 class RetentionLost(PartitionStopped):
@@ -545,7 +545,7 @@ class RecordRefused(PartitionStopped):
 
 
 class TargetMoved(PartitionStopped):
-    """The end of the target partition was moved by somebody else while it was copied."""
+    """Somebody else moved the target partition's log end offset during the copy."""
 
 
 class VerificationFailed(NeedsHuman):
@@ -559,7 +559,7 @@ class VerificationFailed(NeedsHuman):
 
 
 class FenceLeaks(NeedsHuman):
-    """Writers still reached the source behind the fence. The fence was lifted again."""
+    """Producers still wrote to the source behind the fence. The fence was lifted again."""
 
     def __init__(self, moved: dict[str, tuple[int, int]]) -> None:
         self.moved = moved
@@ -576,25 +576,25 @@ class FenceGone(NeedsHuman):
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
         super().__init__(
-            f"the fence on the {cluster} cluster is gone or incomplete: somebody else removed what it put up. Find out "
-            "who, so that it holds next time; then cut over again."
+            f"the fence on the {cluster} cluster is gone or incomplete: somebody else removed it or a part of it. Find "
+            "out who, so that it holds next time; then cut over again."
         )
 
 
 class TransactionsOpen(NeedsHuman):
-    """Transactions behind the fence did not end, so that the source has no final end."""
+    """Transactions behind the fence did not end, so the source's log end offsets are not final."""
 
     def __init__(self, timeout_s: float, open_at: dict[str, tuple[int, int]]) -> None:
         self.timeout_s, self.open_at = timeout_s, open_at
         shown = ", ".join(f"{tp}: stable to {a} of {b}" for tp, (a, b) in sorted(open_at.items())[:10])
         super().__init__(
-            f"transactions are still open {timeout_s:.0f} s after the fence ({shown}). They end by their producer or "
-            "by its transaction.timeout.ms. Stop those producers, or abort a hanging one (kafka-transactions.sh abort)."
+            f"transactions are still open {timeout_s:.0f} s after the fence ({shown}). Their producer or its "
+            "transaction.timeout.ms ends them. Stop the producers, or abort a hanging one (kafka-transactions.sh abort)."
         )
 
 
 class NotUndone(NeedsHuman):
-    """What an earlier attempt of a cutover did could not be taken back, so that no new one was begun."""
+    """An earlier attempt of a cutover could not be undone, so no new attempt was begun."""
 
     def __init__(self, run_dir: str, failures: Sequence[str]) -> None:
         self.run_dir, self.failures = run_dir, list(failures)
@@ -605,19 +605,19 @@ class NotUndone(NeedsHuman):
 
 
 class OpeningUnfinished(NeedsHuman):
-    """A cutover ended while it opened the target; nobody knows whether applications write there already."""
+    """A cutover ended while it opened the target; applications may already write there."""
 
     def __init__(self, run_dir: str, cause: str) -> None:
         self.run_dir, self.cause = run_dir, cause
         super().__init__(
             f"the cutover in {run_dir} ended while it opened the target: {cause}. Nothing was undone and no fence was "
-            "lifted: both clusters may take writes. Look whether applications write to the target; if they do, keep the "
-            "source shut, and run the cutover again with its fence in place: it goes on from there."
+            "lifted: both clusters may take writes. Check whether applications write to the target. If they do, keep the "
+            "source fenced and run the cutover again: it continues from there."
         )
 
 
 class GroupsStillMoving(NeedsHuman):
-    """Consumer groups went on consuming on the source; a position committed now would be re-read."""
+    """Consumer groups still consume on the source; records behind a position committed now would be read twice."""
 
     def __init__(self, timeout_s: float, groups: dict[str, int]) -> None:
         self.timeout_s, self.groups = timeout_s, groups
@@ -629,7 +629,7 @@ class GroupsStillMoving(NeedsHuman):
 
 
 class FenceNotLifted(NeedsHuman):
-    """A fence could not be taken back; producers may still be kept out."""
+    """A fence could not be lifted; producers may still be kept out."""
 
     def __init__(self, cluster: str, left: Iterable[str], cause: str) -> None:
         self.cluster, self.left = cluster, list(left)
@@ -647,25 +647,25 @@ class NotKept(NeedsHuman):
         self.what, self.differences = what, list(differences)
         shown = "\n".join(f"  - {d}" for d in self.differences[:20])
         super().__init__(
-            f"{what}: the target accepted the change but does not show it. Somebody else may be changing the same; find "
-            f"out who, then run this task again:\n{shown}"
+            f"{what}: the target accepted the change but does not show it. Somebody else may change the same settings; "
+            f"find out who, then run this task again:\n{shown}"
         )
 
 
 class HoldLost(NeedsHuman):
-    """Somebody keeps changing a setting of a target topic that has to stay while the mirror writes."""
+    """Somebody keeps changing a setting of a target topic that must not change while the mirror writes."""
 
     def __init__(self, topic: str, key: str, wanted: str, found: str | None, times: int) -> None:
         self.topic, self.key, self.wanted, self.found, self.times = topic, key, wanted, found, times
         super().__init__(
             f"target topic {topic!r}: {key} is {found} again, after it was set back to {wanted} {times} times. While the "
-            "mirror writes, records would be deleted, changed or refused by it. Find out who sets it (a GitOps tool, an "
-            "operator of the cluster), let them leave this topic alone, then start the copy again and compare."
+            "mirror writes, this value would delete, change or refuse records. Find out who sets it (a GitOps tool, an "
+            "operator of the cluster), make them leave this topic alone, then start the copy again and compare."
         )
 
 
 class GroupActive(NeedsHuman):
-    """A consumer group still has members where its offsets have to be set."""
+    """A consumer group still has members on the cluster where its offsets have to be set."""
 
     def __init__(self, group: str, cluster: str, state: str) -> None:
         self.group, self.cluster, self.state = group, cluster, state
@@ -676,7 +676,7 @@ class GroupActive(NeedsHuman):
 
 
 class GroupAhead(NeedsHuman):
-    """Consumer groups stand further on the target than where a cutover would put them."""
+    """Consumer groups are further on the target than the positions that a cutover would commit."""
 
     def __init__(self, found: Sequence[str]) -> None:
         self.found = list(found)
@@ -684,9 +684,9 @@ class GroupAhead(NeedsHuman):
         more = f"\n  and {len(self.found) - 20} more" if len(self.found) > 20 else ""
         super().__init__(
             f"{len(self.found)} position(s) of consumer groups are further on the target than on the source:\n{lines}"
-            f"{more}\nSomebody reads or commits there already. What lies between would be skipped if they stay, and read "
-            "twice if they are set back. Find out who; exclude the group, or set allow_rewind to put it where it stands "
-            "on the source. Nothing was changed."
+            f"{more}\nSomebody already reads or commits there. Records in between would be skipped if the positions "
+            "stay, and read twice if they are set back. Find out who; exclude the group, or set allow_rewind to move it "
+            "to its position on the source. Nothing was changed."
         )
 
 
@@ -702,7 +702,7 @@ class OffsetOutOfRange(NeedsHuman):
 
 
 class OffsetNotMirrored(OffsetOutOfRange):
-    """A group's position lies where the offset map knows no record: not yet copied, or before the copy began."""
+    """A group's position is outside the offset map: not yet copied, or before the copy began."""
 
     def __init__(self, group: str, topic: str, partition: int, offset: int, cause: str, remedy: str) -> None:
         self.group, self.topic, self.partition, self.offset = group, topic, partition, offset

@@ -263,7 +263,7 @@ def test_an_answer_is_as_old_as_its_question(known: Confirmation, script: Script
     script.now += 1_000
     script.back_s = lease.VALID_S + 0.1
     known.ask(script.describe)
-    with pytest.raises(LeaseUnconfirmed, match="the answers come too late"):
+    with pytest.raises(LeaseUnconfirmed, match="the answers arrive too late"):
         known.check()
     script.back_s = lease.VALID_S - 0.1
     known.ask(script.describe)
