@@ -1,9 +1,9 @@
 """Disaster-recovery drill: lose the source on purpose, on a topic of the drill's own, and measure what that costs.
 
 Canary records are written while the mirror follows; then the tail is killed and the source is not asked again. A
-consumer group continues on the target. Measured: RPO (records and seconds lost) and RTO (seconds until the target can be
-read and written). The report is `drill.json` and `drill.html` in the run's directory. Topic, group and jobs are removed
-whatever happens. No topic but the drill's is touched.
+consumer group continues on the target. The drill measures RPO (records and seconds lost) and RTO (seconds until the
+target can be read and written). The report is `drill.json` and `drill.html` in the run's directory. Topic, group and
+jobs are removed, even after a failure. No topic but the drill's is touched.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
 
 PARAMS = {
     "source": Param("kafka_source", type="string", description_md="Connection (type `kafka`) of the cluster to lose."),
-    "target": Param("kafka_target", type="string", description_md="Connection (type `kafka`) to go on with."),
-    "prefix": Param("mirror-drill.", type="string", minLength=3, description_md="What the drill's topics begin with."),
+    "target": Param("kafka_target", type="string", description_md="Connection (type `kafka`) to fail over to."),
+    "prefix": Param("mirror-drill.", type="string", minLength=3, description_md="Prefix of the drill's topics."),
     "partitions": Param(3, type="integer", minimum=1, maximum=100, description_md="Partitions of the drill's topic."),
     "seconds": Param(15, type="number", minimum=3, description_md="How long canaries are written."),
     "per_second": Param(50, type="number", minimum=1, maximum=1000, description_md="Canaries per second."),
-    "max_rpo_s": Param(5.0, type="number", minimum=0, description_md="The drill fails above this."),
-    "max_rto_s": Param(120.0, type="number", minimum=0, description_md="The drill fails above this."),
+    "max_rpo_s": Param(5.0, type="number", minimum=0, description_md="Largest RPO in s; above it the drill fails."),
+    "max_rto_s": Param(120.0, type="number", minimum=0, description_md="Largest RTO in s; above it the drill fails."),
 }
 TOPIC = "{{ params.prefix }}{{ dag_run.run_after.strftime('%Y%m%dT%H%M%S') }}"
 MIRROR = {

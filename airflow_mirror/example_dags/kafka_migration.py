@@ -1,7 +1,8 @@
 """Migrate a Kafka cluster: plan, copy, follow, prove, cut over. Trigger it and fill in the form.
 
-Nothing is written before the plan's checks have passed. Every task may be cleared and run again. Until `cutover` the
-source serves as before; what `cutover` does is taken back when any part of it fails.
+Before the plan's checks have passed, nothing is written but a scratch topic on the target, which the plan deletes.
+Every task may be cleared and run again. Until `cutover`, applications stay on the source; if any part of `cutover`
+fails, it is rolled back.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ PARAMS = {
         "auto", enum=["auto", "identical", "mapped"], section=HOW,
         values_display={"auto": "Decide per topic", "identical": "Same offsets", "mapped": "Other offsets, exact map"},
         description_md="`identical` keeps every record at its offset; `mapped` translates offsets exactly. The plan says "
-        "what `auto` chose, and why.",
+        "what `auto` selects, and why.",
     ),
     "policy": Param(
         "identity", enum=["identity", "prefix"], section=HOW,
@@ -63,7 +64,7 @@ PARAMS = {
     ),
     "replication_factor": Param(
         None, type=["null", "integer"], minimum=1, section=HOW,
-        description_md="Of topics created on the target; default: the source's, as far as there are brokers.",
+        description_md="For topics created on the target; default: the source's, at most the number of brokers.",
     ),
     "spark_conn_id": Param(
         None, type=["null", "string"], section=HOW,
@@ -79,20 +80,20 @@ PARAMS = {
     ),
     "max_lag_records": Param(
         1000, type="integer", minimum=0, section=CUTOVER,
-        description_md="Records per partition that may be missing before the cutover; its drain copies them.",
+        description_md="Lag per partition at which the cutover may begin, in records; its drain copies them.",
     ),
     "approval": Param(False, type="boolean", section=CUTOVER, description_md="Ask a person before the cutover."),
     "keep_fence": Param(
         True, type="boolean", section=CUTOVER,
-        description_md="Leave the source closed for writing afterwards, so that nobody writes where nobody reads.",
+        description_md="Leave the source fenced afterwards, so that nobody writes where nobody reads.",
     ),
     "quiet_s": Param(
         3.0, type="number", minimum=0, section=CUTOVER,
-        description_md="Seconds for which the source's log ends must stand still before the fence is believed.",
+        description_md="Seconds for which the source's log end offsets must not move before the fence is trusted.",
     ),
     "wait_groups_s": Param(
         60.0, type="number", minimum=0, section=CUTOVER,
-        description_md="Seconds to wait until consumer groups on the fenced source have stopped committing.",
+        description_md="Seconds to wait for consumer groups on the fenced source to stop committing.",
     ),
     "fence": Param(
         "acl", type="string", section=CUTOVER,
@@ -101,11 +102,11 @@ PARAMS = {
     "open_by_default": Param(
         None, type=["null", "boolean"], section=CUTOVER,
         description_md="For the fence by ACL: are source topics without any ACL open to everybody "
-        "(`allow.everyone.if.no.acl.found`)? Needed where there are such topics and brokers hide the setting.",
+        "(`allow.everyone.if.no.acl.found`)? Required where there are such topics and brokers hide the setting.",
     ),
     "restore_configs": Param(
         True, type="boolean", section=CUTOVER,
-        description_md="Afterwards put the source's retention and compaction into force on the target.",
+        description_md="Apply the source's retention and compaction to the target afterwards.",
     ),
 }  # fmt: skip
 
@@ -125,7 +126,7 @@ APPROVAL_TEXT = """Cutting over fences the source: its producers are refused unt
 * comparison: {{ ti.xcom_pull(task_ids='verify') }}
 * groups: {{ ti.xcom_pull(task_ids='preview_groups') }}
 
-Reject leaves everything as it is: the tail goes on, and the source serves."""
+Reject changes nothing: the tail continues, and applications stay on the source."""
 
 with DAG(
     "kafka_migration",
@@ -136,7 +137,7 @@ with DAG(
     allowed_run_types=["manual", "operator_triggered"],
     params=PARAMS,
     tags=["kafka-mirror"],
-    # Wrong input and damaged data are never retried, whatever stands here.
+    # Wrong input and damaged data are never retried, whatever this says.
     default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
 ) as dag:
     plan = PlanMirrorOperator(task_id="plan", mirror=MIRROR)
@@ -178,7 +179,7 @@ with DAG(
         level="{{ params.verify_level }}",
         trigger_rule="none_failed_min_one_success",
     )
-    # Does nothing unless the cutover was killed without a chance to take its fence back.
+    # Does nothing unless the cutover was killed before it could lift its fence.
     lift_fence = LiftFenceOperator(
         task_id="lift_fence", mirror=MIRROR, fence="{{ params.fence }}", trigger_rule="all_done"
     )
@@ -186,7 +187,7 @@ with DAG(
 
     @task.short_circuit
     def is_restore_wanted(params: dict[str, Any]) -> bool:
-        """Say whether the source's own retention and compaction go into force on the target."""
+        """Say whether the source's own retention and compaction are applied to the target."""
         return bool(params["restore_configs"])
 
     restore_configs = SyncTopicConfigsOperator(task_id="restore_configs", mirror=MIRROR, hold=False)

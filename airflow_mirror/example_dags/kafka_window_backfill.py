@@ -1,8 +1,8 @@
-"""Copy a topic window by window: each run copies what the source got in its data interval, once.
+"""Copy topics window by window: each run copies the records of its data interval, once.
 
-Windows are copied oldest first: each copy waits for that of the run before, however many runs are active. A window that
-was copied before is compared and nothing is written. Offsets stay what they are on the source, so a window can't be put
-in front of one that is there: it is refused with the partition's name.
+Windows are copied oldest first: each copy waits for the one of the previous run, however many runs are active. A window
+that was copied before is compared and nothing is written. Offsets are the source's, so a window can't be inserted
+before one that was copied: it is refused, and the error names the partition.
 """
 
 from __future__ import annotations
