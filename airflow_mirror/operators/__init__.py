@@ -1,1 +1,1 @@
-"""Airflow operators: thin, one call into the core each."""
+"""Airflow operators. Each is thin and makes one call into the core."""

@@ -37,8 +37,8 @@ def mirror_from(value: Mirror | Mapping[str, Any] | str) -> Mirror:
 def plan_hash(task: BaseOperator, given: str | Mapping[str, Any] | None, mirror: Mirror, context: Context) -> str:
     """Return the hash of the plan that a task carries out.
 
-    :param given: the task's argument: the hash, or what PlanMirrorOperator returned. None: what the PlanMirrorOperator of
-        this mirror upstream has returned in this DAG run.
+    :param given: the task's argument: the hash, or what PlanMirrorOperator returned. None: the plan that the upstream
+        PlanMirrorOperator of this mirror returned in this DAG run.
     :raises InputError: when there is none, or more than one.
     """
     if given:
@@ -57,9 +57,9 @@ def plan_hash(task: BaseOperator, given: str | Mapping[str, Any] | None, mirror:
 
 
 def load_plan(plan_hash: str, mirror: Mirror) -> Plan:
-    """Return a stored plan that is to be carried out for ``mirror``.
+    """Return the stored plan that a task of ``mirror`` carries out.
 
-    :raises InputError: when it is not there; PlanOfAnother, PlanBlocked: when it must not be carried out.
+    :raises InputError: when it is not stored; PlanOfAnother, PlanBlocked: when it must not be carried out.
     """
     from airflow_mirror.plan import require_plan_of
 
@@ -69,7 +69,7 @@ def load_plan(plan_hash: str, mirror: Mirror) -> Plan:
 
 
 def flag(name: str, value: object) -> bool:
-    """Return a rendered yes or no. Without native rendering, a template yields text, and "False" is no empty text.
+    """Return a rendered yes or no. Without native rendering a template yields text, and the text "False" is true.
 
     :raises InvalidField: for anything that is neither.
     """
@@ -96,7 +96,7 @@ def number(name: str, value: object, least: float = 0.0) -> float:
 class MirrorOperator(BaseOperator):
     """Base of the operators. Subclasses implement :meth:`run`; its errors become task outcomes here.
 
-    Templates are rendered to native values, so that ``"{{ params.topics }}"`` is a list where a list is meant.
+    Templates are rendered to native values, so ``"{{ params.topics }}"`` is a list.
 
     :param mirror: a Mirror, a dict of its fields, or the path of a YAML or JSON file (templated).
     """
@@ -107,7 +107,7 @@ class MirrorOperator(BaseOperator):
     def __init__(self, *, mirror: Mirror | Mapping[str, Any] | str, **kwargs: Any) -> None:
         kwargs.setdefault("render_template_as_native_obj", True)
         super().__init__(**kwargs)
-        # As a dict: Airflow stores and shows rendered fields, and of a Mirror it would store the repr.
+        # As a dict: Airflow stores and shows rendered fields, and would store a Mirror's repr.
         self.mirror = mirror.to_dict() if isinstance(mirror, Mirror) else mirror
         self._context: Context | None = None
 
@@ -125,8 +125,8 @@ class MirrorOperator(BaseOperator):
 class PlannedOperator(MirrorOperator):
     """Base of the operators that carry out a plan: always one plan, by its hash, whatever was planned since.
 
-    :param plan: the plan's hash, or what PlanMirrorOperator returned (templated). Default: the plan that the
-        PlanMirrorOperator of this mirror upstream has made in this DAG run.
+    :param plan: the plan's hash, or what PlanMirrorOperator returned (templated). Default: the plan that the upstream
+        PlanMirrorOperator of this mirror made in this DAG run.
     """
 
     template_fields: Sequence[str] = ("mirror", "plan")

@@ -1,4 +1,4 @@
-"""CutoverOperator and LiftFenceOperator: move producers and consumers over, or leave everything as it was."""
+"""CutoverOperator and LiftFenceOperator: move producers and consumers to the target, or roll back."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ _LIMITS = ("drain_timeout_s", "quiet_s", "transactions_timeout_s", "wait_groups_
 class CutoverOperator(PlannedOperator):
     """Fence, prove the fence, drain, verify the rest, end the tail's writing, commit the groups, open the target.
 
-    The tail must be running, unless the target holds everything already. On any failure, also when the task is killed
-    politely, groups get back their positions and the fence is lifted. A task that was killed without a chance leaves the
-    fence up: its next try, or LiftFenceOperator, takes it back. Cleared after it was done, it changes nothing and
-    compares once more. Reports go to ``report.json`` and ``report.html`` in the run's directory; returns their summary.
+    The tail must be running, unless the target already holds everything. On any failure, and when the task is stopped
+    politely, groups get their positions back and the fence is lifted. A task that was killed with SIGKILL leaves the
+    fence up: its next try, or LiftFenceOperator, lifts it. A finished task that is cleared changes nothing and compares
+    once more. Reports go to ``report.json`` and ``report.html`` in the run's directory; returns their summary.
 
     :param fence: ``acl``, or the dotted path of a function that takes the source's ClusterAdmin and returns a Fence
         (templated).
     :param open_by_default: for a fence by ACL: whether source topics without any ACL are open to everybody
-        (``allow.everyone.if.no.acl.found``). Needed where there are such topics and brokers hide the setting (templated).
+        (``allow.everyone.if.no.acl.found``). Required if there are such topics and brokers hide the setting (templated).
     :param keep_fence: leave the source fenced afterwards, so that nobody writes where nobody reads (templated).
-    :param drain_timeout_s: for the tail to reach the fenced ends (templated).
-    :param quiet_s: how long log ends must stand still to prove the fence (templated).
-    :param transactions_timeout_s: for transactions that were open at the fence to end (templated).
-    :param wait_groups_s: for consumer groups to come to rest (templated).
-    :param group_quiet_s: how long a group that still has something to read must have committed nothing; longer than its
-        consumers take between two commits, which is 5 s by default (templated).
-    :param level: of the comparison behind the fence: ``offsets``, ``batches`` or ``records`` (templated). What
-        VerifyMirrorOperator has compared is not compared again.
-    :param allow_rewind: also commit positions behind those that a group has on the target already (templated).
+    :param drain_timeout_s: how long the tail may take to reach the fenced log end offsets (templated).
+    :param quiet_s: how long log end offsets must not move, to prove the fence (templated).
+    :param transactions_timeout_s: how long transactions that were open at the fence may take to end (templated).
+    :param wait_groups_s: how long consumer groups may take until their positions no longer move (templated).
+    :param group_quiet_s: how long a group that has lag must have committed nothing; longer than its consumers take
+        between two commits, which is 5 s by default (templated).
+    :param level: level of the comparison behind the fence: ``offsets``, ``batches`` or ``records`` (templated). Ranges
+        that VerifyMirrorOperator has compared are not compared again.
+    :param allow_rewind: also commit positions behind those that a group already has on the target (templated).
     """
 
     template_fields: Sequence[str] = (
@@ -132,10 +132,10 @@ class CutoverOperator(PlannedOperator):
 
 
 class LiftFenceOperator(MirrorOperator):
-    """Lifts a fence that a killed cutover of this DAG run left up. A finished cutover's fence stays. Right as a teardown.
+    """Lifts a fence that a killed cutover of this DAG run left up. A finished cutover's fence stays. Use as a teardown.
 
-    :param fence: as given to CutoverOperator.
-    :param kept_too: lift also a fence that was kept on purpose: the source takes writes again (templated). The writer
+    :param fence: the same value as for CutoverOperator.
+    :param kept_too: also lift a fence that was kept on purpose: the source accepts writes again (templated). The writer
         lease is taken first, so that no tail copies them.
     """
 
@@ -146,7 +146,7 @@ class LiftFenceOperator(MirrorOperator):
         self.fence, self.kept_too = fence, kept_too
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
-        """Lift what is left.
+        """Lift the fence if it is up.
 
         :raises FenceNotLifted: naming what is still in place.
         """

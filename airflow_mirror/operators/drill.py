@@ -50,7 +50,7 @@ class OpenDrillOperator(MirrorOperator):
         """Create the topic.
 
         :raises InvalidField: when it exists: a drill deletes its topic, and this one is not the drill's; and for mapped
-            offsets, which a drill can't do.
+            offsets, which a drill can't use.
         """
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.kafka.model import NewTopicSpec
@@ -69,7 +69,7 @@ class OpenDrillOperator(MirrorOperator):
 
 
 class LoseSourceOperator(PlannedOperator):
-    """Writes canaries to the source while the tail follows, then kills the tail: from here on the source is lost.
+    """Writes canaries to the source while the tail follows, then kills the tail: from then on the source counts as lost.
 
     :param seconds: how long canaries are written (templated).
     :param per_second: canaries per second (templated).
@@ -82,7 +82,7 @@ class LoseSourceOperator(PlannedOperator):
         self.seconds, self.per_second = seconds, per_second
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
-        """Write, kill, remember.
+        """Write canaries, kill the tail, store what was acknowledged.
 
         :raises JobNotRunning: when there is no tail to kill: the drill would prove nothing.
         :raises JobElsewhere: when it can't be killed from here.
@@ -125,7 +125,7 @@ class LoseSourceOperator(PlannedOperator):
 
 def _kill(job_dir: Path) -> None:
     """Kill the tail and all its workers at once, and return when they are gone."""
-    while members := process.members(job_dir):  # one that was being forked meanwhile
+    while members := process.members(job_dir):  # a worker that was being forked meanwhile
         process.end(members, signal.SIGKILL)
         process.wait_until_gone(job_dir, timeout_s=5.0)
 
@@ -146,7 +146,7 @@ class FailOverDrillOperator(MirrorOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Fail over and measure.
 
-        :raises DrillMissed: with what was not within the limits.
+        :raises DrillMissed: naming each figure above its limit.
         :raises InputError: when no canaries were written in this DAG run.
         """
         from airflow_mirror.drill.canaries import Canaries
@@ -168,9 +168,9 @@ class CleanUpDrillOperator(MirrorOperator):
     """Deletes the drill's topic and group on both sides. Safe to repeat; meant as a teardown."""
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
-        """Delete.
+        """Delete topic and group on both sides.
 
-        :raises DrillMissed: with what is left.
+        :raises DrillMissed: naming what could not be deleted.
         """
         from airflow_mirror.drill.clean_up import clean_up
         from airflow_mirror.hooks.kafka import configs_of

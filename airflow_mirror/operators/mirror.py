@@ -1,4 +1,4 @@
-"""StartMirrorOperator and StopMirrorOperator: the copy itself, as a bulk job or as a tail that goes on."""
+"""StartMirrorOperator and StopMirrorOperator: the copy, as a bulk job or as a tail."""
 
 from __future__ import annotations
 
@@ -32,18 +32,19 @@ KIND_OF_MODE = {"bulk": "bulk_copy", "tail": "streaming_tail"}
 class StartMirrorOperator(SparkJobOperator):
     """Copies (``bulk``), or makes sure that a tail is copying (``tail``).
 
-    ``bulk`` runs until every partition is where the source's log ended at the start, and holds its slot meanwhile. Killed
-    and retried, it finds its job again. ``tail`` returns once the tail copies; StopMirrorOperator ends the tail.
+    ``bulk`` runs until every partition has reached the source's log end offset of the start, and holds its slot
+    meanwhile. The retry of a killed task finds its job again. ``tail`` returns once the tail copies; StopMirrorOperator
+    ends the tail.
 
-    The mirror's tail may be running already, from a run whose cutover was rejected. One that copies what the plan says
-    goes on; a bulk copy then waits until it is where the source ended. One with other topics, or other fields of the
-    Mirror, is an error that says what differs.
+    The mirror's tail may already be running, from a run whose cutover was rejected. A tail that copies the planned topics
+    continues; a bulk copy then waits until the tail has reached the source's log end offset. A tail
+    with other topics, or other fields of the Mirror, is an error that says what differs.
 
     :param mode: ``bulk`` or ``tail``.
     :param start: overrides the Mirror's ``start`` for this copy: ISO 8601, ``earliest`` or ``latest`` (templated).
     :param end: bulk only: where to stop, an ISO 8601 time (exclusive) or ``latest`` (templated).
-    :param late_s: with an ``end`` that is a time: how late the window's last records may come, in seconds (default: 300;
-        templated).
+    :param late_s: with an ``end`` that is a time: how late the window's last records may arrive, in seconds (default:
+        300; templated).
     :param start_timeout_s: tail only: how long the tail may take until it copies (templated).
     :param replace: stop a running tail that carries out something else, instead of refusing (templated).
     """
@@ -77,7 +78,7 @@ class StartMirrorOperator(SparkJobOperator):
         return (*super().job_args(mirror), *bounds(self.start, self.end, self.late_s))
 
     def run(self, mirror: Mirror, context: Context) -> Any:
-        """Copy, or make sure that the tail does.
+        """Copy, or make sure that the tail copies.
 
         :raises MirrorCutOver: when target topics were handed over to applications.
         :raises TailDiffers: when a tail of another plan runs, unless it may be replaced.
@@ -104,15 +105,15 @@ class StartMirrorOperator(SparkJobOperator):
         return tail if tail is not None and state.is_active(self.runner.status(tail)) else None
 
     def _copies(self, tail: Handle, mirror: Mirror, plan: Plan) -> bool:
-        """Say whether a running tail does what this plan asks for."""
+        """Say whether a running tail copies what this plan says."""
         spec = read_json(Path(tail["dir"], "spec.json")) or {}
         return spec.get("inputs") == digest(plan) and spec.get("mirror") == mirror.to_dict()
 
     def _replace(self, tail: Handle, mirror: Mirror, plan: Plan) -> None:
         """Stop the mirror's tail of another plan, if that is wanted.
 
-        :raises WriterRuns: when it is between other clusters: then it is another mirror of the same name.
-        :raises TailDiffers: when it is not wanted.
+        :raises WriterRuns: when it copies between other clusters: then it belongs to another mirror of the same name.
+        :raises TailDiffers: when it copies something else and may not be replaced.
         """
         spec = read_json(Path(tail["dir"], "spec.json")) or {}
         theirs = spec.get("mirror", {})
@@ -126,7 +127,7 @@ class StartMirrorOperator(SparkJobOperator):
         self.runner.cancel(tail)
 
     def _wait_for(self, tail: Handle, mirror: Mirror, plan: Plan) -> dict[str, Any]:
-        """Wait until the running tail has copied up to where the source ends now."""
+        """Wait until the running tail has reached the source's current log end offsets."""
         from airflow_mirror.hooks.lag import LagProbe
 
         self.log.info("the mirror's tail is copying: waiting for it, %s", tail["dir"])
@@ -135,7 +136,7 @@ class StartMirrorOperator(SparkJobOperator):
             while left := sum(max(0, ends.get(lag.source, 0) - lag.position) for lag in probe.lags()):
                 if not state.is_active(self.runner.status(tail)):
                     self.runner.raise_for(tail)
-                    raise JobFailed(TAIL, self.runner.status(tail), "it ended on the way", f"{tail['dir']}/log.txt")
+                    raise JobFailed(TAIL, self.runner.status(tail), "it ended too early", f"{tail['dir']}/log.txt")
                 self.log.info("%d offsets to go", left)
                 time.sleep(poll_interval_s())
         return {"job": TAIL, "generation": tail["generation"], "job_dir": tail["dir"], "partitions": len(ends)}
@@ -157,11 +158,11 @@ class StartMirrorOperator(SparkJobOperator):
 
 
 class StopMirrorOperator(MirrorOperator):
-    """Stops what writes for a mirror: lets the tail finish what it has in flight, then ends all its processes.
+    """Stops every writer of a mirror: lets the tail finish its requests in flight, then ends all its processes.
 
-    Safe to repeat, and right as a teardown. Returns the tail's summary.
+    Safe to repeat; use it as a teardown. Returns the tail's summary.
 
-    :param spark_conn_id: as given to StartMirrorOperator (templated).
+    :param spark_conn_id: the same value as for StartMirrorOperator (templated).
     :param grace_s: how long the tail may take to finish (templated).
     """
 

@@ -1,4 +1,4 @@
-"""TranslateConsumerOffsetsOperator: where each consumer group goes on, exactly."""
+"""TranslateConsumerOffsetsOperator: the exact position of each consumer group on the other cluster."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 class TranslateConsumerOffsetsOperator(PlannedOperator):
-    """Translates the positions of the mirror's groups; commits them on the target, or only says what it would commit.
+    """Translates the positions of the mirror's groups; commits them on the target, or only reports them.
 
-    Committing the same positions twice changes nothing. A group with members on the target is refused; a group that has
-    gone further there is left where it is. Offsets that are identical stay what they are; mapped ones go through the
-    offset map, which is completed first. All rows, with how each offset was found, go to ``groups.json`` in the run's
+    Committing the same positions twice changes nothing. A group with members on the target is refused; a group that is
+    already further there keeps its position. Identical offsets stay the same; mapped ones are translated by the offset
+    map, which is completed first. All rows, with how each offset was found, go to ``groups.json`` in the run's
     directory.
 
     :param dry_run: True only reports (templated).
-    :param allow_rewind: commit also where the group is further on the target already (templated).
-    :param back: the other way, for a group that returns: reads its positions on the target and commits them on the
-        source. A position behind the last mirrored record has no counterpart there and is refused (templated).
+    :param allow_rewind: also commit where the group is already further on the target (templated).
+    :param back: the other direction, for a group that returns: reads its positions on the target and commits them on the
+        source. A position after the last mirrored record has no counterpart there and is refused (templated).
     """
 
     template_fields: Sequence[str] = (*PlannedOperator.template_fields, "dry_run", "allow_rewind", "back")
@@ -67,7 +67,7 @@ class TranslateConsumerOffsetsOperator(PlannedOperator):
         with ClusterAdmin(configs[left]) as source, ClusterAdmin(configs[right]) as target:
             here = _partitions(source, [t.source_topic for t in topics])
             there = _partitions(target, [t.target_topic for t in topics])
-            # Positions first: a map that is completed after them reaches them, unless the copy does not.
+            # Positions first: a map that is completed afterwards covers them, unless the copy has not reached them.
             positions = read_positions(source, mirror, [t.source_topic for t in topics])
             with OffsetMaps(plan, configs["source"], configs["target"], map_dir(mirror)) as maps:
                 translated = translate(

@@ -1,4 +1,4 @@
-"""PlanMirrorOperator: look at both clusters, decide, and stop here if something is wrong."""
+"""PlanMirrorOperator: inventory both clusters, decide, and fail if a check blocks."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ class PlanMirrorOperator(MirrorOperator):
         return {**plan.summary(), "path": str(path)}
 
     def _last_plan(self, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> Plan | None:
-        """Return the plan from which this one goes on: what it says about topics that this mirror has begun."""
+        """Return the previous plan: it says which topics this mirror has begun."""
         try:
             last = plans_of(mirror).last()
         except InputError as e:
-            self.log.warning("no plan to go on from: %s", e)
+            self.log.warning("no earlier plan to continue from: %s", e)
             return None
         if last is None:
             return None

@@ -1,4 +1,4 @@
-"""What operators have in common that run one Spark job to its end: start, find again, wait, sum up, stop."""
+"""The base of operators that run one Spark job to its end: start it, find it again, wait, return its summary, stop it."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
 
     def secrets(self, mirror: Mirror) -> dict[str, ClientConfig]:
         """Return the settings of both clusters, for the job's environment."""
-        # Operators are imported whenever a DAG file is parsed; Kafka's client library is not needed for that.
+        # Operators are imported whenever a DAG file is parsed, which needs no Kafka client library.
         from airflow_mirror.hooks.kafka import configs_of
 
         return configs_of(mirror)
 
     def spec(self, mirror: Mirror, plan: Plan) -> JobSpec:
-        """Return what the job is asked to do; the same for every try of a task."""
+        """Return the job's specification; the same for every try of a task."""
         return JobSpec(
             self.kind,
             mirror.to_dict(),
@@ -102,9 +102,9 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
     # --- the mixin's questions ---
 
     def submit_job(self, context: Context) -> Any:
-        """Start the job, or find it running: its name is this task instance's, so no try starts a second one.
+        """Start the job, or find it running. The job is named after this task instance, so no try starts a second one.
 
-        Waits for its turn while another task's copy of the mirror is at work: runs of several windows start together.
+        Waits while another task copies for the mirror: runs of several windows start together.
         """
         assert self._mirror is not None
         ti = context["ti"]
@@ -116,7 +116,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
                 self._job = self.runner.ensure_started(name, spec, secrets)
             except WriterRuns as e:
                 if e.name == TAIL:
-                    raise  # it never ends by itself
+                    raise  # a tail does not end by itself
                 if said != e.name:
                     said = e.name
                     self.log.info("waiting for the mirror's other copy, %s", e.job_dir)
@@ -133,13 +133,13 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         return state.is_active(status)
 
     def is_job_succeeded(self, status: str) -> bool:
-        """Say whether the job did what it was asked to."""
+        """Say whether the job succeeded."""
         return state.is_succeeded(status)
 
     def poll_until_complete(self, external_id: Any, context: Context) -> Any:
         """Wait until the job ends.
 
-        :raises JobFailed: or JobRefused, JobNeedsHuman: by what stopped it.
+        :raises JobFailed: or JobRefused, JobNeedsHuman, depending on the cause.
         """
         self._job = external_id  # again, for on_kill after a reconnect
         said = time.monotonic()
@@ -157,7 +157,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         return compact({**self.runner.summary(external_id), "job_dir": directory}, full=f"{directory}/status.json")
 
     def on_kill(self) -> None:
-        """Stop the job: it lives in its own session and nothing else would."""
+        """Stop the job: it runs in a session of its own, so nothing else stops it."""
         if self._job is not None and self._runner is not None:
             self._runner.cancel(self._job, grace_s=2.0)
 
@@ -206,5 +206,5 @@ def bounds(start: object, end: object, late_s: float | str | None = None) -> tup
 
 
 def iso(at: object) -> str:
-    """Return a rendered point in time as the jobs take it: ISO 8601 for a datetime, other values as they are."""
+    """Return a rendered point in time as a job argument: ISO 8601 for a datetime, other values unchanged."""
     return at.isoformat() if isinstance(at, datetime) else str(at)

@@ -1,4 +1,4 @@
-"""CreateTargetTopicsOperator and SyncTopicConfigsOperator: what has to be there before records, and stays after them."""
+"""CreateTargetTopicsOperator and SyncTopicConfigsOperator: topics before the copy, their settings during and after it."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class CreateTargetTopicsOperator(PlannedOperator):
 
 
 class SyncTopicConfigsOperator(PlannedOperator):
-    """Brings the target's topic configs in line with the source's, and reads them back.
+    """Brings the target's topic settings in line with the source's, and reads them back.
 
-    :param hold: True while the mirror writes: retention, compaction and time rules are held open. False afterwards: the
-        source's own settings go into force (templated).
+    :param hold: True while the mirror writes: retention, compaction and time rules are off. False afterwards: the
+        source's own settings are applied (templated).
     :param dry_run: only report what differs (templated).
     """
 
@@ -61,7 +61,7 @@ class SyncTopicConfigsOperator(PlannedOperator):
         """Compare and apply.
 
         :raises NotKept: when a change does not show when read back.
-        :raises MirrorCutOver: when topics are to be held open that were handed over to applications.
+        :raises MirrorCutOver: when ``hold`` is set for topics that were handed over to applications.
         """
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.plan.life import require_active

@@ -1,4 +1,4 @@
-"""VerifyMirrorOperator: proof that source and target hold the same."""
+"""VerifyMirrorOperator: proves that source and target hold the same records."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class VerifyMirrorOperator(SparkJobOperator):
 
     :param level: ``offsets`` (log ends only), ``batches`` (checksums of batches, records where those differ) or
         ``records`` (templated).
-    :param start: compare from this time on; default: from where both logs hold something (templated).
-    :param end: compare up to this time (exclusive); default: up to where the target stood at the start (templated).
-    :param late_s: with an ``end`` that is a time: as it was given to StartMirrorOperator (templated).
+    :param start: compare from this time on; default: from where the plan begins (templated).
+    :param end: compare up to this time (exclusive); default: up to the target's log end offset at the start (templated).
+    :param late_s: with an ``end`` that is a time: the same value as for StartMirrorOperator (templated).
     """
 
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "level", "start", "end", "late_s")
@@ -49,7 +49,7 @@ class VerifyMirrorOperator(SparkJobOperator):
         return (*super().job_args(mirror), "--level", self.level, *bounds(self.start, self.end, self.late_s))
 
     def get_job_result(self, external_id: Any, context: Context) -> Any:
-        """Keep what was found equal, so that the cutover compares only the rest; return the summary."""
+        """Store the verified ranges, so that the cutover compares only the rest; return the summary."""
         assert self._mirror is not None
         summary = self.runner.summary(external_id)
         proven = {TopicPartition(topic, int(p)): (int(a), int(b)) for topic, p, a, b in summary.get("proven") or []}
