@@ -1,4 +1,4 @@
-"""WaitForCatchUpSensor: the target holds what the source holds, give or take what was allowed."""
+"""WaitForCatchUpSensor: waits until the target has caught up with the source, within the allowed lag."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 class WaitForCatchUpSensor(BaseSensorOperator):
-    """Waits until every partition was within ``max_lag_records`` at ``samples`` looks in a row.
+    """Waits until every partition was within ``max_lag_records`` in ``samples`` samples in a row.
 
-    Fails when the tail is not running, and when a partition that is behind does not move: it names both.
+    Fails when the tail is not running, or when a partition that has lag does not move; the error names it.
 
     :param mirror: a Mirror, a dict of its fields, or a path (templated).
     :param plan: the plan's hash; default: the plan of this DAG run, as for the operators (templated).
-    :param max_lag_records: what counts as caught up, per partition, in offsets (templated).
-    :param samples: how many good looks in a row; one alone may be luck (templated).
-    :param stuck_after_s: how long a partition that is behind may stand still (templated).
+    :param max_lag_records: largest lag that counts as caught up, per partition, in offsets (templated).
+    :param samples: how many good samples in a row; a single one may be chance (templated).
+    :param stuck_after_s: how long a partition that has lag may not move (templated).
     :param require_tail: False also waits when no tail runs (templated).
     :param deferrable: wait in the triggerer, without a slot.
     """
@@ -57,7 +57,7 @@ class WaitForCatchUpSensor(BaseSensorOperator):
         kwargs.setdefault("poke_interval", 2.0)
         super().__init__(**kwargs)
         if self.mode == "reschedule":
-            raise InvalidField("mode", self.mode, "forgets between looks how many were good", "Use deferrable=True.")
+            raise InvalidField("mode", self.mode, "forgets between samples how many were good", "Use deferrable=True.")
         self.mirror = mirror.to_dict() if isinstance(mirror, Mirror) else mirror
         self.plan = plan
         self.max_lag_records, self.samples, self.stuck_after_s = max_lag_records, samples, stuck_after_s
@@ -67,7 +67,7 @@ class WaitForCatchUpSensor(BaseSensorOperator):
         self._hash = ""
 
     def execute(self, context: Context) -> Any:
-        """Wait here, or look once and wait in the triggerer."""
+        """Wait here, or take one sample and wait in the triggerer."""
         try:
             if not self.deferrable:
                 return super().execute(context)
@@ -107,6 +107,6 @@ class WaitForCatchUpSensor(BaseSensorOperator):
         return PokeReturnValue(is_done=done, xcom_value=found)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
-        """Take the trigger's answer: the lag, or what went wrong."""
+        """Return the lag from the trigger's event, or raise its error."""
         with task_outcome():
             return result_of(event)

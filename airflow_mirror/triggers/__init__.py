@@ -1,1 +1,1 @@
-"""Airflow triggers: what a deferred sensor awaits."""
+"""Airflow triggers of deferred sensors."""

@@ -1,4 +1,4 @@
-"""CatchUpTrigger: the sensor's looks, taken in the triggerer. It only reads, so it may run twice at once."""
+"""CatchUpTrigger: takes the sensor's samples in the triggerer. It only reads, so two may run at the same time."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 # The branches of an error, as an event carries them across the process boundary.
 _BRANCHES: dict[str, type[MirrorError]] = {"input": InputError, "human": NeedsHuman, "retry": TryAgain}
-_TRIES = 5  # looks in a row at which a cluster may be unreachable before the sensor gives up
+_TRIES = 5  # samples in a row at which a cluster may be unreachable before the sensor gives up
 
 
 class CatchUpTrigger(BaseTrigger):
     """Fires when the mirror has caught up, or can't. Parameters: those of WaitForCatchUpSensor; none is a secret.
 
     :param plan: hash of the plan.
-    :param interval_s: between two looks.
+    :param interval_s: seconds between two samples.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class CatchUpTrigger(BaseTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look until caught up; yield one event."""
+        """Take samples until the mirror has caught up; yield one event."""
         try:
             event = {"status": "caught_up", "lag": await self._wait()}
         except MirrorError as e:
@@ -60,7 +60,7 @@ class CatchUpTrigger(BaseTrigger):
 
     async def _wait(self) -> dict[str, Any]:
         judge = CatchUp(self.max_lag_records, self.samples, self.stuck_after_s)
-        # Every look blocks on sockets; the triggerer's loop must not.
+        # Every sample blocks on sockets; the triggerer's loop must not.
         failures = 0
         mirror = Mirror.from_dict(self.mirror)
         plan = await _in_thread(plans_of(mirror).load, self.plan)
@@ -81,7 +81,7 @@ class CatchUpTrigger(BaseTrigger):
 
 
 async def _in_thread(call: Any, *args: Any) -> Any:
-    """Run a blocking call in a thread from which Airflow's own connection look-ups work."""
+    """Run a blocking call in a thread where Airflow's connection look-ups work."""
     from asgiref.sync import sync_to_async
 
     return await sync_to_async(call, thread_sensitive=False)(*args)
@@ -90,7 +90,7 @@ async def _in_thread(call: Any, *args: Any) -> Any:
 def result_of(event: Mapping[str, Any]) -> dict[str, Any]:
     """Return the lag of an event.
 
-    :raises MirrorError: of the branch that the trigger met.
+    :raises MirrorError: of the same branch as in the trigger.
     """
     if event["status"] == "caught_up":
         return dict(event["lag"])
