@@ -58,7 +58,7 @@ def proofs_of(mirror: Mirror | str) -> ProofFile:
 def map_dir(mirror: Mirror | str) -> str:
     """Return where the mirror's offset maps are: a directory, or a URL below ``[mirror] map_home``.
 
-    On a Spark cluster every task writes there: then it must be a directory that all machines share, or an object store.
+    On a Spark cluster every task writes there, so it must be a directory that all machines share, or an object store.
     """
     configured = conf.get("mirror", "map_home", fallback="") or ""
     name = mirror if isinstance(mirror, str) else mirror.name
@@ -73,5 +73,5 @@ def report_dir(mirror: Mirror, run_id: str) -> Path:
 
 
 def poll_interval_s() -> float:
-    """Return ``[mirror] poll_interval``: seconds between two looks at a running job."""
+    """Return ``[mirror] poll_interval``: seconds between two polls of a running job."""
     return float(conf.getfloat("mirror", "poll_interval", fallback=5.0))

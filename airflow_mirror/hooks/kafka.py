@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class MirrorKafkaHook(KafkaBaseHook):  # type: ignore[misc]  # the Kafka provider ships no types
-    """One cluster of a mirror. Uses the Kafka provider's own connection type; registers none.
+    """One cluster of a mirror. Uses the Kafka provider's connection type and registers none of its own.
 
     :param kafka_config_id: Airflow connection id.
     :param role: ``source`` or ``target``: what the cluster is to the mirror. Errors name it.
@@ -31,7 +31,7 @@ class MirrorKafkaHook(KafkaBaseHook):  # type: ignore[misc]  # the Kafka provide
         self.role = role
 
     def config(self) -> ClientConfig:
-        """Return the connection's settings; their secrets are masked in this process's logs from here on.
+        """Return the connection's settings; from now on their secrets are masked in this process's logs.
 
         Airflow masks by key name and misses some that Kafka has (``ssl.key.pem``, ``sasl.jaas.config``).
 
@@ -52,8 +52,8 @@ class MirrorKafkaHook(KafkaBaseHook):  # type: ignore[misc]  # the Kafka provide
                 raise InvalidField(
                     key,
                     "a callback",
-                    f"connection {conn_id!r} (the {self.role} cluster) asks for its tokens from code, which can't "
-                    "be handed to a Spark job",
+                    f"connection {conn_id!r} (the {self.role} cluster) gets its tokens from code, which can't "
+                    "be passed to a Spark job",
                     "Use sasl.oauthbearer.method=oidc, SCRAM or TLS.",
                 )
         config = ClientConfig(properties, self.role)

@@ -1,4 +1,4 @@
-"""One look at how far a mirror is behind, with its settings from Airflow. Used by the sensor and by its trigger."""
+"""One sample of a mirror's lag, with its settings from Airflow. Used by the sensor and by its trigger."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class LagProbe:
-    """Looks at a mirror's lag and at its tail. Keeps its connections between looks.
+    """Samples a mirror's lag and checks its tail. Keeps its connections between samples.
 
-    :param plan: what the mirror carries out.
+    :param plan: the plan that the mirror carries out.
     :param require_tail: whether a tail that does not run is an error.
     """
 
@@ -43,8 +43,8 @@ class LagProbe:
     def look(self, judge: lag.CatchUp, now_s: float) -> tuple[bool, dict[str, Any]]:
         """Return whether the mirror has caught up, and the lag in figures.
 
-        :param now_s: a monotonic clock.
-        :raises JobNotRunning: when the tail does not run; JobNeedsHuman and others when it says why.
+        :param now_s: seconds of a monotonic clock.
+        :raises JobNotRunning: when the tail does not run; JobNeedsHuman and others when the tail reported a cause.
         :raises PartitionStuck: naming the partitions.
         """
         if self._require_tail:
@@ -57,7 +57,7 @@ class LagProbe:
         return lag.measure(self._plan, self._source, self._target, self._maps.positions if self._maps else None)
 
     def _check_tail(self) -> None:
-        runner = runner_for(self._mirror)  # how it was submitted does not matter for looking
+        runner = runner_for(self._mirror)  # how it was submitted does not matter for reading its state
         handle = runner.find(TAIL)
         status = "never started" if handle is None else runner.status(handle)
         if handle is not None:

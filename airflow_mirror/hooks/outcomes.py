@@ -1,8 +1,7 @@
-"""Errors of the mirror become outcomes of a task. Here, and nowhere else.
+"""Turns errors of the mirror into outcomes of a task. No other module does that.
 
-What a retry can't change must not be retried: wrong input and damaged data fail the task at once, whatever its
-``retries`` say. What the world may mend (a broker is down, a job was killed) stays an ordinary error, and Airflow retries
-it.
+Wrong input and damaged data fail the task at once, whatever its ``retries`` are, because a retry can't change them. A
+temporary condition (a broker is down, a job was killed) stays an ordinary error, and Airflow retries it.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def outcome_of(error: MirrorError) -> AirflowException:
-    """Return the Airflow exception that stands for ``error``; the message is the error's own."""
+    """Return the Airflow exception for ``error``; the message is the error's own."""
     final = isinstance(error, (InputError, NeedsHuman))
     return (AirflowFailException if final else AirflowException)(f"{type(error).__name__}: {error}")
 
 
 @contextmanager
 def task_outcome() -> Iterator[None]:
-    """Run a task's work; a :class:`MirrorError` leaves as the Airflow exception that decides about a retry."""
+    """Run a task's work; raise a :class:`MirrorError` as the Airflow exception that decides about a retry."""
     try:
         yield
     except MirrorError as e:

@@ -1,10 +1,10 @@
-"""Which Spark runs a job: the one installed here, or the cluster that an Airflow Spark connection names.
+"""Selects the Spark that runs a job: the one installed here, or the cluster that an Airflow Spark connection names.
 
 Either way the job is a detached ``spark-submit`` in client mode with a job directory, so that it survives its task and is
 found again. For a cluster the Spark provider's hook makes the command: master, queue, namespace, keytab and binary come
 from the connection, as everywhere else in Airflow.
 
-First form: client mode only. In cluster mode the driver would run where it can't see the job directory.
+Only client mode is supported. In cluster mode the driver would run where it can't see the job directory.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def provider_submit(spark_conn_id: str) -> Submit:
             raise InvalidField(
                 "deploy-mode", mode, f"of connection {spark_conn_id!r}: not supported yet", "Use client mode."
             )
-        # The one step of the hook that is needed. Its submit() would tie the job to this task's life.
+        # Only this step of the hook is needed. Its submit() would end the job with this task.
         command: list[str] = hook._build_spark_submit_command(str(SCRIPT))
         return command
 
