@@ -4,6 +4,6 @@
 oldest lost acknowledgement to the disaster (0 when nothing is lost). **RTO** is the time from the disaster until a
 consumer group reads at its position on the target and a producer's record is acknowledged there, whichever is later.
 
-The disaster is no polite stop: the tail is killed while canaries are being written, and nothing is asked of the source
-afterwards. Values travel between the steps of a drill as JSON files in the run's directory.
+The disaster is not a clean stop: the tail is killed while canaries are being written, and the source is not asked again.
+Values pass between the steps of a drill as JSON files in the run's directory.
 """

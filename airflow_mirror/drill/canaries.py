@@ -1,4 +1,4 @@
-"""What the source had acknowledged when it was lost; travels between the steps of a drill as a JSON file."""
+"""What the source had acknowledged when it was lost; passed between the steps of a drill as a JSON file."""
 
 from __future__ import annotations
 

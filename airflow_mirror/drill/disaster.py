@@ -21,9 +21,9 @@ _FIRST_ACK_S = 60.0
 
 
 def warm_up(source: ClientConfig, target: ClientConfig, topic: str, timeout_s: float = 120.0) -> float:
-    """Write one record to each partition and wait until the target has all of them; return the seconds that took.
+    """Write one record to each partition and wait until the target has all of them; return the seconds that this took.
 
-    A mirror that has only just been started is not what a disaster would meet.
+    A drill measures a running mirror, not one that has only just been started.
 
     :raises DrillMissed: when the mirror does not copy them within ``timeout_s``, or the target has no such topic.
     """
@@ -73,7 +73,7 @@ class _Writer:
             producer.produce(self._topic, f"{number}".encode(), f"canary-{number}".encode(), on_delivery=self._delivered)
             number += 1
             producer.poll(self._pause_s)
-        producer.purge()  # what was not acknowledged yet is nobody's loss
+        producer.purge()  # a record that was not acknowledged does not count as lost
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is None:
@@ -85,14 +85,14 @@ def write_canaries(
 ) -> Canaries:
     """Write canaries for ``seconds``, let a group read about half of them, then call ``disaster`` while still writing.
 
-    What the source acknowledged until ``disaster`` has returned counts: it is what a real one would take with it.
+    Every record that the source acknowledged before ``disaster`` returned counts.
 
     :param disaster: ends the mirror; returns once nothing of it is left.
     :raises ClusterUnreachable: when the source does not acknowledge at all.
     """
     with _Writer(source, topic, per_s) as writer, ThreadPoolExecutor(1) as readers:
         began = time.monotonic()
-        # The group reads beside the producer: joining a group takes seconds, and the canaries must not pause for it.
+        # The group reads while the producer writes: joining a group takes seconds, and the canaries must not pause.
         while not writer.acked or time.monotonic() - began < seconds / 3:
             if time.monotonic() - began > max(seconds, _FIRST_ACK_S):
                 raise ClusterUnreachable(source.role, source.bootstrap, "no canary was acknowledged")

@@ -1,4 +1,4 @@
-"""Go on at the target, and count what is lost."""
+"""Continue on the target, and count what is lost."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def fail_over(target: ClientConfig, canaries: Canaries, timeout_s: float = 60.0) -> DrillReport:
-    """Set the group's positions on the target, let it go on there, write one record; then count what is lost.
+    """Set the group's positions on the target, let it continue there, write one record; then count what is lost.
 
-    Offsets are identical, so a checkpoint of the source is right as it is; one beyond the target's end is what was lost.
+    Offsets are identical, so a position of the source is valid as it is; one beyond the target's end shows lost records.
 
     :raises DrillMissed: when the target has no such topic.
     :raises ClusterUnreachable, BrokerError: when the target does not serve what is asked of it.

@@ -67,7 +67,7 @@ def everything(cluster: ClientConfig, topic: str, ends: dict[int, int], timeout_
     try:
         while todo and time.monotonic() < deadline:
             message = consumer.poll(POLL_S)
-            # What was written after the failover lies behind `ends` and is no canary.
+            # Records written after the failover are behind `ends` and are not canaries.
             if message is not None and message.error() is None and message.offset() < ends[message.partition()]:
                 held.add((message.partition(), message.offset(), message.key().decode()))
             reached = consumer.position(list(consumer.assignment()))

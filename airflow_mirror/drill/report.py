@@ -71,12 +71,12 @@ def measure(
     """Count what was lost, skipped and read again.
 
     :param held: ``(partition, offset, key)`` of all that the target held at the failover.
-    :param positions: where the group went on, by partition.
-    :param got: what it was given, as ``held``.
+    :param positions: where the group continued, by partition.
+    :param got: the records that it received, as in ``held``.
     :param moments: when it read (``read``) and a record was acknowledged (``write``), seconds since the epoch.
     """
     disaster_s = canaries.disaster_ms / 1000
-    # Same partition, same offset, same key: a canary elsewhere would be a copy that moved it.
+    # Same partition, same offset, same key: a canary elsewhere was not copied correctly.
     lost = [row for row in canaries.acked if row[:3] not in held]
     due = {row for row in held if row[1] >= positions[row[0]]}
     read_s = max(0.0, moments.get("read", moments["write"]) - disaster_s)
