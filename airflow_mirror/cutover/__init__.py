@@ -1,1 +1,1 @@
-"""Fence, prove, drain, verify, commit groups, open the target; and the way back on any failure."""
+"""Fence, prove, drain, verify, commit groups, open the target; roll back on any failure."""

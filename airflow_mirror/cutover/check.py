@@ -1,4 +1,4 @@
-"""Looks without touching: what must hold before a cutover begins, and what still holds after one is finished."""
+"""Read-only checks: what must hold before a cutover begins, and what still holds after one is finished."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 def precheck(run: Run) -> None:
-    """Ask everything that can be asked before the fence is raised, because afterwards every second counts.
+    """Check everything that can be checked before the fence is raised, because afterwards every second counts.
 
-    :raises MirrorCutOver: when the target's topics are in production already.
-    :raises PlanOutdated: with all that changed since the plan, and topics that it should have and does not.
-    :raises GroupActive: when a group consumes on the target already.
-    :raises GroupAhead: when one is further there than on the source.
-    :raises InputError: when a mapped topic comes without the functions that it needs.
+    :raises MirrorCutOver: when the target's topics are already in production.
+    :raises PlanOutdated: listing all that changed since the plan, and matching topics that the plan lacks.
+    :raises GroupActive: when a group already consumes on the target.
+    :raises GroupAhead: when a group is further there than on the source.
+    :raises InputError: when the functions for mapped topics were not passed.
     :raises JobNotRunning: when the target is behind and no tail copies.
     """
     if run.plan.mirror.partitioning == "by_key":
         raise InputError(
-            f"mirror {run.plan.mirror.name!r}: partitioning='by_key' deals the records of a partition out to several, so "
-            "that neither groups nor proofs can cross. Switch producers and consumers by hand, consumers at earliest or "
+            f"mirror {run.plan.mirror.name!r}: partitioning='by_key' splits the records of a partition, so neither groups"
+            " nor proofs can be translated. Switch producers and consumers by hand, consumers at earliest or "
             "by time."
         )
     mapped = [t.source_topic for t in run.plan.topics if t.mode != "identical"]
@@ -49,7 +49,7 @@ def precheck(run: Run) -> None:
 
 
 def drift(run: Run) -> list[str]:
-    """Return what is no longer as the plan says, one line each."""
+    """Return the differences between the clusters and the plan, one line each."""
     lines = []
     there = run.source.topics([t.source_topic for t in run.plan.topics])
     here = run.target.topics([t.target_topic for t in run.plan.topics])
@@ -63,16 +63,16 @@ def drift(run: Run) -> list[str]:
             lines.append(f"target topic {t.target_topic!r} does not exist")
         elif target.partitions < t.partitions:
             lines.append(f"target topic {t.target_topic!r} has {target.partitions} partitions, the plan {t.partitions}")
-    # Behind the fence nobody would write to them any more, and nobody would ever copy them.
+    # Behind the fence nobody could write to them any more, and nobody would copy them.
     lines += [f"source topic {name!r} is new: not in the plan" for name in missing_topics(run.plan, run.source)]
     return lines
 
 
 def reverify(run: Run) -> None:
-    """Compare again after the cutover, up to the fenced ends; applications write behind them by now.
+    """Compare again after the cutover, up to the fenced ends; by now applications write behind them.
 
-    Appends a step ``verify_again`` to the report. A source that moved, or a fence that is gone, is said there and not an
-    error: from now on that is its owner's business.
+    Appends a step ``verify_again`` to the report. A source that moved, or a fence that is gone, is reported there and is
+    not an error: after the cutover, its owner decides about the source.
 
     :raises VerificationFailed: when records or groups are not what they were at the cutover.
     """
@@ -93,7 +93,7 @@ def reverify(run: Run) -> None:
 
 
 def _groups_behind(run: Run) -> list[str]:
-    """Return the groups that stand before the position that the cutover gave them; those that went on are fine."""
+    """Return the groups that are behind the position that the cutover committed; groups that moved on are fine."""
     lines = []
     found = run.target.groups_offsets([record.group for record in run.report.groups])
     for record in run.report.groups:

@@ -31,27 +31,27 @@ Verify = Callable[[Offsets], "Sequence[PartitionComparison]"]
 
 
 class Log(Protocol):
-    """What of a logger is used: Airflow's task logger and the standard library's both fit."""
+    """The part of a logger that is used: Airflow's task logger and the standard library's both fit."""
 
     def info(self, msg: str, *args: object) -> object:
-        """Say what happens."""
+        """Log progress."""
 
     def warning(self, msg: str, *args: object) -> object:
-        """Say what is not as it should be."""
+        """Log a problem."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How long things may take, in seconds.
+    """Time limits of the steps, in seconds.
 
     :param drain_timeout_s: for the tail to reach the fenced ends.
-    :param quiet_s: how long the source's log ends must stand still to prove the fence.
-    :param settle_s: after the fence was raised, for brokers to hear of it and to answer what was under way.
+    :param quiet_s: how long the source's log end offsets must not move, to prove the fence.
+    :param settle_s: after the fence was raised, for brokers to learn of it and to answer requests in flight.
     :param transactions_timeout_s: for transactions that were open at the fence to end.
-    :param wait_groups_s: for consumer groups to come to rest on the source.
-    :param group_quiet_s: how long a group with members and lag must stand still. Above 5 s, because consumers commit
-        every 5 s by default, and between two commits every group stands still.
-    :param poll_s: between two looks.
+    :param wait_groups_s: for consumer groups on the source to be at rest.
+    :param group_quiet_s: how long a group with members and lag must not commit. Above 5 s, because consumers commit
+        every 5 s by default, and between two commits no position moves.
+    :param poll_s: between two polls.
     """
 
     drain_timeout_s: float = 300.0
@@ -65,22 +65,22 @@ class Limits:
 
 @dataclass(kw_only=True)
 class Run:
-    """One attempt of a cutover: what the steps are given.
+    """One attempt of a cutover: what the steps share.
 
-    :param source_log: the source through the protocol, for true log ends.
-    :param target_log: the same of the target.
+    :param source_log: the source's connection for the protocol; reads true log end offsets.
+    :param target_log: the target's connection for the protocol.
     :param verify: compares up to the given source ends; called behind the fence.
     :param mirror: selects the consumer groups that move.
     :param tail_positions: source offsets up to which the target holds everything, for topics with mapped offsets.
     :param translate_offset: translates an offset of a source partition, for topics with mapped offsets.
-    :param life: where it is kept which target topics were handed over to applications; None keeps it nowhere.
-    :param allow_rewind: also commit a position that is behind the one the group has on the target; otherwise such a
-        group is refused.
-    :param open_target: lets applications write to the target, where something held them back. When it raises, the target
+    :param life: records which target topics were handed over to applications; None records nothing.
+    :param allow_rewind: also commit a position that is behind the group's position on the target; otherwise such a group
+        is refused.
+    :param open_target: lets applications write to the target, where something kept them from it. If it raises, the target
         must not be open. It may be called again.
-    :param stop: set from outside to make the cutover back out.
-    :ivar lease: the mirror's writer lease, once the cutover has taken it from the tail.
-    :ivar seen_groups: where each group was found on the source, and since when; on the clock of ``now``.
+    :param stop: set by another thread to make the cutover back out.
+    :ivar lease: the mirror's writer lease, after the cutover has taken it from the tail.
+    :ivar seen_groups: each group's positions on the source, and since when; on the clock of ``now``.
     """
 
     mirror: Mirror
@@ -120,7 +120,7 @@ class Run:
         return {TopicPartition(row["topic"], row["partition"]): row["end"] for row in self.report.ends}
 
     def save(self) -> None:
-        """Bring the report to disk."""
+        """Write the report to disk."""
         self.report.save(self.run_dir)
 
     def check_stop(self) -> None:
@@ -134,5 +134,5 @@ class Run:
         self.check_stop()
 
     def now(self) -> float:
-        """Return seconds on a clock that never jumps."""
+        """Return seconds of a monotonic clock."""
         return time.monotonic()

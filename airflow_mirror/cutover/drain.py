@@ -21,7 +21,7 @@ _LOOK_AT_SOURCE_EVERY_S = 2.0
 
 
 def drain(run: Run) -> dict[str, Any]:
-    """Wait until the target can serve every record below the fenced ends.
+    """Wait until consumers of the target can read every record below the fenced ends.
 
     :raises DrainTimedOut: naming the partitions behind and by how much.
     :raises TargetMoved: when a partition of the target goes beyond its fenced end: somebody else wrote there.
@@ -40,15 +40,14 @@ def drain(run: Run) -> dict[str, Any]:
         if run.now() - looked > _LOOK_AT_SOURCE_EVERY_S:
             still_quiet(run)
             looked = run.now()
-            run.log.info("drain: %d offsets in %d partition(s) to go", sum(behind.values()), len(behind))
+            run.log.info("drain: lag of %d offsets in %d partition(s)", sum(behind.values()), len(behind))
         run.pause()
 
 
 def positions(run: Run, ends: Offsets | None = None) -> Offsets:
-    """Return up to which source offset the target holds everything, by source partition.
+    """Return the source offset up to which the target holds everything, by source partition.
 
-    With identical offsets the target's log itself says so. The last stable offset is taken, because behind it no
-    consumer would see the records yet.
+    With identical offsets this is the target's last stable offset: consumers don't see records behind it yet.
 
     :param ends: the source's fenced ends; None while it is not fenced.
     :raises TargetMoved: when a target log goes beyond its fenced end.
@@ -67,19 +66,19 @@ def positions(run: Run, ends: Offsets | None = None) -> Offsets:
         if ends is not None and stable[target] > ends[source]:
             raise TargetMoved(
                 target.topic, target.partition, ends[source], stable[target],
-                f"the target's log goes on to {stable[target]}, the source ends at {ends[source]}",
-                "Somebody else writes to the target: find and stop them, and compare before you try again.",
+                f"the target's log ends at {stable[target]}, the source's at {ends[source]}",
+                "Somebody else writes to the target: find and stop them, then compare before you try again.",
             )  # fmt: skip
     return found
 
 
 def lags(ends: Offsets, reached: Offsets) -> dict[str, int]:
-    """Return how many offsets each partition is behind, by its name; those at their end are left out."""
+    """Return each partition's lag in offsets, by its name; partitions without lag are left out."""
     return {str(tp): end - reached[tp] for tp, end in ends.items() if reached[tp] < end}
 
 
 def verify(run: Run) -> dict[str, Any]:
-    """Compare what has not been compared before the fence, and watch the source meanwhile.
+    """Compare what was not compared before the fence, and watch the source meanwhile.
 
     :raises VerificationFailed: with every first difference.
     :raises FenceLeaks: when the source moves meanwhile.
@@ -92,9 +91,9 @@ def verify(run: Run) -> dict[str, Any]:
 
 
 def _compare_watched(run: Run) -> Sequence[PartitionComparison]:
-    """Compare in a thread: it may take minutes, and whoever asks the cutover to stop is heard within ``poll_s``.
+    """Compare in a thread: it may take minutes, and a request to stop is noticed within ``poll_s``.
 
-    A thread left behind only reads, and ends with the process.
+    An abandoned thread only reads, and ends with the process.
     """
     results: list[Sequence[PartitionComparison]] = []
     errors: list[BaseException] = []
@@ -102,7 +101,7 @@ def _compare_watched(run: Run) -> Sequence[PartitionComparison]:
     def compare() -> None:
         try:
             results.append(run.verify(run.ends))
-        except BaseException as e:  # told to the thread that waits
+        except BaseException as e:  # raised by the thread that waits
             errors.append(e)
 
     thread = threading.Thread(target=compare, name="cutover-verify", daemon=True)

@@ -1,12 +1,12 @@
-"""Keep producers away from the source, provably and with a way back.
+"""Keep producers away from the source, provably and reversibly.
 
-Measured on 4.3.1: of what Kafka itself offers only an ACL stops writers. ``min.insync.replicas`` above the replica
-count fences nothing, a producer quota only delays, and a small ``max.message.bytes`` refuses transaction markers and
-hangs the transaction for good. Super users ignore ACLs, therefore a fence is believed only once the log ends stood
-still behind it (`cutover.quiet`).
+Measured on 4.3.1: of Kafka's own means only an ACL stops writers. ``min.insync.replicas`` above the replica count fences
+nothing, a producer quota only delays, and a small ``max.message.bytes`` refuses transaction markers and hangs the
+transaction for good. Super users ignore ACLs; therefore a fence is trusted only after the log end offsets did not move
+behind it (`cutover.quiet`).
 
-The order is describe, record, create: what a fence is going to change is written to disk before it is changed. Whoever
-finds that record, in any process, can take back exactly that, and nothing that was there before.
+The order is describe, record, create: the intended changes are written to disk before the first change. Any process that
+finds that record can undo exactly these changes, and nothing that existed before.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 READ_BACK_S = 10.0
 _OPEN_BY_DEFAULT = "allow.everyone.if.no.acl.found"
 
-# What raising changes and lifting takes back: JSON, because it must survive the process.
+# What raising changes and lifting undoes: JSON, because it must survive the process.
 Intent = dict[str, Any]
 
 
@@ -40,13 +40,13 @@ class Fence(Protocol):
     kind: str
 
     def intent(self, topics: Sequence[str]) -> Intent:
-        """Return what ``raise_`` would change for these topics; touches nothing."""
+        """Return what ``raise_`` would change for these topics; changes nothing."""
 
     def raise_(self, intent: Intent) -> None:
         """Stop the writers."""
 
     def lift(self, intent: Intent) -> None:
-        """Let the writers in again; undoes what ``raise_`` did with this intent, or would have done."""
+        """Let the writers in again: undo what ``raise_`` did with this intent, or would have done."""
 
     def is_up(self, intent: Intent) -> bool:
         """Say whether everything that ``raise_`` changed is still in place."""
@@ -57,11 +57,11 @@ class AclFence:
 
     A topic with no ACL at all may be open to everybody (``allow.everyone.if.no.acl.found=true``). Its first ACL ends
     that for reading too, and would cut off the consumers and the mirror itself. There the fence first allows reading
-    to everybody, who had it anyhow; it takes that back last.
+    to everybody, which was allowed before, and removes that ACL last.
 
     :param source: admin of the cluster to fence. Its principal needs ALTER on the cluster.
     :param open_by_default: whether topics without ACLs are open to everybody (``allow.everyone.if.no.acl.found``); None
-        asks the brokers, which seldom tell.
+        asks the brokers, which seldom report it.
     """
 
     kind = "acl"
@@ -70,7 +70,7 @@ class AclFence:
         self._source, self._open_by_default = source, open_by_default
 
     def intent(self, topics: Sequence[str]) -> Intent:
-        """Return ``{"deny": [...], "allow": [...], "held": [...]}``; ``held`` were there before and stay.
+        """Return ``{"deny": [...], "allow": [...], "held": [...]}``; ``held`` existed before and stay.
 
         :raises NoAuthorizer: when the cluster has none, so that no ACL could stop anybody.
         :raises OpenByDefaultUnknown: when a topic has no ACL and it can't be told whether it is open to everybody.
@@ -100,8 +100,8 @@ class AclFence:
         self._source.delete_acls(_acls(intent, "deny"))
         self._source.delete_acls(_acls(intent, "allow"))
         ours = {*_acls(intent, "deny"), *_acls(intent, "allow")}
-        # The controller has deleted them; the broker that is asked hears of it a moment later. Until then they hold, and
-        # a next fence would take them for somebody else's.
+        # The controller has deleted them; the broker learns of it a moment later. Until then they are in force, and the
+        # next fence would treat them as somebody else's.
         deadline = time.monotonic() + READ_BACK_S
         while left := ours.intersection(self._source.describe_acls(resource_type="TOPIC")):
             if time.monotonic() > deadline:
@@ -116,7 +116,7 @@ class AclFence:
         )
 
     def _prove_right(self) -> None:
-        # Deletes nothing: nobody has this name. It needs the very right that lifting will need, where listing needs less.
+        # Deletes nothing: nobody has this name. It needs the same right as lifting; listing needs less.
         nobody = Acl("TOPIC", "airflow-mirror-probe", "LITERAL", "User:airflow-mirror-probe", "*", "WRITE", "DENY")
         try:
             self._source.delete_acls([nobody])
@@ -141,17 +141,17 @@ class AclFence:
             ) from None
         values = {configs[_OPEN_BY_DEFAULT].value for configs in brokers if _OPEN_BY_DEFAULT in configs}
         if None in values:
-            # It belongs to the authorizer's plug-in, so brokers take it for a secret. It may be there to say false.
+            # It belongs to the authorizer's plug-in, so brokers treat it as a secret. Its value may be false.
             raise OpenByDefaultUnknown(self._source.role, bare, f"{_OPEN_BY_DEFAULT} is set, and brokers hide its value")
         return "true" in values  # set nowhere: an authorizer's own default is false
 
 
 class CallableFence:
-    """Fence by what the platform has: a gateway, a feature flag, a deployment scaled to 0.
+    """Fence by means of the platform: a gateway, a feature flag, a deployment scaled to 0.
 
     :param on: stops the writers; returns once they are stopped. May be called again.
     :param off: lets them in again. Called after any failure, also in a new process, so it must not need ``on``'s state.
-    :param check: says whether the fence is in place; without it that is taken for granted, and proven by the log ends.
+    :param check: says whether the fence is in place; without it that is assumed, and proven by the log end offsets.
     """
 
     kind = "callable"
@@ -179,7 +179,7 @@ class CallableFence:
 
 
 def fence_text(kind: str, intent: Mapping[str, Any]) -> list[str]:
-    """Return what a fence changes as lines for people."""
+    """Return a fence's changes as lines for people."""
     if kind != "acl":
         return [f"callable, topics {', '.join(intent.get('topics', []))}"]
     return [_line(acl, note) for field, note in _NOTES.items() for acl in _acls(intent, field)]

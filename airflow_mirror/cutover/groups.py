@@ -1,14 +1,14 @@
-"""Move the consumer groups at the one moment when it can be exact: the source is fenced, the target holds everything.
+"""Move the consumer groups at the only moment when it can be exact: the source is fenced, the target holds everything.
 
-A position that is still moving is worth nothing: what the consumer reads after it was committed here, it reads again
-there. So each group has to come to rest on the source first, and the report says how it did:
+A position that still moves can't be committed: records that the consumer reads on the source afterwards, it reads again
+on the target. So each group must be at rest on the source first, and the report says why it is:
 
 - ``empty``: it has no members. Nobody can move it.
-- ``at the end``: every position is where nothing more can be read. There is nothing to move to.
+- ``at the end``: every position is at the end. There is nothing left to read.
 - ``stood still``: it has members and lag, but no position moved for longer than consumers take between two commits.
-  A consumer that commits more seldom may still have read further than it said.
+  A consumer that commits less often may have read further than it committed.
 
-What the target had before is on disk before the first commit, and is put back when the cutover backs out.
+The target's earlier positions are on disk before the first commit, and are restored when the cutover backs out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 EMPTY, AT_THE_END, STOOD_STILL = "empty", "at the end", "stood still"
 _NO_MEMBERS = ("Empty", "Dead")
 _ATTEMPTS = 3
-# A gap of markers at the end is short; a longer gap is lag, and needs no look at its records.
+# A gap of markers at the end is short; a longer gap counts as lag without reading its records.
 _LOOK_AT_MOST = 10_000
 
 Positions = dict[TopicPartition, GroupPosition]
@@ -50,14 +50,14 @@ class Settled:
 def commit_groups(run: Run) -> dict[str, Any]:
     """Wait for the groups, commit their positions on the target, read them back, look at the source once more.
 
-    :raises GroupsStillMoving: when a group did not come to rest in time.
+    :raises GroupsStillMoving: when a group was not at rest in time.
     :raises GroupActive: when a group has members on the target.
     :raises GroupAhead: when one is further on the target than on the source.
     """
     for _ in range(_ATTEMPTS):
         settled = settle(run)
         _commit(run, settled)
-        # A consumer may have committed between our reading and now; then its positions are read and set again.
+        # A consumer may have committed since its positions were read; then its positions are read and set again.
         if positions_of(run, settled) == {group: s.positions for group, s in settled.items()}:
             still_quiet(run)
             return {group: s.why for group, s in settled.items()}
@@ -66,9 +66,9 @@ def commit_groups(run: Run) -> dict[str, Any]:
 
 
 def settle_groups(run: Run) -> dict[str, Any]:
-    """Wait for the groups while the tail still runs: what takes long, and may fail, comes before its end.
+    """Wait for the groups while the tail still runs: slow steps that may fail come before the tail's end.
 
-    :raises GroupsStillMoving: when a group did not come to rest in time.
+    :raises GroupsStillMoving: when a group was not at rest in time.
     """
     return {group: s.why for group, s in settle(run).items()}
 
@@ -80,7 +80,7 @@ def settle(run: Run) -> dict[str, Settled]:
     """
     topics = [t.source_topic for t in run.plan.topics]
     pending = [g for g, found in sync.read_positions(run.source, run.mirror, topics).items() if found]
-    seen = run.seen_groups  # how long a group has stood still counts across the steps
+    seen = run.seen_groups  # how long a group's positions have not moved counts across the steps
     settled: dict[str, Settled] = {}
     started, unread = run.now(), _unread(run)
     while True:
@@ -114,8 +114,8 @@ def at_rest(
     """Return why a group's positions are final, or None while they may still move.
 
     :param ends: fenced ends of the source.
-    :param still_s: for how long no position has moved.
-    :param unread: says whether any record that a consumer would be given lies in a partition's [start, end).
+    :param still_s: seconds for which no position has moved.
+    :param unread: says whether a partition's [start, end) has a record that a consumer would receive.
     """
     if state in _NO_MEMBERS:
         return EMPTY
@@ -134,15 +134,15 @@ def positions_of(run: Run, groups: Collection[str]) -> dict[str, Positions]:
 
 
 def lag(positions: Mapping[TopicPartition, GroupPosition], ends: Offsets) -> int:
-    """Return the offsets between a group's positions and the ends, summed up."""
+    """Return a group's lag, summed over its partitions."""
     return sum(max(0, ends[tp] - p.offset) for tp, p in positions.items())
 
 
 def require_free_groups(run: Run) -> None:
-    """Look at the groups that are to move, before the fence is raised, when it costs nothing.
+    """Check the groups that will move, before the fence is raised, when it costs nothing.
 
-    Only those are asked for that have a position in these topics. Groups that have one and stay are told: their consumers
-    would find the source shut and nothing on the target.
+    Only groups with a position in these topics are asked for. Groups that have one and are not selected are logged: their
+    consumers would find the source fenced and no position on the target.
 
     :raises GroupActive: for a group that has members on the target: its offsets could not be set.
     :raises GroupAhead: for groups that are further on the target already, unless they may be set back.
@@ -153,7 +153,7 @@ def require_free_groups(run: Run) -> None:
         if state not in _NO_MEMBERS:
             raise GroupActive(group, run.target.role, state)
     if not run.allow_rewind:
-        # What can't be translated yet lies beyond the copy; the drain brings it.
+        # A position that can't be translated yet is beyond the copy; the drain copies up to it.
         _require_none_ahead(run, sync.commit_groups(run.target, _translate(run, positions, strict=False), dry_run=True))
     run.report.left_behind = sync.groups_left_behind(run.source, run.mirror, topics)
     if run.report.left_behind:
@@ -181,9 +181,9 @@ def _translate(
 
 
 def restore_groups(run: Run) -> str:
-    """Give the groups on the target back the positions that they had before this cutover.
+    """Restore the positions that the groups had on the target before this cutover.
 
-    One group that can't have them, because a consumer has joined it, does not keep the others from having theirs.
+    A group that can't be restored, because a consumer has joined it, does not stop the others.
 
     :raises MirrorError: of the first group that failed, with the others in its notes.
     """
@@ -278,10 +278,10 @@ def _unread(run: Run) -> Callable[[TopicPartition, int, int], bool]:
     starts = run.source_log.log_starts(run.routes)
 
     def unread(tp: TopicPartition, position: int, end: int) -> bool:
-        start = max(position, starts[tp])  # below it nothing can be read any more, nor asked for
+        start = max(position, starts[tp])  # nothing below it can be read
         if end - start > _LOOK_AT_MOST:
             return True
-        # Consumers of a transactional topic often stop before the last marker: it holds nothing to read.
+        # Consumers of a transactional topic often stop before the last marker: there is no record to read.
         return count_data(run.source_log, tp, start, end, committed=True) > 0
 
     return unread

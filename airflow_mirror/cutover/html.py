@@ -1,4 +1,4 @@
-"""report.html: the report for people. One file, no script, nothing loaded from anywhere."""
+"""report.html: the report for people. One file, no script, no external resources."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 _OUTCOMES = {
     "cut_over": "Cut over",
-    "backed_out": "Backed out: everything is as it was",
-    "undo_failed": "Backing out failed: look below",
-    "running": "Under way, or cut off",
+    "backed_out": "Backed out: everything was restored",
+    "undo_failed": "Backing out failed: see below",
+    "running": "Running, or interrupted",
 }
 
 _TEMPLATE = """<!doctype html>
@@ -44,12 +44,12 @@ _TEMPLATE = """<!doctype html>
  <td class="n">{{ "%.2f" | format(s.seconds) }}</td>
  <td>{% if s.name != "fence" %}{% for k, v in s.evidence.items() %}{{ k }}: {{ v }}{{ "; " if not loop.last }}{% endfor %}{% endif %}</td></tr>
 {% endfor %}</table>
-{% if r.undone %}<h2>Taken back</h2>
+{% if r.undone %}<h2>Undone</h2>
 <table><tr><th>Step</th><th>What</th><th>Result</th></tr>
 {% for u in r.undone %}<tr><td>{{ u.step }}</td><td>{{ u.what }}</td>
  <td class="{{ 'ok' if u.ok else 'bad' }}">{{ "done" if u.ok else u.error }}</td></tr>{% endfor %}</table>{% endif %}
 {% if r.groups %}<h2>Consumer groups</h2>
-<table><tr><th>Group</th><th>Came to rest</th><th>Partition</th><th>Source</th><th>Target</th><th>Lag</th><th></th></tr>
+<table><tr><th>Group</th><th>At rest</th><th>Partition</th><th>Source</th><th>Target</th><th>Lag</th><th></th></tr>
 {% for g in r.groups %}{% for p in g.positions %}<tr><td>{{ g.group }}</td><td>{{ g.settled }}</td>
  <td>{{ p.topic }}-{{ p.partition }}</td><td class="n">{{ p.source_offset }}</td><td class="n">{{ p.target_offset }}</td>
  <td class="n">{{ p.lag }}</td><td>{{ p.action or "" }} {{ p.note or "" }}</td></tr>{% endfor %}{% endfor %}</table>{% endif %}
@@ -65,7 +65,7 @@ _TEMPLATE = """<!doctype html>
 <table><tr><th>Partition</th><th>End</th></tr>
 {% for e in r.ends %}<tr><td>{{ e.topic }}-{{ e.partition }}</td><td class="n">{{ e.end }}</td></tr>{% endfor %}</table>{% endif %}
 {% if r.earlier %}<h2>Earlier attempts</h2>
-<table><tr><th>Attempt</th><th>Begun</th><th>Got to</th><th>Outcome</th><th>Cause</th></tr>
+<table><tr><th>Attempt</th><th>Begun</th><th>Last step</th><th>Outcome</th><th>Cause</th></tr>
 {% for e in r.earlier %}<tr><td>{{ e.attempt }}</td><td>{{ e.started | when }}</td><td>{{ e.seconds | list | last or "start" }}</td>
  <td>{{ e.outcome }}</td><td>{{ e.error or "" }}</td></tr>{% endfor %}</table>{% endif %}
 </body></html>

@@ -1,6 +1,6 @@
-"""Believe a fence only when the source's log ends stand still behind it, and go on watching until the end.
+"""Trust a fence only when the source's log end offsets don't move behind it, and watch them until the end.
 
-Log ends, not high watermarks: a record that is appended but not yet replicated has been written all the same. Markers
+Log end offsets, not high watermarks: a record that is appended but not yet replicated was written nevertheless. Markers
 of transactions that were open at the fence still arrive, and are no leak; any other record is one.
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def prove_fence(run: Run) -> dict[str, Any]:
-    """Wait until no log end moved for ``quiet_s`` and no transaction is open; keep the ends in the report.
+    """Wait until no log end offset moved for ``quiet_s`` and no transaction is open; store the ends in the report.
 
     :raises FenceLeaks: when data were written behind the fence.
     :raises FenceGone: when somebody removed the fence meanwhile.
@@ -50,14 +50,14 @@ def prove_fence(run: Run) -> dict[str, Any]:
 def still_quiet(run: Run) -> None:
     """Raise :class:`FenceLeaks` if the source was written since the fence was proven.
 
-    The proof is true for one moment; each step that relies on it asks again.
+    The proof holds for one moment; each step that relies on it checks again.
     """
     ends = run.ends
     raise_if_written(run, ends, run.source_log.log_ends(ends))
 
 
 def raise_if_written(run: Run, before: Offsets, after: Offsets) -> None:
-    """Raise :class:`FenceLeaks` if a log end moved back, or forward by anything but transaction markers."""
+    """Raise :class:`FenceLeaks` if a log end offset moved back, or forward by anything but transaction markers."""
     leaks = {}
     for tp, old in before.items():
         new = after[tp]

@@ -1,7 +1,7 @@
 """The record of a cutover: rewritten before and after every change, so that a kill at any moment leaves evidence.
 
-`report.json` is the only memory that a cutover has. A later process reads from it what must be undone; therefore each
-intent is on disk before its effect, and the file is replaced as a whole. No secret and no record is ever in it.
+`report.json` is all that a cutover stores. A later process reads from it what must be undone; therefore each intent is on
+disk before its effect, and the file is replaced as a whole. It never holds a secret or a record.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RUNNING, DONE, BACKED_OUT, UNDO_FAILED = "running", "cut_over", "backed_out", "u
 
 @dataclass
 class StepRecord:
-    """One step of one attempt. Times in seconds since the epoch; ``evidence`` is what the step found out."""
+    """One step of one attempt. Times in seconds since the epoch; ``evidence`` is what the step found."""
 
     name: str
     status: str
@@ -52,7 +52,7 @@ class FenceRecord:
 
     @property
     def seconds(self) -> float | None:
-        """How long nobody could write anywhere; None while that lasts."""
+        """Seconds for which nobody could write on either cluster; None while that lasts."""
         ends = [moment for moment in (self.opened, self.lifted) if moment is not None]
         return max(0.0, min(ends) - self.requested) if ends else None
 
@@ -86,9 +86,9 @@ class CutoverReport:
     :param left_behind: groups with positions in these topics that the mirror does not select.
     :param verification: rows as :meth:`PartitionComparison.to_dict` makes them.
     :param lease: the writer lease that was taken from the tail: ``transactional_id, producer_id, epoch, wait_s``.
-    :param opening: when the target was about to be opened by a call, of which it is not known whether it came through;
-        seconds since the epoch. From then on nothing is undone.
-    :param undone: rows of ``step, what, ok, error`` of a way back.
+    :param opening: when a call was about to open the target, and its result is not known; seconds since the epoch. From
+        then on nothing is undone.
+    :param undone: rows of ``step, what, ok, error`` of a rollback.
     :param earlier: one summary for each attempt before this one.
     """
 
@@ -162,7 +162,7 @@ class CutoverReport:
         return cls(**kept)
 
     def save(self, run_dir: Path) -> None:
-        """Replace ``report.json``; returns once it is on the disk, also for a power cut."""
+        """Replace ``report.json``; return when it is on disk and survives a power cut."""
         self.updated = time.time()
         run_dir.mkdir(parents=True, exist_ok=True)
         replace_file(run_dir / JSON_NAME, json.dumps(self.to_dict(), indent=1, sort_keys=True))
@@ -171,7 +171,7 @@ class CutoverReport:
     def load(cls, run_dir: Path) -> CutoverReport | None:
         """Read ``report.json``; None when there was no attempt.
 
-        :raises InputError: when the file is no report: then nobody can know what has to be undone.
+        :raises InputError: when the file is not a report: what has to be undone is then unknown.
         """
         path = run_dir / JSON_NAME
         try:
@@ -181,4 +181,4 @@ class CutoverReport:
         try:
             return cls.from_dict(json.loads(text))
         except (ValueError, TypeError, KeyError) as e:
-            raise InputError(f"{path} is no cutover report ({e}). Restore it: it says what a fence has changed.") from e
+            raise InputError(f"{path} is not a cutover report ({e}). Restore it: it says what a fence changed.") from e

@@ -1,4 +1,4 @@
-"""Run a cutover, once. A second run of a finished one verifies; after a crash it first takes back what was left."""
+"""Run a cutover once. A second run of a finished one verifies; after a crash it first undoes what was left."""
 
 from __future__ import annotations
 
@@ -58,32 +58,32 @@ def run_cutover(
 ) -> CutoverReport:
     """Cut a mirror over: fence the source, drain, verify, end the tail's writing, move the groups, open the target.
 
-    The tail must be running, unless the target holds everything already. A cutover that backs out after it took the
-    writer lease leaves a tail that has to be started again.
+    The tail must be running, unless the target already holds everything. After a cutover took the writer lease and backed
+    out, the tail has to be started again.
 
-    Whatever goes wrong on the way, the groups get back their positions and the fence is lifted before the error is
-    raised again. A process killed on the way leaves the fence up; the next call with this ``run_dir`` lifts it and
-    starts from the beginning, and so does :func:`lift_leftover_fence`. A call for a finished cutover changes nothing:
-    it compares once more and returns the report.
+    On any failure the groups get their positions back and the fence is lifted before the error is raised again. A killed
+    process leaves the fence up; the next call with this ``run_dir`` lifts it and starts from the beginning;
+    :func:`lift_leftover_fence` lifts it, too. A call for a finished cutover changes nothing: it compares once more and
+    returns the report.
 
     :param fence: how producers are kept away; see :mod:`airflow_mirror.cutover.fence`.
     :param keep_fence: leave the source fenced afterwards, so that nobody writes where nobody reads.
     :param run_dir: directory of this cutover; holds ``report.json``, ``report.html`` and a lock.
     :param verify: compares up to the source ends that it is given. It runs behind the fence: let it compare only what
         was not compared before.
-    :param limits: how long things may take.
+    :param limits: time limits of the steps.
     :param stop: set it from another thread or a signal handler to make the cutover back out.
     :param tail_positions: source offsets up to which the target holds everything; needed for mapped topics.
     :param translate_offset: exact offset translation; needed for mapped topics.
-    :param life: where it is kept which target topics were handed over to applications. With it, a cutover of topics that
-        are in production already is refused.
-    :param open_target: called last, where something keeps applications from writing to the target. When it raises, the
+    :param life: records which target topics were handed over to applications. With it, a cutover of topics that are
+        already in production is refused.
+    :param open_target: called last, where something keeps applications from writing to the target. If it raises, the
         target must not be open. After a crash it is called again.
     :raises NoAuthorizer, OpenByDefaultUnknown, PlanOutdated, MirrorCutOver, GroupActive, GroupAhead, JobNotRunning:
         before anything was touched.
     :raises FenceLeaks, FenceGone, TransactionsOpen, DrainTimedOut, TargetMoved, VerificationFailed, GroupsStillMoving,
         CutoverCancelled, LeaseLost: after backing out.
-    :raises OpeningUnfinished: an earlier process ended while it opened the target, and the source is no longer shut.
+    :raises OpeningUnfinished: an earlier process ended while it opened the target, and the source is no longer fenced.
     :raises FenceNotLifted: backing out failed; producers may still be kept out.
     :raises CutoverRunning: another process holds ``run_dir``.
     """
@@ -148,15 +148,15 @@ def _run(run: Run) -> CutoverReport:
 
 
 def recover(run: Run) -> CutoverReport | None:
-    """Take back what an earlier attempt in this directory left behind; return its report, None if there was none.
+    """Undo what an earlier attempt in this directory left; return its report, None if there was none.
 
-    :raises NotUndone: when that fails: a new attempt would only hide it.
+    :raises NotUndone: when that fails: a new attempt would hide it.
     """
     earlier = CutoverReport.load(run.run_dir)
     if earlier is None or earlier.outcome == reports.DONE or earlier.is_opening:
         return earlier
     if earlier.outcome in (reports.RUNNING, reports.UNDO_FAILED):
-        run.log.warning("attempt %d was cut off in state %s; taking back what it did", earlier.attempt, earlier.state)
+        run.log.warning("attempt %d was interrupted in state %s; undoing what it did", earlier.attempt, earlier.state)
         earlier.error = earlier.error or f"the process was ended in state {earlier.state}"
         fresh, run.report = run.report, earlier
         steps.back_out(run)
@@ -172,17 +172,17 @@ def lift_leftover_fence(
 ) -> list[str]:  # fmt: skip
     """Lift the fence that a killed cutover left in ``run_dir``; for a teardown task. Does nothing when there is none.
 
-    A finished cutover's fence was meant to stay, and stays, unless ``kept_too``. Before it is lifted the mirror's writer
-    lease is taken, so that no tail copies what the source then gets into a target that is in use.
+    A finished cutover's fence stays, unless ``kept_too``. Before it is lifted the mirror's writer lease is taken, so that
+    no tail copies new source records into a target that is in use.
 
-    :param target: asked only for a finished cutover.
-    :param life: as given to the cutover; what a killed one noted there is taken back.
+    :param target: used only for a finished cutover.
+    :param life: as passed to the cutover; the entries of a killed one are removed.
     :param fence: the one that was used; needed for a fence other than by ACL.
-    :return: what was taken back, as lines for people.
+    :return: what was undone, as lines for people.
     :raises CutoverRunning: the cutover is still at work.
     :raises InputError: the fence that was given is not of the kind that is up.
     :raises FenceNotLifted: naming what is still in place.
-    :raises OpeningUnfinished: the target may be open; only the cutover itself can go on from there.
+    :raises OpeningUnfinished: the target may be open; only the cutover itself can continue from there.
     """
     if not (run_dir / reports.JSON_NAME).exists():
         return []
@@ -226,10 +226,10 @@ def _write_html(run: Run) -> None:
 
 @contextmanager
 def _locked(run_dir: Path) -> Iterator[None]:
-    """Hold the directory's lock; the kernel gives it back when the process ends, however it ends."""
+    """Hold the directory's lock; the kernel releases it when the process ends, however it ends."""
     run_dir.mkdir(parents=True, exist_ok=True)
     with (run_dir / "lock").open("a") as lock:
-        deadline = time.monotonic() + 5  # an attempt that was just told to stop needs a moment to back out
+        deadline = time.monotonic() + 5  # an attempt that was just asked to stop needs a moment to back out
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -243,7 +243,7 @@ def _locked(run_dir: Path) -> Iterator[None]:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Turn SIGTERM into an exception where it would end the process at once, with the fence up."""
+    """Turn SIGTERM into an exception where it would otherwise end the process with the fence up."""
     in_main = threading.current_thread() is threading.main_thread()
     if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield  # a handler of the host's own: Airflow's calls on_kill, which sets `stop`

@@ -1,8 +1,8 @@
-"""The order of a cutover, and the way back from each of its steps, in one tuple.
+"""The order of a cutover, and the undo of each of its steps, in one tuple.
 
-`walk` is all there is to executing it: a step leads from one state to the next, and whatever goes wrong, what was done
-is undone, last step first. Nothing of an attempt outlives it, so a restart begins at the beginning: a proof that
-writers stand still is true only while somebody watches.
+`walk` executes it: a step leads from one state to the next, and after any failure what was done is undone, last step
+first. Nothing of an attempt outlives it, so a restart begins at the beginning: that writers are quiet is proven only
+while somebody watches.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CAUGHT_UP, FENCED, QUIET, DRAINED, VERIFIED, SETTLED, SEALED, GROUPS_MOVED, HAND
     "CAUGHT_UP", "FENCED", "QUIET", "DRAINED", "VERIFIED", "SETTLED", "SEALED", "GROUPS_MOVED", "HANDED_OVER", "CUT_OVER",
 )  # fmt: skip
 
-# A supervisor that ends a task sends SIGKILL some seconds after SIGTERM; brokers may be on their way back, too.
+# A supervisor that ends a task sends SIGKILL some seconds after SIGTERM. Brokers may be restarting meanwhile.
 LIFT_PATIENCE_S = 20.0
 
 
@@ -46,7 +46,7 @@ class Step:
 
     :param leads_from: the state it needs; ``to`` the state that it leaves.
     :param do: does it and returns evidence for the report.
-    :param undo: takes its effect back and says what it did; safe to call when there was none. None: nothing to undo.
+    :param undo: undoes its effect and says what it did; safe to call when there was none. None: nothing to undo.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Step:
 
 
 def raise_fence(run: Run) -> dict[str, Any]:
-    """Describe, record, raise: the intent is on disk before the first change."""
+    """Describe the fence, record it, raise it: the intent is on disk before the first change."""
     intent = run.fence.intent(sorted({t.source_topic for t in run.plan.topics}))
     run.report.fence = FenceRecord(run.fence.kind, intent, requested=time.time())
     run.save()
@@ -66,7 +66,7 @@ def raise_fence(run: Run) -> dict[str, Any]:
 
 
 def lift_fence(run: Run) -> str:
-    """Take back what the recorded fence changed.
+    """Undo what the recorded fence changed.
 
     :raises FenceNotLifted: naming what is still in place.
     """
@@ -113,15 +113,15 @@ def lift_recorded(fence: Fence, record: FenceRecord, role: str) -> None:
 
 
 def tell_tail(run: Run) -> str:
-    """Say that the tail has to be started again: its lease can't be given back to it."""
+    """Report that the tail has to be started again: its lease can't be given back."""
     lost = "has" if run.report.lease is not None else "may have"  # unknown when the taking itself was cut off
     return f"the tail {lost} lost its lease: start it again"
 
 
 def hand_over(run: Run) -> dict[str, Any]:
-    """Note that the target's topics are production: from here on no task of the mirror holds or fills them again.
+    """Record that the target's topics are in production: from here on no task of the mirror holds or fills them.
 
-    Before the target opens, because a crash between the two must not leave topics in production that nobody knows of.
+    Before the target opens, because a crash between the two must not leave topics in production without a record.
     """
     if run.life is None:
         return {}
@@ -139,9 +139,9 @@ def take_back_topics(run: Run) -> str:
 
 
 def open_target(run: Run) -> dict[str, Any]:
-    """Look at both sides for the last time, then let applications write to the target.
+    """Check both sides for the last time, then let applications write to the target.
 
-    From the moment when this is on disk there is no way back by undoing: records may have been written to the target.
+    Once this is on disk nothing can be undone: applications may have written to the target.
     """
     require_no_writer(run)
     return _open(run)
@@ -157,14 +157,14 @@ def _open(run: Run) -> dict[str, Any]:
 
 
 def _call_open(run: Run, call: Callable[[], object]) -> None:
-    """Call what opens the target, with that on disk before: a process that dies in it must not undo what it did."""
+    """Call what opens the target, with that on disk before: after a process died in the call, nothing may be undone."""
     run.report.opening = time.time()
     run.save()
     try:
-        with _undisturbed():  # an interrupt in the middle would leave open whether it is open
+        with _undisturbed():  # after an interrupt in the middle nobody would know whether it is open
             call()
     except Exception:
-        run.report.opening = None  # its word that the target is not open
+        run.report.opening = None  # its promise that the target is not open
         raise
 
 
@@ -187,7 +187,7 @@ EXPIRE_ON_RESTART = frozenset({FENCED, QUIET, DRAINED, VERIFIED, SETTLED, SEALED
 def walk(run: Run, steps: Sequence[Step] = STEPS) -> None:
     """Do the steps in order; on any exception, also a KeyboardInterrupt, undo what was done and raise it again.
 
-    :raises FenceNotLifted: instead, when the way back failed too and producers may still be kept out.
+    :raises FenceNotLifted: instead, when undoing failed too and producers may still be kept out.
     """
     try:
         for step in steps:
@@ -195,7 +195,7 @@ def walk(run: Run, steps: Sequence[Step] = STEPS) -> None:
             _do(run, step, reports.DONE if step is steps[-1] else reports.RUNNING)
     except BaseException as e:
         if run.report.outcome == reports.DONE or run.report.opening is not None:
-            # On disk already, or the target is open and only the disk does not know: there is nothing to go back to.
+            # On disk already, or the target is open and only the disk does not say so: nothing may be undone.
             raise
         run.report.error = f"{type(e).__name__}: {e}"
         back_out(run, steps)
@@ -209,9 +209,9 @@ def walk(run: Run, steps: Sequence[Step] = STEPS) -> None:
 
 
 def finish_opening(run: Run) -> None:
-    """Go on with a report whose process ended while it opened the target: open it, which may be the second time.
+    """Continue a report whose process ended while it opened the target: open it, perhaps for the second time.
 
-    There is no way back from there, because applications may be writing to the target. So the source has to be as it was.
+    Nothing can be undone, because applications may be writing to the target. So the source must be unchanged.
 
     :raises OpeningUnfinished: when it is not.
     """
@@ -229,9 +229,9 @@ def finish_opening(run: Run) -> None:
 
 
 def back_out(run: Run, steps: Sequence[Step] = STEPS) -> None:
-    """Undo every step that was begun, last first. One undo that fails does not keep the others from being done.
+    """Undo every step that was begun, last first. If one undo fails, the others are still done.
 
-    Works on a report from disk as well, with the process that wrote it long gone.
+    Works on a report from disk as well, long after the process that wrote it.
     """
     begun = {record.name for record in run.report.steps}
     failed = False
@@ -250,7 +250,7 @@ def back_out(run: Run, steps: Sequence[Step] = STEPS) -> None:
         run.report.state = CAUGHT_UP
         try:
             run.save()
-        except OSError as e:  # a full disk may be why we are here; the fence is lifted all the same
+        except OSError as e:  # a full disk may be the cause; the fence is lifted nevertheless
             run.log.warning("the report could not be written: %s", e)
 
 
@@ -282,7 +282,7 @@ def _do(run: Run, step: Step, outcome: str) -> None:
 def _undisturbed() -> Iterator[None]:
     """Hold back SIGINT, SIGTERM and SIGALRM while undoing: a second Ctrl-C must not leave the fence up.
 
-    The first one has ended the cutover already, so nothing is lost by dropping those that come meanwhile.
+    The first one has already ended the cutover, so those that follow can be dropped.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # Python delivers signals to the main thread only

@@ -1,10 +1,10 @@
 """End the mirror's own writing before the target opens, and prove that the target got nothing after the drain.
 
-From the moment when applications write to the target, a record that the tail still copied would land among theirs. So
-the cutover takes the writer lease itself and never gives it back: every task of the tail, on any machine, stops when it
-can't confirm the lease any more, at the latest after the waiting time that the lease states. Only then are both ends
-read for the last time. A tail that is started again takes the lease in turn, which the next question here finds; it may
-write only after a wait that is longer than what remains to be done.
+Once applications write to the target, a record that the tail still copied would be mixed with theirs. So the cutover
+takes the writer lease and never gives it back: every task of the tail, on any machine, stops when it can't confirm the
+lease any more, after the lease's waiting time at most. Only then are both ends read for the last time. A tail that is
+started again takes the lease, which the next check here finds; it may write only after a wait that is longer than the
+remaining steps.
 
 A lease that was taken can't be handed back: after backing out, the tail has to be started again.
 """
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 def require_tail(run: Run) -> None:
-    """Raise :class:`JobNotRunning` when the target is behind and nobody is there to copy the rest.
+    """Raise :class:`JobNotRunning` when the target has lag and no tail runs to copy the rest.
 
-    Asked before the fence is raised: behind it, the drain would wait for nothing.
+    Checked before the fence is raised: behind it, the drain would wait in vain.
     """
     reached = positions(run)  # the target first: read second, it would seem ahead of a source that is being written
     behind = lags(run.source_log.last_stable(run.routes), reached)
@@ -44,10 +44,10 @@ def require_tail(run: Run) -> None:
 
 
 def stop_writers(run: Run) -> dict[str, Any]:
-    """Take the writer lease, wait until no task can write any more, and keep the target's ends as they are then.
+    """Take the writer lease, wait until no task can write any more, and record the target's ends.
 
     :raises TargetMoved: when a partition of the target is not at its fenced end.
-    :raises DrainTimedOut: when one fell behind again.
+    :raises DrainTimedOut: when a partition has lag again.
     :raises FenceLeaks: when the source moved meanwhile.
     :raises LeaseLost, Fenced: when another job takes the lease meanwhile.
     """
@@ -77,9 +77,9 @@ def take_lease(run: Run) -> float:
 
 
 def hold_lease(run: Run) -> None:
-    """Make sure that no job of the mirror writes, for a fence that is lifted while the target is open.
+    """Make sure that no job of the mirror writes, before a fence is lifted while the target is open.
 
-    What a tail copied from an open source would land among the records that applications write to the target.
+    Records that a tail copied from an open source would be mixed with those that applications write to the target.
     """
     if run.lease is not None:
         try:
@@ -97,9 +97,9 @@ def end_writing(target: ClientConfig, mirror: str) -> None:
 
 
 def require_no_writer(run: Run) -> None:
-    """Return if nothing was written on either side since ``stop_writers``, and nobody but us may write for the mirror.
+    """Return if nothing was written on either side since ``stop_writers``, and only we may write for the mirror.
 
-    :raises FenceLeaks, FenceGone: when the source is not shut any more.
+    :raises FenceLeaks, FenceGone: when the source is not fenced any more.
     :raises TargetMoved: when anybody wrote to the target.
     :raises LeaseLost: when another job of the mirror took the lease.
     """
@@ -122,9 +122,9 @@ def require_source_shut(run: Run) -> None:
 
 
 def _require_target_ends(run: Run) -> None:
-    """Compare true log ends: what is not yet replicated, or lies in an open transaction, is there all the same.
+    """Compare true log end offsets: they include records that are not yet replicated, or in an open transaction.
 
-    With mapped offsets a target topic may have writers of its own; there the lease alone speaks for the mirror.
+    With mapped offsets a target topic may have writers of its own; there only the lease excludes the mirror's.
     """
     identical = {t.source_topic for t in run.plan.topics if t.mode == "identical"}
     expected = {run.routes[source]: end for source, end in run.ends.items() if source.topic in identical}
