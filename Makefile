@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench soak test test-all mutants dist lint format clean lock
+.PHONY: help setup demo bench soak test test-all mutants dist lint types docs golden figures format clean lock
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9%-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,20 @@ lint: setup ## check style, types and the import boundaries
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+types: setup ## check types alone
+	$(BIN)/mypy
+
+docs: setup ## check the docs: links, commands, options, parameters, imports, and tables that come from code
+	$(BIN)/python -m pytest -q tests/unit/test_docs.py tests/unit/test_commands_in_docs.py \
+	  tests/unit/provider/test_docs_of_operators.py tests/unit/copy/test_states.py tests/unit/test_benchmarks.py
+
+golden: setup ## write the plan's golden files and the brokers' recorded answers anew; starts brokers, review the diff
+	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/unit/plan/test_model.py
+	GOLDEN=write $(BIN)/python -m pytest -q tests/integration/test_conformance.py -k as_written_down
+
+figures: setup ## print lines, tests, ratios and imports of the code (FIGURES=--no-tests is quick)
+	$(BIN)/python -m tests.figures $(FIGURES)
 
 format: setup ## rewrite the code in the house style
 	$(BIN)/ruff check --fix --select I .

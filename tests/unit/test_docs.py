@@ -8,6 +8,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from airflow_mirror.cutover.steps import STEPS
 from airflow_mirror.errors import InputError, NeedsHuman, TryAgain
 from airflow_mirror.get_provider_info import get_provider_info
 from airflow_mirror.mirror import Mirror
+from tests.figures import arrows, imported, modules
 from tests.parts import PARTS
 
 ROOT = Path(__file__).parents[2]
@@ -172,6 +174,27 @@ def test_the_map_has_every_module_and_no_other():
     package = ROOT / "airflow_mirror"
     there = {str(p.relative_to(package).with_suffix("")) for p in package.rglob("*.py") if p.name != "__init__.py"}
     assert mapped == there
+
+
+def test_every_arrow_between_packages_is_an_import():
+    diagram = text("docs/design.md").partition("## Map")[2].partition("```mermaid")[2].partition("```")[0]
+    chains = [re.findall(r"(?:^|--> )(\w+)", line.strip()) for line in diagram.splitlines() if "-->" in line]
+    drawn = {(a, b) for chain in chains for a, b in pairwise(chain) if b != "values"}
+    assert len(drawn) > 15
+    assert drawn - set(arrows()) == set()
+
+
+def test_airflow_is_imported_by_the_packages_that_the_map_says():
+    page = text("docs/design.md").partition("## Map")[2]
+    count = ("one", "two", "three", "four", "five", "six").index(re.search(r"Only the first (\w+) rows", page)[1]) + 1
+    rows = re.findall(r"^\| `(\w+)/` \|", page, re.MULTILINE)[:count]
+    package = ROOT / "airflow_mirror"
+    with_airflow = {
+        path.relative_to(package).parts[0]
+        for path in modules(package)
+        if any(name.split(".")[0] == "airflow" for name in imported(path))
+    }
+    assert with_airflow == set(rows)
 
 
 def test_decisions_are_numbered_without_gaps_and_each_has_its_parts():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import pkgutil
@@ -56,6 +57,29 @@ def test_every_operator_and_sensor_is_documented_with_its_parameters(name):
     assert {p for p in own_parameters(cls) if f"`{p}`" not in documented} == set()
     templated = set(cls.template_fields) - {"mirror"}
     assert set(re.findall(r"`(\w+)` †", documented)) == templated
+
+
+@pytest.mark.parametrize("name", sorted(operators().keys() - BASES))
+def test_no_parameter_is_documented_that_does_not_exist(name):
+    rows = re.findall(r"^\| (`[^|]+) \|", section(name), re.MULTILINE)
+    documented = {p for row in rows for p in re.findall(r"`(\w+)`", row)}
+    cls = operators()[name]
+    accepted = {p for c in cls.__mro__ if "__init__" in vars(c) for p in inspect.signature(c.__init__).parameters}
+    assert documented - accepted == set()
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda p: p.name)
+def test_every_import_in_a_code_block_works(page):
+    for block in re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom | ast.Import):
+                exec(compile(ast.Module([node], []), page.name, "exec"), {})
+
+
+def test_every_module_of_an_operator_is_named_rightly():
+    named = re.findall(r"^#+ (\w+)\n\n`(airflow_mirror\.[\w.]+)`", PAGE, re.MULTILINE)
+    assert len(named) > 8
+    assert [pair for pair in named if not hasattr(importlib.import_module(pair[1]), pair[0])] == []
 
 
 def test_base_classes_are_mentioned():
