@@ -105,7 +105,7 @@ def test_what_no_cutover_can_carry_over_is_refused(run: Run) -> None:
     with pytest.raises(InputError, match=r"mapped offsets \(orders, payments\): pass tail_positions"):
         precheck(run)
     run.plan = replace(whole, mirror=replace(whole.mirror, partitioning="by_key"))
-    with pytest.raises(InputError, match="neither groups nor proofs can cross"):
+    with pytest.raises(InputError, match="neither groups nor proofs can be translated"):
         precheck(run)
 
 

@@ -149,10 +149,13 @@ def test_second_cutover_in_a_directory_waits_for_the_first_then_gives_up(
 def test_sigterm_is_an_error_while_a_cutover_is_at_work(tmp_path: Path, at_work: Any) -> None:
     """Where it would end the process at once, the fence would stay up."""
     at_work(lambda _: os.kill(os.getpid(), signal.SIGTERM))
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    with pytest.raises(CutoverCancelled, match="SIGTERM"):
-        run_of(tmp_path)
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with pytest.raises(CutoverCancelled, match="SIGTERM"):
+            run_of(tmp_path)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_handler_of_the_host_is_left_in_place(tmp_path: Path, at_work: Any) -> None:

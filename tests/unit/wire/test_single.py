@@ -40,7 +40,7 @@ def test_fetch_asks_again_only_after_an_error_that_passes(error: int, final: boo
 
 def test_leader_that_moves_for_ever_is_named_without_a_code_of_our_own() -> None:
     with pytest.raises(
-        NothingFetched, match=r"source cluster: .* of t-0 at offset 5: no leader answered: NOT_LEADER"
+        NothingFetched, match=r"source cluster: .* from t-0 at offset 5: no leader answered: NOT_LEADER"
     ) as e:
         single.fetch_one(a_cluster(lambda: answer(6), patient=False), TP, 5, isolation=0)
     assert "(-1)" not in str(e.value)
