@@ -80,6 +80,7 @@ class Run:
         must not be open. It may be called again.
     :param stop: set by another thread to make the cutover back out.
     :ivar lease: the mirror's writer lease, after the cutover has taken it from the tail.
+    :ivar sealed_at: when the tail's last task must have stopped; on the clock of ``now``.
     :ivar seen_groups: each group's positions on the source, and since when; on the clock of ``now``.
     """
 
@@ -103,6 +104,7 @@ class Run:
     open_target: Callable[[], object] | None = None
     stop: threading.Event = field(default_factory=threading.Event)
     lease: LeaseToken | None = None
+    sealed_at: float = 0.0
     seen_groups: dict[str, tuple[Mapping[TopicPartition, GroupPosition], float]] = field(default_factory=dict)
 
     @property

@@ -21,7 +21,13 @@ from airflow_mirror.cutover.fence import AclFence, fence_text
 from airflow_mirror.cutover.groups import commit_groups, restore_groups, settle_groups
 from airflow_mirror.cutover.quiet import prove_fence
 from airflow_mirror.cutover.report import FenceRecord, StepRecord
-from airflow_mirror.cutover.writers import require_no_writer, require_source_shut, stop_writers, take_lease
+from airflow_mirror.cutover.writers import (
+    require_no_writer,
+    require_source_shut,
+    seal_target,
+    stop_writers,
+    take_lease,
+)
 from airflow_mirror.errors import FenceGone, FenceLeaks, FenceNotLifted, InputError, OpeningUnfinished, TryAgain
 from airflow_mirror.plan.life import mark_cut_over, take_back
 
@@ -32,8 +38,9 @@ if TYPE_CHECKING:
     from airflow_mirror.cutover.fence import Fence
     from airflow_mirror.kafka.admin import ClusterAdmin
 
-CAUGHT_UP, FENCED, QUIET, DRAINED, VERIFIED, SETTLED, SEALED, GROUPS_MOVED, HANDED_OVER, CUT_OVER = (
-    "CAUGHT_UP", "FENCED", "QUIET", "DRAINED", "VERIFIED", "SETTLED", "SEALED", "GROUPS_MOVED", "HANDED_OVER", "CUT_OVER",
+CAUGHT_UP, FENCED, QUIET, DRAINED, VERIFIED, SETTLED, ENDING, GROUPS_MOVED, SEALED, HANDED_OVER, CUT_OVER = (
+    "CAUGHT_UP", "FENCED", "QUIET", "DRAINED", "VERIFIED", "SETTLED", "ENDING", "GROUPS_MOVED", "SEALED", "HANDED_OVER",
+    "CUT_OVER",
 )  # fmt: skip
 
 # A supervisor that ends a task sends SIGKILL some seconds after SIGTERM. Brokers may be restarting meanwhile.
@@ -174,14 +181,15 @@ STEPS = (  # name          leads from    to            does           undone by 
     Step("drain",          QUIET,        DRAINED,      drain,         None),
     Step("verify",         DRAINED,      VERIFIED,     verify,        None),
     Step("settle_groups",  VERIFIED,     SETTLED,      settle_groups, None),
-    Step("stop_writers",   SETTLED,      SEALED,       stop_writers,  tell_tail),
-    Step("commit_groups",  SEALED,       GROUPS_MOVED, commit_groups, restore_groups),
-    Step("hand_over",      GROUPS_MOVED, HANDED_OVER,  hand_over,     take_back_topics),
+    Step("stop_writers",   SETTLED,      ENDING,       stop_writers,  tell_tail),
+    Step("commit_groups",  ENDING,       GROUPS_MOVED, commit_groups, restore_groups),  # while the tail's last task ends
+    Step("seal_target",    GROUPS_MOVED, SEALED,       seal_target,   None),
+    Step("hand_over",      SEALED,       HANDED_OVER,  hand_over,     take_back_topics),
     Step("open_target",    HANDED_OVER,  CUT_OVER,     open_target,   None),  # the point of no return
 )  # fmt: skip
 
 # On restart back to CAUGHT_UP: writers may have come back.
-EXPIRE_ON_RESTART = frozenset({FENCED, QUIET, DRAINED, VERIFIED, SETTLED, SEALED, GROUPS_MOVED, HANDED_OVER})
+EXPIRE_ON_RESTART = frozenset({FENCED, QUIET, DRAINED, VERIFIED, SETTLED, ENDING, GROUPS_MOVED, SEALED, HANDED_OVER})
 
 
 def walk(run: Run, steps: Sequence[Step] = STEPS) -> None:

@@ -1,10 +1,10 @@
 """End the mirror's own writing before the target opens, and prove that the target got nothing after the drain.
 
-Once applications write to the target, a record that the tail still copied would be mixed with theirs. So the cutover
-takes the writer lease and never gives it back: every task of the tail, on any machine, stops when it can't confirm the
-lease any more, after the lease's waiting time at most. Only then are both ends read for the last time. A tail that is
-started again takes the lease, which the next check here finds; it may write only after a wait that is longer than the
-remaining steps.
+From the moment when applications write to the target, a record that the tail still copied would land among theirs. So
+the cutover takes the writer lease itself and never gives it back: every task of the tail, on any machine, stops when it
+can't confirm the lease any more, at the latest after the waiting time that the lease states. The groups are committed
+meanwhile (ADR 15). Only then are both ends read for the last time. A tail that is started again takes the lease in
+turn, which the next question here finds; it may write only after a wait that is longer than what remains to be done.
 
 A lease that was taken can't be handed back: after backing out, the tail has to be started again.
 """
@@ -44,34 +44,47 @@ def require_tail(run: Run) -> None:
 
 
 def stop_writers(run: Run) -> dict[str, Any]:
-    """Take the writer lease, wait until no task can write any more, and record the target's ends.
+    """Take the writer lease. From here on every task of the tail is about to stop; `seal_target` waits for the last one.
+
+    A process that dies before it has saved what it took leaves a lease that says itself that no job holds it.
+
+    :raises Fenced: when another job takes the lease in the same moment.
+    """
+    run.lease = lease.take(run.target_log, run.mirror.name, to_end=True)
+    run.sealed_at = run.now() + run.lease.wait_s
+    run.report.lease = asdict(run.lease)
+    run.save()
+    return {"lease_epoch": run.lease.epoch, "wait_s": run.lease.wait_s}
+
+
+def seal_target(run: Run) -> dict[str, Any]:
+    """Wait until no task can write any more, and keep the target's ends as they are then.
 
     :raises TargetMoved: when a partition of the target is not at its fenced end.
     :raises DrainTimedOut: when a partition has lag again.
     :raises FenceLeaks: when the source moved meanwhile.
-    :raises LeaseLost, Fenced: when another job takes the lease meanwhile.
+    :raises LeaseLost: when another job took the lease meanwhile.
     """
-    waited_s = take_lease(run)
     assert run.lease is not None
+    waited_s = _wait_for_the_last_task(run)
     still_quiet(run)
     if behind := lags(run.ends, positions(run, run.ends)):
         raise DrainTimedOut(waited_s, behind)
     _require_target_ends(run)
     lease.confirm(run.target_log, run.lease)
-    return {"lease_epoch": run.lease.epoch, "waited_s": round(waited_s, 3)}
+    return {"waited_s": round(waited_s, 3)}
 
 
-def take_lease(run: Run) -> float:
-    """Take the writer lease from whoever holds it and wait until they must have stopped; return the seconds waited.
+def take_lease(run: Run) -> None:
+    """Take the writer lease from whoever holds it, and wait until they must have stopped."""
+    stop_writers(run)
+    _wait_for_the_last_task(run)
 
-    A process that dies before it has saved what it took leaves a lease that says itself that no job holds it.
-    """
+
+def _wait_for_the_last_task(run: Run) -> float:
+    """Wait for what is left of the time in which a task may write that was not heard of; return the seconds waited."""
     started = run.now()
-    run.lease = lease.take(run.target_log, run.mirror.name, to_end=True)
-    run.report.lease = asdict(run.lease)
-    run.save()
-    safe_at = run.now() + run.lease.wait_s
-    while (left := safe_at - run.now()) > 0:
+    while (left := run.sealed_at - run.now()) > 0:
         run.pause(left)
     return run.now() - started
 
@@ -97,7 +110,7 @@ def end_writing(target: ClientConfig, mirror: str) -> None:
 
 
 def require_no_writer(run: Run) -> None:
-    """Return if nothing was written on either side since ``stop_writers``, and only we may write for the mirror.
+    """Return if nothing was written on either side since ``seal_target``, and nobody but us may write for the mirror.
 
     :raises FenceLeaks, FenceGone: when the source is not fenced any more.
     :raises TargetMoved: when anybody wrote to the target.

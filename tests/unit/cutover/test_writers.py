@@ -64,6 +64,22 @@ def leases(monkeypatch: pytest.MonkeyPatch) -> Leases:
     return Leases(monkeypatch)
 
 
+def sealed(run: Run) -> dict[str, Any]:
+    """Do what ends the tail's writing, with nothing in between."""
+    writers.stop_writers(run)
+    return writers.seal_target(run)
+
+
+def test_what_is_done_meanwhile_is_not_waited_for_again(world: World, leases: Leases):
+    """With a thousand groups to commit in between, writers stood still for 7 s more."""
+    writers.stop_writers(world.run)
+    leases.clock += 5.5  # the groups' positions are committed
+    assert writers.seal_target(world.run) == {"waited_s": lease.HANDOVER_S - 5.5}
+    writers.stop_writers(world.run)
+    leases.clock += 60
+    assert writers.seal_target(world.run) == {"waited_s": 0.0}
+
+
 def test_ends_are_read_only_after_every_task_must_have_stopped(world: World, leases: Leases):
     """A task that was frozen, or is far away, may write until the lease's time is over."""
 
@@ -74,12 +90,12 @@ def test_ends_are_read_only_after_every_task_must_have_stopped(world: World, lea
 
     world.run.target_log = Late(ENDS)  # type: ignore[assignment]
     world.run.target_log.last_stable = Logs(ENDS).last_stable  # type: ignore[method-assign]
-    assert writers.stop_writers(world.run) == {"lease_epoch": 2, "waited_s": lease.HANDOVER_S}
+    assert sealed(world.run) == {"waited_s": lease.HANDOVER_S}
 
 
 def test_lease_that_was_released_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch):
     leases = Leases(monkeypatch, holder=None)
-    writers.stop_writers(world.run)
+    sealed(world.run)
     assert leases.clock == 0
 
 
@@ -89,7 +105,7 @@ def test_token_is_on_disk_before_the_wait(world: World, leases: Leases, monkeypa
 
     monkeypatch.setattr(Run, "pause", die)
     with pytest.raises(KeyboardInterrupt):
-        writers.stop_writers(world.run)
+        sealed(world.run)
     left = CutoverReport.load(world.run.run_dir)
     assert left is not None and left.lease is not None and left.lease["epoch"] == 2
 
@@ -97,27 +113,27 @@ def test_token_is_on_disk_before_the_wait(world: World, leases: Leases, monkeypa
 def test_stop_is_heard_while_tasks_are_waited_for(world: World, leases: Leases):
     world.run.stop.set()
     with pytest.raises(CutoverCancelled):
-        writers.stop_writers(world.run)
+        sealed(world.run)
 
 
 @pytest.mark.parametrize("end", [99, 101])
 def test_target_that_is_not_at_the_fenced_end_is_never_opened(world: World, leases: Leases, end: int):
     world.target.ends[ORDERS] = end
     with pytest.raises(TargetMoved if end > 100 else DrainTimedOut, match="orders-0"):
-        writers.stop_writers(world.run)
+        sealed(world.run)
 
 
 def test_record_that_consumers_can_not_see_yet_counts_too(world: World, leases: Leases):
     world.run.target_log.last_stable = Logs(ENDS).last_stable  # type: ignore[method-assign]
     world.target.ends[ORDERS] = 101  # appended, not replicated
     with pytest.raises(TargetMoved, match="orders-0"):
-        writers.stop_writers(world.run)
+        sealed(world.run)
 
 
 def test_source_written_while_tasks_are_waited_for_is_found(world: World, leases: Leases):
     world.source.ends[PAYMENTS] = 8
     with pytest.raises(FenceLeaks, match="payments-0"):
-        writers.stop_writers(world.run)
+        sealed(world.run)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +149,7 @@ def test_target_stays_shut_when_anything_moved_since_writing_ended(
     world: World, leases: Leases, meddle: Any, error: type[Exception]
 ):
     world.run.open_target = lambda: world.calls.append("open")
-    writers.stop_writers(world.run)
+    sealed(world.run)
     meddle(world, leases)
     with pytest.raises(error):
         steps.open_target(world.run)
@@ -145,12 +161,12 @@ def test_mapped_target_may_have_writers_of_its_own(world: World, leases: Leases)
     world.run.plan = dataclasses.replace(world.run.plan, topics=topics)
     world.run.tail_positions = lambda: ENDS
     world.target.ends[ORDERS] = 5_000
-    writers.stop_writers(world.run)
+    sealed(world.run)
     steps.open_target(world.run)
 
 
 def test_fence_is_not_lifted_while_another_job_holds_the_lease(world: World, leases: Leases):
-    writers.stop_writers(world.run)
+    sealed(world.run)
     leases.take_by_another_job()
     world.run.report.fence.opened = 20.0  # type: ignore[union-attr]
     before = leases.clock
@@ -275,7 +291,7 @@ def test_intent_to_open_is_on_disk_before_the_call(world: World, leases: Leases)
         world.calls.append("open")
 
     world.run.open_target = look
-    writers.stop_writers(world.run)
+    sealed(world.run)
     steps.open_target(world.run)
     assert world.calls == ["open"]
 
@@ -292,7 +308,7 @@ def test_disk_full_after_the_target_was_opened_undoes_nothing(
 
     monkeypatch.setattr(CutoverReport, "save", full)
     world.run.open_target = lambda: world.calls.append("open")
-    writers.stop_writers(world.run)
+    sealed(world.run)
     with pytest.raises(OSError, match="No space"):
         steps.walk(world.run, steps.STEPS[-1:])
     left = CutoverReport.load(world.run.run_dir)
@@ -305,7 +321,7 @@ def test_call_that_says_it_did_not_open_is_backed_out(world: World, leases: Leas
 
     world.run.open_target = refuse
     done = [dataclasses.replace(step, do=lambda _: {}) for step in steps.STEPS if step.name in ("fence", "drain")]
-    last = [step for step in steps.STEPS if step.name in ("stop_writers", "open_target")]
+    last = [step for step in steps.STEPS if step.name in ("stop_writers", "seal_target", "open_target")]
     with pytest.raises(RuntimeError, match="gateway"):
         steps.walk(world.run, (*done, *last))
     assert world.calls == ["lift"] and world.run.report.opening is None
