@@ -1,10 +1,10 @@
-"""What an offset is on the other side, for offsets that are kept outside Kafka: databases, checkpoints of Flink or Spark.
+"""Translates an offset that is kept outside Kafka, in a database or in checkpoints of Flink or Spark.
 
     python -m airflow_mirror.jobs.translate --map-dir DIR TOPIC PARTITION OFFSET
 
-Prints one JSON object with both directions: OFFSET taken for one of the source, and for one of the target. It reads the
-stored map alone, which is complete up to ``source_end``: run it once the copy has ended, or after a translation of
-groups, which completes the map. Exit status 0; 1 when there is no map; 2 for bad arguments.
+Prints one JSON object with both directions: OFFSET as a source offset, and as a target offset. It reads only the stored
+map, which is complete up to ``source_end``: run it after the copy has ended, or after a translation of groups, which
+completes the map. Exit status 0; 1 when there is no map; 2 for bad arguments.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; see the module's text."""
     parser = argparse.ArgumentParser(prog="airflow_mirror.jobs.translate", description=__doc__.splitlines()[0])
     parser.add_argument("--map-dir", required=True, metavar="DIR", help="the mirror's offset maps: a directory or a URL")
-    parser.add_argument("topic", help="name on the target")
+    parser.add_argument("topic", help="topic name on the target")
     parser.add_argument("partition", type=int)
     parser.add_argument("offset", type=int, help="next-to-read position")
     arguments = parser.parse_args(argv)

@@ -1,1 +1,1 @@
-"""What runs inside a job: arguments, session, ranges, and the three jobs themselves."""
+"""The code that runs inside a job: arguments, session, ranges, and the three jobs."""

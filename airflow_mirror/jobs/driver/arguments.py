@@ -16,7 +16,7 @@ def parser(prog: str, description: str) -> argparse.ArgumentParser:
     """Return the parser with the arguments that every job takes. Bad arguments end the process with status 2."""
     p = argparse.ArgumentParser(prog=prog, description=description, formatter_class=argparse.RawTextHelpFormatter)
     what = p.add_argument_group("clusters")
-    reference = "librdkafka settings: a properties file (key=value a line), or env:NAME holding JSON"
+    reference = "librdkafka settings: a properties file (one key=value per line), or env:NAME holding JSON"
     what.add_argument("--source", required=True, metavar="FILE", help=f"the cluster to read. {reference}")
     what.add_argument("--target", required=True, metavar="FILE", help=f"the cluster to write. {reference}")
     flow = p.add_argument_group("what to mirror")
@@ -27,10 +27,14 @@ def parser(prog: str, description: str) -> argparse.ArgumentParser:
     flow.add_argument(
         "--include", action="append", metavar="RE", help="topic name or regex; may be repeated (default: .*)"
     )
-    flow.add_argument("--exclude", action="append", metavar="RE", help="topics to leave out; wins over --include")
-    flow.add_argument("--groups", action="append", metavar="RE", help="consumer groups, for the plan (default: .*)")
-    flow.add_argument("--policy", choices=("identity", "prefix"), help="names on the target (default: identity)")
-    flow.add_argument("--source-alias", metavar="A", help="what --policy prefix puts before the name")
+    flow.add_argument(
+        "--exclude", action="append", metavar="RE", help="topic name or regex to leave out; wins over --include"
+    )
+    flow.add_argument(
+        "--groups", action="append", metavar="RE", help="consumer group name or regex, for the plan (default: .*)"
+    )
+    flow.add_argument("--policy", choices=("identity", "prefix"), help="topic names on the target (default: identity)")
+    flow.add_argument("--source-alias", metavar="A", help="the prefix of --policy prefix")
     flow.add_argument("--offsets", choices=("auto", "identical", "mapped"), help="how offsets are kept (default: auto)")
     flow.add_argument("--start", metavar="earliest|latest|ISO", help="where a partition new on the target begins")
     flow.add_argument("--isolation", choices=("read_committed", "read_uncommitted"), help="default: read_committed")
@@ -38,45 +42,49 @@ def parser(prog: str, description: str) -> argparse.ArgumentParser:
         "--prime-budget", type=int, metavar="N", help="most offsets to fill below a partition's first record"
     )
     flow.add_argument("--hole-budget", type=float, metavar="SHARE", help="largest share of holes to fill (default: 0.5)")
-    flow.add_argument("--compacted-filler", choices=("markers", "tombstones"), help="what fills them in compacted topics")
+    flow.add_argument(
+        "--compacted-filler", choices=("markers", "tombstones"), help="what fills the holes of compacted topics"
+    )
     flow.add_argument(
         "--partitioning", choices=("preserve", "by_key"),
-        help="by_key: as Kafka's Java producer would, for a target of any partition count (default: preserve)",
+        help="by_key: the partition that Kafka's Java producer would choose (default: preserve)",
     )  # fmt: skip
     flow.add_argument(
         "--delivery", choices=("idempotent", "transactional"),
         help="transactional: records and progress appear together; mapped offsets only (default: idempotent)",
     )  # fmt: skip
-    flow.add_argument(
-        "--max-bytes-per-second", type=int, metavar="N", help="what the job may write on average (default: no limit)"
-    )
+    flow.add_argument("--max-bytes-per-second", type=int, metavar="N", help="largest average rate (default: no limit)")
     run = p.add_argument_group("this run")
-    run.add_argument("--plan", metavar="FILE", help="plan.json; without it the job plans and creates topics by itself")
-    run.add_argument("--no-probe", action="store_true", help="don't try the rights on the target out on a scratch topic")
-    run.add_argument("--map-dir", metavar="DIR", help="where offset maps go (mapped offsets only)")
-    run.add_argument("--tasks", type=int, metavar="N", help="Spark tasks (default: by the cluster's cores and the bytes)")
+    run.add_argument("--plan", metavar="FILE", help="plan.json; without it the job makes a plan and creates topics")
+    run.add_argument(
+        "--no-probe", action="store_true", help="don't try out the rights on the target with a scratch topic"
+    )
+    run.add_argument("--map-dir", metavar="DIR", help="directory of offset maps (mapped offsets only)")
+    run.add_argument(
+        "--tasks", type=int, metavar="N", help="number of Spark tasks (default: from the cluster's cores and the bytes)"
+    )
     run.add_argument(
         "--settings-from", choices=("driver", "executor"), default="driver",
         help="on a Spark cluster: the driver hands the clusters' settings to its tasks, in memory,\n"
-        "or each executor reads --source and --target by itself (default: driver)",
+        "or each executor reads --source and --target (default: driver)",
     )  # fmt: skip
-    run.add_argument("--job-dir", metavar="DIR", help="where status.json is kept while the job runs")
+    run.add_argument("--job-dir", metavar="DIR", help="directory of status.json while the job runs")
     return p
 
 
 def add_late(p: argparse.ArgumentParser) -> None:
-    """Add what belongs to an ``--end`` that is a time."""
+    """Add the option of an ``--end`` that is a time."""
     p.add_argument(
         "--late-s", type=float, metavar="S", default=LATE_S,
-        help=f"with --end ISO: how late its last records may come, in seconds (default: {LATE_S:g})",
+        help=f"with --end ISO: how late its last records may arrive, in seconds (default: {LATE_S:g})",
     )  # fmt: skip
 
 
 def add_hold(p: argparse.ArgumentParser) -> None:
-    """Add what belongs to a job that writes without a plan."""
+    """Add the option of a job that writes without a plan."""
     p.add_argument(
         "--hold", action="store_true",
-        help="without --plan: turn retention and compaction off on target topics that hold data already,\n"
+        help="without --plan: turn retention and compaction off on target topics that already hold data,\n"
         "instead of refusing them",
     )  # fmt: skip
 

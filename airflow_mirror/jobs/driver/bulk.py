@@ -1,4 +1,4 @@
-"""The bulk copy: every partition up to where the source's log ended at the start (or ``--end``), then exit.
+"""The bulk copy: every partition up to the source's log end offset at the start (or ``--end``), then exit.
 
 Exit status 0: every partition at its end. 1: failed; partition and cause on stderr. 2: bad arguments.
 The last line on stdout is one JSON object.
@@ -35,14 +35,14 @@ log = logging.getLogger(__name__)
 
 DESCRIPTION = """Copy Kafka topics to another cluster: same records, same bytes, same offsets.
 
-Safe to repeat: each partition goes on where its target's log ends."""
+Safe to repeat: each partition continues at the target's log end offset."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the job; see the module's text for exit status and output."""
     parser = cli.parser("bulk_copy.py", DESCRIPTION)
     parser.add_argument(
-        "--end", metavar="latest|ISO", default="latest", help="where to stop (default: latest, as the job starts)"
+        "--end", metavar="latest|ISO", default="latest", help="where to stop (default: latest, when the job starts)"
     )
     cli.add_late(parser)
     cli.add_hold(parser)
@@ -62,7 +62,7 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
         if arguments.start is not None or arguments.end != "latest":
             check_reachable(ranges, target, job.options.map_dir, mirror.start)
         weights = bytes_to_copy(source, target, ranges)
-    log.info("%d partitions, %s offsets up to their ends", len(ranges), f"{total_offsets(ranges):,}")
+    log.info("%d partitions, %s offsets to their ends", len(ranges), f"{total_offsets(ranges):,}")
     with writer_lease(arguments.target, mirror.name) as held:
         status.update("starting Spark")
         with spark_session(f"airflow-mirror bulk {mirror.name}") as spark:

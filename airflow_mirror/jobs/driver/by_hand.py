@@ -1,7 +1,7 @@
-"""What a job does that was started by hand, without a plan: what the operators do before it.
+"""The steps of a job that was started without a plan, which the operators otherwise do before it.
 
-It plans, creates missing topics, holds the target's topics open, and remembers where ``start="latest"`` was. Nothing on
-this machine is remembered: the next job may run anywhere.
+It plans, creates missing topics, turns retention and compaction off on the target's topics, and stores where
+``start="latest"`` was. Nothing is stored on this machine: the next job may run anywhere.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from airflow_mirror.sync.topics import create_target_topics
 
 log = logging.getLogger(__name__)
 
-_PATIENCE_S = 120.0  # the first group of a cluster makes it create the topic of all groups' positions
+_PATIENCE_S = 120.0  # the cluster's first group makes it create the topic of group positions
 
 
 def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
-    """Plan, and get the target's topics ready for being written to.
+    """Plan, and prepare the target's topics for the copy.
 
     :raises PlanBlocked: with every finding, before anything is written.
-    :raises NotHeldOpen: when a target topic that holds data would lose records by its own settings, without ``--hold``.
+    :raises NotHeldOpen: without ``--hold``, when the settings of a target topic that holds data would delete records.
     """
     with _clusters(arguments) as (source, target):
         plan = _plan(arguments, mirror, source, target, probe_target=not arguments.no_probe)
@@ -48,14 +48,14 @@ def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
         if ready:
             report = sync_configs(replace(plan, topics=tuple(ready)), source, target, hold=True)
             for line in report.drift:
-                log.warning("held open while the mirror writes; set it back when it is done: %s", line)
+                log.warning("changed while the mirror writes; set it back when the mirror is done: %s", line)
         if mirror.start == "latest":
             remember(plan, target)
     return plan
 
 
 def plan_to_verify(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
-    """Plan without writing anything, anywhere.
+    """Plan without writing anything.
 
     :raises VerificationFailed: naming the topics that the target does not have.
     """
@@ -86,10 +86,10 @@ def _plan(
 
 
 def _modes(mirror: Mirror, source_topics: Iterable[str], map_dir: str | None) -> Mapping[str, str]:
-    """Return the target topics that a job without a plan may fill, each with the mode in which it was begun if it was.
+    """Return the target topics that a job without a plan may fill, each with the mode in which its copy began, if any.
 
-    Without a map it can only be identical offsets: the copy itself compares the target's last batch with the source's,
-    and refuses a topic that was filled otherwise.
+    Without a map the mode can only be identical offsets: the copy compares the target's last batch with the source's, and
+    refuses a topic that was filled otherwise.
     """
     store = MapStore(map_dir) if map_dir else None
     wanted = [mirror.naming.target_topic(t) for t in source_topics if mirror.selects_topic(t)]
@@ -97,7 +97,7 @@ def _modes(mirror: Mirror, source_topics: Iterable[str], map_dir: str | None) ->
 
 
 def _check_held(topics: Iterable[TopicPlan], target: ClusterAdmin) -> None:
-    """Refuse topics that hold somebody's data, maybe not this mirror's, and whose settings would have to change."""
+    """Refuse topics that hold data, perhaps of somebody else, and whose settings would have to change."""
     by_name = {t.target_topic: t for t in topics}
     configs = target.topic_configs(by_name)
     wrong = {name: lines for name, t in by_name.items() if (lines := not_held(t.held_configs, configs[name]))}
@@ -111,17 +111,17 @@ def _check_held(topics: Iterable[TopicPlan], target: ClusterAdmin) -> None:
 
 
 def starts_group(mirror: Mirror) -> str:
-    """Return the consumer group of the target that remembers, for each partition, where the mirror began.
+    """Return the consumer group on the target that stores, for each partition, where the mirror began.
 
     It has no members and commits no progress: its position in a partition is the source offset of the first record to
-    copy, with the source topic's id beside it. Kafka forgets it with the topic, or when no job ran for as long as
-    offsets.retention.minutes; by then the log itself says where it began.
+    copy, with the source topic's id as metadata. Kafka deletes it with the topic, or when no job ran for
+    offsets.retention.minutes; by then the log shows where the copy began.
     """
     return f"airflow-mirror.{mirror.name}.starts"
 
 
 def begun_at(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, modes: Mapping[str, str]) -> Begun:
-    """Return where this mirror began, as an earlier job left it.
+    """Return where this mirror began, as an earlier job stored it.
 
     :param modes: target topics with mapped offsets have :data:`MAPPED`: their logs say nothing about the source.
     """
@@ -139,18 +139,18 @@ def begun_at(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, modes: 
 
 
 def _written(target: ClusterAdmin, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the log start of each partition that was ever written to."""
+    """Return the log start offset of each partition that was ever written to."""
     ends = target.offsets(partitions, "latest")
     return target.offsets([tp for tp, end in ends.items() if end > 0], "earliest")
 
 
 def remember(plan: Plan, target: ClusterAdmin) -> None:
-    """Leave where the plan begins, before anything is copied.
+    """Store where the plan begins, before anything is copied.
 
     :raises MissingRight: without READ on the group: a later job could not know what this one meant by "latest".
     """
     if plan.mirror.partitioning == "by_key":
-        return  # partitions of both sides don't correspond; the offset maps remember
+        return  # partitions of both sides don't correspond; the offset maps hold it
     positions = {
         TopicPartition(t.target_topic, p): GroupPosition(start, t.source_topic_id)
         for t in plan.topics
@@ -163,5 +163,5 @@ def remember(plan: Plan, target: ClusterAdmin) -> None:
         except TryAgain as e:  # the same positions again do no harm
             if time.monotonic() > deadline:
                 raise
-            log.info("where the copy begins is not remembered yet: %s", e)
+            log.info("the start of the copy is not stored yet: %s", e)
             time.sleep(1.0)

@@ -1,4 +1,4 @@
-"""The rim of every job: arguments in; status file, summary on stdout, errors on stderr and the exit status out."""
+"""The entry point of every job: arguments in; status file, summary on stdout, errors on stderr and exit status out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.runner.status import StatusFile
 
-# The summary, and what was found wrong, None when nothing was.
+# The summary, and the error; None when there is none.
 Outcome = tuple[dict[str, Any], MirrorError | None]
 
 
@@ -51,4 +51,4 @@ def failure(results: Iterable[PartitionResult], errors: Sequence[str]) -> Mirror
 def _log_to_stderr() -> None:
     """Set up logging. spark-submit merges stderr into stdout, whose last line belongs to the summary."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it says goodbye after the summary
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs its end after the summary

@@ -1,8 +1,8 @@
-"""What executors must have, asked of each of them before anything is copied, and what they are told.
+"""Checks what executors must have, before anything is copied, and hands them the clusters' settings.
 
-On a cluster a task runs with the packages of another host. Without this check the first missing one would end the job
-in the middle of a stack trace from some task; with it the job ends at its start and names host, package and remedy. The
-question is the job's first Python work, so the start of the Python workers is paid once.
+On a cluster a task runs with the packages of another host. Without this check the first missing package would end the job
+with a stack trace from some task; with it the job ends at its start and names host, package and remedy. The check is the
+job's first Python work, so the Python workers start only once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The only list of what a task imports beside this package and pyspark: module -> distribution.
+# The only list of what a task imports besides this package and pyspark: module -> distribution.
 PACKAGES: Mapping[str, str] = {
     "aiokafka.record.default_records": "aiokafka",
     "confluent_kafka": "confluent-kafka",
@@ -50,18 +50,18 @@ Found = dict[str, Any]
 
 
 def slots(spark: SparkSession) -> int:
-    """Return how many tasks run at once, with the executors that there are now."""
+    """Return how many tasks run at once with the present executors."""
     context = spark.sparkContext
     if is_local(context.master):
         return int(context.defaultParallelism)
     scala: Any = context._jsc.sc()
-    # defaultParallelism is a setting, and never below 2; this is what the scheduler itself counts.
+    # defaultParallelism is a setting, and never below 2; this is the scheduler's own count.
     running = int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
     return running or int(context.defaultParallelism)
 
 
 def handover_for(spark: SparkSession, settings_from: str, *references: str) -> Handover:
-    """Return what tasks are told of the clusters' settings: nothing where they can read the references themselves.
+    """Return the clusters' settings for tasks: nothing where they can read the references themselves.
 
     :param settings_from: ``driver``, or ``executor`` when each executor reads the references by itself.
     """
@@ -71,16 +71,16 @@ def handover_for(spark: SparkSession, settings_from: str, *references: str) -> H
     if not encrypted and any(load(reference).secrets() for reference in references):
         log.warning(
             "the clusters' passwords go to the executors over Spark's own connections, which are not encrypted. Set "
-            "spark.authenticate and spark.network.crypto.enabled, or keep the settings on each executor and say "
+            "spark.authenticate and spark.network.crypto.enabled, or keep the settings on each executor and pass "
             "--settings-from executor."
         )
     return Handover.of(*references)
 
 
 def check_executors(spark: SparkSession, stopping: threading.Event | None = None) -> list[Found]:
-    """Ask every executor for what tasks need; nothing on a local master, where the driver's own imports prove it.
+    """Check every executor for what tasks need; nothing on a local master, where the driver's own imports prove it.
 
-    Executors that join later are not asked; what they lack fails the task and, after its repetitions, the job.
+    Executors that join later are not checked; if they lack something, the task and, after its retries, the job fails.
 
     :param stopping: ends the wait for a first executor.
     :raises ExecutorUnfit: naming host, package and remedy.
@@ -95,7 +95,7 @@ def check_executors(spark: SparkSession, stopping: threading.Event | None = None
     for round_no in range(_ROUNDS):
         for answer in _ask(context, pause_s=0.2 * round_no):
             found[answer["host"], answer["daemon"]] = answer
-        # Executors register one after another: those that came while the others were asked get a round of their own.
+        # Executors register one after another: those that joined during the check get a round of their own.
         if len(found) >= _registered(context):
             break
     answers = list(found.values())
@@ -129,7 +129,7 @@ def _ask(context: Any, pause_s: float) -> list[Found]:
     # Not mapInArrow: that fails in pyspark's own code, without saying where, on an executor without pyarrow.
     try:
         answers: list[Found] = context.parallelize(range(tasks), tasks).mapPartitions(_probe(pause_s)).collect()
-    except Exception as e:  # py4j's and pyspark's: no Python on the executor, another Python, a worker that dies
+    except Exception as e:  # from py4j and pyspark: no Python on the executor, another Python, a worker that dies
         host, cause = cause_of(str(e))
         raise ExecutorUnfit(
             [f"{host}: no Python task runs ({cause})"],
@@ -220,7 +220,7 @@ def _python() -> str:
 
 
 def cause_of(text: str) -> tuple[str, str]:
-    """Return the host and the last exception's line of a failed Spark job's message; "?" for what it does not say."""
+    """Return the host and the last exception's line of a failed Spark job's message; "?" for what is missing."""
     host = re.search(r"\(TID \d+\) \(([^ )]+)", text)
     if program := re.search(r'Cannot run program "[^"]*"[^\n]*', text):
         cause = program.group(0)

@@ -1,4 +1,4 @@
-"""What the bulk copy and the tail have in common: plan or load a plan, resolve ranges, hold the lease."""
+"""The common part of bulk copy and tail: make or load a plan, resolve ranges, hold the lease."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CopyJob:
-    """A copy, ready to be run: what, from where, to where.
+    """A copy that is ready to run.
 
     :param key_partitions: partitioned by key: target topic -> its partition count.
     """
@@ -49,7 +49,7 @@ def prepare(
     arguments: argparse.Namespace, mirror: Mirror,
     without_plan: Callable[[argparse.Namespace, Mirror], Plan] = plan_by_hand,
 ) -> CopyJob:  # fmt: skip
-    """Load the plan, or make one: a job run by hand needs no operator before it.
+    """Load the plan, or make one: a job started by hand needs no operator before it.
 
     :param without_plan: makes it.
     :raises PlanBlocked: with every finding, before anything is written.
@@ -83,7 +83,7 @@ def resolve_ranges(
 ) -> list[CopyRange]:
     """Resolve the plan's topics to offset ranges, partition by partition.
 
-    :param start: ``earliest``, ``latest`` or ISO 8601; where a partition begins that the target holds nothing of.
+    :param start: ``earliest``, ``latest`` or ISO 8601; where a partition begins of which the target holds no record.
     :param end: ``latest`` (the last stable offset now, or the high watermark), ISO 8601, or None to follow.
     :param topics: source topic -> (target topic, source topic id); default: those of the plan.
     """
@@ -92,7 +92,7 @@ def resolve_ranges(
     log_starts = source.log_starts(partitions)
     begins = frozen_starts(job.plan, start)
     new = [tp for tp in partitions if tp not in begins]
-    # What appeared since the plan was made is new as a whole; a time means the same whenever it is asked for.
+    # Partitions that appeared since the plan are copied whole; a time means the same whenever it is resolved.
     begins |= _offsets_at(source, new, "earliest" if start == "latest" else start, job.options.committed_only)
     starts = {tp: max(begins[tp], log_starts[tp]) for tp in partitions}
     ends = _offsets_at(source, partitions, end, job.options.committed_only) if end is not None else {}
@@ -100,10 +100,10 @@ def resolve_ranges(
 
 
 def frozen_starts(plan: Plan, start: str) -> dict[TopicPartition, int]:
-    """Return the offsets at which the plan's partitions begin; nothing when the plan does not know what ``start`` means.
+    """Return the offsets at which the plan's partitions begin; nothing when the plan did not resolve ``start``.
 
-    ``latest`` is a moment. Taken anew by each job, it would skip what came between two of them; so it means the moment of
-    the plan.
+    ``latest`` is a moment. If each job resolved it again, records between two jobs would be skipped; so it means the
+    moment of the plan.
     """
     planned = start == plan.mirror.start
     if not planned and start != "latest":
@@ -115,12 +115,12 @@ def frozen_starts(plan: Plan, start: str) -> dict[TopicPartition, int]:
 def resolve_window(
     job: CopyJob, source: WireCluster, start: str, end: str, late_s: float, book: WindowBook
 ) -> tuple[list[CopyRange], dict[str, Any]]:
-    """Resolve ranges with an end; for one that is a time, so that no record is left out that came a little late.
+    """Resolve ranges with an end; if it is a time, so that records which arrived a little late are included.
 
     :param end: ``latest`` or ISO 8601.
-    :param late_s: how late a record of the window may come (`resolving`).
-    :param book: what it knows of this window is taken as it is.
-    :return: the ranges and, for a window, what goes into the job's summary about it.
+    :param late_s: how late a record of the window may arrive, in seconds.
+    :param book: windows that were resolved before; these are used unchanged.
+    :return: the ranges and, for a window, its part of the job's summary.
     """
     if end == "latest":
         return resolve_ranges(job, source, start, end), {}
@@ -143,7 +143,7 @@ def resolve_window(
         book.save(span, windows, topic_ids)
     counts = summed(windows[tp] for tp in partitions)
     log.info(
-        "window [%s, %s): %s of its records came late, %s newer ones stand before the last of them, %s older ones behind "
+        "window [%s, %s): %s of its records arrived late, %s newer ones are before the last of them, %s older ones after "
         "its first one", start, end, f"{counts['late']:,}", f"{counts['newer']:,}", f"{counts['older']:,}",
     )  # fmt: skip
     starts, ends = ({tp: getattr(windows[tp], side) for tp in partitions} for side in ("start", "end"))
@@ -184,12 +184,12 @@ def _offsets_at(
     if when == "latest":
         return latest
     found = source.offsets_for_time(partitions, to_ms(when))
-    # -1: no record is as young as that, so the point in time lies at the end of the log.
+    # -1: every record is older, so the point in time is at the end of the log.
     return {tp: latest[tp] if found[tp] < 0 else found[tp] for tp in partitions}
 
 
 def wait_until(safe_at: float, status: StatusFile, stopping: threading.Event | None = None) -> None:
-    """Let the tasks of a job that did not end cleanly notice that the lease is gone."""
+    """Give the tasks of a job that did not end cleanly time to notice that the lease is gone."""
     pause_s = safe_at - time.monotonic()
     if pause_s > 0:
         status.update("waiting for an older job's writers to stop")
@@ -210,20 +210,19 @@ class HeldLease:
         self.safe_at = time.monotonic() + self.token.wait_s
 
     def withdraw(self) -> None:
-        """Make every task stop by itself."""
+        """Withdraw the lease, so that every task stops."""
         self.token = lease.withdraw(self._target, self.token)
 
     def release(self) -> None:
-        """Say that no task is left."""
+        """Release the lease: no task is left."""
         lease.release(self._target, self.token)
 
 
 @contextmanager
 def writer_lease(reference: str, mirror: str) -> Iterator[HeldLease]:
-    """Take the writer lease, keep it, and release it when the block ends well.
+    """Take the writer lease, keep it, and release it when the block ends without an exception.
 
-    After an exception it stays held: tasks of a Spark job that failed may still be writing, and the next job waits for
-    them.
+    After an exception it stays held: tasks of the failed Spark job may still be writing, and the next job waits for them.
     """
     with WireCluster(load(reference, "target")) as target:
         held = HeldLease(target, mirror)
@@ -245,8 +244,8 @@ def _kept(held: HeldLease, reference: str) -> Iterator[None]:
                 with WireCluster(load(reference, "target")) as target:  # of its own: connections belong to one thread
                     lease.renew(target, held.token)
             except Fenced as e:
-                log.info("lease not renewed: %s", e)  # withdrawn just now, or taken over: the tasks hear of that
-            except Exception as e:  # of whatever kind: without this thread the lease is forgotten after a week
+                log.info("lease not renewed: %s", e)  # withdrawn just now, or taken over: the tasks notice that
+            except Exception as e:  # any kind: without this thread the coordinator forgets the lease after a week
                 pause_s = lease.RENEW_AGAIN_S
                 log.warning("lease not renewed, next try in %.0f s: %s", pause_s, e)
 

@@ -1,4 +1,4 @@
-"""Can a time window still be copied? A copy goes forward only: nothing can be put in front of what it wrote."""
+"""Can a time window still be copied? A copy only moves forward: nothing can be inserted before its first record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from airflow_mirror.wire.cluster import WireCluster
 
 
 def check_reachable(ranges: Sequence[CopyRange], target: WireCluster, map_dir: str | None, start: str) -> None:
-    """Refuse a window that begins before what the target holds of a partition: it would be left out silently.
+    """Refuse a window that begins before the target's first record of a partition: it would be left out silently.
 
     :param start: ISO 8601 with a time zone; ``earliest`` and ``latest`` are always reachable.
     :raises WindowUnreachable: naming every such partition.

@@ -1,6 +1,6 @@
-"""What spark-submit runs: ``run_job.py <kind> <arguments of the job>``.
+"""The script that spark-submit runs: ``run_job.py <kind> <arguments of the job>``.
 
-It says who the driver is, hands over to the job's own main, and sees to it that a job that ended has said how.
+It records the driver's process, calls the job's main function, and makes sure that an ended job has a final state.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
         code = int(importlib.import_module(MAINS[kind]).main(rest))
     except SystemExit as e:  # argparse, for a wrong command line
         code = e.code if isinstance(e.code, int) else int(e.code is not None)
-    except BaseException as e:  # the rim of the process: everything ends here and is written down
+    except BaseException as e:  # the entry point of the process: every error ends here and is recorded
         traceback.print_exc()
         code, error = 1, e
     if job_dir is not None:

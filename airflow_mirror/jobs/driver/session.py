@@ -1,4 +1,4 @@
-"""A Spark session for a job, with what every job of ours needs."""
+"""A Spark session with the settings that every job needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def spark_session(name: str, stopping: threading.Event | None = None) -> Iterato
     :raises ExecutorUnfit: when an executor lacks what tasks need.
     :raises NoExecutors: when the cluster gives none.
     """
-    # Without these, workers take the first python3 on PATH, which may lack every library.
+    # Without these, workers use the first python3 on PATH, which may lack every library.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
@@ -34,7 +34,7 @@ def spark_session(name: str, stopping: threading.Event | None = None) -> Iterato
     builder = builder.config("spark.ui.showConsoleProgress", "false")  # we have a bar of our own
     spark = builder.getOrCreate()
     if on_terminal():
-        spark.sparkContext.setLogLevel("WARN")  # what Spark says at INFO would run through the bar
+        spark.sparkContext.setLogLevel("WARN")  # Spark's INFO lines would break the bar
     try:
         check_executors(spark, stopping)
         yield spark

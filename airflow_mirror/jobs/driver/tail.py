@@ -3,9 +3,9 @@
 Exit status 0: stopped by SIGTERM or SIGINT, every partition cleanly. 1: failed, or partitions had failed when it was
 stopped; partition and cause on stderr. 2: bad arguments.
 
-Between two turns nothing is copied for about a second, so turns are long. One is ended early when there is news: new
-partitions, or one that stopped. A partition that stops for good (`errors.NeedsHuman`) ends the job after that turn: the
-others have come to a clean stop by then.
+Between two turns nothing is copied for about a second, so turns are long. A turn ends early when partitions were added or
+one stopped. A partition that stops for good (`errors.NeedsHuman`) ends the job after that turn, when the others have
+stopped cleanly.
 """
 
 from __future__ import annotations
@@ -60,25 +60,25 @@ log = logging.getLogger(__name__)
 
 DESCRIPTION = """Follow Kafka topics on another cluster: same records, same bytes, same offsets, milliseconds later.
 
-Runs until SIGTERM. Safe to kill and start again: each partition goes on where its target's log ends."""
+Runs until SIGTERM. Safe to kill and start again: each partition continues at the target's log end offset."""
 _TURN_S = 600.0
 _TURN_UNTOLD_S = 60.0  # at most, where tasks can't be told to end early
-_MERCY_S = 5.0  # from the first partition that stops to the end of the turn: what stops one often stops others
+_MERCY_S = 5.0  # from the first partition that stops to the end of the turn: the same cause often stops others
 _DISCOVER_EVERY_S = 10.0
-_NO_WORKER = "Python worker failed to connect back"  # Spark's words; no setting changes how long it waits
+_NO_WORKER = "Python worker failed to connect back"  # Spark's message; no setting changes how long it waits
 _STARTS = 5
-_IDLE_BYTES = 64 << 10  # what a partition without news weighs in a turn: requests and the opening
+_IDLE_BYTES = 64 << 10  # the weight of a partition without new records in a turn: requests and the opening
 
 
 class Tail:
     """The state of a running tail: which ranges it follows and what its turns reported.
 
-    Ranges are dealt out anew for each turn, by the bytes that they brought in the turns before, to as many tasks as run
-    at once then: a list that had to wait for another one's turn would stand still for as long.
+    Ranges are distributed again for each turn, by the bytes of the turns before, to as many tasks as run at once: a list
+    that had to wait for a free slot would not be copied until then.
 
-    :param tasks: how many, when not as many as :attr:`slots` says.
+    :param tasks: number of tasks; None: as many as :attr:`slots` returns.
     :param ranges_file: read by the data source at the start of each turn.
-    :ivar slots: tells how many tasks run at once.
+    :ivar slots: returns how many tasks run at once.
     :ivar on_turn_end: called when all tasks of a turn have ended.
     """
 
@@ -89,16 +89,16 @@ class Tail:
         self.on_turn_end: Callable[[], None] = lambda: None
         self._weights: dict[TopicPartition, int] = {}
         self._dealt: list[list[CopyRange]] = []
-        self._dealing = threading.Lock()  # both the stream's thread and the one that looks for new partitions deal
+        self._dealing = threading.Lock()  # the stream's thread and the one that looks for new partitions both distribute
         self.ranges: list[CopyRange] = []
         self.totals: dict[tuple[str, int, int], PartitionResult] = {}
         self.failed: MirrorError | None = None
         self.stopping = threading.Event()
-        self.withdrawn = threading.Event()  # the driver took its own lease from its tasks
-        self.reported = threading.Event()  # all tasks of a turn have ended, and what they said is taken
+        self.withdrawn = threading.Event()  # the driver withdrew the lease from its tasks
+        self.reported = threading.Event()  # all tasks of a turn have ended, and their results are stored
 
     def discover(self) -> bool:
-        """Resolve which partitions there are now; return whether that changed."""
+        """Resolve the present partitions; return whether they changed."""
         with WireCluster(load(self._job.source, "source")) as source:
             found = resolve_ranges(self._job, source, self._job.mirror.start, None)
         known = {(r.source, r.target): r for r in self.ranges}
@@ -112,21 +112,21 @@ class Tail:
 
     @property
     def tasks(self) -> int:
-        """How many tasks the next turn has."""
+        """The number of tasks of the next turn."""
         return self._tasks or min(self.slots(), self._most or sys.maxsize)
 
     @property
     def is_crowded(self) -> bool:
-        """Whether executors were lost, so that a task has to wait until another one's turn is over."""
+        """Whether executors were lost, so that a task has to wait for another task's end."""
         return self._tasks is None and self.tasks < len(self._dealt)
 
     def limit_tasks(self) -> int:
-        """Deal to at most as many tasks as run at once now, whoever joins: each has its share of a byte rate."""
+        """Fix the number of tasks at those that run at once now, whoever joins: each has its share of a byte rate."""
         self._most = self.tasks
         return self._most
 
     def deal(self) -> None:
-        """Deal the ranges out for the next turn."""
+        """Distribute the ranges for the next turn."""
         with self._dealing:
             weight = {r.source: _IDLE_BYTES + self._weights.get(r.source, 0) for r in self.ranges}
             dealt = deal(self.ranges, self.tasks, weight)
@@ -135,7 +135,7 @@ class Tail:
                 self._dealt = dealt
 
     def take_results(self, frame: Any, _batch_id: int) -> None:
-        """Add up what one turn reported (``foreachBatch``; runs in the driver)."""
+        """Add up the results of one turn (``foreachBatch``; runs in the driver)."""
         try:
             self._take([PartitionResult(**json.loads(row.result)) for row in frame.collect()])
         finally:
@@ -146,14 +146,14 @@ class Tail:
         self.on_turn_end()
         for result in results:
             if result.lease_lost and self.withdrawn.is_set():
-                result = replace(result, error=None, final=False)  # on purpose: that is how tasks are told
+                result = replace(result, error=None, final=False)  # on purpose: that is how tasks are asked to end
             self.totals[result.key] = add(self.totals, result)
             tp = TopicPartition(result.topic, result.partition)
             self._weights[tp] = (self._weights.get(tp, result.bytes) + result.bytes) // 2
             if result.error:
                 errors.append(result)
         for error in errors:
-            # Not final: the next turn opens the partition again, wherever its target's log ends by then.
+            # Not final: the next turn opens the partition again, at its target's log end offset of that time.
             log.log(logging.ERROR if error.final else logging.WARNING, "%s", error.error)
         if any(r.final for r in errors):
             self.failed = NeedsHuman("\n".join(str(r.error) for r in errors if r.final))
@@ -165,7 +165,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the tail; see the module's text for exit status."""
     parser = cli.parser("streaming_tail.py", DESCRIPTION)
     parser.add_argument(
-        "--turn-s", type=float, default=_TURN_S, metavar="S", help="seconds of copying a micro-batch (default: 600)"
+        "--turn-s", type=float, default=_TURN_S, metavar="S", help="seconds that a micro-batch copies (default: 600)"
     )
     cli.add_hold(parser)
     return entry.run(parser, argv, _work)
@@ -251,7 +251,7 @@ def _follow(
                     "start %d of %d: a Python worker took more than the 10 s that Spark gives it", attempt, _STARTS
                 )
                 if query is not None:
-                    _end(query, held, tail)  # others of the same turn may be running still
+                    _end(query, held, tail)  # others of the same turn may still be running
                 progress.begin_turn()
     finally:
         progress.stop()
@@ -264,7 +264,7 @@ def _follow(
 
 
 def _end(query: Any, held: HeldLease, tail: Tail) -> None:
-    """Let the tasks, anywhere in the cluster, stop by themselves: each finishes what it has in flight and reports.
+    """Make the tasks, anywhere in the cluster, stop: each finishes its requests in flight and reports.
 
     :param query: stopped then.
     """
@@ -280,9 +280,9 @@ def _end(query: Any, held: HeldLease, tail: Tail) -> None:
 
 
 def _supervise(query: Any, tail: Tail, progress: Progress, hold: HoldWatch, status: StatusFile) -> None:
-    """Wait until told to stop or the query ended; look for new partitions meanwhile, and that topics stay held open."""
+    """Wait until asked to stop or the query ended; meanwhile look for new partitions and keep topics on hold."""
     looked = time.monotonic()
-    well = looked  # when no partition had stopped, as far as is known
+    well = looked  # the last time when no partition was known to have stopped
     while not tail.stopping.wait(0.5):
         if not query.isActive:
             error = query.exception()
@@ -294,7 +294,7 @@ def _supervise(query: Any, tail: Tail, progress: Progress, hold: HoldWatch, stat
         elif time.monotonic() - well > _MERCY_S:
             progress.end_turn()
         if tail.is_crowded:
-            progress.end_turn()  # those that waited too, as soon as they begin: the next one is dealt out to fewer
+            progress.end_turn()  # waiting tasks too, as soon as they begin: the next turn is distributed to fewer
         if hold.look_in_turn():
             status.update(notes=hold.notes)
         if time.monotonic() - looked > _DISCOVER_EVERY_S:
@@ -304,5 +304,5 @@ def _supervise(query: Any, tail: Tail, progress: Progress, hold: HoldWatch, stat
                     progress.follow(tail.ranges)
                     progress.end_turn()
             except (TryAgain, UnknownTopic) as e:
-                # A topic that is gone is the business of the task that copies it: it knows up to where it was copied.
-                log.warning("new partitions not looked for: %s", e)
+                # The task that copies a deleted topic reports it: it knows up to where it was copied.
+                log.warning("could not look for new partitions: %s", e)

@@ -37,14 +37,14 @@ log = logging.getLogger(__name__)
 
 DESCRIPTION = """Prove that two Kafka clusters hold the same records at the same offsets.
 
-Without --end, each partition is compared up to where the target stands at the start, so that it may run beside a tail."""
+Without --end, each partition is compared up to the target's log end offset at the start, so a tail may run meanwhile."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the job; see the module's text for exit status and output."""
     parser = cli.parser("verify.py", DESCRIPTION)
     parser.add_argument("--level", choices=LEVELS, default="batches", help="how closely to compare (default: batches)")
-    parser.add_argument("--end", metavar="latest|ISO", help="compare up to here and demand that the target reached it")
+    parser.add_argument("--end", metavar="latest|ISO", help="compare up to here and require that the target reached it")
     cli.add_late(parser)
     return entry.run(parser, argv, _work)
 
@@ -54,14 +54,14 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     mirror = cli.mirror_of(arguments)
     if mirror.partitioning == "by_key":
         raise InputError(
-            f"mirror {mirror.name!r}: partitioning='by_key' deals the records of a partition out to several; partitions "
+            f"mirror {mirror.name!r}: partitioning='by_key' splits the records of a partition to several; partitions "
             "can't be compared one to one. Compare counts, or copy with partitioning='preserve'."
         )
     job = prepare(arguments, mirror, plan_to_verify)
     with WireCluster(load(arguments.source, "source")) as source:
         book = WindowBook.beside(arguments.plan)
         ranges, window = resolve_window(job, source, mirror.start, arguments.end or "latest", arguments.late_s, book)
-    # From where the plan begins: what retention has taken since is no gap in a proof, nobody can compare it any more.
+    # From where the plan begins: records that retention deleted since are no gap in a proof, nobody can compare them.
     starts = {r.source: r.start_offset for r in ranges} | ({} if window else frozen_starts(job.plan, mirror.start))
     ends: Mapping[TopicPartition, int] = {r.source: r.end_offset or 0 for r in ranges}
     if arguments.end is None:
@@ -100,9 +100,9 @@ def _nothing_compared(
     verdicts: Sequence[PartitionComparison], arguments: argparse.Namespace, ends: Mapping[TopicPartition, int],
     job: CopyJob,
 ) -> list[str]:  # fmt: skip
-    """Return a line for each partition that must not pass as equal; say what may pass although nothing was compared.
+    """Return a line for each partition that must not pass as equal; log those that pass although nothing was compared.
 
-    :param ends: where the source ended at the start, or the window does.
+    :param ends: the source's log end offsets at the start, or the window's ends.
     """
     planned = {TopicPartition(t.source_topic, p): end for t in job.plan.topics for p, end in t.ends.items()}
     expected = {tp: min(end, ends[tp]) for tp, end in planned.items() if tp in ends}
@@ -110,13 +110,13 @@ def _nothing_compared(
     if lines or arguments.level == "offsets" or any(v.records for v in verdicts):
         return lines
     if arguments.plan or all(v.source_log.start == v.source_log.stable for v in verdicts):
-        log.warning("nothing to compare: the source holds no record in what the plan covers")
+        log.warning("nothing to compare: the source holds no record in the plan's ranges")
         return []
     return [f"0 records in {len(verdicts)} partition(s) from --start {job.mirror.start}"]
 
 
 def _reached(arguments: argparse.Namespace, job: CopyJob, ranges: Sequence[CopyRange]) -> Mapping[TopicPartition, int]:
-    """Return, for each source partition, where the target stands now, but not more than the source's end."""
+    """Return, for each source partition, the source offset that the target has reached, at most the source's end."""
     source, target = load(arguments.source, "source"), load(arguments.target, "target")
     with WireCluster(target) as cluster, OffsetMaps(job.plan, source, target, arguments.map_dir) as maps:
         stable = cluster.last_stable([r.target for r in ranges if not r.is_mapped])
@@ -134,7 +134,7 @@ def _summary(verdicts: Sequence[PartitionComparison], level: str, seconds: float
         "expired": sum(v.expired for v in verdicts),
         "bytes": sum(v.bytes for v in verdicts),
         "seconds": round(seconds, 3),
-        # Named by the source's topic: what reads this is the cutover, which counts in source offsets.
+        # Named by the source's topic: the cutover reads this, and counts in source offsets.
         "end_offsets": {f"{v.source_topic}-{v.partition}": v.end_offset for v in verdicts},
         "differences": differences(verdicts),
     }
@@ -143,7 +143,7 @@ def _summary(verdicts: Sequence[PartitionComparison], level: str, seconds: float
 def _proven(
     verdicts: Sequence[PartitionComparison], starts: Mapping[TopicPartition, int]
 ) -> list[tuple[str, int, int, int]]:
-    """Return (source topic, partition, start, end) of what was found equal; no records compared is no proof."""
+    """Return (source topic, partition, start, end) of verified ranges; without compared records nothing is proven."""
     return [
         (v.source_topic, v.partition, starts[TopicPartition(v.source_topic, v.partition)], v.end_offset)
         for v in verdicts

@@ -1,11 +1,11 @@
-"""What the copy of each partition costs, in bytes, so that work is dealt out by bytes and not by partitions or offsets.
+"""The cost of copying each partition, in bytes, so that work is split by bytes and not by partitions or offsets.
 
-A partition's size is what its leader says (DescribeLogDirs), where the principal may ask (DESCRIBE on the cluster).
-Otherwise it is estimated from one batch in the middle of what is to be copied. Of a log that is copied in part, or that
-was copied in part before, the share of the offsets counts. All questions go to each broker in a few requests, whatever
-the number of partitions: a thousand cost well below a second.
+A partition's size is what its leader reports (DescribeLogDirs), where the principal may ask (DESCRIBE on the cluster).
+Otherwise it is estimated from one batch in the middle of the range to copy. For a log that is copied in part, or that was
+copied in part before, the share of the offsets counts. Each broker is asked in a few requests, whatever the number of
+partitions: a thousand take well below a second.
 
-Weights only balance. Whatever goes wrong here costs balance, never the job.
+Weights only balance the work. A failure here costs balance, never the job.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from airflow_mirror.wire.fetch import FetchSpec
 
 log = logging.getLogger(__name__)
 
-OPENING = 1 << 20  # what a partition costs beside its bytes: its opening takes about as long as copying a megabyte
-WEIGH_S = 3.0  # how long to try to learn the target's ends: topics just created have leaders only after a while
+OPENING = 1 << 20  # the cost of a partition besides its bytes: opening it takes about as long as copying a megabyte
+WEIGH_S = 3.0  # how long to try to read the target's ends: new topics have leaders only after a while
 _SAMPLE_BYTES = 32 << 10
 _PER_REQUEST = 256
 
 
 def bytes_to_copy(source: WireCluster, target: WireCluster, ranges: Sequence[CopyRange]) -> Mapping[TopicPartition, int]:
-    """Return for each source partition about how many bytes are to be copied, and :data:`OPENING` each.
+    """Return for each source partition the estimated bytes to copy, plus :data:`OPENING`.
 
     :param ranges: with ends.
     """
@@ -38,7 +38,7 @@ def bytes_to_copy(source: WireCluster, target: WireCluster, ranges: Sequence[Cop
     try:
         left |= _not_copied_yet(target, ranges)
     except MirrorError as e:
-        log.info("work is dealt out as if nothing were copied yet: %s", e)
+        log.info("work is split as if nothing were copied yet: %s", e)
     try:
         per_offset = _sizes(source, ranges)
     except MirrorError as e:
@@ -48,7 +48,7 @@ def bytes_to_copy(source: WireCluster, target: WireCluster, ranges: Sequence[Cop
 
 
 def _not_copied_yet(target: WireCluster, ranges: Sequence[CopyRange]) -> dict[TopicPartition, int]:
-    """Offsets between the target's log end and the end of the range; where offsets are mapped nobody knows, so all."""
+    """Offsets between the target's log end offset and the end of the range; all of the range for mapped offsets."""
     identical = [r for r in ranges if r.mode == "identical"]
     ends = target.log_ends([r.target for r in identical]) if identical else {}
     return {r.source: max(0, (r.end_offset or 0) - max(r.start_offset, ends[r.target])) for r in identical}
@@ -69,7 +69,7 @@ def _sampled(source: WireCluster, ranges: Sequence[CopyRange]) -> Mapping[TopicP
         for tp, per_offset in _samples(source, ranges):
             found[tp] = per_offset
     except MirrorError as e:
-        log.info("work is dealt out by offsets: %s", e)
+        log.info("work is split by offsets: %s", e)
     mean = sum(found.values()) / len(found) if found else 1.0
     return {r.source: found.get(r.source, mean) for r in ranges}
 
@@ -99,5 +99,5 @@ def _bytes_per_offset(records: memoryview) -> float | None:
                 size += len(raw.view)
                 offsets += raw.header.next_offset - raw.header.base_offset
     except wire_batch.BrokenFrame:
-        pass  # the copy says so, with its offsets
+        pass  # the copy reports it, with its offsets
     return size / offsets if offsets else None

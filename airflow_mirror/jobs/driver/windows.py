@@ -1,20 +1,21 @@
 """A time window as offsets, resolved once.
 
-Times in a log may go back. A window [t0, t1) is a stretch of each partition's log all the same, because offsets are kept:
+Times in a log may go backwards. A window [t0, t1) is nevertheless one offset range of each partition, because offsets are
+kept:
 
-- It **begins** at the first record of t0 or later, as the broker says.
-- It **ends** at the first record of t1 or later; or, when records of the window follow that one, behind the last of those
-  before the first record of t1 + ``late_s``. What comes later still is left to the next window, whose copy goes on where
-  the target's log ends.
+- It **begins** at the first record of t0 or later, as the broker reports it.
+- It **ends** at the first record of t1 or later; or, if records of the window follow that one, after the last of them
+  that precedes the first record of t1 + ``late_s``. Later ones are left to the next window, whose copy continues at the
+  target's log end offset.
 
-So no record of the window is left out that came at most ``late_s`` late, by the log's own clock. What else is in the
-stretch is copied with it, and counted.
+So the range has every record of the window that arrived at most ``late_s`` late, by the log's own clock. Other records in
+the range are copied with it, and counted.
 
-Windows that touch in time **tile** the log: one begins where the other one ends, whatever came late, so that each record
-belongs to one of them. The book knows what was resolved before.
+Windows that are adjacent in time **tile** the log: one begins where the other ends, whatever arrived late, so that each
+record belongs to one of them. The book holds the windows that were resolved before.
 
-Markers have times too, but are no records: a transaction of old records ends with a marker of today, at which a broker's
-search by time would end.
+Markers have times too, but are not records: a transaction of old records ends with a marker of today, which a broker's
+search by time would find.
 """
 
 from __future__ import annotations
@@ -40,17 +41,17 @@ log = logging.getLogger(__name__)
 
 LATE_S = 300.0
 _FETCH_BYTES = 256 << 10  # mostly one batch is enough, and there may be 10,000 partitions
-KEEP = 1000  # windows of a book; those before it must be known for the next ones only
+KEEP = 1000  # windows of a book; older ones are needed only for the next window
 _COUNT_BYTES = 64 << 20  # of a partition, to count older records; the end is searched however far it is
 
 
 @dataclass(frozen=True)
 class Window:
-    """Offsets [start, end) of one partition, and what of it is out of order.
+    """Offsets [start, end) of one partition, and its out-of-order records.
 
-    :param late: records of the window behind the first one of its end or later.
-    :param newer: records of the window's end or later that stand before the last late one, and are copied with it.
-    :param older: records from before the window that stand behind its first one, within ``late_s``.
+    :param late: records of the window that come after the first record of its end or later.
+    :param newer: records of the window's end or later that come before the last late one, and are copied with it.
+    :param older: records from before the window that come after its first record, within ``late_s``.
     """
 
     start: int
@@ -70,7 +71,7 @@ class Span:
 
     @classmethod
     def of(cls, start: str, end: str, late_s: float) -> Span:
-        """Read ISO 8601 times; a ``start`` that is none (``earliest``, ``latest``) means: without a beginning."""
+        """Read ISO 8601 times; a ``start`` that is not a time (``earliest``, ``latest``) means: without a beginning."""
         return cls(None if start in ("earliest", "latest") else to_ms(start), to_ms(end), late_s)
 
     @property
@@ -121,7 +122,7 @@ def _resolve_one(
         try:
             end, late, newer = _search_end(_batches(source, tp, max(start, found), latest, committed_only), span, latest)
         except (CorruptBatch, ValueError) as e:  # the copy will stop there, and say so; the other partitions are resolved
-            log.warning("%s: its window ends at %d, because times can't be read further: %s", tp, latest, e)
+            log.warning("%s: its window ends at %d, because timestamps can't be read further: %s", tp, latest, e)
             end, late, newer = latest, 0, 0
     end = max(end, start)
     try:
@@ -132,7 +133,7 @@ def _resolve_one(
 
 
 def _search_end(batches: Iterable[_Times], span: Span, latest: int) -> tuple[int, int, int]:
-    """Return (end, late records, newer records) of a window whose end lies in ``batches`` or behind them."""
+    """Return (end, late records, newer records) of a window whose end is in ``batches`` or after them."""
     first: int | None = None  # offset of the first record of the window's end or later
     end, late, newer, waiting = latest, 0, 0, 0
     for batch in batches:
@@ -171,7 +172,7 @@ def _count_older(batches: Iterable[_Times], span: Span) -> int:
 
 
 class _Times:
-    """The times of a batch; its records are decoded only when the header does not tell enough."""
+    """The timestamps of a batch; its records are decoded only when the header is not enough."""
 
     def __init__(self, raw: RawBatch, tp: TopicPartition, start: int, end: int) -> None:
         self._raw, self._tp, self._start, self._end = raw, tp, start, end
@@ -200,7 +201,7 @@ class _Times:
 
 
 def _batches(source: WireCluster, tp: TopicPartition, start: int, end: int, committed_only: bool) -> Iterator[_Times]:
-    """Yield the batches of records that overlap [start, end), as a consumer of this isolation would take them."""
+    """Yield the batches of records that overlap [start, end), as a consumer with this isolation would read them."""
     isolation = READ_COMMITTED if committed_only else READ_UNCOMMITTED
     fetched = read_batches(source, tp, start, end, isolation=isolation, max_bytes=_FETCH_BYTES)
     for raw in data_batches(fetched, committed=committed_only):
@@ -208,9 +209,9 @@ def _batches(source: WireCluster, tp: TopicPartition, start: int, end: int, comm
 
 
 class WindowBook:
-    """Remembers how windows were resolved, beside the plan: copy, comparison and repetition mean the same offsets.
+    """Stores how windows were resolved, next to the plan: copy, comparison and repetition use the same offsets.
 
-    :param directory: of the plan; None remembers nothing.
+    :param directory: the plan's directory; None stores nothing.
     """
 
     def __init__(self, directory: Path | None) -> None:
@@ -222,19 +223,19 @@ class WindowBook:
         return cls(Path(plan).parent / "windows" if plan else None)
 
     def load(self, span: Span, topic_ids: Mapping[str, str]) -> dict[TopicPartition, Window]:
-        """Return what is known; not of topics that were created again since."""
+        """Return the stored windows, without topics that were created again since."""
         known = read_json(self._path(span)) if self._directory is not None else None
         return dict(_rows(known or {}, topic_ids))
 
     def before(self, span: Span, topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
-        """Return where the windows end whose end is this one's start: what is below belongs to them."""
+        """Return the ends of windows whose end time is this one's start: records below belong to them."""
         ends: dict[TopicPartition, int] = {}
         for tp, window in self._touching(f"*-{span.start}-*.json", "end", span.start, topic_ids):
             ends[tp] = max(window.end, ends.get(tp, 0))
         return ends
 
     def after(self, span: Span, topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
-        """Return where the windows begin whose start is this one's end: what is above belongs to them."""
+        """Return the starts of windows whose start time is this one's end: records above belong to them."""
         starts: dict[TopicPartition, int] = {}
         for tp, window in self._touching(f"{span.end}-*.json", "start", span.end, topic_ids):
             starts[tp] = min(window.start, starts.get(tp, window.start))
@@ -249,7 +250,7 @@ class WindowBook:
                 yield from _rows(known, topic_ids)
 
     def save(self, span: Span, windows: Mapping[TopicPartition, Window], topic_ids: Mapping[str, str]) -> None:
-        """Remember ``windows``; replaces what was known of this window."""
+        """Store ``windows``; replaces what was stored for this window."""
         if self._directory is None:
             return
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -267,7 +268,7 @@ class WindowBook:
 
 
 def _rows(known: Mapping[str, Any], topic_ids: Mapping[str, str]) -> Iterator[tuple[TopicPartition, Window]]:
-    """Yield what a file of the book says; not of topics that were created again since."""
+    """Yield the entries of a file of the book, without topics that were created again since."""
     for row in known.get("partitions", []):
         if topic_ids.get(row["topic"]) == row["topic_id"]:
             yield TopicPartition(row["topic"], row["partition"]), Window(**row["window"])

@@ -1,1 +1,1 @@
-"""How far a running copy is: collected from its tasks, summed up, and shown."""
+"""Progress of a running copy: collected from its tasks, summed up, and shown."""

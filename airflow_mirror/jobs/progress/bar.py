@@ -1,8 +1,8 @@
-"""The progress bar of a copy that runs in a terminal: the whole job, and the few partitions that are farthest from done.
+"""The progress bar of a copy that runs in a terminal: the whole job, and the partitions with the most left to do.
 
 spark-submit puts a pipe between a Python driver and the terminal. The terminal is then the standard error of the Java
 process that started the driver; the bar goes there. Without a terminal, or where Rich is not installed (a driver needs no
-Airflow, which would bring it), there is no bar and the log has the same figures every few seconds.
+Airflow, which depends on it), there is no bar and the log has the same figures every few seconds.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _WIDTH = 30
 
 
 class Bar:
-    """Draws over itself with each :meth:`show`."""
+    """A bar that each :meth:`show` redraws in place."""
 
     def __init__(self, console: Console, live: Live) -> None:
         self._console, self._live = console, live
 
     def show(self, summary: Mapping[str, Any], rows: Sequence[Row]) -> None:
-        """Draw the figures of this moment."""
+        """Draw the present figures."""
         self._live.update(_drawing(summary, rows), refresh=True)
 
 
@@ -88,14 +88,14 @@ def _terminal() -> Iterator[IO[str] | None]:
 
 def _columns(file: IO[str]) -> int:
     try:
-        return os.get_terminal_size(file.fileno()).columns or 80  # 0: nobody told it
+        return os.get_terminal_size(file.fileno()).columns or 80  # 0: unknown
     except OSError:
         return 80
 
 
 @contextmanager
 def _log_above(console: Console) -> Iterator[None]:
-    """Let the log's lines scroll by above the bar instead of through it."""
+    """Print the log's lines above the bar instead of through it."""
     handlers = [
         h for h in logging.getLogger().handlers if isinstance(h, logging.StreamHandler) and h.stream is sys.stderr
     ]
@@ -144,7 +144,7 @@ def _drawing(summary: Mapping[str, Any], rows: Sequence[Row]) -> RenderableType:
 
 
 def unfinished(rows: Sequence[Row]) -> list[Row]:
-    """Return the partitions that are worth a look, those that are stopped first, then by what is left."""
+    """Return the partitions to show: stopped ones first, then those with the most left to do."""
     left = [row for row in rows if row.state == Phase.STOPPED or row.lag]
     return sorted(left, key=lambda row: (row.state != Phase.STOPPED, row.state == Phase.OPENING, -(row.lag or 0)))
 
@@ -163,7 +163,7 @@ def _cells(
         bar, share = "", "" if lag is None else f"{lag:,} behind"
     when = "" if not lag or eta_s is None else wording.duration(eta_s)
     speed = "" if bytes_per_s is None else wording.rate(bytes_per_s)
-    # Texts, because a name or an error may hold what Rich would take for markup; one line each, or the bar would jump.
+    # Texts, because a name or an error may hold what Rich would read as markup; one line each, or the bar would jump.
     return [Text(name), bar, share, speed, when, Text(" ".join(state.split()))]
 
 

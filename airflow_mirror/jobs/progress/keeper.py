@@ -1,4 +1,4 @@
-"""Live progress of a copy: what tasks tell (`jobs.listener`), and what both clusters say of partitions without a task.
+"""Live progress of a copy: what tasks report (`listener`), and both clusters' offsets for partitions without a task.
 
 Every two seconds ``status.json`` is rewritten, every five a line is logged; on a terminal a bar is drawn instead of that.
 """
@@ -23,18 +23,18 @@ from airflow_mirror.jobs.runner.status import StatusFile
 log = logging.getLogger(__name__)
 
 _EVERY_S = 1.0
-_SHARE = 10  # all this may take one part in so many of a core, whatever the number of partitions
+_SHARE = 10  # progress may take this fraction of a core, whatever the number of partitions
 _STATUS_EVERY_S = 2.0
 _LINE_EVERY_S = 5.0
-_PATIENCE_S = 3.0  # how long a row holds after its task ended: a tail's next turn begins sooner
+_PATIENCE_S = 3.0  # how long a row is valid after its task ended: a tail's next turn begins sooner
 
 
 class Progress:
     """Keeps ``status.json``, a log line every few seconds and, on a terminal, a bar.
 
     :param source: reference to its settings; ``target`` likewise.
-    :param ranges: what is copied; replaced by :meth:`follow` when a tail discovers more.
-    :param committed_only: whose end counts: the last stable offset or the high watermark.
+    :param ranges: the ranges of the copy; replaced by :meth:`follow` when a tail discovers more.
+    :param committed_only: whether the last stable offset or the high watermark counts as a partition's end.
     :param epoch: of the job's writer lease.
     :param hosts: where tasks reach this process.
     :ivar report_to: for ``CopyWork``; None when no port could be opened: there are no counters then, and no rates in
@@ -58,7 +58,7 @@ class Progress:
             self._listener = Listener(self._live, hosts)
             self.report_to = self._listener.address.dump()
         except OSError as e:
-            log.warning("no progress from tasks: %s can't be listened on: %s", hosts.bind, e)
+            log.warning("no progress from tasks: can't listen on %s: %s", hosts.bind, e)
         self._written = self._said = time.monotonic() - _LINE_EVERY_S
 
     def start(self) -> None:
@@ -67,7 +67,7 @@ class Progress:
         self._thread.start()
 
     def stop(self, results: Iterable[PartitionResult] = ()) -> None:
-        """Report once more and end. ``results`` replace what their tasks told."""
+        """Report once more and end. ``results`` replace what their tasks reported."""
         self._live.settle(results)
         self._stop.set()
         self._thread.join(timeout=10)
@@ -86,16 +86,16 @@ class Progress:
         return self._live.has_stopped()
 
     def begin_turn(self) -> None:
-        """Take note that the tasks of a turn have all ended."""
+        """Record that all tasks of a turn have ended."""
         self._live.begin_turn()
 
     def end_turn(self) -> None:
-        """Ask the tasks of a tail to end now and not when their turn is over."""
+        """Ask the tasks of a tail to end before their turn is over."""
         if self._listener is not None:
             self._listener.end_tasks()
 
     def _untold(self) -> list[CopyRange]:
-        """Return the ranges of which no task speaks at the moment."""
+        """Return the ranges that no task reports on at the moment."""
         told, now = self._live.told(), time.monotonic()
         return [
             one

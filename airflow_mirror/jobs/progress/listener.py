@@ -1,10 +1,9 @@
-"""Where tasks report to: a TCP port of the driver, served by one thread.
+"""The TCP port of the driver to which tasks report, served by one thread.
 
-Whoever reaches the port may try. What is taken is bounded: a first line with the job's token within seconds, lines of
-limited length, so many bytes a second, rows of partitions that this job copies and of no others. Anything else ends that
-connection.
-The token is no strong secret (see `copy.report`): who has it can write wrong progress and nothing else. With a local
-master the port is bound to the loopback interface, otherwise to Spark's own driver address, which executors reach.
+Anybody who reaches the port may connect, so input is limited: the first line must have the job's token and arrive
+within seconds, lines and bytes per second are bounded, and only rows of this job's partitions are accepted. Anything
+else ends the connection. The token is not a strong secret (see `copy.reporter`): whoever has it can forge progress and
+nothing else. With a local master the port is bound to the loopback interface, otherwise to Spark's own driver address.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _SILENT_S = 60.0  # a task sends something every second; after so long its machi
 
 
 class Hosts(NamedTuple):
-    """The address to bind, and the name under which executors reach it."""
+    """The address to bind, and the name by which executors reach it."""
 
     bind: str
     advertise: str
@@ -42,7 +41,7 @@ LOOPBACK = Hosts("127.0.0.1", "127.0.0.1")
 
 
 def hosts_of(spark: Any) -> Hosts:
-    """Return where the driver of this session is reached: what Spark itself uses, or loopback for a local master."""
+    """Return the address of this session's driver: the one that Spark uses, or loopback for a local master."""
     context = spark.sparkContext
     if context.master == "local" or context.master.startswith("local["):
         return LOOPBACK
@@ -52,11 +51,11 @@ def hosts_of(spark: Any) -> Hosts:
 
 
 class _Unwelcome(Exception):
-    """This connection is none of ours, or misbehaves."""
+    """The connection is not from one of our tasks, or breaks a limit."""
 
 
 class Listener:
-    """Receives the reports of tasks and hands them to ``live``, from its construction until :meth:`close`.
+    """Receives the reports of tasks and passes them to ``live``, from construction until :meth:`close`.
 
     :raises OSError: when ``hosts.bind`` can't be bound.
     """
@@ -72,7 +71,7 @@ class Listener:
         self._thread.start()
 
     def end_tasks(self) -> None:
-        """Ask every task that is connected to end, if it copies for a while and not up to an end."""
+        """Ask every connected task to end, if it copies for a duration and not to an end."""
 
         def tell() -> None:
             for peer, run in self._peers.items():

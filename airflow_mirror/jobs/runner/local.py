@@ -5,8 +5,8 @@ by its directory. The rules, each of which has a test:
 
 - A job that runs with the same spec is returned, not started again. With another spec it is a :class:`JobConflict`.
 - A mirror has one live writer: another job of the mirror that writes is a :class:`WriterRuns`.
-- A job that ended is left alone; the next start is a new generation. What it left running is ended first. Of those that
-  ended, the last hundred are kept.
+- An ended job is not changed; the next start is a new generation. Processes that it left running are ended first. The
+  directories of the last hundred ended jobs are kept.
 - A starter may die at any moment. Until job.json is written the child is found by the launch lock that it inherited.
 - A job of another host is never judged by a pid.
 """
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 
 Handle = dict[str, Any]
 TAIL = "tail"  # the name of a mirror's tail job: one per mirror, whatever task or run started it
-KEEP_JOBS = 100  # directories of jobs that ended; a window each hour would leave 17,000 in a year
+KEEP_JOBS = 100  # directories of ended jobs; a window each hour would leave 17,000 in a year
 _LAUNCH_S = 10.0  # from fork to exec; far longer than it ever takes
-_SHUTDOWN_S = 10.0  # from a job's last word to the end of its JVM
+_SHUTDOWN_S = 10.0  # from a job's final state to the end of its JVM
 
 
 class LocalRunner:
     """Starts, finds, watches and stops the Spark jobs of one mirror on this host.
 
     :param mirror_home: the mirror's directory; jobs live in ``<mirror_home>/jobs/<name>/<generation>/``.
-    :param submit: makes the command line; default: the Spark installed beside this package.
+    :param submit: makes the command line; default: the installed Spark.
 
     A *handle* is the JSON content of job.json: ``name, generation, dir, pid, started, host, spec``. It survives a trip
     through XCom or a state store.
@@ -153,10 +153,10 @@ class LocalRunner:
     # --- watch --------------------------------------------------------------------------------------------------------
 
     def status(self, handle: Handle) -> str:
-        """Return RUNNING, SUCCEEDED, FAILED or LOST (it vanished without a word)."""
+        """Return RUNNING, SUCCEEDED, FAILED or LOST (its process is gone without a final state)."""
         path = Path(handle["dir"], "status.json")
         alive = self._is_alive(handle)
-        # Read after the look at the process: a job that ends between the two has written its final state.
+        # Read after the process is checked: a job that ends between the two has written its final state.
         return state.decide(directory.read_json(path), alive, time.time())
 
     def _is_alive(self, handle: Handle) -> bool | None:
@@ -173,7 +173,7 @@ class LocalRunner:
         return dict(self.progress(handle).get("summary") or {})
 
     def raise_for(self, handle: Handle) -> None:
-        """Raise when a job ended without success; the branch of the error is the one that the job met.
+        """Raise when a job ended without success; the error's branch is that of the job's error.
 
         :raises JobRefused: its input was wrong.
         :raises JobNeedsHuman: data are not what they must be.
@@ -205,7 +205,7 @@ class LocalRunner:
     def cancel(self, handle: Handle, grace_s: float = 30.0) -> bool:
         """Stop a job and all its processes; return whether it stopped by itself within ``grace_s``. Safe to repeat.
 
-        The driver gets SIGTERM first and may finish what it has in flight; then everything that is left is ended.
+        The driver gets SIGTERM first and may finish its requests in flight; then every remaining process is ended.
 
         :raises JobElsewhere: when it runs on another host.
         """
@@ -218,7 +218,7 @@ class LocalRunner:
         clean = False
         if process.is_alive(int(driver.get("pid", 0)), driver.get("started")):
             process.end([int(driver["pid"])], signal.SIGTERM)
-            # Finishing is the driver's business: what outlives it is not waited for any longer than Spark takes to end.
+            # Only the driver may take that long: processes that outlive it get no more time than Spark takes to end.
             clean = process.wait_until_dead(int(driver["pid"]), driver["started"], grace_s) and process.wait_until_gone(
                 job_dir, min(grace_s, _SHUTDOWN_S)
             )

@@ -1,6 +1,6 @@
-"""Processes of this host: is it still the one that was started, and end all that it started.
+"""Processes of this host: check whether one is still the one that was started, and end all that it started.
 
-A pid alone proves nothing, because the kernel gives it out again; pid and start tick together identify a process.
+A pid alone proves nothing, because the kernel reuses it; pid and start tick together identify a process.
 Spark's Python workers put themselves into process groups of their own, so a signal to the job's group misses them. They
 stay in the job's *session* and inherit its environment, and that is how they are found.
 """
@@ -18,7 +18,7 @@ _STATE, _SESSION, _START_TICK = 0, 3, 19  # fields of /proc/<pid>/stat after the
 
 
 def started_at(pid: int) -> int | None:
-    """Return the tick (since boot) at which ``pid`` was started, or None when there is none; a zombie is none."""
+    """Return the tick (since boot) at which ``pid`` was started; None when it does not exist or is a zombie."""
     fields = _stat(pid)
     return int(fields[_START_TICK]) if fields and fields[_STATE] != "Z" else None
 

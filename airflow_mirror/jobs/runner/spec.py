@@ -1,4 +1,4 @@
-"""JobSpec: what one Spark job is asked to do. A value; it holds no secret and travels as JSON."""
+"""JobSpec: the specification of one Spark job. A value; it holds no secret and is passed as JSON."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KINDS = ("bulk_copy", "streaming_tail", "verify")
-# Kinds that write to the target. One mirror has at most one of them alive.
+# Kinds that write to the target. At most one of them runs for a mirror.
 WRITERS = frozenset({"bulk_copy", "streaming_tail"})
 VERSION = 1
 
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What a job does. Two specs with one :attr:`hash` ask for the same thing.
+    """What a job does. Two specs with the same :attr:`hash` describe the same work.
 
     :param kind: ``bulk_copy``, ``streaming_tail`` or ``verify``.
     :param mirror: a Mirror as a dict.
@@ -28,8 +28,8 @@ class JobSpec:
     :param spark_conf: Spark settings on top of the runner's own.
     :param master: Spark master; ``local[*]`` unless a cluster is named.
     :param inputs: digest of what the job reads besides its arguments, so that a changed plan is another job.
-    :param plan: path of the plan's file. Not part of the hash: a new plan may ask for what an older job does already, and
-        ``inputs`` tells.
+    :param plan: path of the plan's file. Not part of the hash: an older job may already do what a new plan says, which
+        ``inputs`` shows.
     :raises InvalidField: for an unknown kind.
     """
 
@@ -48,7 +48,7 @@ class JobSpec:
 
     @property
     def hash(self) -> str:
-        """16 hex digits over everything that the job is asked to do."""
+        """16 hex digits over everything that defines the job."""
         asked = {k: v for k, v in self.to_dict().items() if k != "plan"}
         text = json.dumps(asked, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -64,7 +64,7 @@ class JobSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> JobSpec:
-        """Build from ``to_dict``'s answer.
+        """Build from ``to_dict``'s result.
 
         :raises InvalidField: when it was written by a later version.
         """

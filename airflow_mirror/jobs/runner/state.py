@@ -1,4 +1,4 @@
-"""What state a job is in. Decided here and nowhere else: operator, sensor, trigger and runner all ask this module."""
+"""The state of a job. Only this module decides it: operator, sensor, trigger and runner all use it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 RUNNING, SUCCEEDED, FAILED, LOST = "RUNNING", "SUCCEEDED", "FAILED", "LOST"
-# States that a job writes itself, as its last act.
+# States that a job itself writes last.
 FINAL = frozenset({SUCCEEDED, FAILED})
-# A job on another host can't be looked at. It is taken for running while its status is younger than this.
+# A job on another host can't be checked. It counts as running while its status is younger than this.
 STALE_AFTER_S = 300.0
 
 
 def decide(status: Mapping[str, Any] | None, alive: bool | None, now_s: float) -> str:
     """Return the state of a job.
 
-    A final state that the job wrote is believed even while its process is still shutting down. Without one, a job whose
+    A final state that the job wrote counts even while its process is still shutting down. Without one, a job whose
     process is gone is LOST: killed, out of memory, or its host died.
 
     :param status: what the job last wrote (``state``, ``updated`` in seconds since the epoch), or None.
-    :param alive: whether its process runs; None when it belongs to another host and nobody here can know.
+    :param alive: whether its process runs; None when it runs on another host, where that can't be checked.
     :param now_s: seconds since the epoch.
     """
     written = str((status or {}).get("state", RUNNING))
@@ -39,5 +39,5 @@ def is_active(state: str) -> bool:
 
 
 def is_succeeded(state: str) -> bool:
-    """Say whether ``state`` means that the job did all that it was asked to."""
+    """Say whether ``state`` means that the job succeeded."""
     return state == SUCCEEDED

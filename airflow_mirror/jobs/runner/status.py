@@ -1,9 +1,9 @@
-"""The status file: how a running job tells the outside where it is. Written by the job, read by the runner.
+"""The status file: how a running job reports its progress. Written by the job, read by the runner.
 
-``status.json`` has the keys state, phase, updated, summary, partitions, left_out, notes, error and blame. A final state
-is a job's last act. ``blame`` carries the branch of an error across the process boundary: ``input``, ``human`` or
-``retry``. ``left_out`` says how many partitions are not listed: of more than a thousand, only those that matter are
-(`jobs.figures.worth_listing`), so that the file stays below half a megabyte.
+``status.json`` has the keys state, phase, updated, summary, partitions, left_out, notes, error and blame. A job writes
+its final state last. ``blame`` carries the branch of an error across the process boundary: ``input``, ``human`` or
+``retry``. ``left_out`` says how many partitions are not listed: of more than a thousand, only stopped ones and those
+with lag are listed (`jobs.progress.summary`), so that the file stays below half a megabyte.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class StatusFile:
-    """Where one job reports. Holds an exclusive lock on ``<job_dir>/lock`` until the process ends.
+    """The status file of one job. Holds an exclusive lock on ``<job_dir>/lock`` until the process ends.
 
     :param job_dir: the generation's directory; None for a job started by hand without one: nothing is written.
     :raises JobAlreadyRuns: when another process holds the lock.
@@ -57,20 +57,20 @@ class StatusFile:
         self, phase: str | None = None, partitions: Sequence[dict[str, Any]] | None = None,
         summary: dict[str, Any] | None = None, left_out: int | None = None, notes: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
-        """Say that the job is alive, and what changed since the last call. Nothing happens after the final state.
+        """Report that the job is alive, and what changed since the last call. Does nothing after the final state.
 
-        :param notes: what a person should know; the last 20 are shown.
+        :param notes: notes for operators; the last 20 are shown.
         """
         shown = None if notes is None else list(notes)[-20:]
         changed = {"phase": phase, "partitions": partitions, "left_out": left_out, "summary": summary, "notes": shown}
         self._write(RUNNING, {k: v for k, v in changed.items() if v is not None})
 
     def succeed(self, summary: dict[str, Any]) -> None:
-        """Write the final state of a job that did what it was asked to."""
+        """Write the final state of a successful job."""
         self._write(SUCCEEDED, {"phase": "done", "summary": summary})
 
     def fail(self, error: BaseException | str, summary: dict[str, Any] | None = None) -> None:
-        """Write the final state of a job that could not. ``error`` names the object, the cause and the remedy."""
+        """Write the final state of a failed job. ``error`` names the object, the cause and the remedy."""
         changed = {"error": str(error), "blame": blame(error), "summary": summary or self._content["summary"]}
         self._write(FAILED, changed)
 
@@ -86,7 +86,7 @@ class StatusFile:
 
 
 def _to_text(content: dict[str, Any]) -> str:
-    """Return JSON with a line for each partition: people read it too, and a line for each number would double it."""
+    """Return JSON with a line for each partition: people read it too, and a line per number would double its size."""
     rows = ",\n  ".join(json.dumps(row, default=str) for row in content["partitions"])
     others = json.dumps({k: v for k, v in content.items() if k != "partitions"}, indent=1, default=str)
     return f'{others[:-2]},\n "partitions": [{rows}]\n}}\n'
