@@ -1,8 +1,10 @@
-"""One blocking socket to one broker: frames out, frames in, TLS and SASL underneath.
+"""One socket to one broker: frames out, frames in, TLS and SASL underneath.
 
 Rules that hold here:
 
 - A connection belongs to one thread. Several requests may be in flight; a broker answers them in order.
+- Calls wait, unless they are told not to: a caller that serves others meanwhile sends with ``wait=False``, pushes the
+  rest with :meth:`Connection.flush`, and receives once :meth:`Connection.arrived` says that the answer is whole.
 - Payload is never copied on a plain socket: ``sendmsg`` gathers the caller's buffers, ``recv_into`` fills the buffer
   that the caller gets, which is writable, because batches are patched in place.
 - After any error or timeout the stream's position is unknown, so the connection is closed and can't be used again. What
@@ -18,7 +20,8 @@ import ssl
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,6 +45,7 @@ _RESPONSE = struct.Struct(">Ii")  # size, correlation id
 _IOV_MAX = min(os.sysconf("SC_IOV_MAX"), 1024) if "SC_IOV_MAX" in os.sysconf_names else 16
 _TLS_JOIN_BYTES = 16 * 1024  # a TLS record; smaller buffers are joined into one, larger ones go as they are
 _ZEROED_BYTES = 64 * 1024
+_AT_ONCE_BYTES = 1 << 20  # so much of an answer, or all of it, has to be here before a selector need wake anybody
 _API_VERSIONS, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 18, 17, 36
 # Kafka closes a session at its end; the Java client renews at 85 to 95 % of it. Not within a second of the last login,
 # which a broker refuses.
@@ -66,6 +70,16 @@ class _Sent(NamedTuple):
     flexible: bool
 
 
+class _Arriving:
+    """A frame of which a part is here: the head first, then the body."""
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(_RESPONSE.size))
+        self.at = 0
+        self.is_body = False
+        self.lowered = False  # whether the kernel was told for how much of it to wake us
+
+
 class Connection:
     """An open connection. Made by :meth:`open`.
 
@@ -82,6 +96,8 @@ class Connection:
         self._correlation = 0
         self._in_flight: deque[_Sent] = deque()
         self._early: dict[int, memoryview] = {}
+        self._unsent: list[Buffer] = []
+        self._arriving = _Arriving()
         self._answers = 0
         self._renew_at = float("inf")
 
@@ -115,6 +131,21 @@ class Connection:
             self._socket = None
         self._in_flight.clear()
         self._early.clear()
+        self._unsent.clear()
+
+    @property
+    def unsent(self) -> bool:
+        """Whether the kernel has yet to take a part of what was sent; see :meth:`flush`."""
+        return bool(self._unsent)
+
+    @property
+    def ends_soon(self) -> bool:
+        """Whether its session must be renewed: by whoever sends and may wait, or by another connection in its place."""
+        return time.monotonic() >= self._renew_at
+
+    def put_off(self, seconds: float) -> None:
+        """Have :attr:`ends_soon` say no for a while."""
+        self._renew_at = time.monotonic() + seconds
 
     @property
     def closed(self) -> bool:
@@ -143,23 +174,49 @@ class Connection:
 
     def send(
         self, api_key: int, api_version: int, buffers: Sequence[Buffer], flexible: bool = False,
-        check: Check | None = None,
+        check: Check | None = None, *, wait: bool = True,
     ) -> int:  # fmt: skip
         """Send a request whose body is ``buffers`` in order; return its correlation id for :meth:`receive`.
 
         :param flexible: whether this version has tagged fields (request header v2, response header v1).
         :param check: called when nothing is left to wait for but the kernel; if it raises, not a byte is sent.
+        :param wait: for the kernel to take it all, and for a login before that if the session ends soon. Without, the
+            buffers must not change until :attr:`unsent` says no.
         :raises ApiNotServed: before a byte is sent, when the broker does not serve this version.
         :raises ConnectionLost: the connection is gone; the request may or may not have arrived.
         """
         served = self.api_versions.get(api_key)
         if (served is None or not served[0] <= api_version <= served[1]) and api_key != _API_VERSIONS:
             raise ApiNotServed(self.address, api_name(api_key), api_version, served)
-        if time.monotonic() >= self._renew_at:
+        if wait and self.ends_soon:
             self._log_in()
         if check is not None:
             check()
-        return self._send(api_key, api_version, buffers, flexible)
+        return self._send(api_key, api_version, buffers, flexible, wait=wait)
+
+    def flush(self, check: Check | None = None) -> None:
+        """Give the kernel what it takes of the rest of a request, without waiting.
+
+        :param check: called before; if it raises, nothing is given. What is sent by then is no request without the rest.
+        :raises ConnectionLost: the connection is gone.
+        """
+        if self._unsent:
+            if check is not None:
+                check()
+            self._write([], self._in_flight[-1].api_key, wait=False)
+
+    def arrived(self, correlation_id: int) -> bool:
+        """Take what is here of the answers, without waiting; say whether :meth:`receive` of this one would not wait.
+
+        :raises ConnectionLost: the connection is gone, or what came is no Kafka frame.
+        """
+        while self._in_flight and correlation_id not in self._early:
+            head = self._in_flight[0].correlation_id
+            body = self._read_frame(wait=False)
+            if body is None:
+                return False
+            self._early[head] = body
+        return True
 
     def receive(self, correlation_id: int) -> memoryview:
         """Wait for the answer to a request and return its body, after the header. The view is writable.
@@ -178,6 +235,7 @@ class Connection:
         while True:
             head = self._in_flight[0].correlation_id
             body = self._read_frame()
+            assert body is not None
             if head == correlation_id:
                 return body
             self._early[head] = body
@@ -312,27 +370,28 @@ class Connection:
     # --- frames -------------------------------------------------------------------------------------------------------
 
     def _send(
-        self, key: int, version: int, buffers: Sequence[Buffer], flexible: bool, flexible_answer: bool | None = None
-    ) -> int:
+        self, key: int, version: int, buffers: Sequence[Buffer], flexible: bool, flexible_answer: bool | None = None,
+        *, wait: bool = True,
+    ) -> int:  # fmt: skip
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         sent = self._correlation
         header = len(self._client_id) + _REQUEST.size - 4 + flexible
         size = header + sum(len(buffer) for buffer in buffers)
         head = _REQUEST.pack(size, key, version, sent, len(self._client_id)) + self._client_id + b"\0" * flexible
-        self._write([head, *buffers], key)
+        self._write([head, *buffers], key, wait)
         answer = flexible if flexible_answer is None else flexible_answer
         self._in_flight.append(_Sent(sent, key, answer))
         return sent
 
-    def _write(self, buffers: list[Buffer], key: int) -> None:
+    def _write(self, buffers: list[Buffer], key: int, wait: bool = True) -> None:
         if self._socket is None:
             raise self._lost(key, "the connection is closed")
         try:
             if self._gathers:
-                _gather(self._socket, buffers)
+                self._unsent = _gather(self._socket, [*self._unsent, *buffers], wait)
             else:
-                for chunk in _joined(buffers):
-                    self._socket.sendall(chunk)
+                # What is left of a TLS record must be offered again as it was.
+                self._unsent = self._encrypted([*self._unsent, *_joined(buffers)], wait)
         except (BlockingIOError, TimeoutError):
             raise self._lost(key, f"it took no data for {self.timeout_s:g} s") from None
         except OSError as e:
@@ -341,11 +400,65 @@ class Connection:
                 raise self._tls_failed(error, key) from None
             raise self._lost(key, f"sending failed: {e.strerror or e}", self._hint()) from None
 
-    def _read_frame(self) -> memoryview:
-        """Read the next frame, which must answer the oldest request in flight."""
+    def _encrypted(self, chunks: list[Buffer], wait: bool) -> list[Buffer]:
+        """Send chunks through TLS; return what is left of them, which is nothing after a wait."""
+        assert self._socket is not None
+        if wait:
+            for chunk in chunks:
+                self._socket.sendall(chunk)
+            return []
+        with self._unwaiting() as tls:
+            for number, chunk in enumerate(chunks):
+                view = memoryview(chunk)
+                while view:
+                    try:
+                        view = view[tls.send(view) :]
+                    except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                        return [view, *chunks[number + 1 :]]
+        return []
+
+    @contextmanager
+    def _unwaiting(self) -> Iterator[socket.socket]:
+        """Have a TLS socket wait for nothing; plain ones are told so in each call."""
+        plain = self._socket
+        assert plain is not None
+        plain.settimeout(0)
+        try:
+            yield plain
+        finally:
+            if plain.fileno() >= 0:
+                plain.settimeout(self.timeout_s)
+
+    def _read_frame(self, wait: bool = True) -> memoryview | None:
+        """Read the next frame, which must answer the oldest request in flight.
+
+        :return: None if ``wait`` is false and it is not whole yet; what is here of it is kept.
+        """
         expected, key, flexible = self._in_flight[0]
-        head = memoryview(bytearray(_RESPONSE.size))
-        self._fill(head, key, "before it answered")
+        frame = self._arriving
+        if not frame.is_body:
+            if not self._take(frame, key, "before it answered", wait):
+                return None
+            frame.view, frame.at, frame.is_body = _room(self._body_size(frame.view, expected, key)), 0, True
+        if not self._take(frame, key, "in the middle of a response", wait):
+            return None
+        self._arriving = _Arriving()
+        self._in_flight.popleft()
+        self._answers += 1
+        return frame.view[_tags_end(frame.view) :] if flexible else frame.view
+
+    def _take(self, frame: _Arriving, key: int, where: str, wait: bool) -> bool:
+        """Fill a frame's view; say whether it is full."""
+        frame.at = self._fill(frame.view, key, where, frame.at, wait)
+        left = len(frame.view) - frame.at
+        if self._gathers and (frame.lowered or (left and frame.is_body)):
+            # Or a large answer would wake its reader for every few packets.
+            frame.lowered = left > 0
+            assert self._socket is not None
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, max(1, min(left, _AT_ONCE_BYTES)))
+        return not left
+
+    def _body_size(self, head: memoryview, expected: int, key: int) -> int:
         size, correlation_id = _RESPONSE.unpack(head)
         if size < 4 or size > self.settings.max_response_bytes:
             limit = self.settings.max_response_bytes
@@ -354,24 +467,27 @@ class Connection:
             raise self._lost(key, *(_foreign(bytes(head)) or (absurd, hint)))
         if correlation_id != expected:
             raise self._lost(key, f"it answered request {correlation_id} where {expected} was due")
-        body = _room(size - 4)
-        self._fill(body, key, "in the middle of a response")
-        self._in_flight.popleft()
-        self._answers += 1
-        return body[_tags_end(body) :] if flexible else body
+        return int(size) - 4
 
-    def _fill(self, view: memoryview, key: int, where: str) -> None:
+    def _fill(self, view: memoryview, key: int, where: str, at: int = 0, wait: bool = True) -> int:
+        """Fill ``view`` from ``at`` on; return up to where it is filled, which is its end after a wait."""
         if self._socket is None:
             raise self._lost(key, "the connection is closed")
-        flags = socket.MSG_WAITALL if self._gathers else 0
-        at = 0
+        flags = 0 if not self._gathers else socket.MSG_WAITALL if wait else socket.MSG_DONTWAIT
         try:
-            while at < len(view):
-                count = self._socket.recv_into(view[at:], 0, flags)
-                if count == 0:
-                    cause, hint = _foreign(bytes(view[:at])) or (f"it closed the connection {where}", self._hint())
-                    raise self._lost(key, cause, hint)
-                at += count
+            with nullcontext() if wait or self._gathers else self._unwaiting():
+                while at < len(view):
+                    try:
+                        count = self._socket.recv_into(view[at:], 0, flags)
+                    except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                        if wait:
+                            raise
+                        return at
+                    if count == 0:
+                        cause, hint = _foreign(bytes(view[:at])) or (f"it closed the connection {where}", self._hint())
+                        raise self._lost(key, cause, hint)
+                    at += count
+            return at
         except (BlockingIOError, TimeoutError):
             raise self._lost(key, f"no answer within {self.timeout_s:g} s") from None
         except ssl.SSLError as e:
@@ -428,17 +544,19 @@ def _room(size: int) -> memoryview:
     return memoryview(pyarrow.allocate_buffer(size)).cast("B")  # its bytes are signed ones otherwise
 
 
-def _gather(plain: socket.socket, buffers: list[Buffer]) -> None:
-    """Send all buffers with as few calls and as little copying as the kernel allows."""
-    if len(buffers) <= _IOV_MAX:
-        left = sum(len(b) for b in buffers) - plain.sendmsg(buffers)
-        if not left:  # the usual case by far: a blocking sendmsg sends everything
-            return
-        buffers = _tail(buffers, left)
+def _gather(plain: socket.socket, buffers: list[Buffer], wait: bool = True) -> list[Buffer]:
+    """Send buffers with as few calls and as little copying as the kernel allows; return what is left without a wait."""
+    flags = 0 if wait else socket.MSG_DONTWAIT
     while buffers:
         part = buffers[:_IOV_MAX]
-        left = sum(len(b) for b in part) - plain.sendmsg(part)
-        buffers = _tail(part, left) + buffers[_IOV_MAX:]
+        try:
+            left = sum(len(b) for b in part) - plain.sendmsg(part, (), flags)
+        except BlockingIOError:
+            if wait:
+                raise
+            return buffers
+        buffers = _tail(part, left) + buffers[_IOV_MAX:] if left or len(buffers) > _IOV_MAX else []
+    return []
 
 
 def _tail(buffers: list[Buffer], size: int) -> list[Buffer]:

@@ -59,12 +59,16 @@ def version(connection: Connection) -> int:
 
 
 def ask(
-    connection: Connection, specs: Sequence[FetchSpec], max_wait_ms: int, min_bytes: int, max_bytes: int, isolation: int
-) -> int:
-    """Send a request in the newest version that the broker serves; return its correlation id."""
+    connection: Connection, specs: Sequence[FetchSpec], max_wait_ms: int, min_bytes: int, max_bytes: int, isolation: int,
+    *, wait: bool = True,
+) -> int:  # fmt: skip
+    """Send a request in the newest version that the broker serves; return its correlation id.
+
+    :param wait: as of :meth:`Connection.send`.
+    """
     spoken = version(connection)
     body = encode(specs, max_wait_ms, min_bytes, max_bytes, isolation, spoken)
-    return connection.send(API_KEY, spoken, [body])
+    return connection.send(API_KEY, spoken, [body], wait=wait)
 
 
 def answer(connection: Connection, correlation_id: int) -> tuple[int, int, list[FetchedPartition]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -22,11 +23,14 @@ class Broker:
     """A node of a driven cluster. Its port stays the same when it is stopped and started.
 
     :ivar served: API key -> (lowest, highest) version; change it to look like an older broker.
+    :ivar deaf_to: API keys of requests of which it reads no more than the beginning, as long as they stand in here.
     """
 
     def __init__(self, cluster: DrivenCluster, node_id: int, served: dict[int, tuple[int, int]]) -> None:
         self.cluster, self.node_id, self.served = cluster, node_id, dict(served)
         self.port = 0
+        self.deaf_to: set[int] = set()
+        self.deaf = threading.Event()  # a request has come that it is deaf to
         self._listener: socket.socket | None = None
         self._links: set[_Link] = set()
         self._lock = threading.Lock()
@@ -74,7 +78,7 @@ class Broker:
 
     def _serve(self, link: _Link) -> None:
         try:
-            while (content := link.read()) is not None:
+            while (content := link.read(self._listen)) is not None:
                 frame = protocol.parse(content)
                 if not self._answer(link, frame):
                     return
@@ -87,6 +91,13 @@ class Broker:
             with self._lock:
                 self._links.discard(link)
 
+    def _listen(self, key: int) -> None:
+        """Wait until a request may be read on."""
+        with self.cluster.news:
+            if key in self.deaf_to:
+                self.deaf.set()
+                self.cluster.news.wait_for(lambda: key not in self.deaf_to or not self.running, WAIT_S)
+
     def _answer(self, link: _Link, frame: Frame) -> bool:
         """Answer one request as the script says; return whether the connection goes on."""
         lowest, highest = self.served.get(frame.key, (1, 0))
@@ -95,13 +106,11 @@ class Broker:
         elif not lowest <= frame.version <= highest:
             return False  # a broker hangs up
         outcome = self.cluster.serve(self, frame)
+        if outcome.content is not None:  # as with acks=0
+            link.send(outcome.content if outcome.only is None else outcome.content[: outcome.only])
         if outcome.freeze:
             link.frozen.wait(WAIT_S)
-            return False
-        if outcome.content is None:  # acks=0
-            return True
-        link.send(outcome.content if outcome.only is None else outcome.content[: outcome.only])
-        return outcome.only is None
+        return outcome.only is None and not outcome.freeze
 
 
 class _Link:
@@ -113,10 +122,17 @@ class _Link:
         self._lock = threading.Lock()
         self.frozen = threading.Event()
 
-    def read(self) -> bytes | None:
-        """Return the next frame, None at the end."""
-        head = self._exactly(4)
-        return None if head is None else self._exactly(int.from_bytes(head, "big"))
+    def read(self, listen: Callable[[int], None]) -> bytes | None:
+        """Return the next frame, None at the end.
+
+        :param listen: called with its API key before the rest is read.
+        """
+        head = self._exactly(6)
+        if head is None:
+            return None
+        listen(int.from_bytes(head[4:], "big"))
+        rest = self._exactly(int.from_bytes(head[:4], "big") - 2)
+        return None if rest is None else head[4:] + rest
 
     def send(self, content: bytes) -> None:
         """Send everything."""

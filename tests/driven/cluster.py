@@ -237,7 +237,7 @@ class DrivenCluster:
         if fault.after is not None:
             fault.after(request)
         if fault.freeze:
-            return Outcome(freeze=True)
+            return Outcome(content if fault.answer_bytes else None, fault.answer_bytes, freeze=True)
         return Outcome(b"" if content is None and fault.answer_bytes is not None else content, fault.answer_bytes)
 
     def _answer(self, broker: Broker, frame: Frame, message: Any, fault: Fault) -> bytes | None:

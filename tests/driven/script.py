@@ -48,7 +48,7 @@ class Fault:
     :param after: called when the effect is there and the answer is not sent.
     :param throttle_ms: put into the answer.
     :param answer_bytes: how much of the answer's frame is sent before the connection is reset; None: all, without reset.
-    :param freeze: nothing is answered on this connection from now on, and it stays open.
+    :param freeze: nothing is answered on this connection from now on, but for ``answer_bytes``, and it stays open.
     """
 
     before: Callable[[Request], object] | None = None
@@ -75,6 +75,11 @@ class Fault:
     def cut_answer(cls, size: int) -> Fault:
         """Done; the connection is reset after ``size`` bytes of the answer."""
         return cls(answer_bytes=size)
+
+    @classmethod
+    def stuck_answer(cls, size: int) -> Fault:
+        """Done; of the answer ``size`` bytes come, and then nothing more."""
+        return cls(answer_bytes=size, freeze=True)
 
     @classmethod
     def not_arrived(cls) -> Fault:

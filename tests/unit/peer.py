@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import selectors
 import socket
 import struct
 import threading
@@ -114,6 +115,19 @@ def connected(script: Callable[[Talk], object], timeout_s: float = 60.0, **prope
         Connection.open("127.0.0.1", peer.port, settings(**properties), timeout_s) as connection,
     ):
         yield connection, peer
+
+
+def whole(connection: Connection, correlation_id: int) -> bytes:
+    """Receive an answer as one who serves others meanwhile: by a selector, and never waiting for the connection."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection, selectors.EVENT_READ)
+        for _ in range(10_000):
+            connection.flush()
+            if connection.arrived(correlation_id):
+                return bytes(connection.receive(correlation_id))
+            selector.modify(connection, selectors.EVENT_READ | selectors.EVENT_WRITE * connection.unsent)
+            assert selector.select(240), "nothing comes, and nothing can be sent"
+    raise AssertionError("it is woken for nothing")
 
 
 class HangUp(Exception):

@@ -83,7 +83,7 @@ class SourceSide:
             if key[1] is not following:
                 continue
             lane = self._lanes.setdefault(key, FetchLane(*key))
-            if not lane.asked and not lane.dialling and lane.not_before <= now:
+            if not lane.asked and not lane.comes_up and lane.not_before <= now:
                 self._ask(lane, self._wanting(key))
 
     def _wanting(self, key: tuple[int, bool]) -> list[PartitionCopy]:
@@ -114,13 +114,13 @@ class SourceSide:
             share = min(size, _PARTITION_FETCH_BYTES)
             specs = [FetchSpec(p.range.source, p.fetch_offset, share, p.source_leader.epoch) for p in partitions]
             assert lane.connection is not None
-            lane.correlation = fetch.ask(lane.connection, specs, wait_ms, 1, size, self._isolation)
+            self._lines.sent(lane, fetch.ask(lane.connection, specs, wait_ms, 1, size, self._isolation, wait=False))
         except MirrorError as e:
             self._drop(lane)
             for p in partitions:
                 self._judge.failed(p, e)
             return
-        lane.sent_at = self._clock()
+        lane.heard_at = self._clock()
         lane.expected = size
         waiting = self._waiting[lane.node_id, lane.following]
         for p in partitions:
@@ -133,18 +133,19 @@ class SourceSide:
         if not lane.asked:
             self._drop(lane)  # readable without a request: the broker closed an idle connection
             return
-        asked, lane.asked = lane.asked, {}
-        for p, generation in asked.values():
-            if p.generation == generation:
-                p.fetching = False
         try:
             assert lane.connection is not None
-            body = lane.connection.receive(lane.correlation)
+            body = self._lines.take(lane)
+            if body is None:
+                lane.heard_at = self._clock()
+                return
             throttle_ms, error, answers = fetch.decode(body, fetch.version(lane.connection))
         except TryAgain as e:
+            asked = self._answered(lane)
             self._drop(lane)
             retry_all(self._judge, asked.values(), e)
             return
+        asked = self._answered(lane)
         lane.not_before = self._clock() + throttle_ms / 1000
         buffer = Buffer(self._memory, len(body))
         if error:
@@ -157,6 +158,14 @@ class SourceSide:
                 self._take_fetched(p, answer, buffer, dry)
         for p, _ in asked.values():  # most brought nothing, and nobody else need look at them
             self._enlist(p)
+
+    def _answered(self, lane: FetchLane) -> dict[TopicPartition, Asked]:
+        """Return for whom an answer was awaited; they may be asked for again."""
+        asked, lane.asked = lane.asked, {}
+        for p, generation in asked.values():
+            if p.generation == generation:
+                p.fetching = False
+        return asked
 
     def _take_fetched(self, p: PartitionCopy, answer: FetchedPartition, buffer: Buffer, dry: bool) -> None:
         if answer.error == ErrorCode.CORRUPT_MESSAGE and p.failures >= 3:
@@ -179,7 +188,7 @@ class SourceSide:
         Their broker is frozen or cut off; a socket that stays silent never wakes the selector.
         """
         for lane in list(self._lanes.values()):
-            if lane.asked and lane.sent_at < since:
+            if lane.asked and lane.heard_at < since:
                 asked, lane.asked = lane.asked, {}
                 self._drop(lane)
                 retry_all(self._judge, asked.values(), f"no answer for {silence_s:.0f} s")

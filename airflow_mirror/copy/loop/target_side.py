@@ -155,21 +155,26 @@ class TargetSide:
         self, lane: ProduceLane, batches: dict[TopicPartition, memoryview], transactional_id: str | None
     ) -> None:
         assert lane.connection is not None
-        lane.sent_at = self._clock()
+        lane.heard_at = self._clock()
         try:
             buffers = produce.encode(batches, PRODUCE_TIMEOUT_MS, transactional_id)
-            # The lease is looked at last: a new login may have taken longer than it is good for.
-            lane.correlation = lane.connection.send(
-                produce.API_KEY, produce.API_VERSION, buffers, check=self._check_lease
+            self._lines.sent(
+                lane,
+                lane.connection.send(produce.API_KEY, produce.API_VERSION, buffers, check=self._check_lease, wait=False),
             )
         except LeaseLost:
             raise
         except LeaseUnconfirmed as e:
-            sent, lane.sent = lane.sent, {}  # nothing was sent
-            for p, _, _ in sent.values():
-                self._judge.failed(p, e)
+            self._keep_back(lane, e)
         except TryAgain as e:
             self._lose(lane, e)
+
+    def _keep_back(self, lane: ProduceLane, error: LeaseUnconfirmed) -> None:
+        """Have those wait for the lease of whose request at least a part was not sent: it is none to the broker."""
+        sent, lane.sent = lane.sent, {}
+        for p, _, generation in sent.values():
+            if p.generation == generation and p.is_open:
+                self._judge.failed(p, error)
 
     def _sign(self, p: PartitionCopy, step: Send) -> memoryview:
         if step.raw is not None and step.raw.header is not None:
@@ -187,8 +192,17 @@ class TargetSide:
             self._lose(lane, "closed by the broker while idle")
             return
         try:
-            assert lane.connection is not None
-            throttle_ms, answers = produce.decode(lane.connection.receive(lane.correlation))
+            body = self._lines.take(lane, self._check_lease)
+            if body is None:
+                lane.heard_at = self._clock()
+                return
+            throttle_ms, answers = produce.decode(body)
+        except LeaseLost:
+            raise
+        except LeaseUnconfirmed as e:
+            self._lines.hang_up(lane)
+            self._keep_back(lane, e)
+            return
         except TryAgain as e:
             self._lose(lane, e)
             return
@@ -202,7 +216,7 @@ class TargetSide:
     def drop_silent(self, since: float, silence_s: float) -> None:
         """Give up connections as the source side does."""
         for lane in self._lanes.values():
-            if lane.sent and lane.sent_at < since:
+            if lane.sent and lane.heard_at < since:
                 self._lose(lane, f"no answer for {silence_s:.0f} s")
 
     def pauses(self) -> Iterator[float]:

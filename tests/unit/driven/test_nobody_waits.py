@@ -9,9 +9,15 @@ from pathlib import Path
 import pytest
 
 from airflow_mirror.copy.loop import loop
+from airflow_mirror.copy.loop.leaders import Connect
+from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import MAPPED
+from airflow_mirror.errors import LeaseUnconfirmed
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.connection import Connection
+from airflow_mirror.wire.errors import ConnectionLost
+from airflow_mirror.wire.produce import API_KEY as PRODUCE
 from tests.driven import copying
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
@@ -159,3 +165,148 @@ def test_an_answer_that_has_arrived_is_read_before_its_broker_is_given_up(
         assert answered.is_set()
     assert len(target.asked("Produce")) == 1
     assert [p.failures for p in copy.loop.partitions] == [0]
+
+
+@pytest.mark.parametrize(("side", "api"), [("source", "Fetch"), ("target", "Produce")])
+def test_an_answer_that_stops_in_the_middle_holds_up_no_other(side: str, api: str) -> None:
+    with DrivenCluster("source", brokers=2) as source, DrivenCluster("target", brokers=2) as target:
+        for cluster in (source, target):
+            cluster.create("t", 2)
+        for log in source.topics["t"].logs:
+            Writer(log).plain(10)
+        held = {"source": source, "target": target}[side]
+        slow = held.brokers[held.topics["t"].leaders[SLOW.partition]]
+        stuck = held.script.on(api, Fault.stuck_answer(30), broker=slow.node_id)
+        with Following(source, target, ranges_of(source, "t")) as copy:
+            stuck.wait()
+            for count in (5, 5):
+                with source.changing():
+                    Writer(source.topics["t"].logs[QUICK.partition]).plain(count)
+                end = source.topics["t"].logs[QUICK.partition].end
+                copy.until(lambda end=end: ends(target)[QUICK.partition] == end, "the other one goes on")  # type: ignore[misc]
+            assert copy.loop.partitions[SLOW.partition].position == 0
+            slow.disconnect()
+            copy.until(lambda: ends(target) == [10, 20], "the slow one comes after")
+        assert [log.rows() for log in target.topics["t"].logs] == [log.rows() for log in source.topics["t"].logs]
+
+
+def test_a_target_broker_that_reads_nothing_holds_up_no_other() -> None:
+    """What it is sent is more than the kernels of both sides take."""
+    with DrivenCluster("source", brokers=2) as source, DrivenCluster("target", brokers=2) as target:
+        for cluster in (source, target):
+            cluster.create("t", 2)
+        for log in source.topics["t"].logs:
+            for _ in range(8):
+                Writer(log).plain(9, size=100_000)
+        target.settings = {"socket.send.buffer.bytes": "65536", "socket.timeout.ms": "300000"}
+        slow = target.brokers[target.topics["t"].leaders[SLOW.partition]]
+        slow.deaf_to = {PRODUCE}
+        with Following(source, target, ranges_of(source, "t")) as copy:
+            assert slow.deaf.wait(WAIT_S)
+            copy.until(lambda: ends(target)[QUICK.partition] == 72, "the other one goes on")
+            assert copy.loop.partitions[SLOW.partition].state is State.SENDING
+            with target.changing():
+                slow.deaf_to = set()
+            copy.until(lambda: ends(target) == [72, 72], "the slow one comes after")
+            assert [p.failures for p in copy.loop.partitions] == [0, 0]
+        assert [log.rows() for log in target.topics["t"].logs] == [log.rows() for log in source.topics["t"].logs]
+        assert len(target.asked("Produce")) == 16
+
+
+def test_without_the_lease_the_rest_of_a_request_stays_here() -> None:
+    """What the broker has of it is no request; it comes again once the lease is confirmed."""
+    with DrivenCluster("source") as source, DrivenCluster("target") as target:
+        for cluster in (source, target):
+            cluster.create("t")
+        Writer(source.topics["t"].logs[0]).plain(9, size=100_000)
+        target.settings = {"socket.send.buffer.bytes": "65536", "socket.timeout.ms": "300000"}
+        target.brokers[1].deaf_to = {PRODUCE}
+        unconfirmed = threading.Event()
+
+        def check() -> None:
+            if unconfirmed.is_set():
+                raise LeaseUnconfirmed("id", 1, 9.0, None)
+
+        with Following(source, target, ranges_of(source, "t"), check=check) as copy:
+            (p,) = copy.loop.partitions
+            assert target.brokers[1].deaf.wait(WAIT_S)
+            unconfirmed.set()
+            with target.changing():
+                target.brokers[1].deaf_to = set()
+            copy.until(lambda: p.state is State.WAITING, "it is kept back")
+            assert ends(target) == [0] and not target.asked("Produce")
+            unconfirmed.clear()
+            copy.until(lambda: ends(target) == [9], "it is sent again")
+            assert p.failures == 0
+
+
+def test_a_session_that_ends_soon_is_replaced_while_others_go_on(
+    source: DrivenCluster, target: DrivenCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A login takes as long as a broker likes, and the loop is not the one who waits for it."""
+    for cluster in (source, target):
+        cluster.create("t")
+    log = source.topics["t"].logs[0]
+    Writer(log).plain(5)
+    opening, may_open = threading.Event(), threading.Event()
+    monkeypatch.setattr(Connection, "_log_in", lambda _: pytest.fail("the loop logs in"))
+
+    with Following(source, target, ranges_of(source, "t")) as copy:
+        copy.until(lambda: ends(target) == [5] and (1, True) in copy.loop._in._lanes, "it is copied, and followed")
+        lanes = [copy.loop._in._lanes[1, True], *copy.loop._out._lanes.values()]
+        copy.until(lambda: all(lane.connection for lane in lanes), "all are connected")
+        before = [lane.connection for lane in lanes]
+        for p in copy.loop.partitions:
+            p.source_leader = p.source_leader._replace(connect=_slow(p.source_leader.connect, opening, may_open))
+            p.target_leader = p.target_leader._replace(connect=_slow(p.target_leader.connect, opening, may_open))
+        for connection in before:
+            assert connection is not None
+            connection.put_off(0)
+        with source.changing():
+            Writer(log).plain(5)
+        assert opening.wait(WAIT_S)
+        copy.until(lambda: ends(target) == [10], "the old sessions are used while new ones are not there")
+        may_open.set()
+        for end in range(15, 200, 5):
+            with source.changing():
+                Writer(log).plain(5)
+            copy.until(lambda end=end: ends(target) == [end], "it goes on")  # type: ignore[misc]
+            if not any(lane.connection in before for lane in lanes):
+                break
+        assert not any(lane.connection in before for lane in lanes)
+        assert copy.loop.partitions[0].failures == 0
+    assert source.topics["t"].logs[0].rows() == target.topics["t"].logs[0].rows()
+
+
+def _slow(connect: Connect, opening: threading.Event, may_open: threading.Event) -> Connect:
+    def slowly() -> Connection:
+        opening.set()
+        assert may_open.wait(WAIT_S)
+        return connect()
+
+    return slowly
+
+
+def test_a_session_without_a_successor_is_used_to_its_end(source: DrivenCluster, target: DrivenCluster) -> None:
+    for cluster in (source, target):
+        cluster.create("t")
+    log = source.topics["t"].logs[0]
+    Writer(log).plain(5)
+    refused = list[bool]()
+
+    def refuse() -> Connection:
+        refused.append(True)
+        raise ConnectionLost("target", "nowhere:1", "connect", "refused")
+
+    with Following(source, target, ranges_of(source, "t")) as copy:
+        copy.until(lambda: ends(target) == [5], "it is copied")
+        (p,) = copy.loop.partitions
+        p.target_leader = p.target_leader._replace(connect=refuse)
+        for lane in copy.loop._out._lanes.values():
+            assert lane.connection is not None
+            lane.connection.put_off(0)
+        for end in range(10, 40, 5):
+            with source.changing():
+                Writer(log).plain(5)
+            copy.until(lambda end=end: ends(target) == [end], "it goes on")  # type: ignore[misc]
+        assert p.failures == 0 and len(refused) == 1, "not again within seconds"

@@ -18,7 +18,7 @@ from kafka.protocol.metadata import ApiVersionsResponse
 from airflow_mirror.wire import connection as wire
 from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.errors import ApiNotServed, ConnectionLost
-from tests.unit.peer import Peer, Talk, connected, settings
+from tests.unit.peer import Peer, Talk, connected, settings, whole
 
 ROOT = Path(__file__).parents[3]
 FETCH, PRODUCE = 1, 0
@@ -194,7 +194,7 @@ def test_what_may_be_sent_is_asked_after_a_login_that_was_due(monkeypatch: pytes
     done: list[str] = []
     with connected(lambda talk: talk.read()) as (connection, _peer):
         monkeypatch.setattr(connection, "_log_in", lambda: done.append("login"))
-        monkeypatch.setattr(connection, "_send", lambda *_: done.append("bytes"))
+        monkeypatch.setattr(connection, "_send", lambda *_, **__: done.append("bytes"))
         connection._renew_at = 0.0
         connection.send(PRODUCE, 8, [b""], check=lambda: done.append("check"))
     assert done == ["login", "check", "bytes"]
@@ -239,7 +239,7 @@ def test_a_sendmsg_that_stops_half_way_goes_on_where_it_stopped() -> None:
         def __init__(self) -> None:
             self.taken = b""
 
-        def sendmsg(self, buffers: list[bytes]) -> int:
+        def sendmsg(self, buffers: list[bytes], *_: object) -> int:
             whole = b"".join(buffers)
             count = max(1, len(whole) // 3)
             self.taken += whole[:count]
@@ -344,3 +344,67 @@ def test_a_connection_that_failed_to_open_leaves_no_socket_behind() -> None:
             Connection.open("127.0.0.1", peer.port, settings(), 60.0)
         peer._thread.join(60)
     assert len(ends) == 1
+
+
+# --- without waiting --------------------------------------------------------------------------------------------------
+
+
+def test_what_is_sent_and_received_in_pieces_is_what_was_meant() -> None:
+    """Several MB, more than the kernels hold: the peer reads when the connection has given up to wait."""
+    pieces = [bytes([n % 251]) * (1 + 70_001 * (n % 3)) for n in range(90)]
+    read = threading.Event()
+
+    def echo(talk: Talk) -> None:
+        assert read.wait(240)
+        for _ in range(2):
+            _key, _version, correlation_id, body = talk.read()
+            talk.answer(correlation_id, body)
+
+    with connected(echo) as (connection, _peer):
+        first = connection.send(PRODUCE, 8, pieces, wait=False)
+        assert connection.unsent and not connection.arrived(first)
+        connection.flush()
+        read.set()
+        assert whole(connection, first) == b"".join(pieces) and not connection.unsent
+        second = connection.send(PRODUCE, 8, [b"behind it"])
+        assert bytes(connection.receive(second)) == b"behind it"
+
+
+def test_a_call_that_waits_sends_first_what_is_left() -> None:
+    pieces = [bytes(4_000_000), b"end"]
+
+    def echo(talk: Talk) -> None:
+        for _ in range(2):
+            _key, _version, correlation_id, body = talk.read()
+            talk.answer(correlation_id, body[-3:])
+
+    with connected(echo) as (connection, _peer):
+        first = connection.send(PRODUCE, 8, pieces, wait=False)
+        second = connection.send(PRODUCE, 8, [b"two"])
+        assert [bytes(connection.receive(one)) for one in (first, second)] == [b"end", b"two"]
+
+
+def test_nothing_more_is_sent_once_a_check_says_no() -> None:
+    def forbid() -> None:
+        raise RuntimeError("not now")
+
+    with connected(lambda talk: talk.read()) as (connection, peer):
+        connection.send(PRODUCE, 8, [bytes(50_000_000)], wait=False)
+        left = connection.unsent
+        with pytest.raises(RuntimeError, match="not now"):
+            while connection.unsent:
+                connection.flush(forbid)
+        assert left and connection.unsent and len(peer.talks[0].bodies) == 1
+
+
+def test_a_connection_that_ends_while_its_answer_arrives_is_lost() -> None:
+    def half(talk: Talk) -> None:
+        _key, _version, correlation_id, _ = talk.read()
+        talk.socket.sendall(struct.pack(">ii", 104, correlation_id) + bytes(50))
+        talk.socket.close()
+
+    with connected(half) as (connection, _peer):
+        asked = connection.send(PRODUCE, 8, [b""], wait=False)
+        with pytest.raises(ConnectionLost, match="in the middle of a response|reset"):
+            whole(connection, asked)
+        assert connection.closed

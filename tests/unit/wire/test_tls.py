@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,9 +16,9 @@ from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.errors import ConnectionLost, TlsRefused
 from airflow_mirror.wire.settings import WireSettings
 from sandbox.certificates import Authority, Issued
-from tests.unit.peer import Peer, Talk, settings
+from tests.unit.peer import Peer, Talk, settings, whole
 
-FETCH = 1
+PRODUCE, FETCH = 0, 1
 _RESET = struct.pack("ii", 1, 0)
 
 
@@ -215,3 +216,28 @@ def test_a_listener_without_tls_that_answers_is_refused(authority: Authority) ->
         pytest.raises(TlsRefused, match="the port"),
     ):
         Connection.open("127.0.0.1", peer.port, trusting(authority), 60.0)
+
+
+def test_what_is_sent_and_received_in_pieces_is_what_was_meant(authority: Authority, server: ssl.SSLContext) -> None:
+    """Several MB: the peer reads when the connection has given up to wait. A part of a TLS record is offered again."""
+    pieces = [bytes([n % 251]) * (1 + 70_001 * (n % 3)) for n in range(180)]
+    read = threading.Event()
+
+    def echo(talk: Talk) -> None:
+        talk.greet()
+        assert read.wait(240)
+        for _ in range(2):
+            _key, _version, correlation_id, body = talk.read()
+            talk.answer(correlation_id, body)
+
+    with (
+        Peer(encrypted(server, echo)) as peer,
+        Connection.open("127.0.0.1", peer.port, trusting(authority), 60.0) as connection,
+    ):
+        first = connection.send(PRODUCE, 8, pieces, wait=False)
+        assert connection.unsent and not connection.arrived(first)
+        connection.flush()
+        read.set()
+        assert whole(connection, first) == b"".join(pieces) and not connection.unsent
+        second = connection.send(PRODUCE, 8, [b"behind it"])
+        assert bytes(connection.receive(second)) == b"behind it"
