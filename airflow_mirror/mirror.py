@@ -30,7 +30,7 @@ _CHOICES = {
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Mirror:
     """One one-way flow: which topics and groups of ``source`` go to ``target``, and how.
 

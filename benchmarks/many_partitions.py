@@ -47,7 +47,17 @@ def ranges_of(source: Cluster, topics: int, partitions: int) -> list[CopyRange]:
         wire.refresh(names)
         tps = [TopicPartition(name, p) for name in names for p in range(partitions)]
         ends = wire.high_watermarks(tps)
-        return [CopyRange(tp.topic, tp.topic, tp.partition, 0, ends[tp], wire.topic_id(tp.topic)) for tp in tps]
+        return [
+            CopyRange(
+                source_topic=tp.topic,
+                target_topic=tp.topic,
+                partition=tp.partition,
+                start_offset=0,
+                end_offset=ends[tp],
+                source_topic_id=wire.topic_id(tp.topic),
+            )
+            for tp in tps
+        ]
 
 
 class Measured:
@@ -59,7 +69,9 @@ class Measured:
     """
 
     def __init__(self, source: Cluster, target: Cluster, ranges: Sequence[CopyRange]) -> None:
-        self._loop = CopyLoop(ranges, Clusters.of(settings(source), settings(target)), CopyOptions("many"), lambda: None)
+        self._loop = CopyLoop(
+            ranges, Clusters.of(settings(source), settings(target)), CopyOptions(mirror="many"), lambda: None
+        )
         self.opened_s = self.total_s = self.cpu_s = 0.0
         self.turns = 0
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 DEFAULT_MAX_BATCH_BYTES = 1_048_588  # message.max.bytes of a stock broker
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CopyOptions:
     """How to copy.
 

@@ -13,7 +13,7 @@ from airflow_mirror.partition import TopicPartition
 IDENTICAL, MAPPED = "identical", "mapped"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CopyRange:
     """Offsets [start_offset, end_offset) of one source partition, bound for one partition of ``target_topic``.
 

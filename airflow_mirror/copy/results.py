@@ -10,7 +10,7 @@ from airflow_mirror.copy.loop.partition import Counters, PartitionCopy
 from airflow_mirror.errors import LeaseLost, MirrorError, TryAgain
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PartitionResult:
     """The outcome of one partition's copy in one task.
 
@@ -56,11 +56,18 @@ class PartitionResult:
     def of(cls, p: PartitionCopy, seconds: float) -> PartitionResult:
         """Summarise a partition's copy by a task that took ``seconds``."""
         return cls(
-            p.range.source_topic, p.range.target_topic, p.range.partition, p.settled_position, p.done and p.error is None,
-            **asdict(p.counters), seconds=round(seconds, 3), error=str(p.error) if p.error else None,
-            final=p.error is not None and _is_final(p.error), target_partition=p.range.target.partition,
+            topic=p.range.source_topic,
+            target_topic=p.range.target_topic,
+            partition=p.range.partition,
+            position=p.settled_position,
+            done=p.done and p.error is None,
+            **asdict(p.counters),
+            seconds=round(seconds, 3),
+            error=str(p.error) if p.error else None,
+            final=p.error is not None and _is_final(p.error),
+            target_partition=p.range.target.partition,
             lease_lost=isinstance(p.error, LeaseLost),
-        )  # fmt: skip
+        )
 
 
 def _is_final(error: MirrorError) -> bool:

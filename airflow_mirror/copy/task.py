@@ -21,7 +21,7 @@ from airflow_mirror.copy.writer.lease import LeaseToken, LeaseWatch
 from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CopyWork:
     """What every task of a job is given. Settings travel as references (`config.load`), never as values.
 

@@ -117,7 +117,7 @@ class AclFence:
 
     def _prove_right(self) -> None:
         # Deletes nothing: nobody has this name. It needs the same right as lifting; listing needs less.
-        nobody = Acl("TOPIC", "airflow-mirror-probe", "LITERAL", "User:airflow-mirror-probe", "*", "WRITE", "DENY")
+        nobody = _rule("airflow-mirror-probe", "WRITE", "DENY", "User:airflow-mirror-probe")
         try:
             self._source.delete_acls([nobody])
         except RequestRefused as e:
@@ -198,14 +198,21 @@ def _acls(intent: Mapping[str, Any], field: str) -> list[Acl]:
 
 
 def _deny(topic: str) -> Acl:
-    return Acl("TOPIC", topic, "LITERAL", "User:*", "*", "WRITE", "DENY")
+    return _rule(topic, "WRITE", "DENY")
 
 
 def _allow(topic: str) -> list[Acl]:
-    return [Acl("TOPIC", topic, "LITERAL", "User:*", "*", op, "ALLOW") for op in ("READ", "DESCRIBE_CONFIGS")]
+    return [_rule(topic, operation, "ALLOW") for operation in ("READ", "DESCRIBE_CONFIGS")]
 
 
 def _applies(acl: Acl, topic: str) -> bool:
     if acl.pattern_type == "PREFIXED":
         return topic.startswith(acl.name)
     return acl.name in (topic, "*")
+
+
+def _rule(topic: str, operation: str, permission: str, principal: str = "User:*") -> Acl:
+    return Acl(
+        resource_type="TOPIC", name=topic, pattern_type="LITERAL", principal=principal, host="*", operation=operation,
+        permission=permission,
+    )  # fmt: skip

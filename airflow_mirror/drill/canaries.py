@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Canaries:
     """What was acknowledged by the source until the disaster.
 

@@ -103,7 +103,7 @@ def write_canaries(
         disaster()
         disaster_ms = _now_ms()
         acked = [row for row in list(writer.acked) if row[3] <= disaster_ms]
-    return Canaries(topic, group, acked, reading.result(), disaster_ms)
+    return Canaries(topic=topic, group=group, acked=acked, positions=reading.result(), disaster_ms=disaster_ms)
 
 
 def _now_ms() -> int:

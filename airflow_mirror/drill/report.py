@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from airflow_mirror.drill.canaries import Canaries
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DrillReport:
     """The figures of one drill. Times in seconds.
 

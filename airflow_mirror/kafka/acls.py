@@ -114,13 +114,13 @@ def _creation(rule: Acl) -> dict[str, Any]:
 def _acl(resource: Any, rule: Any) -> Acl:
     """Read a rule; what a newer broker knows and we don't is UNKNOWN."""
     return Acl(
-        _named(_RESOURCES, resource.resource_type),
-        resource.resource_name,
-        _named(_PATTERNS, resource.pattern_type),
-        rule.principal,
-        rule.host,
-        _named(_OPERATIONS, rule.operation),
-        _named(_PERMISSIONS, rule.permission_type),
+        resource_type=_named(_RESOURCES, resource.resource_type),
+        name=resource.resource_name,
+        pattern_type=_named(_PATTERNS, resource.pattern_type),
+        principal=rule.principal,
+        host=rule.host,
+        operation=_named(_OPERATIONS, rule.operation),
+        permission=_named(_PERMISSIONS, rule.permission_type),
     )
 
 

@@ -116,7 +116,13 @@ def _entry_of_broker_v0(config: Any) -> ConfigEntry:
 
 def _valued(config: Any, source: str) -> ConfigEntry:
     value = None if config.is_sensitive else config.value
-    return ConfigEntry(value, source == "DEFAULT_CONFIG", config.is_sensitive, config.read_only, source)
+    return ConfigEntry(
+        value=value,
+        is_default=source == "DEFAULT_CONFIG",
+        is_sensitive=config.is_sensitive,
+        is_read_only=config.read_only,
+        source=source,
+    )
 
 
 def _is_incremental(connection: Connection) -> bool:

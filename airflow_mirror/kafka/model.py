@@ -26,7 +26,7 @@ class TopicInfo:
     replication_factor: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ConfigEntry:
     """The effective value of one config key.
 
@@ -77,7 +77,7 @@ class GroupPosition:
     metadata: str = ""
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, kw_only=True)
 class Acl:
     """One access rule, in Kafka's upper-case names (``TOPIC``, ``LITERAL``, ``WRITE``, ``DENY``)."""
 

@@ -90,11 +90,11 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
     def spec(self, mirror: Mirror, plan: Plan) -> JobSpec:
         """Return the job's specification; the same for every try of a task."""
         return JobSpec(
-            self.kind,
-            mirror.to_dict(),
-            self.job_args(mirror),
-            {str(k): str(v) for k, v in self.spark_conf.items()},
-            master_of(self.spark_conn_id),
+            kind=self.kind,
+            mirror=mirror.to_dict(),
+            args=self.job_args(mirror),
+            spark_conf={str(k): str(v) for k, v in self.spark_conf.items()},
+            master=master_of(self.spark_conn_id),
             inputs=digest(plan),
             plan=str(plans_of(mirror).path(plan.hash)),
         )

@@ -91,7 +91,15 @@ def decide(
         for pair in paired
     ]
     situation = Situation(
-        mirror, source, target, paired, topics, capabilities, samples.unreadable, tuple(lost), refused or {}
+        mirror=mirror,
+        source=source,
+        target=target,
+        pairs=paired,
+        topics=topics,
+        capabilities=capabilities,
+        unreadable=samples.unreadable,
+        lost=tuple(lost),
+        refused=refused or {},
     )
     findings = run_checks(situation)
     known = dict(known_topics) if isinstance(known_topics, Mapping) else dict.fromkeys(known_topics, "")

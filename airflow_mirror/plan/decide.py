@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airflow_mirror.plan.inventory import Inventory, TopicState
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Pair:
     """A source topic, its name on the target, and the topic there, if it exists.
 
@@ -43,9 +43,9 @@ def pairs(mirror: Mirror, source: Inventory, target: Inventory, known_topics: Co
     found = []
     for name, state in sorted(source.topics.items()):
         there = mirror.naming.target_topic(name)
-        pair = Pair(state, there, target.topics.get(there), there in known_topics)
+        pair = Pair(source=state, target_topic=there, target=target.topics.get(there), ours=there in known_topics)
         if pair.ours and pair.written:
-            pair = Pair(state, there, pair.target, True, modes.get(there, ""))
+            pair = Pair(source=state, target_topic=there, target=pair.target, ours=True, begun=modes.get(there, ""))
         found.append(pair)
     return found
 

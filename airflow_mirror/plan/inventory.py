@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_mirror.plan.model import Plan
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TopicState:
     """A topic as it is. Offsets by partition.
 
@@ -44,7 +44,7 @@ class TopicState:
         return entry.value if entry else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Inventory:
     """One cluster, as far as a mirror is concerned.
 
@@ -97,7 +97,14 @@ def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str], be
     everyone = source.groups_offsets([g.group_id for g in source.groups()])
     groups = {group: positions for group, positions in everyone.items() if mirror.selects_group(group)}
     others = tuple(g for g, found in everyone.items() if g not in groups and any(tp.topic in topics for tp in found))
-    return Inventory(source.cluster_id(), source.broker_count(), topics, None, groups, other_groups=others)
+    return Inventory(
+        cluster_id=source.cluster_id(),
+        brokers=source.broker_count(),
+        topics=topics,
+        broker_configs=None,
+        groups=groups,
+        other_groups=others,
+    )
 
 
 def read_target(target: ClusterAdmin, names: Collection[str]) -> Inventory:
@@ -110,7 +117,10 @@ def read_target(target: ClusterAdmin, names: Collection[str]) -> Inventory:
     configs = None if by_broker is None else next(iter(by_broker.values()), {})
     own = read_own_configs(target)
     longest = {broker: _max_transaction_ms(entries) for broker, entries in (by_broker or {}).items()}
-    return Inventory(cluster_id, brokers, _topics(target, names), configs, own_configs=own, max_transaction_ms=longest)
+    return Inventory(
+        cluster_id=cluster_id, brokers=brokers, topics=_topics(target, names), broker_configs=configs, own_configs=own,
+        max_transaction_ms=longest,
+    )  # fmt: skip
 
 
 def _max_transaction_ms(broker: Mapping[str, ConfigEntry]) -> int | None:
@@ -139,7 +149,14 @@ def _topics(
         found = _by_topic(admin.offsets(partitions, round(datetime.fromisoformat(start).timestamp() * 1000)))
         begins = {t: {p: stable_ends[t][p] if o < 0 else o for p, o in offsets.items()} for t, offsets in found.items()}
     return {
-        name: TopicState(info, configs[name], starts[name], ends[name], stable_ends[name], begins[name])
+        name: TopicState(
+            info=info,
+            configs=configs[name],
+            starts=starts[name],
+            ends=ends[name],
+            stable_ends=stable_ends[name],
+            begins=begins[name],
+        )
         for name, info in infos.items()
     }
 

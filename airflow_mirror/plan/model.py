@@ -99,7 +99,7 @@ class HoleEstimate:
         return (guards / COORDINATOR_MARKERS_PER_S + (self.count - guards) / DIRECT_MARKERS_PER_S) / lanes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TopicPlan:
     """What happens to one topic.
 
@@ -150,7 +150,7 @@ class TopicPlan:
         return cls(**{**values, **by_partition, "holes": holes})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """A mirror's plan.
 

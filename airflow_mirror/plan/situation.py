@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airflow_mirror.wire.served import Without
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Situation:
     """Both sides as they are, and what would be done. ``pairs`` and ``topics`` are in the same order.
 

@@ -95,9 +95,9 @@ class WaitForCatchUpSensor(BaseSensorOperator):
         with task_outcome():
             if self._judge is None or self._probe is None:
                 self._judge = CatchUp(
-                    int(number("max_lag_records", self.max_lag_records)),
-                    int(number("samples", self.samples, least=1)),
-                    number("stuck_after_s", self.stuck_after_s),
+                    max_lag_records=int(number("max_lag_records", self.max_lag_records)),
+                    samples=int(number("samples", self.samples, least=1)),
+                    stuck_after_s=number("stuck_after_s", self.stuck_after_s),
                 )
                 mirror = mirror_from(self.mirror)
                 self._hash = plan_hash(self, self.plan, mirror, context)

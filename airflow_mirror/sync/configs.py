@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _OVERRIDE = "DYNAMIC_TOPIC_CONFIG"
-_NOBODYS = ConfigEntry(None, is_default=True)
+_NOBODYS = ConfigEntry(value=None, is_default=True)
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def measure(
     ]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class CatchUp:
     """Judges looks at the lag: caught up after ``samples`` good ones in a row.
 

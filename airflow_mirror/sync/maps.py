@@ -66,7 +66,9 @@ def mapped_topics(plan: Plan) -> dict[str, TopicPlan]:
 
 def mapped_range(source_topic: str, target_topic: str, partition: int) -> CopyRange:
     """Return the range that stands for a whole partition with mapped offsets."""
-    return CopyRange(source_topic, target_topic, partition, 0, mode=MAPPED)
+    return CopyRange(
+        source_topic=source_topic, target_topic=target_topic, partition=partition, start_offset=0, mode=MAPPED
+    )
 
 
 class OffsetMaps:

@@ -59,7 +59,7 @@ class CatchUpTrigger(BaseTrigger):
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
     async def _wait(self) -> dict[str, Any]:
-        judge = CatchUp(self.max_lag_records, self.samples, self.stuck_after_s)
+        judge = CatchUp(max_lag_records=self.max_lag_records, samples=self.samples, stuck_after_s=self.stuck_after_s)
         # Every sample blocks on sockets; the triggerer's loop must not.
         failures = 0
         mirror = Mirror.from_dict(self.mirror)

@@ -26,16 +26,19 @@ def bounds_difference(pair: PartitionPair, source_log: LogBounds, target_log: Lo
     target. And a target that starts where the source ends holds nothing that could have been compared, and must not pass
     as equal.
     """
-    shown = (dict(source_log._asdict()), dict(target_log._asdict()))
+
+    def difference(offset: int, kind: str) -> Difference:
+        return Difference(offset=offset, kind=kind, source=source_log._asdict(), target=target_log._asdict())
+
     asked = pair.end_offset
     if asked is None and (source_log.stable, source_log.end) != (target_log.stable, target_log.end):
-        return Difference(min(source_log.stable, target_log.stable), "end", *shown)
+        return difference(min(source_log.stable, target_log.stable), "end")
     if asked is not None and min(source_log.stable, target_log.stable) < asked:
-        return Difference(min(source_log.stable, target_log.stable), "end", *shown)
+        return difference(min(source_log.stable, target_log.stable), "end")
     first = max(source_log.start, pair.start_offset or 0)
     end = source_log.stable if asked is None else asked
     if first < end and target_log.start > first and (pair.held or target_log.start >= end):
-        return Difference(first, "missing", *shown)
+        return difference(first, "missing")
     return None
 
 

@@ -211,7 +211,9 @@ def compare(
     except UnreadableBatch as e:
         broken: Evidence = {"batch": e.cause}
         on_source = e.side == "source"
-        difference = Difference(e.offset, "corrupt", broken if on_source else None, None if on_source else broken)
+        difference = Difference(
+            offset=e.offset, kind="corrupt", source=broken if on_source else None, target=None if on_source else broken
+        )
         if through is not None:
             there = through.to_target(e.offset).offset if on_source else e.offset
             difference = _on_both_sides(replace(difference, offset=there), e.offset if on_source else None, through)
@@ -266,19 +268,21 @@ def _difference(a: Record | None, b: Record | None, left: Cursor, right: Cursor)
     if b is None or a is None:
         found = a or b
         assert found is not None
-        return Difference(found.offset, "missing" if b is None else "extra", evidence(a), evidence(b))
+        return Difference(
+            offset=found.offset, kind="missing" if b is None else "extra", source=evidence(a), target=evidence(b)
+        )
     if a.offset != b.offset:
         if a[1:] == b[1:]:
-            return Difference(a.offset, "offset", evidence(a), evidence(b))
+            return Difference(offset=a.offset, kind="offset", source=evidence(a), target=evidence(b))
         if a.offset < b.offset:
-            return Difference(a.offset, "missing", evidence(a), None)
-        return Difference(b.offset, "extra", None, evidence(b))
+            return Difference(offset=a.offset, kind="missing", source=evidence(a), target=None)
+        return Difference(offset=b.offset, kind="extra", source=None, target=evidence(b))
     # A record lost (or put in) without a hole moves all that follow: the next one tells.
     if _holds(left, a, b):
-        return Difference(a.offset, "missing", evidence(a), None)
+        return Difference(offset=a.offset, kind="missing", source=evidence(a), target=None)
     if _holds(right, b, a):
-        return Difference(b.offset, "extra", None, evidence(b))
-    return Difference(a.offset, _field(a, b), evidence(a), evidence(b))
+        return Difference(offset=b.offset, kind="extra", source=None, target=evidence(b))
+    return Difference(offset=a.offset, kind=_field(a, b), source=evidence(a), target=evidence(b))
 
 
 def _holds(cursor: Cursor, here: Record, other: Record) -> bool:

@@ -138,10 +138,21 @@ def compare_partition(
     if difference is None and through is None and target_log.start < start:
         difference = _fillers_in_front(target, pair.target, target_log)
     return PartitionComparison(
-        pair.source_topic, pair.target_topic, pair.partition, start, end, tally.records, tally.bytes,
-        difference is None, difference, source_log == target_log, source_log, target_log, tally.fillers,
-        tally.expired,
-    )  # fmt: skip
+        source_topic=pair.source_topic,
+        target_topic=pair.target_topic,
+        partition=pair.partition,
+        start_offset=start,
+        end_offset=end,
+        records=tally.records,
+        bytes=tally.bytes,
+        equal=difference is None,
+        first_difference=difference,
+        offsets_equal=source_log == target_log,
+        source_log=source_log,
+        target_log=target_log,
+        fillers=tally.fillers,
+        expired=tally.expired,
+    )
 
 
 def _fillers_in_front(target: WireCluster, tp: TopicPartition, log: LogBounds) -> Difference | None:
@@ -157,7 +168,7 @@ def _fillers_in_front(target: WireCluster, tp: TopicPartition, log: LogBounds) -
         "fillers": "of the priming: a broker forgot that they were deleted",
         "remedy": "run the copy again, it deletes them",
     }
-    return Difference(log.start, "extra", None, shown)
+    return Difference(offset=log.start, kind="extra", source=None, target=shown)
 
 
 def _map_of(
@@ -179,7 +190,9 @@ def _map_of(
     except NoOffsetMap:
         return nothing, None  # never begun: the target holds nothing of it
     except ForeignData as e:
-        found = Difference(source_log.start, "map", None, {"map": e.cause}, target_offset=e.start_offset)
+        found = Difference(
+            offset=source_log.start, kind="map", source=None, target={"map": e.cause}, target_offset=e.start_offset
+        )
         return nothing, found
 
 

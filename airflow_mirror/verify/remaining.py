@@ -44,13 +44,18 @@ def verify_rest(
             held = {name for name, entries in admin.topic_configs(names).items() if is_held(entries)}
         pairs = [
             PartitionPair(
-                t.source_topic, t.target_topic, p, max(t.starts.get(p, 0), done.get(tp, 0)), ends[tp], t.mode == MAPPED,
-                t.target_topic in held,
+                source_topic=t.source_topic,
+                target_topic=t.target_topic,
+                partition=p,
+                start_offset=max(t.starts.get(p, 0), done.get(tp, 0)),
+                end_offset=ends[tp],
+                mapped=t.mode == MAPPED,
+                held=t.target_topic in held,
             )
             for t in plan.topics
             for p in range(t.partitions)
             for tp in [TopicPartition(t.source_topic, p)]
-        ]  # fmt: skip
+        ]
         return compare_partitions(pairs, source, target, level, maps=maps, isolation=plan.mirror.isolation)
 
     return verify

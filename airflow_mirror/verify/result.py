@@ -42,7 +42,7 @@ class LogBounds(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PartitionPair:
     """What to compare: one partition under its names on both sides.
 
@@ -71,7 +71,7 @@ class PartitionPair:
         return TopicPartition(self.target_topic, self.partition)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Difference:
     """The first place at which two partitions differ.
 
@@ -97,7 +97,7 @@ class Difference:
         return f"{self.kind} at {where} (source {_text(self.source)}, target {_text(self.target)})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PartitionComparison:
     """Verdict on one partition.
 

@@ -23,7 +23,16 @@ def ranges_of(source: DrivenCluster, topic: str, mode: str = IDENTICAL, *, commi
     found = []
     for log in source.topics[topic].logs:
         end = log.last_stable if committed else log.high_watermark
-        found.append(CopyRange(topic, topic, log.tp.partition, log.log_start, end, mode=mode))
+        found.append(
+            CopyRange(
+                source_topic=topic,
+                target_topic=topic,
+                partition=log.tp.partition,
+                start_offset=log.log_start,
+                end_offset=end,
+                mode=mode,
+            )
+        )
     return found
 
 
@@ -36,7 +45,7 @@ def copy(
     :raises LeaseLost: what ``check`` raised.
     """
     clusters = Clusters.of(source.config, target.config)
-    loop = CopyLoop(ranges, clusters, CopyOptions("m", **options), check)
+    loop = CopyLoop(ranges, clusters, CopyOptions(mirror="m", **options), check)
     return loop.run(should_stop)
 
 
@@ -55,7 +64,7 @@ class Following:
         self.ranges = [replace(one, end_offset=None) for one in ranges]
         clusters = Clusters.of(source.config, target.config)
         timed = {} if clock is None else {"clock": clock}
-        self.loop = CopyLoop(self.ranges, clusters, CopyOptions("m", **options), check, **timed)  # type: ignore[arg-type]
+        self.loop = CopyLoop(self.ranges, clusters, CopyOptions(mirror="m", **options), check, **timed)  # type: ignore[arg-type]
         self.failed: BaseException | None = None
         self._stop, self._turn = threading.Event(), threading.Condition()
         self._thread = threading.Thread(target=self._run)

@@ -22,7 +22,12 @@ if __name__ == "__main__":
         print("lease taken", file=sys.stderr, flush=True)
         if spec["wait"]:
             time.sleep(token.wait_s)
-        work = CopyWork("env:TEST_SOURCE", "env:TEST_TARGET", CopyOptions(spec["mirror"], **spec["options"]), token)
+        work = CopyWork(
+            source="env:TEST_SOURCE",
+            target="env:TEST_TARGET",
+            options=CopyOptions(mirror=spec["mirror"], **spec["options"]),
+            lease=token,
+        )
         for result in copy_ranges(work, [CopyRange(**r) for r in spec["ranges"]]):
             print(json.dumps(result.to_dict()), flush=True)
         lease.release(wire, token)

@@ -209,7 +209,17 @@ def ranges_of(source: Cluster, topic: str, partitions: int = 1, committed: bool 
         starts = wire.log_starts(tps)
         stop = wire.last_stable(tps) if committed else wire.high_watermarks(tps)
         identity = wire.topic_id(topic)
-    return [CopyRange(topic, topic, tp.partition, starts[tp], stop[tp], identity) for tp in tps]
+    return [
+        CopyRange(
+            source_topic=topic,
+            target_topic=topic,
+            partition=tp.partition,
+            start_offset=starts[tp],
+            end_offset=stop[tp],
+            source_topic_id=identity,
+        )
+        for tp in tps
+    ]
 
 
 def copy(
@@ -220,7 +230,12 @@ def copy(
     os.environ["TEST_SOURCE"], os.environ["TEST_TARGET"] = config(source).dump(), config(target).dump()
     with WireCluster(config(target)) as wire:
         token = lease.take(wire, mirror)
-        work = CopyWork("env:TEST_SOURCE", "env:TEST_TARGET", replace(CopyOptions(mirror), **options), token)  # type: ignore[arg-type]
+        work = CopyWork(
+            source="env:TEST_SOURCE",
+            target="env:TEST_TARGET",
+            options=replace(CopyOptions(mirror=mirror), **options),
+            lease=token,
+        )  # type: ignore[arg-type]
         try:
             return copy_ranges(work, list(ranges), duration_s)
         finally:

@@ -57,7 +57,9 @@ class World:
             # Without this, retention would delete records of 2023 within minutes.
             admin.create_topics([NewTopicSpec(self.topic, PARTITIONS, 1, {"retention.ms": "-1"})])
             wait_for(lambda admin=admin: self.topic in admin.topics([self.topic]))
-        self.mirror = Mirror(f"flow-{self.topic[-8:]}", "src", "dst", topics=[self.topic], groups=[f"{self.topic}-.*"])
+        self.mirror = Mirror(
+            name=f"flow-{self.topic[-8:]}", source="src", target="dst", topics=[self.topic], groups=[f"{self.topic}-.*"]
+        )
         self.tps = [TopicPartition(self.topic, p) for p in range(PARTITIONS)]
 
     def close(self) -> None:
@@ -73,9 +75,30 @@ class World:
         info = self.source.topics([self.topic])[self.topic]
         zeros = dict.fromkeys(range(partitions), 0)
         topic = TopicPlan(
-            self.topic, self.topic, info.topic_id, True, partitions, 1, {}, {}, {}, False, "identical", "", zeros, zeros
+            source_topic=self.topic,
+            target_topic=self.topic,
+            source_topic_id=info.topic_id,
+            target_exists=True,
+            partitions=partitions,
+            replication_factor=1,
+            configs={},
+            held_configs={},
+            left_out={},
+            compacted=False,
+            mode="identical",
+            reason="",
+            starts=zeros,
+            ends=zeros,
         )
-        return Plan(self.mirror, "2026-01-01T00:00:00+00:00", "s", "t", (topic,), {}, ())
+        return Plan(
+            mirror=self.mirror,
+            created_at="2026-01-01T00:00:00+00:00",
+            source_cluster_id="s",
+            target_cluster_id="t",
+            topics=(topic,),
+            positions={},
+            findings=(),
+        )
 
     def group(self, suffix: str, offsets: dict[int, int], cluster: str = "source") -> str:
         """Commit positions for a group without members."""
@@ -250,8 +273,23 @@ class EngineTail(Tail):
         )
         with closing(ClusterAdmin(world.source.config, timeout_s=120)) as admin:
             identity = admin.topics([world.topic])[world.topic].topic_id
-        ranges = [CopyRange(world.topic, world.topic, tp.partition, 0, None, identity) for tp in world.tps]
-        work = CopyWork("env:CUTOVER_SOURCE", "env:CUTOVER_TARGET", CopyOptions(world.mirror.name), self._token)
+        ranges = [
+            CopyRange(
+                source_topic=world.topic,
+                target_topic=world.topic,
+                partition=tp.partition,
+                start_offset=0,
+                end_offset=None,
+                source_topic_id=identity,
+            )
+            for tp in world.tps
+        ]
+        work = CopyWork(
+            source="env:CUTOVER_SOURCE",
+            target="env:CUTOVER_TARGET",
+            options=CopyOptions(mirror=world.mirror.name),
+            lease=self._token,
+        )
         while not self._stop.is_set():
             self.turns += 1
             copy_ranges(work, ranges, duration_s=5, should_stop=self._stop.is_set)

@@ -186,7 +186,19 @@ def test_acls_on_a_cluster_without_authorizer_are_refused_in_words(admin):
     with pytest.raises(RequestRefused, match="SECURITY_DISABLED"):
         admin.describe_acls("TOPIC")
     with pytest.raises(RequestRefused, match="SECURITY_DISABLED"):
-        admin.create_acls([Acl("TOPIC", "t", "LITERAL", "User:*", "*", "WRITE", "DENY")])
+        admin.create_acls(
+            [
+                Acl(
+                    resource_type="TOPIC",
+                    name="t",
+                    pattern_type="LITERAL",
+                    principal="User:*",
+                    host="*",
+                    operation="WRITE",
+                    permission="DENY",
+                )
+            ]
+        )
 
 
 @pytest.mark.parametrize("role", ["source", "target"])
@@ -234,8 +246,24 @@ def guarded():
 
 
 def test_rules_are_added_found_and_removed_exactly(root):
-    deny = Acl("TOPIC", "orders", "LITERAL", "User:*", "*", "WRITE", "DENY")
-    allow = Acl("TOPIC", "ord", "PREFIXED", "User:alice", "*", "READ", "ALLOW")
+    deny = Acl(
+        resource_type="TOPIC",
+        name="orders",
+        pattern_type="LITERAL",
+        principal="User:*",
+        host="*",
+        operation="WRITE",
+        permission="DENY",
+    )
+    allow = Acl(
+        resource_type="TOPIC",
+        name="ord",
+        pattern_type="PREFIXED",
+        principal="User:alice",
+        host="*",
+        operation="READ",
+        permission="ALLOW",
+    )
     root.create_acls([deny, allow])
     root.create_acls([deny])
     wait_for(lambda: root.describe_acls("TOPIC") == sorted([allow, deny]))
@@ -249,8 +277,29 @@ def test_rules_are_added_found_and_removed_exactly(root):
 
 def test_what_a_principal_may_not_do_is_said_never_answered_with_an_empty_list(guarded, root, alice):
     root.create_topics([NewTopicSpec("secret", 1, 1)])
-    rules = [Acl("TOPIC", "secret", "LITERAL", "User:mirror", "*", "ALL", "ALLOW")]
-    rules += [Acl("CLUSTER", "kafka-cluster", "LITERAL", "User:mirror", "*", o, "ALLOW") for o in ("ALTER", "DESCRIBE")]
+    rules = [
+        Acl(
+            resource_type="TOPIC",
+            name="secret",
+            pattern_type="LITERAL",
+            principal="User:mirror",
+            host="*",
+            operation="ALL",
+            permission="ALLOW",
+        )
+    ]
+    rules += [
+        Acl(
+            resource_type="CLUSTER",
+            name="kafka-cluster",
+            pattern_type="LITERAL",
+            principal="User:mirror",
+            host="*",
+            operation=o,
+            permission="ALLOW",
+        )
+        for o in ("ALTER", "DESCRIBE")
+    ]
     root.create_acls(rules)
     wait_for(lambda: len(root.describe_acls()) == 3)
     partition = TopicPartition("secret", 0)

@@ -18,8 +18,24 @@ from sandbox import Cluster
 pytestmark = pytest.mark.versions
 
 VERSIONS = ("0.11.0.3", "1.1.1", "2.1.1", "2.8.2", "3.4.1")  # 3.4.1 with ZooKeeper here, as the older ones
-DENY = Acl("TOPIC", "orders", "LITERAL", "User:*", "*", "WRITE", "DENY")
-PREFIX = Acl("TOPIC", "ord", "PREFIXED", "User:alice", "*", "READ", "ALLOW")
+DENY = Acl(
+    resource_type="TOPIC",
+    name="orders",
+    pattern_type="LITERAL",
+    principal="User:*",
+    host="*",
+    operation="WRITE",
+    permission="DENY",
+)
+PREFIX = Acl(
+    resource_type="TOPIC",
+    name="ord",
+    pattern_type="PREFIXED",
+    principal="User:alice",
+    host="*",
+    operation="READ",
+    permission="ALLOW",
+)
 
 
 @pytest.fixture(scope="module", params=VERSIONS)

@@ -138,6 +138,9 @@ def test_a_copier_without_the_lease_writes_nothing(
         lease.LeaseWatch(config(target_cluster), old)
     ranges = ranges_of(source_cluster, hostile, PARTITIONS)
     os.environ["TEST_SOURCE"], os.environ["TEST_TARGET"] = config(source_cluster).dump(), config(target_cluster).dump()
-    results = copy_ranges(CopyWork("env:TEST_SOURCE", "env:TEST_TARGET", CopyOptions(hostile), old), ranges)
+    results = copy_ranges(
+        CopyWork(source="env:TEST_SOURCE", target="env:TEST_TARGET", options=CopyOptions(mirror=hostile), lease=old),
+        ranges,
+    )
     assert all("writer lease" in str(r.error) and r.final and not r.done for r in results)
     assert copied(target_cluster, hostile) == 0

@@ -151,7 +151,7 @@ def coordinator_of(padder: Padder, tp: TopicPartition) -> int:
 def padder_with_a_coordinator_of_its_own(wire: WireCluster, tp: TopicPartition) -> Padder:
     """One whose coordinator does not lead the partition: only then it can die between a marker and its note."""
     for number in range(50):
-        padder = Padder(wire, f"{tp.topic}-{number}", lambda: None)
+        padder = Padder(target=wire, mirror=f"{tp.topic}-{number}", check=lambda: None)
         if coordinator_of(padder, tp) != wire.leader(tp).node_id:
             return padder
     raise AssertionError("all coordinators on one node")
@@ -187,7 +187,7 @@ def test_zombies_markers_in_flight_over_a_leader_change_do_not_overrun_the_hole(
     """They arrive after the new copier's first marker; for the moment before it see ``test_padding.py``."""
     tp, end = replicated, 60
     with WireCluster(config(three_nodes)) as old_wire, WireCluster(config(three_nodes)) as new_wire:
-        old = Padder(old_wire, tp.topic, lambda: None)
+        old = Padder(target=old_wire, mirror=tp.topic, check=lambda: None)
         hold = taken(old, tp)
         hold.client.write_marker(tp, hold.producer_id, hold.epoch)
         leader = old_wire.leader(tp).node_id
@@ -205,7 +205,7 @@ def test_zombies_markers_in_flight_over_a_leader_change_do_not_overrun_the_hole(
                 except Fenced as e:
                     errors.append(e)
 
-        fill_patiently(Padder(new_wire, tp.topic, thaw), tp, 0, end)
+        fill_patiently(Padder(target=new_wire, mirror=tp.topic, check=thaw), tp, 0, end)
         assert len(errors) == 1
         assert new_wire.log_ends([tp]) == {tp: end}
         with pytest.raises(Fenced):
@@ -240,7 +240,7 @@ def test_own_markers_that_arrive_late_do_not_overrun_the_hole(
 
     monkeypatch.setattr(padding, "write_txn_markers", kept_once)
     with WireCluster(config(proxied)) as wire:
-        padder = Padder(wire, tp.topic, check)
+        padder = Padder(target=wire, mirror=tp.topic, check=check)
         with pytest.raises(TryAgain):
             padder.fill(tp, 0, end)
         assert kept == [98]
@@ -258,8 +258,8 @@ def test_a_partition_not_given_back_rests_until_its_old_owner_noticed(target_clu
     with WireCluster(config(target_cluster)) as wire:
 
         def taken_over() -> tuple[float, Padder]:
-            padder = Padder(wire, tp.topic, lambda: None)
-            return padder.step(Filling(tp, 0, 1)), padder
+            padder = Padder(target=wire, mirror=tp.topic, check=lambda: None)
+            return padder.step(Filling(tp=tp, start=0, end=1)), padder
 
         fresh, first = taken_over()
         held, second = taken_over()
@@ -437,7 +437,10 @@ def test_fillers_that_a_dying_target_shows_again_are_found_by_the_comparison_and
     write(source_cluster, topic_name, 1000, 3, "lz4")
     with WireCluster(config(source_cluster)) as wire:
         wire.delete_records({TopicPartition(topic_name, 0): 537})
-    ranges, pair = ranges_of(source_cluster, topic_name), [PartitionPair(topic_name, topic_name, 0)]
+    ranges, pair = (
+        ranges_of(source_cluster, topic_name),
+        [PartitionPair(source_topic=topic_name, target_topic=topic_name, partition=0)],
+    )
     copy(source_cluster, proxied, ranges, mirror=topic_name)
     assert ends(proxied, topic_name)[0][0] == 537
     proxied.kill(1)

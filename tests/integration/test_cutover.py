@@ -196,8 +196,24 @@ def test_topic_without_acls_is_not_fenced_on_a_guess(world: World):
 
 
 def test_acls_that_were_there_before_survive_the_lift(world: World):
-    mine = Acl("TOPIC", world.topic, "LITERAL", "User:alice", "*", "ALL", "ALLOW")
-    deny = Acl("TOPIC", world.topic, "LITERAL", "User:*", "*", "WRITE", "DENY")
+    mine = Acl(
+        resource_type="TOPIC",
+        name=world.topic,
+        pattern_type="LITERAL",
+        principal="User:alice",
+        host="*",
+        operation="ALL",
+        permission="ALLOW",
+    )
+    deny = Acl(
+        resource_type="TOPIC",
+        name=world.topic,
+        pattern_type="LITERAL",
+        principal="User:*",
+        host="*",
+        operation="WRITE",
+        permission="DENY",
+    )
 
     def listed() -> list[Acl]:
         return world.source.describe_acls(resource_type="TOPIC", name=world.topic)

@@ -25,7 +25,10 @@ def test_writers_go_on_through_the_disaster_and_their_loss_is_counted(
     create(source_cluster, topic_name, PARTITIONS)
     create(target_cluster, topic_name, PARTITIONS)
     source, target = config(source_cluster), config(target_cluster)
-    follow = [CopyRange(topic_name, topic_name, p, 0) for p in range(PARTITIONS)]
+    follow = [
+        CopyRange(source_topic=topic_name, target_topic=topic_name, partition=p, start_offset=0)
+        for p in range(PARTITIONS)
+    ]
     tail = copier_process(source_cluster, target_cluster, follow, mirror=topic_name)
 
     def disaster() -> None:

@@ -195,7 +195,7 @@ def test_the_comparison_goes_through_the_map_and_names_both_offsets(
     source_cluster: Cluster, target_cluster: Cluster, shifted: str, tmp_path: Path
 ) -> None:
     copy(source_cluster, target_cluster, mapped(source_cluster, shifted, 2), MIRROR, map_dir=str(tmp_path))
-    pairs = [PartitionPair(shifted, shifted, p, mapped=True) for p in range(2)]
+    pairs = [PartitionPair(source_topic=shifted, target_topic=shifted, partition=p, mapped=True) for p in range(2)]
     maps = MapSource(MIRROR, True, str(tmp_path))
     sides = config(source_cluster), config(target_cluster)
     for level in ("records", "batches", "offsets"):
@@ -232,7 +232,10 @@ def test_a_partition_that_was_never_copied_has_no_map(
     ):
         MapSource(MIRROR, True, str(tmp_path)).complete(mapped_range(shifted, shifted, 0), left, right)
     (verdict,) = compare_partitions(
-        [PartitionPair(shifted, shifted, 0, mapped=True)], config(source_cluster), config(target_cluster), "records",
+        [PartitionPair(source_topic=shifted, target_topic=shifted, partition=0, mapped=True)],
+        config(source_cluster),
+        config(target_cluster),
+        "records",
         maps=MapSource(MIRROR, True, str(tmp_path)),
-    )  # fmt: skip
+    )
     assert not verdict.equal

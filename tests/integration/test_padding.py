@@ -30,7 +30,7 @@ def tp(target_cluster: Cluster, topic_name: str) -> TopicPartition:
 @pytest.mark.parametrize("hole", [1, 2, 3, 50])
 def test_a_hole_of_any_size_is_filled_exactly(target_cluster: Cluster, tp: TopicPartition, hole: int) -> None:
     with WireCluster(config(target_cluster)) as wire:
-        assert Padder(wire, tp.topic, lambda: None).fill(tp, START, START + hole) == hole
+        assert Padder(target=wire, mirror=tp.topic, check=lambda: None).fill(tp, START, START + hole) == hole
     assert ends(target_cluster, tp.topic)[0] == (0, START + hole, START + hole)
 
 
@@ -47,7 +47,7 @@ def test_coordinator_that_writes_every_marker_twice_does_not_overrun_a_hole(
 
     monkeypatch.setattr(TransactionClient, "write_marker", twice)
     with WireCluster(config(target_cluster)) as wire:
-        Padder(wire, tp.topic, lambda: None).fill(tp, START, START + hole)
+        Padder(target=wire, mirror=tp.topic, check=lambda: None).fill(tp, START, START + hole)
     assert ends(target_cluster, tp.topic)[0] == (0, START + hole, START + hole)
 
 
@@ -55,7 +55,7 @@ def test_frozen_padder_whose_markers_land_between_the_new_ones_look_and_step_doe
     target_cluster: Cluster, tp: TopicPartition
 ) -> None:
     with WireCluster(config(target_cluster)) as old_wire, WireCluster(config(target_cluster)) as new_wire:
-        old = Padder(old_wire, tp.topic, lambda: None)
+        old = Padder(target=old_wire, mirror=tp.topic, check=lambda: None)
         old._take_over(tp)
         hold = old._holds[tp]
         client, producer_id, epoch = hold.client, hold.producer_id, hold.epoch
@@ -69,7 +69,7 @@ def test_frozen_padder_whose_markers_land_between_the_new_ones_look_and_step_doe
             if len(checks) == 2:  # after the new one has read the log end, before its first step
                 write_txn_markers(old_wire, tp, producer_id, epoch, interior)
 
-        Padder(new_wire, tp.topic, thaw).fill(tp, START, END)
+        Padder(target=new_wire, mirror=tp.topic, check=thaw).fill(tp, START, END)
         assert len(checks) >= 2
         assert ends(target_cluster, tp.topic)[0] == (0, END, END)
         with pytest.raises(Fenced):

@@ -155,7 +155,11 @@ def test_target_says_which_settings_it_does_not_know(make, source, target, topic
     plan = build(mirror_of(topic_name), source, target)
     vendors = [replace(t, configs={"vendor.tier": "gold"}) for t in plan.topics]
     assert "vendor.tier" in refusals(target, vendors)[topic_name]
-    entries = {"vendor.tier": ConfigEntry("gold"), "retention.ms": ConfigEntry("5"), "segment.bytes": ConfigEntry("1")}
+    entries = {
+        "vendor.tier": ConfigEntry(value="gold"),
+        "retention.ms": ConfigEntry(value="5"),
+        "segment.bytes": ConfigEntry(value="1"),
+    }
     assert set(try_configs(target, [entries])) == {"retention.ms", "segment.bytes"}
     assert topic_name not in target.topics([topic_name])
 

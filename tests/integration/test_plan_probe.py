@@ -17,10 +17,45 @@ from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.integration.copying import config, wait_until
 
-CREATE = Acl("CLUSTER", "kafka-cluster", "LITERAL", "User:mirror", "*", "CREATE", "ALLOW")
-ALTER = Acl("CLUSTER", "kafka-cluster", "LITERAL", "User:mirror", "*", "ALTER", "ALLOW")
-WRITE, READ, DELETE = (Acl("TOPIC", "*", "LITERAL", "User:mirror", "*", o, "ALLOW") for o in ("WRITE", "READ", "DELETE"))
-MARK = Acl("TRANSACTIONAL_ID", "airflow-mirror.", "PREFIXED", "User:mirror", "*", "WRITE", "ALLOW")
+CREATE = Acl(
+    resource_type="CLUSTER",
+    name="kafka-cluster",
+    pattern_type="LITERAL",
+    principal="User:mirror",
+    host="*",
+    operation="CREATE",
+    permission="ALLOW",
+)
+ALTER = Acl(
+    resource_type="CLUSTER",
+    name="kafka-cluster",
+    pattern_type="LITERAL",
+    principal="User:mirror",
+    host="*",
+    operation="ALTER",
+    permission="ALLOW",
+)
+WRITE, READ, DELETE = (
+    Acl(
+        resource_type="TOPIC",
+        name="*",
+        pattern_type="LITERAL",
+        principal="User:mirror",
+        host="*",
+        operation=o,
+        permission="ALLOW",
+    )
+    for o in ("WRITE", "READ", "DELETE")
+)
+MARK = Acl(
+    resource_type="TRANSACTIONAL_ID",
+    name="airflow-mirror.",
+    pattern_type="PREFIXED",
+    principal="User:mirror",
+    host="*",
+    operation="WRITE",
+    permission="ALLOW",
+)
 EVERYTHING = {"create": CREATE, "alter": ALTER, "write": WRITE, "read": READ, "delete": DELETE, "mark": MARK}
 
 

@@ -63,7 +63,7 @@ def records_of(seen: list[Seen]) -> list[Seen]:
 
 
 def differences(source: Cluster, target: Cluster, topic: str, level: str = "records") -> tuple[bool, int, str]:
-    pair = PartitionPair(topic, topic, 0)
+    pair = PartitionPair(source_topic=topic, target_topic=topic, partition=0)
     (verdict,) = compare_partitions([pair], config(source), config(target), level)
     return verdict.equal, verdict.fillers, str(verdict)
 
@@ -112,10 +112,15 @@ def test_a_copy_that_ended_inside_a_hole_goes_on_and_a_foreign_source_is_found_o
     producer.flush()
     other = f"{topic}-other"
     create(target_cluster, other)
-    short = CopyRange(topic, other, 0, 0, 60_000)
+    short = CopyRange(source_topic=topic, target_topic=other, partition=0, start_offset=0, end_offset=60_000)
     copy(source_cluster, target_cluster, [short], tombstone_topics=[other])
     before = ends(target_cluster, other)
-    (refused,) = copy(source_cluster, target_cluster, [CopyRange(dense, other, 0, 0, 60_500)], tombstone_topics=[other])
+    (refused,) = copy(
+        source_cluster,
+        target_cluster,
+        [CopyRange(source_topic=dense, target_topic=other, partition=0, start_offset=0, end_offset=60_500)],
+        tombstone_topics=[other],
+    )
     assert refused.final and "fillers where the source has" in str(refused.error)
     assert ends(target_cluster, other) == before
 

@@ -71,9 +71,13 @@ def check(
     maps: MapSource | None = None, **window: int,
 ) -> PartitionComparison:  # fmt: skip
     [verdict] = compare_partitions(
-        [PartitionPair(topic, topic, 0, mapped=maps is not None, **window)], config(source, "source"),
-        config(target, "target"), level, maps=maps, isolation=isolation,
-    )  # fmt: skip
+        [PartitionPair(source_topic=topic, target_topic=topic, partition=0, mapped=maps is not None, **window)],
+        config(source, "source"),
+        config(target, "target"),
+        level,
+        maps=maps,
+        isolation=isolation,
+    )
     return verdict
 
 
@@ -335,7 +339,7 @@ def test_many_partitions_come_back_in_order_with_progress(source_cluster, target
             fill(cluster, topic_name, irregular(4 + p, seed=p), partition=p)  # 2 and 4 stay empty
     fill(target_cluster, topic_name, [(0, None, b"foreign", [])], partition=4)
     seen: list[tuple[int, int, int]] = []
-    pairs = [PartitionPair(topic_name, topic_name, p) for p in (3, 0, 4, 2, 1)]
+    pairs = [PartitionPair(source_topic=topic_name, target_topic=topic_name, partition=p) for p in (3, 0, 4, 2, 1)]
     verdicts = compare_partitions(
         pairs, config(source_cluster, "source"), config(target_cluster, "target"), "records",
         lambda verdict, done, of: seen.append((verdict.partition, done, of)),

@@ -24,7 +24,7 @@ def test_tasks_return_every_verdict_and_the_damage(source_cluster, target_cluste
     monkeypatch.setenv("JAVA_HOME", str(java_home_for_spark()))
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master local[2] --driver-memory 512m pyspark-shell")
-    pairs = [PartitionPair(topic_name, topic_name, p) for p in range(4)]
+    pairs = [PartitionPair(source_topic=topic_name, target_topic=topic_name, partition=p) for p in range(4)]
     with spark_session("verify test") as spark:
         references = "env:SOURCE_SETTINGS", str(target_file)
         with pytest.raises(InvalidField, match="level"):

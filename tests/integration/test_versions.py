@@ -108,7 +108,7 @@ def compact(cluster: Cluster, topic: str) -> None:
 
 
 def planned(pair: Pair, prefix: str, source: ClusterAdmin, target: ClusterAdmin) -> Plan:
-    mirror = Mirror(f"flow-{prefix}", "src", "dst", topics=[f"{prefix}[.].*"], groups=[f"{prefix}-.*"])
+    mirror = Mirror(name=f"flow-{prefix}", source="src", target="dst", topics=[f"{prefix}[.].*"], groups=[f"{prefix}-.*"])
     return build(mirror, source, target)
 
 
@@ -126,7 +126,16 @@ def test_everything_that_topics_hold_arrives_at_the_same_offsets(pair: Pair) -> 
         for topic in topics:
             if not topic.endswith((".compacted", ".append-time")):  # the cleaner goes on; librdkafka shows other types
                 assert_equal(pair.source, pair.target, topic)
-        pairs = [PartitionPair(one.source_topic, one.target_topic, 0, one.start_offset, one.end_offset) for one in whole]
+        pairs = [
+            PartitionPair(
+                source_topic=one.source_topic,
+                target_topic=one.target_topic,
+                partition=0,
+                start_offset=one.start_offset,
+                end_offset=one.end_offset,
+            )
+            for one in whole
+        ]
         found = compare_partitions(pairs, source.config, target.config, "records")
         assert [str(c.first_difference) for c in found if not c.equal] == []
         assert {c.source_topic for c in found if not c.records} == {f"{prefix}.empty"}
@@ -172,5 +181,5 @@ def test_target_that_is_too_old_is_named_before_anything_is_touched() -> None:
         source.create_topics([NewTopicSpec("orders", 1, 1, {})])
         wait_for(lambda: source.topics(["orders"]))
         with pytest.raises(BrokersUnsupported, match=r"DescribeTransactions.*3\.0 or later"):
-            build(Mirror("m", "a", "b", topics=["orders"]), source, target)
+            build(Mirror(name="m", source="a", target="b", topics=["orders"]), source, target)
         assert target.topic_names() == []

@@ -100,7 +100,9 @@ def following(
     patch.setenv("TEST_TARGET", config(target).dump())
     with WireCluster(config(target)) as wire, ThreadPoolExecutor(1) as pool:
         token = lease.take(wire, topics[0])
-        work = CopyWork("env:TEST_SOURCE", "env:TEST_TARGET", CopyOptions(topics[0]), token)
+        work = CopyWork(
+            source="env:TEST_SOURCE", target="env:TEST_TARGET", options=CopyOptions(mirror=topics[0]), lease=token
+        )
         tail.result = pool.submit(copy_ranges, work, ranges, None, tail.stop.is_set)
         try:
             yield tail
@@ -184,7 +186,7 @@ def test_topic_that_is_deleted_stops_alone(
         error = end_of(tail, source_cluster, target_cluster, hit, beside)
     assert f"{hit}-0 offsets [0, 90): the source topic is gone" in error
     # And a job that starts now copies the other one all the same.
-    gone = CopyRange(hit, hit, 0, 0, 90, None)
+    gone = CopyRange(source_topic=hit, target_topic=hit, partition=0, start_offset=0, end_offset=90, source_topic_id=None)
     write(source_cluster, beside, 10, 9)
     stopped, fine = copy(source_cluster, target_cluster, [gone, *ranges_of(source_cluster, beside)], mirror=hit)
     assert stopped.final and "the source topic is gone" in str(stopped.error)

@@ -65,7 +65,15 @@ def test_without_the_right_to_ask_samples_tell_large_from_small(
 ) -> None:
     with Cluster("guarded", authorizer=True, ready_timeout_s=180) as guarded:
         fill_unevenly(guarded, topic_name)
-        denied = Acl("CLUSTER", "kafka-cluster", "LITERAL", "User:ANONYMOUS", "*", "DESCRIBE", "DENY")
+        denied = Acl(
+            resource_type="CLUSTER",
+            name="kafka-cluster",
+            pattern_type="LITERAL",
+            principal="User:ANONYMOUS",
+            host="*",
+            operation="DESCRIBE",
+            permission="DENY",
+        )
         with ClusterAdmin(ClientConfig(guarded.admin_properties(), "source")) as root:
             root.create_acls([denied])
             wait_until(lambda: root.describe_acls() == [denied], "the broker has heard of the ACL")

@@ -57,7 +57,7 @@ def test_late_records_are_in_the_window_and_what_is_out_of_order_is_counted(
     create(target_cluster, topic_name)
     append(source_cluster, topic_name, TIMES, batched, **{"compression.type": "zstd"})
     window = resolved(source_cluster, topic_name)
-    assert window == Window(1, 11, late=3, newer=3, older=1)
+    assert window == Window(start=1, end=11, late=3, newer=3, older=1)
     (whole,) = ranges_of(source_cluster, topic_name)
     (result,) = copy(source_cluster, target_cluster, [replace(whole, start_offset=window.start, end_offset=window.end)])
     assert (result.done, result.records, result.primed) == (True, 10, 1)
@@ -70,19 +70,19 @@ def test_late_records_are_in_the_window_and_what_is_out_of_order_is_counted(
 def test_without_patience_a_window_ends_at_the_first_record_of_its_end(source_cluster: Cluster, topic_name: str) -> None:
     create(source_cluster, topic_name)
     append(source_cluster, topic_name, TIMES)
-    assert resolved(source_cluster, topic_name, replace(SPAN, late_s=0)) == Window(1, 5)
+    assert resolved(source_cluster, topic_name, replace(SPAN, late_s=0)) == Window(start=1, end=5)
 
 
 @pytest.mark.parametrize(
     ("times", "expected"),
     [
-        ([], Window(0, 0)),
-        ([10, 20], Window(2, 2)),
-        ([1100, 1999], Window(0, 2)),
-        ([1100, 1050, 2500], Window(0, 2)),
-        ([2500, 1100], Window(0, 0)),
-        ([2001, 1100, 3000], Window(0, 2, late=1, newer=1)),
-        ([999, 1000, 2000], Window(1, 2)),
+        ([], Window(start=0, end=0)),
+        ([10, 20], Window(start=2, end=2)),
+        ([1100, 1999], Window(start=0, end=2)),
+        ([1100, 1050, 2500], Window(start=0, end=2)),
+        ([2500, 1100], Window(start=0, end=0)),
+        ([2001, 1100, 3000], Window(start=0, end=2, late=1, newer=1)),
+        ([999, 1000, 2000], Window(start=1, end=2)),
     ],
     ids=["empty", "all-before", "not-over", "exact", "too-late", "nothing-in-time", "borders"],
 )
@@ -110,7 +110,7 @@ def test_markers_and_aborted_records_end_no_window(source_cluster: Cluster, topi
     with WireCluster(config(source_cluster)) as wire:
         assert wire.offsets_for_time([tp], SPAN.end)[tp] == 2, "the first marker"
     # 0 1 m | a m | 5 6 m | 8 m | 10 m
-    assert resolved(source_cluster, topic_name) == Window(0, 8)
+    assert resolved(source_cluster, topic_name) == Window(start=0, end=8)
 
 
 def test_a_window_means_the_same_offsets_when_it_is_asked_for_again(
@@ -121,7 +121,7 @@ def test_a_window_means_the_same_offsets_when_it_is_asked_for_again(
     mirror = Mirror.from_dict({"name": "w", "source": "s", "target": "t", "topics": [topic_name], "groups": ["none"]})
     with ClusterAdmin(config(source_cluster)) as here, ClusterAdmin(config(target_cluster)) as there:
         plan = build(mirror, here, there, known_topics=[], probe_target=False)
-    job = CopyJob(mirror, "s", "t", plan, CopyOptions("w"))
+    job = CopyJob(mirror=mirror, source="s", target="t", plan=plan, options=CopyOptions(mirror="w"))
     book = WindowBook.beside(str(tmp_path / "plan.json"))
     times = "2020-09-13T13:16:40+00:00", "2020-09-13T13:33:20+00:00"
     with WireCluster(config(source_cluster)) as wire:

@@ -69,7 +69,7 @@ class Referee:
                 assert surplus == 0, f"{surplus} records more on the target than on the source"
             except AssertionError as e:
                 raise Unequal(f"{one.source}: {e}", {"topic": one.source_topic, "map": flow.options}) from e
-            self.records += known.records
+            self.records += sum(segment.count for segment in known.segments())
 
     def _compare(self, topic: Topic, tp: TopicPartition, start: int | None) -> int:
         here, there = (read(c, tp.topic, tp.partition, 30, start) for c in (self._source, self._target))

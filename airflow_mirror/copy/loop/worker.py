@@ -50,7 +50,7 @@ class Worker:
         self, index: int, target: WireCluster, mirror: str, check: Callable[[], None], direct_markers: bool
     ) -> None:
         self._cluster = target
-        self._padder = Padder(self._cluster, mirror, check, direct_markers)
+        self._padder = Padder(target=self._cluster, mirror=mirror, check=check, direct=direct_markers)
         self._deliveries = Deliveries(self._cluster, mirror, check)
         self._jobs: deque[_Job] = deque()
         self._news = threading.Condition()
@@ -63,7 +63,7 @@ class Worker:
 
         :param wanted: asked before each slice; once it says no, nothing more is written.
         """
-        filling = Filling(tp, start, end)
+        filling = Filling(tp=tp, start=start, end=end)
 
         def fill() -> float | None:
             pause_s = self._padder.step(filling)

@@ -25,7 +25,7 @@ from airflow_mirror.wire.fetch import READ_UNCOMMITTED
 from airflow_mirror.wire.single import read_batches
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Opening:
     """Where to go on, and as whom.
 
@@ -82,7 +82,15 @@ def open_partition(
         _check_padding(source, one, found, log_start, isolation)
     producer_id = identity.data_producer_id(mirror, one.target)
     newest = found.last.header.max_timestamp if found.last is not None and found.last.header is not None else 0
-    return Opening(found.end, producer_id, found.epoch, found.sequence, primed, found.log_start, timestamp=newest)
+    return Opening(
+        position=found.end,
+        producer_id=producer_id,
+        epoch=found.epoch,
+        sequence=found.sequence,
+        primed=primed,
+        log_start=found.log_start,
+        timestamp=newest,
+    )
 
 
 def truncated(one: CopyRange, end: int, position: int) -> SourceTruncated:

@@ -27,7 +27,7 @@ LOOK_BACK = 131_072  # offsets before the end in which the last data batch is lo
 _WALK_BACK = (1, 64, 4096, LOOK_BACK)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Journal:
     """What a target partition says about a copy.
 
@@ -55,7 +55,7 @@ def read(target: WireCluster, mirror: str, tp: TopicPartition, told: TargetAnswe
     told.check_still(tp)
     last = last_data_batch(target, tp, told.log_start, told.end)
     epoch, sequence = _next_sequence(mirror, tp, told.end, last, told.producers)
-    return Journal(told.log_start, told.end, last, epoch, sequence)
+    return Journal(log_start=told.log_start, end=told.end, last=last, epoch=epoch, sequence=sequence)
 
 
 def last_data_batch(

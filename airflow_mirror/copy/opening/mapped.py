@@ -24,7 +24,7 @@ from airflow_mirror.wire.fetch import READ_UNCOMMITTED
 from airflow_mirror.wire.single import read_batches
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Writer:
     """Who wrote this range, and who goes on.
 
@@ -74,7 +74,13 @@ def open_mapped(
         check()
         store.append(one.map_key, part)
         store.compact(one.map_key)
-    return Opening(position, writer.producer_id, epoch, sequence, map=OffsetMap(position, part.target_end))
+    return Opening(
+        position=position,
+        producer_id=writer.producer_id,
+        epoch=epoch,
+        sequence=sequence,
+        map=OffsetMap(position, part.target_end),
+    )
 
 
 def _mapped_to(store: MapStore, one: CopyRange) -> int:
@@ -87,13 +93,19 @@ def _writer(
 ) -> _Writer:
     if not transactional:
         ours = identity.writer_of(mirror, one)
-        return _Writer(frozenset({ours}), ours)
+        return _Writer(producers=frozenset({ours}), producer_id=ours)
     deliveries = Deliveries(target, mirror, check)
     producer_id, epoch = deliveries.take_over(one.target)
     found = deliveries.progress(one.target)
     if found is None:
-        return _Writer(frozenset({producer_id}), producer_id, epoch, True)
-    return _Writer(frozenset({producer_id, found[1]}), producer_id, epoch, True, found[0])
+        return _Writer(producers=frozenset({producer_id}), producer_id=producer_id, epoch=epoch, transactional=True)
+    return _Writer(
+        producers=frozenset({producer_id, found[1]}),
+        producer_id=producer_id,
+        epoch=epoch,
+        transactional=True,
+        progress=found[0],
+    )
 
 
 def _settled(target: WireCluster, one: CopyRange, writer: _Writer, told: TargetAnswers) -> TargetAnswers:

@@ -57,7 +57,7 @@ _RELEASE_S, _RELEASE_ONE_S = 10.0, 1.0  # how long giving back may take, all and
 _TRIES = 20
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Hold:
     """A partition that is ours.
 
@@ -72,7 +72,7 @@ class _Hold:
     coordinator_epoch: int = 0
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Filling:
     """A hole [start, end) of a target partition on its way.
 
@@ -93,7 +93,7 @@ class Filling:
         return self.at == self.end
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Padder:
     """Pads target partitions of one Mirror. Not thread-safe: one for each thread.
 
@@ -110,7 +110,7 @@ class Padder:
 
     def fill(self, tp: TopicPartition, start: int, end: int) -> int:
         """Fill [start, end) at one go; return how many markers we wrote. Errors as of :meth:`step`."""
-        filling = Filling(tp, start, end)
+        filling = Filling(tp=tp, start=start, end=end)
         while not filling.done:
             time.sleep(self.step(filling))
         return filling.written
@@ -219,7 +219,7 @@ class Padder:
         client = TransactionClient(self.target, marker_id(self.mirror, tp), self.check)
         asked = time.monotonic()
         taken = handover.take_over(client)
-        self._holds[tp] = _Hold(client, taken.producer_id, taken.epoch, asked)
+        self._holds[tp] = _Hold(client=client, producer_id=taken.producer_id, epoch=taken.epoch, confirmed=asked)
         doubt_s = self._doubtful.pop(tp, 0.0) - time.monotonic()
         return 0.0 if taken.given_back else max(_QUIET_S, doubt_s)
 

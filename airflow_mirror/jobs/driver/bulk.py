@@ -79,7 +79,13 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
             progress.start()
             try:
                 options = shared(job.options, min(len(dealt), slots(spark)))
-                work = CopyWork(*clusters, options, held.token, progress.report_to)
+                work = CopyWork(
+                    source=clusters[0],
+                    target=clusters[1],
+                    options=options,
+                    lease=held.token,
+                    report_to=progress.report_to,
+                )
                 handed = handover_for(spark, arguments.settings_from, arguments.source, arguments.target)
                 results = run_bulk(spark, dealt, work, handed)
             finally:

@@ -30,7 +30,7 @@ from airflow_mirror.wire.errors import Fenced
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CopyJob:
     """A copy that is ready to run.
 
@@ -65,11 +65,19 @@ def prepare(
     direct = plan.capabilities.markers in ("direct", "unknown")
     maps = map_source(plan, arguments.map_dir)
     options = CopyOptions(
-        mirror.name, mirror.isolation == "read_committed", limits, direct_markers=direct, tombstone_topics=fillers,
-        map_dir=maps.map_dir if maps else None, delivery=mirror.delivery, merge_below=mirror.merge_below,
+        mirror=mirror.name,
+        committed_only=mirror.isolation == "read_committed",
+        max_batch_bytes=limits,
+        direct_markers=direct,
+        tombstone_topics=fillers,
+        map_dir=maps.map_dir if maps else None,
+        delivery=mirror.delivery,
+        merge_below=mirror.merge_below,
         max_bytes_per_second=mirror.max_bytes_per_second,
-    )  # fmt: skip
-    return CopyJob(mirror, arguments.source, arguments.target, plan, options, counts)
+    )
+    return CopyJob(
+        mirror=mirror, source=arguments.source, target=arguments.target, plan=plan, options=options, key_partitions=counts
+    )
 
 
 def shared(options: CopyOptions, tasks: int) -> CopyOptions:
@@ -162,12 +170,19 @@ def _ranges(
     modes = {t.source_topic: t.mode for t in job.plan.topics}
     return [
         CopyRange(
-            tp.topic, topics[tp.topic][0], tp.partition, start, ends.get(tp), topics[tp.topic][1],
-            modes.get(tp.topic, IDENTICAL), place, job.key_partitions.get(topics[tp.topic][0]),
+            source_topic=tp.topic,
+            target_topic=topics[tp.topic][0],
+            partition=tp.partition,
+            start_offset=start,
+            end_offset=ends.get(tp),
+            source_topic_id=topics[tp.topic][1],
+            mode=modes.get(tp.topic, IDENTICAL),
+            target_partition=place,
+            key_partitions=job.key_partitions.get(topics[tp.topic][0]),
         )
         for tp, start in starts.items()
         for place in _places(job.key_partitions.get(topics[tp.topic][0]))
-    ]  # fmt: skip
+    ]
 
 
 def _places(key_partitions: int | None) -> Sequence[int | None]:

@@ -220,7 +220,10 @@ def _follow(
     }
 
     def start(attempt: int) -> Any:
-        work = work_to_json(CopyWork(*clusters, job.options, held.token, progress.report_to))
+        copy_work = CopyWork(
+            source=clusters[0], target=clusters[1], options=job.options, lease=held.token, report_to=progress.report_to
+        )
+        work = work_to_json(copy_work)
         stream = spark.readStream.format(SOURCE_NAME).options(**reader, work=work).load()
         return (
             stream.writeStream.foreachBatch(tail.take_results)

@@ -75,13 +75,18 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
         pairs = [
             [
                 PartitionPair(
-                    r.source_topic, r.target_topic, r.partition, starts[r.source], ends[r.source], r.is_mapped,
-                    r.target_topic in held,
+                    source_topic=r.source_topic,
+                    target_topic=r.target_topic,
+                    partition=r.partition,
+                    start_offset=starts[r.source],
+                    end_offset=ends[r.source],
+                    mapped=r.is_mapped,
+                    held=r.target_topic in held,
                 )
                 for r in part
             ]
             for part in dealt
-        ]  # fmt: skip
+        ]
         status.update("comparing")
         handed = handover_for(spark, arguments.settings_from, arguments.source, arguments.target)
         maps = map_source(job.plan, arguments.map_dir)

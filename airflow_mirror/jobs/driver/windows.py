@@ -45,7 +45,7 @@ KEEP = 1000  # windows of a book; older ones are needed only for the next window
 _COUNT_BYTES = 64 << 20  # of a partition, to count older records; the end is searched however far it is
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Window:
     """Offsets [start, end) of one partition, and its out-of-order records.
 
@@ -129,7 +129,7 @@ def _resolve_one(
         older = _count_older(_batches(source, tp, start, end, committed_only), span)
     except (CorruptBatch, ValueError):
         older = 0
-    return Window(start, end, late, newer, older)
+    return Window(start=start, end=end, late=late, newer=newer, older=older)
 
 
 def _search_end(batches: Iterable[_Times], span: Span, latest: int) -> tuple[int, int, int]:

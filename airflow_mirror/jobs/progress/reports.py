@@ -48,7 +48,7 @@ class Run:
     closed_at: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Told:
     """The newest row of a partition.
 
@@ -156,11 +156,11 @@ class Live:
         if known is not None and now["end"] is None:
             now["end"] = known.end  # a new run has not fetched yet; the source's last known end is close enough
         if known is None:
-            self._told[key] = Told(run, **now)
+            self._told[key] = Told(run=run, **now)
         elif known.run is run:
-            self._told[key] = Told(run, **now, before=known.before)
+            self._told[key] = Told(run=run, **now, before=known.before)
         elif run.number > known.run.number:
-            self._told[key] = Told(run, **now, before=known.totals)
+            self._told[key] = Told(run=run, **now, before=known.totals)
 
     def _forget_old_runs(self) -> None:
         if len(self._runs) >= _REMEMBERED_RUNS:
@@ -175,7 +175,14 @@ def _settled(run: Run, known: Told | None, result: PartitionResult) -> Told:
     counters = {name: getattr(result, name) for name in COUNTERS}
     state = phase_of(stopped=result.error is not None, done=result.done, opening=False, at_end=False)
     end = known.end if known is not None else None
-    return Told(run, state, result.position, end, result.error[:MAX_ERROR_CHARS] if result.error else None, counters)
+    return Told(
+        run=run,
+        state=state,
+        position=result.position,
+        end=end,
+        error=result.error[:MAX_ERROR_CHARS] if result.error else None,
+        counters=counters,
+    )
 
 
 def _parse(value: Any) -> tuple[Key, dict[str, Any]] | None:

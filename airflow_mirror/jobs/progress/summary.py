@@ -29,7 +29,7 @@ class Where:
     end: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """One partition at one moment.
 
@@ -109,7 +109,7 @@ class Course:
         elif told is not None:
             position, end = told.position, one.end_offset if told.end is None else told.end
         else:
-            return Row(key, one.start_offset, None, one.end_offset, Phase.OPENING)
+            return Row(key=key, start=one.start_offset, position=None, end=one.end_offset, state=Phase.OPENING)
         state = _state(one, position, end, told, seen)
         window = self._windows.get((key, told is not None))
         if window is None:
@@ -117,13 +117,16 @@ class Course:
         lag = _lag(one.start_offset, position, end) or 0
         if told is None:
             window.add(now, 0, 0, position, -lag)
-            return Row(key, one.start_offset, position, end, state, None, None, None, None, *window.per_s[2:])
-        done = told.totals
-        window.add(now, done.get("bytes", 0), done.get("records", 0), position, -lag)
-        bytes_per_s, records_per_s, *moves = window.per_s
+        else:
+            window.add(now, told.totals.get("bytes", 0), told.totals.get("records", 0), position, -lag)
+        bytes_per_s, records_per_s, advances_per_s, shrinks_per_s = window.per_s
         return Row(
-            key, one.start_offset, position, end, state, told.error, done, max(0.0, bytes_per_s), max(0.0, records_per_s),
-            *moves,
+            key=key, start=one.start_offset, position=position, end=end, state=state,
+            error=None if told is None else told.error,
+            counters=None if told is None else told.totals,
+            bytes_per_s=None if told is None else max(0.0, bytes_per_s),
+            records_per_s=None if told is None else max(0.0, records_per_s),
+            advances_per_s=advances_per_s, shrinks_per_s=shrinks_per_s,
         )  # fmt: skip
 
 

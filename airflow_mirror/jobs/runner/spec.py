@@ -18,7 +18,7 @@ WRITERS = frozenset({"bulk_copy", "streaming_tail"})
 VERSION = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobSpec:
     """What a job does. Two specs with the same :attr:`hash` describe the same work.
 

@@ -16,7 +16,9 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import Leader, WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 
-RANGES = [CopyRange("here", "there", p, 0, 10) for p in range(50)]
+RANGES = [
+    CopyRange(source_topic="here", target_topic="there", partition=p, start_offset=0, end_offset=10) for p in range(50)
+]
 FIRST = RANGES[0].target
 
 

@@ -34,9 +34,13 @@ def log(*sizes: int) -> tuple[bytearray, list[int]]:
 
 
 def opened(end: int | None = None) -> PartitionCopy:
-    copy = PartitionCopy(CopyRange("orders", "orders", 4, 0, end), True, 1_000_000)
+    copy = PartitionCopy(
+        CopyRange(source_topic="orders", target_topic="orders", partition=4, start_offset=0, end_offset=end),
+        True,
+        1_000_000,
+    )
     copy.begin_opening()
-    copy.reopen(Opening(START, 5, 0, 0))
+    copy.reopen(Opening(position=START, producer_id=5, epoch=0, sequence=0))
     return copy
 
 

@@ -18,7 +18,7 @@ from airflow_mirror.wire.cluster import Leader, WireCluster
 from airflow_mirror.wire.requests import EpochEnd
 from tests.unit.copy.test_damage import START, feed, log, opened, run
 
-ONE = CopyRange("t", "t", 0, 0)
+ONE = CopyRange(source_topic="t", target_topic="t", partition=0, start_offset=0)
 CONSUMED = Consumed(5, 100, 130)  # under epoch 5 from 100 on, up to 130
 
 
@@ -131,7 +131,7 @@ def test_a_copy_remembers_the_epoch_of_what_it_sent_not_of_what_it_fetched() -> 
     assert copy.trail.at(copy.position) == Consumed(2, START, START + 13)
     copy.fail()
     copy.begin_opening()
-    copy.reopen(Opening(START + 13, 5, 0, 0))
+    copy.reopen(Opening(position=START + 13, producer_id=5, epoch=0, sequence=0))
     assert copy.trail.at(START + 18) == Consumed(2, START, START + 18)
     feed(copy, content[begins[2] :])
     run(copy)

@@ -15,7 +15,7 @@ from airflow_mirror.wire import codec, records
 from airflow_mirror.wire.batch import RawBatch, iter_batches
 from airflow_mirror.wire.records import Record
 
-ONE = CopyRange("orders", "orders", 4, 0)
+ONE = CopyRange(source_topic="orders", target_topic="orders", partition=4, start_offset=0)
 
 
 def log(first: int, *values: bytes, number: int = codec.NONE, **header: int) -> RawBatch:

@@ -82,7 +82,10 @@ def test_a_copy_that_only_the_rate_holds_up_uses_all_of_it(largest: int, monkeyp
     nobody = Mock(**{"pauses.return_value": []})
     side = TargetSide(Mock(), Mock(), Pace(rate, clock), "m", Mock(), Mock(), clock)
     loop = Mock(_in=nobody, _out=side, _retries=nobody)
-    partitions = [Endless(CopyRange("t", "t", number, 0), True, 1 << 20) for number in range(5)]
+    partitions = [
+        Endless(CopyRange(source_topic="t", target_topic="t", partition=number, start_offset=0), True, 1 << 20)
+        for number in range(5)
+    ]
     started = clock.now
     while clock.now - started < 60:
         for p in partitions:

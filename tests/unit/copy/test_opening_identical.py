@@ -40,7 +40,13 @@ class Target:
         monkeypatch.setattr(priming, "prime", self._prime)
 
     def _read(self, *_: object) -> Journal:
-        return Journal(0, self.end, last_batch(self.producer_id, self.end) if self.end else None, 0, 0)
+        return Journal(
+            log_start=0,
+            end=self.end,
+            last=last_batch(self.producer_id, self.end) if self.end else None,
+            epoch=0,
+            sequence=0,
+        )
 
     def _prime(self, _target: object, _mirror: str, _tp: object, end: int, up_to: int, _check: object) -> int:
         self.primed.append((end, up_to))
@@ -61,7 +67,7 @@ def test_priming_that_was_cut_off_goes_on_after_the_source_moved(
     monkeypatch: pytest.MonkeyPatch, planned: int, cut_at: int
 ) -> None:
     """The first try primed up to the source's start as it was then, 700, and was killed at ``cut_at``; now it is 900."""
-    one = CopyRange("orders", "orders", 4, planned)
+    one = CopyRange(source_topic="orders", target_topic="orders", partition=4, start_offset=planned)
     target = Target(monkeypatch, one, cut_at, identity.filler_producer_id("m", one.target))
     opening = target.open(source_start=900)
     assert target.primed == [(cut_at, 900)]
@@ -69,7 +75,7 @@ def test_priming_that_was_cut_off_goes_on_after_the_source_moved(
 
 
 def test_records_that_retention_took_before_they_were_copied_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = CopyRange("orders", "orders", 4, 100)
+    one = CopyRange(source_topic="orders", target_topic="orders", partition=4, start_offset=100)
     target = Target(monkeypatch, one, 700, identity.data_producer_id("m", one.target))
     with pytest.raises(RetentionLost, match=r"orders-4 offsets \[700, 900\)"):
         target.open(source_start=900)
@@ -77,7 +83,7 @@ def test_records_that_retention_took_before_they_were_copied_are_named(monkeypat
 
 
 def test_fillers_of_another_mirror_are_no_priming_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = CopyRange("orders", "orders", 4, 100)
+    one = CopyRange(source_topic="orders", target_topic="orders", partition=4, start_offset=100)
     target = Target(monkeypatch, one, 700, identity.filler_producer_id("another", one.target))
     with pytest.raises(RetentionLost):
         target.open(source_start=900)

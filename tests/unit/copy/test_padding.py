@@ -35,13 +35,13 @@ def test_a_broker_that_serves_no_direct_markers_gets_all_of_them_through_the_coo
 ) -> None:
     """A listener of clients may hide the request; it needs no right of its own to tell."""
     del coordinator.served[MARKERS]
-    padder = Padder(target, "m", lambda: None)
+    padder = Padder(target=target, mirror="m", check=lambda: None)
     assert padder.fill(TP, 0, 5) == 5
     assert coordinator.ends[TP] == 5 and coordinator.keys.count(END) == 5 and not padder.direct
 
 
 def test_a_long_hole_is_filled_in_slices_of_one_request(coordinator: Coordinator, target: WireCluster) -> None:
-    padder, filling = Padder(target, "m", lambda: None), Filling(TP, 0, 25_000)
+    padder, filling = Padder(target=target, mirror="m", check=lambda: None), Filling(tp=TP, start=0, end=25_000)
     ends = []
     while not filling.done:
         assert padder.step(filling) == 0.0
@@ -53,19 +53,19 @@ def test_a_long_hole_is_filled_in_slices_of_one_request(coordinator: Coordinator
 def test_a_partition_that_was_not_given_back_is_left_alone_without_a_sleep(
     coordinator: Coordinator, target: WireCluster
 ) -> None:
-    Padder(target, "m", lambda: None).fill(TP, 0, 3)
-    padder, filling = Padder(target, "m", lambda: None), Filling(TP, 3, 6)
+    Padder(target=target, mirror="m", check=lambda: None).fill(TP, 0, 3)
+    padder, filling = Padder(target=target, mirror="m", check=lambda: None), Filling(tp=TP, start=3, end=6)
     assert padder.step(filling) == padding._QUIET_S
     assert filling.at == -1, "the log is not looked at before that"
     padder.release()
-    third = Padder(target, "m", lambda: None)
-    assert third.step(Filling(TP, 3, 6)) == 0.0
+    third = Padder(target=target, mirror="m", check=lambda: None)
+    assert third.step(Filling(tp=TP, start=3, end=6)) == 0.0
 
 
 def test_giving_back_goes_on_after_a_partition_that_can_not_be_given_back(
     coordinator: Coordinator, target: WireCluster
 ) -> None:
-    padder, tps = Padder(target, "m", lambda: None), [TopicPartition("t", p) for p in range(4)]
+    padder, tps = Padder(target=target, mirror="m", check=lambda: None), [TopicPartition("t", p) for p in range(4)]
     for tp in tps:
         padder.fill(tp, 0, 1)
     first = next(iter(coordinator.ids))
@@ -93,7 +93,7 @@ def test_each_marker_is_kept_here_once_the_lease_is_in_doubt(
         if len(asked) > allowed:
             raise LeaseUnconfirmed("id", 1, 9.0, None)
 
-    padder = Padder(target, "m", check)
+    padder = Padder(target=target, mirror="m", check=check)
     if allowed == 4:
         assert padder.fill(TP, 0, 10) == 10
         return

@@ -29,11 +29,11 @@ def test_each_record_is_counted_once_whatever_became_of_the_answer(landed: bool)
     copy.fail()  # the next try to open it fails, too
     copy.begin_opening()
     assert copy.counters.records == 4, "nobody knows yet"
-    copy.reopen(Opening(START + (13 if landed else 4), 5, 0, 0))
+    copy.reopen(Opening(position=START + (13 if landed else 4), producer_id=5, epoch=0, sequence=0))
     assert copy.counters.records == (13 if landed else 4)
     copy.fail()
     copy.begin_opening()
-    copy.reopen(Opening(copy.position, 5, 0, 0))
+    copy.reopen(Opening(position=copy.position, producer_id=5, epoch=0, sequence=0))
     feed(copy, content[begins[2 if landed else 1] :])
     run(copy)
     assert copy.done
@@ -47,7 +47,7 @@ def test_what_was_asked_before_a_failure_is_told_from_what_is_asked_after_it() -
     copy.fail()
     generations.append(copy.generation)
     copy.begin_opening()
-    copy.reopen(Opening(START, 5, 0, 0))
+    copy.reopen(Opening(position=START, producer_id=5, epoch=0, sequence=0))
     generations.append(copy.generation)
     assert generations[0] < generations[1] <= generations[2]
 
@@ -80,7 +80,7 @@ def test_a_batch_whose_bytes_were_shed_is_counted_when_its_answer_is_lost() -> N
     copy.shed()
     copy.fail()
     copy.begin_opening()
-    copy.reopen(Opening(START + 4, 5, 0, 0))
+    copy.reopen(Opening(position=START + 4, producer_id=5, epoch=0, sequence=0))
     assert (copy.counters.records, copy.wants_fetch) == (4, True)
 
 

@@ -29,7 +29,11 @@ def clock() -> SimpleNamespace:
 def copy(clock: SimpleNamespace) -> CopyLoop:
     nowhere = ClientConfig({"bootstrap.servers": "127.0.0.1:1"}, "source")
     return CopyLoop(
-        [CopyRange("t", "t", 0, 0)], Clusters.of(nowhere, nowhere), CopyOptions("m"), lambda: None, lambda: clock.s
+        [CopyRange(source_topic="t", target_topic="t", partition=0, start_offset=0)],
+        Clusters.of(nowhere, nowhere),
+        CopyOptions(mirror="m"),
+        lambda: None,
+        lambda: clock.s,
     )
 
 
@@ -71,7 +75,7 @@ def test_a_lease_that_nobody_confirms_is_a_pause_in_which_only_answers_are_taken
 def open_again(copy: CopyLoop) -> None:
     (p,) = copy.partitions
     p.begin_opening()
-    copy._opened(p, Opened(Opening(0, 5, 0, 0), NOBODY, NOBODY))
+    copy._opened(p, Opened(Opening(position=0, producer_id=5, epoch=0, sequence=0), NOBODY, NOBODY))
 
 
 def test_a_pause_is_held_against_no_partition(copy: CopyLoop, clock: SimpleNamespace) -> None:

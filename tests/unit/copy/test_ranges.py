@@ -15,7 +15,9 @@ from airflow_mirror.partition import TopicPartition
 
 
 def ranges(count: int) -> list[CopyRange]:
-    return [CopyRange("t", "t", p, 0, 10) for p in range(count)]
+    return [
+        CopyRange(source_topic="t", target_topic="t", partition=p, start_offset=0, end_offset=10) for p in range(count)
+    ]
 
 
 @given(

@@ -26,7 +26,7 @@ def kept(clock: SimpleNamespace) -> Retries:
 
 @pytest.fixture
 def p() -> PartitionCopy:
-    return PartitionCopy(CopyRange("t", "t", 0, 0), True, 1 << 20)
+    return PartitionCopy(CopyRange(source_topic="t", target_topic="t", partition=0, start_offset=0), True, 1 << 20)
 
 
 def test_a_quiet_partition_is_not_given_up_for_two_failures_that_have_nothing_to_do_with_each_other(
@@ -89,7 +89,10 @@ def test_a_partition_that_must_not_be_opened_yet_stays_due(kept: Retries, p: Par
 
 
 def test_who_has_waited_longest_is_opened_first(kept: Retries, clock: SimpleNamespace) -> None:
-    first, second = (PartitionCopy(CopyRange("t", "t", number, 0), True, 1 << 20) for number in range(2))
+    first, second = (
+        PartitionCopy(CopyRange(source_topic="t", target_topic="t", partition=number, start_offset=0), True, 1 << 20)
+        for number in range(2)
+    )
     kept.again(second, "no leader")
     clock.s += 0.05
     kept.again(first, "no leader")

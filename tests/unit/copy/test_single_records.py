@@ -50,9 +50,14 @@ def one_by_one(of: list[Record], number: int = codec.NONE) -> bytearray:
 def copied(
     content: bytes | bytearray, start: int = START, end: int | None = None, limit: int = 1_000_000
 ) -> PartitionCopy:
-    copy = PartitionCopy(CopyRange("t", "t", 0, start, end), True, limit, merge_below=1024)
+    copy = PartitionCopy(
+        CopyRange(source_topic="t", target_topic="t", partition=0, start_offset=start, end_offset=end),
+        True,
+        limit,
+        merge_below=1024,
+    )
     copy.begin_opening()
-    copy.reopen(Opening(start, 5, 0, 0))
+    copy.reopen(Opening(position=start, producer_id=5, epoch=0, sequence=0))
     view = memoryview(bytearray(content))
     copy.feed(FetchedPartition(copy.range.source, 0, 10**6, 10**6, 0, [], view), Buffer(Memory(1 << 20), len(view)))
     return copy

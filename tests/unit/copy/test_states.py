@@ -58,14 +58,18 @@ def ready() -> PartitionCopy:
 
 def test_a_copy_walks_the_table_from_waiting_to_done() -> None:
     content, _ = log(4, 9, 5)
-    copy = PartitionCopy(CopyRange("orders", "orders", 4, 0, START + 18), True, 1_000_000)
+    copy = PartitionCopy(
+        CopyRange(source_topic="orders", target_topic="orders", partition=4, start_offset=0, end_offset=START + 18),
+        True,
+        1_000_000,
+    )
     walked = [copy.state]
 
     def note() -> None:
         walked.append(copy.state)
 
     copy.begin_opening(), note()
-    copy.reopen(Opening(START, 5, 0, 0)), note()
+    copy.reopen(Opening(position=START, producer_id=5, epoch=0, sequence=0)), note()
     feed(copy, content)
     while (step := copy.next_step()) is not None:
         copy.sent(step), note()  # type: ignore[arg-type]
@@ -94,17 +98,21 @@ def test_an_answer_that_nobody_waits_for_any_more_can_not_move_the_position() ->
 
 
 def test_a_range_that_is_complete_when_it_is_opened_is_done_at_once() -> None:
-    copy = PartitionCopy(CopyRange("t", "t", 0, 0, 7), True, 1_000_000)
+    copy = PartitionCopy(
+        CopyRange(source_topic="t", target_topic="t", partition=0, start_offset=0, end_offset=7), True, 1_000_000
+    )
     assert not copy.done  # nobody knows yet
     copy.begin_opening()
-    copy.reopen(Opening(7, 5, 0, 0))
+    copy.reopen(Opening(position=7, producer_id=5, epoch=0, sequence=0))
     assert copy.done and not copy.wants_fetch
 
 
 def test_what_is_done_stays_done_and_may_only_be_found_doubtful() -> None:
-    copy = PartitionCopy(CopyRange("t", "t", 0, 0, 0), True, 1_000_000)
+    copy = PartitionCopy(
+        CopyRange(source_topic="t", target_topic="t", partition=0, start_offset=0, end_offset=0), True, 1_000_000
+    )
     copy.begin_opening()
-    copy.reopen(Opening(0, 5, 0, 0))
+    copy.reopen(Opening(position=0, producer_id=5, epoch=0, sequence=0))
     with pytest.raises(IllegalTransition):
         copy.fail()
     copy.stop(CorruptBatch("t", 0, 0, 1, "its topic was created again", "Plan again."))
@@ -113,14 +121,17 @@ def test_what_is_done_stays_done_and_may_only_be_found_doubtful() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_walks_never_fetch_or_write_outside_of_the_open_states(seed: int) -> None:
-    rng, copy = random.Random(seed), PartitionCopy(CopyRange("t", "t", 0, 0), True, 1_000_000)
+    rng, copy = (
+        random.Random(seed),
+        PartitionCopy(CopyRange(source_topic="t", target_topic="t", partition=0, start_offset=0), True, 1_000_000),
+    )
     for _ in range(200):
         event = rng.choice([e for e in TRANSITIONS[copy.state] if e not in (Event.STOP, Event.FINISH)] or [Event.OPEN])
         match event:
             case Event.OPEN:
                 copy.begin_opening()
             case Event.OPENED:
-                copy.reopen(Opening(copy.position, 5, 0, 0))
+                copy.reopen(Opening(position=copy.position, producer_id=5, epoch=0, sequence=0))
             case Event.FAIL:
                 copy.fail()
             case Event.SEND | Event.STEP | Event.ANSWER:

@@ -71,9 +71,9 @@ def wait_until(question: Callable[[], bool], what: str) -> None:
 
 
 def partition(number: int) -> PartitionCopy:
-    p = PartitionCopy(CopyRange("t", "t", number, 0), True, 1 << 20)
+    p = PartitionCopy(CopyRange(source_topic="t", target_topic="t", partition=number, start_offset=0), True, 1 << 20)
     p.begin_opening()
-    p.reopen(Opening(0, 5, 0, 0))
+    p.reopen(Opening(position=0, producer_id=5, epoch=0, sequence=0))
     return p
 
 
@@ -111,7 +111,7 @@ def test_closing_does_not_wait_for_a_loop_that_reads_no_wake_up_call(
 ) -> None:
     """Each step that ends calls; a pipe that nobody empties holds a few hundred calls."""
     monkeypatch.setattr(steps_module, "Worker", StillWorker)
-    steps = Steps(lambda _: None, CopyOptions("m"), mailbox, lambda: None, Judge())  # type: ignore[arg-type,return-value]
+    steps = Steps(lambda _: None, CopyOptions(mirror="m"), mailbox, lambda: None, Judge())  # type: ignore[arg-type,return-value]
     several = [partition(number) for number in range(3000)]
     for p in several:
         steps.start(p, Pad(0, 1))
@@ -126,7 +126,7 @@ def test_a_long_hole_holds_up_neither_another_partition_nor_the_end(
 ) -> None:
     monkeypatch.setattr(steps_module, "_WORKERS", 1)
     judge = Judge()
-    steps = Steps(lambda _: coordinator.cluster(), CopyOptions("m"), mailbox, lambda: None, judge)
+    steps = Steps(lambda _: coordinator.cluster(), CopyOptions(mirror="m"), mailbox, lambda: None, judge)
     long, short = partition(0), partition(1)
     steps.start(long, Pad(0, LONG))
     wait_until(lambda: coordinator.ends[long.range.target] > 1, "the long hole is begun")
@@ -143,7 +143,7 @@ def test_a_long_hole_holds_up_neither_another_partition_nor_the_end(
 def test_closing_cancels_what_waits_and_gives_the_partitions_back(
     coordinator: Coordinator, mailbox: Mailbox, selector: selectors.BaseSelector
 ) -> None:
-    steps = Steps(lambda _: coordinator.cluster(), CopyOptions("m"), mailbox, lambda: None, Judge())
+    steps = Steps(lambda _: coordinator.cluster(), CopyOptions(mirror="m"), mailbox, lambda: None, Judge())
     several = [partition(number) for number in range(8)]
     for p in several:
         steps.start(p, Pad(0, LONG))
@@ -159,7 +159,7 @@ def test_closing_cancels_what_waits_and_gives_the_partitions_back(
 def test_a_step_that_nobody_waits_for_any_more_writes_nothing_more(
     coordinator: Coordinator, mailbox: Mailbox, selector: selectors.BaseSelector
 ) -> None:
-    steps = Steps(lambda _: coordinator.cluster(), CopyOptions("m"), mailbox, lambda: None, Judge())
+    steps = Steps(lambda _: coordinator.cluster(), CopyOptions(mirror="m"), mailbox, lambda: None, Judge())
     p = partition(0)
     steps.start(p, Pad(0, LONG))
     wait_until(lambda: coordinator.ends[p.range.target] > 1, "it is begun")

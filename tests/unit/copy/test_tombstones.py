@@ -103,12 +103,26 @@ def test_a_record_lost_under_a_filler_is_a_difference() -> None:
 
 
 def a_copy(*batches: RawBatch, end: int = 5_000, position: int = 0, **fields: object) -> PartitionCopy:
-    copy = PartitionCopy(CopyRange("users", "users", 0, 0, end), True, 1_000_000, tombstones=True, **fields)  # type: ignore[arg-type]
+    copy = PartitionCopy(
+        CopyRange(source_topic="users", target_topic="users", partition=0, start_offset=0, end_offset=end),
+        True,
+        1_000_000,
+        tombstones=True,
+        **fields,
+    )  # type: ignore[arg-type]
     copy.begin_opening()
-    copy.reopen(Opening(position, 5, 0, 0, timestamp=99))
+    copy.reopen(Opening(position=position, producer_id=5, epoch=0, sequence=0, timestamp=99))
     blob = memoryview(bytearray(b"".join(bytes(raw.view) for raw in batches)))
     copy.feed(
-        FetchedPartition(CopyRange("users", "users", 0, 0).source, 0, end, end, 0, [], blob),
+        FetchedPartition(
+            CopyRange(source_topic="users", target_topic="users", partition=0, start_offset=0).source,
+            0,
+            end,
+            end,
+            0,
+            [],
+            blob,
+        ),
         Buffer(Memory(1 << 20), len(blob)),
     )
     return copy

@@ -21,11 +21,35 @@ if TYPE_CHECKING:
 
 
 def a_plan(*topics: str) -> Plan:
-    mirror = Mirror("flow", "src", "dst")
+    mirror = Mirror(name="flow", source="src", target="dst")
     planned = tuple(
-        TopicPlan(t, t, f"id-{t}", True, 1, 1, {}, {}, {}, False, "identical", "", {0: 0}, {0: 0}) for t in topics
+        TopicPlan(
+            source_topic=t,
+            target_topic=t,
+            source_topic_id=f"id-{t}",
+            target_exists=True,
+            partitions=1,
+            replication_factor=1,
+            configs={},
+            held_configs={},
+            left_out={},
+            compacted=False,
+            mode="identical",
+            reason="",
+            starts={0: 0},
+            ends={0: 0},
+        )
+        for t in topics
     )
-    return Plan(mirror, "2026-01-01T00:00:00+00:00", "s", "t", planned, {}, ())
+    return Plan(
+        mirror=mirror,
+        created_at="2026-01-01T00:00:00+00:00",
+        source_cluster_id="s",
+        target_cluster_id="t",
+        topics=planned,
+        positions={},
+        findings=(),
+    )
 
 
 class Acls:
@@ -57,7 +81,7 @@ class Acls:
         if self._open_by_default is None:
             return {1: {}}
         value = None if self._open_by_default == "hidden" else str(self._open_by_default).lower()
-        return {1: {}, 2: {"allow.everyone.if.no.acl.found": ConfigEntry(value, is_sensitive=value is None)}}
+        return {1: {}, 2: {"allow.everyone.if.no.acl.found": ConfigEntry(value=value, is_sensitive=value is None)}}
 
 
 class Logs:

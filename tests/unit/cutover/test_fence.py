@@ -13,7 +13,15 @@ from tests.unit.cutover.builders import Acls
 
 
 def acl(name: str, operation: str, permission: str, principal: str = "User:*", pattern: str = "LITERAL") -> Acl:
-    return Acl("TOPIC", name, pattern, principal, "*", operation, permission)
+    return Acl(
+        resource_type="TOPIC",
+        name=name,
+        pattern_type=pattern,
+        principal=principal,
+        host="*",
+        operation=operation,
+        permission=permission,
+    )
 
 
 def up_and_down(cluster: Acls, *topics: str, **how: bool) -> list[str]:

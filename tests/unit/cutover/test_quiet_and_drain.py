@@ -131,7 +131,20 @@ def test_a_source_that_leaks_while_the_target_drains_is_found(world: World) -> N
 
 def compared(topic: str, *, equal: bool) -> PartitionComparison:
     log = LogBounds(0, 7, 7)
-    return PartitionComparison(topic, topic, 0, 0, 7, 7, 70, equal, None, True, log, log)
+    return PartitionComparison(
+        source_topic=topic,
+        target_topic=topic,
+        partition=0,
+        start_offset=0,
+        end_offset=7,
+        records=7,
+        bytes=70,
+        equal=equal,
+        first_difference=None,
+        offsets_equal=True,
+        source_log=log,
+        target_log=log,
+    )
 
 
 @pytest.mark.parametrize("last_is_equal", [True, False])

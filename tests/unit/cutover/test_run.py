@@ -24,7 +24,10 @@ from airflow_mirror.errors import CutoverCancelled, CutoverRunning, InputError, 
 from airflow_mirror.kafka.model import Acl
 from tests.unit.cutover.builders import Acls, a_plan, a_run
 
-DENY = Acl("TOPIC", "orders", "LITERAL", "User:*", "*", "WRITE", "DENY")
+DENY = Acl(
+    resource_type="TOPIC", name="orders", pattern_type="LITERAL", principal="User:*", host="*", operation="WRITE",
+    permission="DENY",
+)  # fmt: skip
 
 NOWHERE = SimpleNamespace(config=ClientConfig({"bootstrap.servers": "localhost:1"}, "source"), role="source")
 

@@ -89,11 +89,14 @@ def test_a_target_without_the_drills_topic_says_so(monkeypatch: pytest.MonkeyPat
     with pytest.raises(DrillMissed, match="the target cluster has no topic 'drill'"):
         disaster.warm_up(TARGET, TARGET, "drill")
     with pytest.raises(DrillMissed, match="the target cluster has no topic 'drill'"):
-        failover.fail_over(TARGET, Canaries("drill", "drill"))
+        failover.fail_over(TARGET, Canaries(topic="drill", group="drill"))
 
 
 def test_canaries_travel_between_tasks_and_missing_ones_are_named(tmp_path: Path):
-    kept = Canaries("drill", "g", [(0, 3, "7", 1_700_000_000_001)], {0: 2, 11: 5}, 1_700_000_000_500)
+    kept = Canaries(
+        topic="drill", group="g", acked=[(0, 3, "7", 1_700_000_000_001)], positions={0: 2, 11: 5},
+        disaster_ms=1_700_000_000_500,
+    )  # fmt: skip
     kept.save(tmp_path / "run" / "canaries.json")
     assert Canaries.load(tmp_path / "run" / "canaries.json") == kept
     with pytest.raises(InputError, match="LoseSourceOperator first"):
@@ -104,7 +107,8 @@ def test_a_canary_at_another_offset_is_lost_and_one_read_twice_is_told(tmp_path:
     acked = [(0, 3, "a", 9_000), (0, 4, "b", 9_500), (1, 8, "c", 9_900)]
     held = {(0, 3, "a"), (0, 4, "x"), (1, 8, "c")}
     got = [(0, 3, "a"), (1, 8, "c")]
-    report = measure(Canaries("drill", "g", acked, {}, 10_000), held, {0: 4, 1: 8}, got, {"read": 12.0, "write": 11.0})
+    canaries = Canaries(topic="drill", group="g", acked=acked, disaster_ms=10_000)
+    report = measure(canaries, held, {0: 4, 1: 8}, got, {"read": 12.0, "write": 11.0})
     assert (report.lost, report.rpo_s, report.rto_s, report.skipped, report.reread) == (1, 0.5, 2.0, 1, 1)
     assert len(report.failures(0.4, 1.0)) == 3 and len(report.failures(0.5, 2.0)) == 1
     assert report.write(tmp_path).exists() and "drill" in (tmp_path / "drill.html").read_text()

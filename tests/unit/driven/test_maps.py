@@ -23,8 +23,16 @@ TP = TopicPartition("t", 0)
 
 def a_plan(partitions: int = 1, mode: str = MAPPED, **fields: object) -> Plan:
     at = dict.fromkeys(range(partitions), 0)
-    topic = TopicPlan("t", "t", "id", True, partitions, 1, {}, {}, {}, False, mode, "", at, at)
-    return Plan(Mirror("m", "src", "dst", **fields), "2026-01-01T00:00:00+00:00", "s", "t", (topic,), {}, ())  # type: ignore[arg-type]
+    topic = TopicPlan(
+        source_topic="t", target_topic="t", source_topic_id="id", target_exists=True, partitions=partitions,
+        replication_factor=1, configs={}, held_configs={}, left_out={}, compacted=False, mode=mode, reason="", starts=at,
+        ends=at,
+    )  # fmt: skip
+    mirror = Mirror(name="m", source="src", target="dst", **fields)  # type: ignore[arg-type]
+    return Plan(
+        mirror=mirror, created_at="2026-01-01T00:00:00+00:00", source_cluster_id="s", target_cluster_id="t",
+        topics=(topic,), positions={}, findings=(),
+    )  # fmt: skip
 
 
 class World:

@@ -177,7 +177,9 @@ def test_no_record_is_sent_without_the_lease(world: World) -> None:
 
 def test_a_topic_that_was_created_again_is_not_copied_on(world: World) -> None:
     world.copied()
-    one = CopyRange("t", "t", 0, 0, 8, source_topic_id="another")
+    one = CopyRange(
+        source_topic="t", target_topic="t", partition=0, start_offset=0, end_offset=8, source_topic_id="another"
+    )
     world.here_writer.plain(3)
     error = errors(copy(world.source, world.target, [one]))[TP]
     assert isinstance(error, SourceTruncated) and "created again" in str(error)

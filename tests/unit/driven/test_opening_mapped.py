@@ -101,7 +101,7 @@ def test_a_record_of_a_stranger_where_the_source_has_none_is_foreign(
         writer.plain(5)
         writer.skip(skipped)
         writer.plain(7 - 5 - skipped)
-    one = CopyRange("t", "t", 0, 0, 7)
+    one = CopyRange(source_topic="t", target_topic="t", partition=0, start_offset=0, end_offset=7)
     with WireCluster(source.config) as here, WireCluster(target.config) as there:
         if is_foreign:
             with pytest.raises(ForeignData, match=r"\[5, 7\)"):
@@ -118,7 +118,7 @@ def test_a_record_that_the_target_lacks_since_our_last_write_is_told(
     Writer(log).plain(5)
     log.append_marker(1, 0, commit=True, coordinator_epoch=0)
     Writer(log).plain(1)
-    one = CopyRange("t", "t", 0, 0, 7)
+    one = CopyRange(source_topic="t", target_topic="t", partition=0, start_offset=0, end_offset=7)
     with (
         WireCluster(source.config) as here,
         WireCluster(target.config) as there,

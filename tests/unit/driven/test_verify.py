@@ -38,7 +38,15 @@ def compared(
     maps = MapSource("m", True, str(tmp_path)) if mode == MAPPED else None
 
     def compare(level: str = "records", *, held: bool = False) -> PartitionComparison:
-        pair = PartitionPair("t", "t", 0, 0, RECORDS, mode == MAPPED, held)
+        pair = PartitionPair(
+            source_topic="t",
+            target_topic="t",
+            partition=0,
+            start_offset=0,
+            end_offset=RECORDS,
+            mapped=mode == MAPPED,
+            held=held,
+        )
         [verdict] = compare_partitions([pair], source.config, target.config, level, maps=maps)
         return verdict
 

@@ -19,7 +19,7 @@ def test_budgets_of_the_command_line_win_over_those_of_the_mirror_file(tmp_path)
 
 
 def test_without_options_the_budgets_are_the_mirrors_defaults():
-    made, plain = mirror_of(parsed()), Mirror("m", "a", "b")
+    made, plain = mirror_of(parsed()), Mirror(name="m", source="a", target="b")
     assert (made.hole_budget, made.prime_budget, made.compacted_filler) == (
         plain.hole_budget, plain.prime_budget, plain.compacted_filler,
     )  # fmt: skip

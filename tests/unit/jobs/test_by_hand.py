@@ -17,7 +17,7 @@ from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.plan.configs import HELD_OPEN
 from tests.unit.cutover.builders import a_plan
 
-MIRROR = Mirror("flow", "src", "dst", topics=["orders", "users"], start="latest")
+MIRROR = Mirror(name="flow", source="src", target="dst", topics=["orders", "users"], start="latest")
 
 
 class FakeAdmin:
@@ -36,7 +36,7 @@ class FakeAdmin:
         return {tp: self.of[tp.topic][tp.partition][spec == "latest"] for tp in partitions}
 
     def topic_configs(self, names):
-        return {n: {k: ConfigEntry(v) for k, v in self.settings.get(n, HELD_OPEN).items()} for n in names}
+        return {n: {k: ConfigEntry(value=v) for k, v in self.settings.get(n, HELD_OPEN).items()} for n in names}
 
     def group_offsets(self, group):
         return self.committed.get(group, {})
@@ -153,7 +153,7 @@ class FakeWire:
 
 
 def ranges(plan, start, end="latest"):
-    job = CopyJob(plan.mirror, "s", "t", plan, CopyOptions("flow"))
+    job = CopyJob(mirror=plan.mirror, source="s", target="t", plan=plan, options=CopyOptions(mirror="flow"))
     return [(r.start_offset, r.end_offset) for r in resolve_ranges(job, FakeWire(), start, end)]
 
 

@@ -166,8 +166,10 @@ def test_settings_that_were_handed_over_come_first_and_show_no_secret(monkeypatc
 
 
 def test_a_cluster_is_sent_the_zip_and_a_local_master_nothing(tmp_path: Path) -> None:
-    there = JobSpec("bulk_copy", {}, spark_conf={"spark.submit.pyFiles": "/x/more.zip"}, master="spark://h:7077")
+    there = JobSpec(
+        kind="bulk_copy", mirror={}, spark_conf={"spark.submit.pyFiles": "/x/more.zip"}, master="spark://h:7077"
+    )
     command = local_submit(there, tmp_path, [])
     assert command[command.index("--py-files") + 1] == f"{tmp_path / 'airflow_mirror.zip'},/x/more.zip"
     assert zipfile.is_zipfile(tmp_path / "airflow_mirror.zip")
-    assert "--py-files" not in local_submit(JobSpec("bulk_copy", {}), tmp_path, [])
+    assert "--py-files" not in local_submit(JobSpec(kind="bulk_copy", mirror={}), tmp_path, [])

@@ -30,7 +30,7 @@ def submit(spec, job_dir, arguments):
 
 
 def spec(behaviour="sleep", kind="bulk_copy", **mirror):
-    return JobSpec(kind, {"name": "m", "source": "a", "target": "b", **mirror}, (behaviour,))
+    return JobSpec(kind=kind, mirror={"name": "m", "source": "a", "target": "b", **mirror}, args=(behaviour,))
 
 
 @pytest.fixture

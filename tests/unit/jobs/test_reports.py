@@ -20,7 +20,10 @@ from airflow_mirror.jobs.progress.listener import LOOPBACK, Hosts, Listener, hos
 from airflow_mirror.jobs.progress.reports import Key, Live
 
 EPOCH = 5
-RANGES = [CopyRange("orders", "orders", p, 0, 1000) for p in range(3)]
+RANGES = [
+    CopyRange(source_topic="orders", target_topic="orders", partition=p, start_offset=0, end_offset=1000)
+    for p in range(3)
+]
 FIRST = Key("orders", 0, 0)
 
 
@@ -133,7 +136,12 @@ def test_a_driver_that_takes_nothing_any_more_does_not_hold_up_the_task(monkeypa
     monkeypatch.setattr(report, "_TIMEOUT_S", 600.0)
     with socket.create_server(("127.0.0.1", 0), backlog=1) as frozen:
         frozen.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        many = copies([CopyRange("t" * 200, "t", p, 0, 1000) for p in range(20_000)])
+        many = copies(
+            [
+                CopyRange(source_topic="t" * 200, target_topic="t", partition=p, start_offset=0, end_offset=1000)
+                for p in range(20_000)
+            ]
+        )
         with Reporter(ReportAddress("127.0.0.1", frozen.getsockname()[1], "x").dump(), EPOCH, many) as reporter:
             until(lambda: reporter._sent)  # it has begun, and there is not room for all
         assert reporter._thread.is_alive(), "the sender still waits for room"
@@ -170,7 +178,10 @@ def _listen_at(live, address):
 
 
 def test_states_are_told_apart():
-    bounded, tail = copies([RANGES[0]])[0], copies([CopyRange("orders", "orders", 1, 0)])[0]
+    bounded, tail = (
+        copies([RANGES[0]])[0],
+        copies([CopyRange(source_topic="orders", target_topic="orders", partition=1, start_offset=0)])[0],
+    )
     assert state_of(bounded) == "copying"
     bounded.state = State.WAITING
     assert state_of(bounded) == "opening"
@@ -305,7 +316,19 @@ def test_many_leases_of_a_tail_leave_nothing_behind(live):
 def test_results_replace_what_tasks_told(live):
     live.take(live.begin("failed attempt", EPOCH), [row(records=10)])
     live.take(live.begin("second attempt", EPOCH), [row(records=3)])
-    live.settle([PartitionResult("orders", "orders", 0, 1000, True, records=3, target_partition=0)])
+    live.settle(
+        [
+            PartitionResult(
+                topic="orders",
+                target_topic="orders",
+                partition=0,
+                position=1000,
+                done=True,
+                records=3,
+                target_partition=0,
+            )
+        ]
+    )
     told = live.told()[FIRST]
     assert (told.state, told.position, told.totals["records"]) == ("done", 1000, 3)
 

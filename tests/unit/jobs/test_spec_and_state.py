@@ -14,25 +14,31 @@ from airflow_mirror.jobs.runner.status import blame, ensure_final
 
 
 def test_a_spec_survives_json_with_its_hash():
-    spec = JobSpec("verify", {"name": "m", "topics": ["a", "b"]}, ("--level", "records"), {"spark.x": "1"}, inputs="p1")
+    spec = JobSpec(
+        kind="verify",
+        mirror={"name": "m", "topics": ["a", "b"]},
+        args=("--level", "records"),
+        spark_conf={"spark.x": "1"},
+        inputs="p1",
+    )
     assert JobSpec.from_dict(json.loads(json.dumps(spec.to_dict()))).hash == spec.hash
 
 
 def test_what_a_job_does_is_in_its_hash():
-    base = JobSpec("bulk_copy", {"name": "m"})
+    base = JobSpec(kind="bulk_copy", mirror={"name": "m"})
     others = [
-        JobSpec("verify", {"name": "m"}),
-        JobSpec("bulk_copy", {"name": "n"}),
-        JobSpec("bulk_copy", {"name": "m"}, ("-x",)),
-        JobSpec("bulk_copy", {"name": "m"}, inputs="other plan"),
-        JobSpec("bulk_copy", {"name": "m"}, master="spark://x:1"),
+        JobSpec(kind="verify", mirror={"name": "m"}),
+        JobSpec(kind="bulk_copy", mirror={"name": "n"}),
+        JobSpec(kind="bulk_copy", mirror={"name": "m"}, args=("-x",)),
+        JobSpec(kind="bulk_copy", mirror={"name": "m"}, inputs="other plan"),
+        JobSpec(kind="bulk_copy", mirror={"name": "m"}, master="spark://x:1"),
     ]
     assert len({base.hash, *(o.hash for o in others)}) == 6
 
 
 def test_an_unknown_kind_or_version_is_refused():
     with pytest.raises(InvalidField, match="kind='copy'"):
-        JobSpec("copy", {})
+        JobSpec(kind="copy", mirror={})
     with pytest.raises(InvalidField, match="version=99"):
         JobSpec.from_dict({"version": 99, "kind": "verify", "mirror": {}})
 
@@ -88,4 +94,4 @@ def test_a_final_word_is_not_overwritten(tmp_path):
 
 def test_generations_sort_as_numbers(tmp_path):
     for n in range(12):
-        assert open_generation(tmp_path / "job", JobSpec("verify", {"name": "m"})).name == str(n + 1)
+        assert open_generation(tmp_path / "job", JobSpec(kind="verify", mirror={"name": "m"})).name == str(n + 1)

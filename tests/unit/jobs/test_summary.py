@@ -22,15 +22,19 @@ FIRST = Key("orders", 0, 0)
 
 
 def bounded(partition=0, start=0, end=1000):
-    return CopyRange("orders", "orders", partition, start, end)
+    return CopyRange(
+        source_topic="orders", target_topic="orders", partition=partition, start_offset=start, end_offset=end
+    )
 
 
 def tail(partition=0, start=0):
-    return CopyRange("orders", "orders", partition, start)
+    return CopyRange(source_topic="orders", target_topic="orders", partition=partition, start_offset=start)
 
 
 def told(position, state="copying", end=None, error=None, **counters):
-    return Told(RUN, state, position, end, error, {**dict.fromkeys(COUNTERS, 0), **counters})
+    return Told(
+        run=RUN, state=state, position=position, end=end, error=error, counters={**dict.fromkeys(COUNTERS, 0), **counters}
+    )
 
 
 def look(course, now, *known, seen=()):
@@ -170,7 +174,13 @@ def test_the_time_before_a_task_began_does_not_count_as_slow():
 
 def row(partition, state, lag):
     return Row(
-        Key("t" * 60, partition, partition), 0, 10**9 - lag, 10**9, state, "x" * 300, dict.fromkeys(COUNTERS, 10**9)
+        key=Key("t" * 60, partition, partition),
+        start=0,
+        position=10**9 - lag,
+        end=10**9,
+        state=state,
+        error="x" * 300,
+        counters=dict.fromkeys(COUNTERS, 10**9),
     )
 
 
@@ -283,7 +293,10 @@ def test_the_bar_draws_every_kind_of_row(one):
 
     from airflow_mirror.jobs.progress.bar import _drawing
 
-    course, stuck = Course(), CopyRange("[bold]not markup[/]", "t", 1, 0, 10)
+    course, stuck = (
+        Course(),
+        CopyRange(source_topic="[bold]not markup[/]", target_topic="t", partition=1, start_offset=0, end_offset=10),
+    )
     known = [
         (one, told(500, end=1000, bytes=5, passed=3)),
         (stuck, told(1, "stopped", error="[/] broken\nbatch")),

@@ -25,7 +25,7 @@ from airflow_mirror.jobs.driver.tail import Tail
 def tail(tmp_path: Path) -> Tail:
     made: Any = Tail(None, None, tmp_path / "ranges.json")  # type: ignore[arg-type]
     made.slots = lambda: 2
-    made.ranges = [CopyRange("t", "t", p, 0) for p in range(6)]
+    made.ranges = [CopyRange(source_topic="t", target_topic="t", partition=p, start_offset=0) for p in range(6)]
     made.deal()
     return made
 
@@ -37,7 +37,15 @@ def lists(tail: Tail) -> list[list[int]]:
 def lease(tail: Tail, **brought: int) -> None:
     """End a lease in which partition ``pN`` brought so many bytes."""
     results = [
-        PartitionResult("t", "t", r.partition, 1, False, bytes=brought.get(f"p{r.partition}", 0)) for r in tail.ranges
+        PartitionResult(
+            topic="t",
+            target_topic="t",
+            partition=r.partition,
+            position=1,
+            done=False,
+            bytes=brought.get(f"p{r.partition}", 0),
+        )
+        for r in tail.ranges
     ]
     rows = [SimpleNamespace(result=json.dumps(r.to_dict())) for r in results]
     tail.take_results(SimpleNamespace(collect=lambda: rows), 0)
@@ -45,7 +53,7 @@ def lease(tail: Tail, **brought: int) -> None:
 
 def ended(tail: Tail, **results: Any) -> None:
     """End a lease in which partition 0 had these results."""
-    result = PartitionResult("t", "t", 0, 1, False, **results)
+    result = PartitionResult(topic="t", target_topic="t", partition=0, position=1, done=False, **results)
     rows = [SimpleNamespace(result=json.dumps(result.to_dict()))]
     tail.take_results(SimpleNamespace(collect=lambda: rows), 0)
 
@@ -121,13 +129,13 @@ def test_nothing_is_rewritten_while_the_dealing_stays(tail: Tail) -> None:
 
 
 def test_what_tasks_are_told_survives_the_trip_through_an_option_whatever_its_collections_are() -> None:
-    options = CopyOptions("m", max_batch_bytes={"t": 7}, tombstone_topics=frozenset({"b", "a"}), map_dir="/x")
+    options = CopyOptions(mirror="m", max_batch_bytes={"t": 7}, tombstone_topics=frozenset({"b", "a"}), map_dir="/x")
     work = CopyWork(
-        "env:A",
-        "env:B",
-        options,
-        LeaseToken(transactional_id="id", producer_id=1, epoch=2, mark_ms=3, wait_s=0.0),
-        "somewhere",
+        source="env:A",
+        target="env:B",
+        options=options,
+        lease=LeaseToken(transactional_id="id", producer_id=1, epoch=2, mark_ms=3, wait_s=0.0),
+        report_to="somewhere",
     )
     there = work_from_json(work_to_json(work))
     assert sorted(there.options.tombstone_topics) == ["a", "b"]

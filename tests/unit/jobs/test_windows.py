@@ -55,7 +55,7 @@ def window(source, number, book, *, topic_id="id-orders"):
     """Resolve the first or the second hour."""
     plan = a_plan("orders")
     plan = replace(plan, topics=(replace(plan.topics[0], source_topic_id=topic_id),))
-    job = CopyJob(plan.mirror, "s", "t", plan, CopyOptions("flow"))
+    job = CopyJob(mirror=plan.mirror, source="s", target="t", plan=plan, options=CopyOptions(mirror="flow"))
     [one], _ = resolve_window(job, source, TIMES[number], TIMES[number + 1], 300, book)
     return one.start_offset, one.end_offset
 
@@ -98,7 +98,12 @@ def test_only_the_last_windows_are_remembered(tmp_path, monkeypatch):
     book, tp, ids = WindowBook(tmp_path), TopicPartition("t", 0), {"t": "id"}
     spans = [Span(n * 1000, (n + 1) * 1000) for n in range(4)]
     for age, span in enumerate(spans):
-        book.save(span, {tp: Window(age, age)}, ids)
+        book.save(span, {tp: Window(start=age, end=age)}, ids)
         for path in tmp_path.glob(f"{span.start}-*"):
             os.utime(path, (age, age))
-    assert [book.load(span, ids) for span in spans] == [{}, {}, {tp: Window(2, 2)}, {tp: Window(3, 3)}]
+    assert [book.load(span, ids) for span in spans] == [
+        {},
+        {},
+        {tp: Window(start=2, end=2)},
+        {tp: Window(start=3, end=3)},
+    ]

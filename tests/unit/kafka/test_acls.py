@@ -14,9 +14,33 @@ from airflow_mirror.wire.errors import AclMissing, ApiNotServed
 from tests.unit.kafka.world import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS, LOST, world
 
 WITHOUT_PATTERNS = {DESCRIBE_ACLS: (0, 0), CREATE_ACLS: (0, 0), DELETE_ACLS: (0, 0)}
-DENY = Acl("TOPIC", "orders", "LITERAL", "User:*", "*", "WRITE", "DENY")
-READ = Acl("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW")
-PREFIX = Acl("TOPIC", "ord", "PREFIXED", "User:alice", "*", "READ", "ALLOW")
+DENY = Acl(
+    resource_type="TOPIC",
+    name="orders",
+    pattern_type="LITERAL",
+    principal="User:*",
+    host="*",
+    operation="WRITE",
+    permission="DENY",
+)
+READ = Acl(
+    resource_type="TOPIC",
+    name="orders",
+    pattern_type="LITERAL",
+    principal="User:alice",
+    host="*",
+    operation="READ",
+    permission="ALLOW",
+)
+PREFIX = Acl(
+    resource_type="TOPIC",
+    name="ord",
+    pattern_type="PREFIXED",
+    principal="User:alice",
+    host="*",
+    operation="READ",
+    permission="ALLOW",
+)
 
 
 def created(*codes: int) -> Callable[[Any], Any]:
@@ -72,7 +96,17 @@ def test_refusal_to_tell_rules_is_no_empty_list():
 def test_kinds_that_only_newer_brokers_know_are_called_unknown():
     with world() as w:
         w.answer(DESCRIBE_ACLS, described((99, "x", 3, "User:a", 98, 3)))
-        assert w.admin.describe_acls() == [Acl("UNKNOWN", "x", "LITERAL", "User:a", "*", "UNKNOWN", "ALLOW")]
+        assert w.admin.describe_acls() == [
+            Acl(
+                resource_type="UNKNOWN",
+                name="x",
+                pattern_type="LITERAL",
+                principal="User:a",
+                host="*",
+                operation="UNKNOWN",
+                permission="ALLOW",
+            )
+        ]
 
 
 def test_prefix_is_never_told_to_a_broker_that_would_take_it_for_a_name():
@@ -89,7 +123,15 @@ def test_broker_without_patterns_is_searched_by_name_as_newer_ones_are():
         w.answer(DESCRIBE_ACLS, described(
             (2, "orders", 3, "User:*", 4, 2), (2, "*", 3, "User:b", 3, 3), (2, "other", 3, "User:c", 3, 3),
         ))  # fmt: skip
-        everyone = Acl("TOPIC", "*", "LITERAL", "User:b", "*", "READ", "ALLOW")
+        everyone = Acl(
+            resource_type="TOPIC",
+            name="*",
+            pattern_type="LITERAL",
+            principal="User:b",
+            host="*",
+            operation="READ",
+            permission="ALLOW",
+        )
         assert w.admin.describe_acls("TOPIC", "orders", "MATCH") == sorted([DENY, everyone])
         assert w.admin.describe_acls("TOPIC", "orders", "LITERAL") == [DENY]
         assert w.admin.describe_acls("TOPIC", "orders") == [DENY]

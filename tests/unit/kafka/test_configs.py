@@ -64,7 +64,7 @@ def old(w: World) -> World:
 def test_source_of_a_value_has_kafkas_name(number, source):
     with world() as w:
         w.answer(DESCRIBE_CONFIGS, described(config_source=number))
-        entry = ConfigEntry("v", is_default=number == 5, source=source)
+        entry = ConfigEntry(value="v", is_default=number == 5, source=source)
         assert w.admin.topic_configs(["t"]) == {"t": {"k": entry}}
 
 
@@ -78,10 +78,10 @@ def test_sensitive_value_never_leaves_the_answer():
 def test_what_a_broker_before_1_1_calls_default_may_come_from_its_file():
     with world({DESCRIBE_CONFIGS: (0, 0)}) as w:
         w.answer(DESCRIBE_CONFIGS, described(is_default=True))
-        assert w.admin.topic_configs(["t"])["t"]["k"] == ConfigEntry("v", source="UNKNOWN_CONFIG")
+        assert w.admin.topic_configs(["t"])["t"]["k"] == ConfigEntry(value="v", source="UNKNOWN_CONFIG")
         w.answer(DESCRIBE_CONFIGS, described(is_default=False))
-        assert w.admin.topic_configs(["t"])["t"]["k"] == ConfigEntry("v", source="DYNAMIC_TOPIC_CONFIG")
-        assert w.admin.broker_configs()[1]["k"] == ConfigEntry("v", source="STATIC_BROKER_CONFIG")
+        assert w.admin.topic_configs(["t"])["t"]["k"] == ConfigEntry(value="v", source="DYNAMIC_TOPIC_CONFIG")
+        assert w.admin.broker_configs()[1]["k"] == ConfigEntry(value="v", source="STATIC_BROKER_CONFIG")
 
 
 def test_refusal_to_read_configs_names_topic_or_broker():

@@ -27,11 +27,11 @@ def a_mirror(**fields):
 
 def configs(static=None, **overrides):
     """Effective configs; ``retention_ms="1"`` is an override of the topic, ``static`` come from the broker's file."""
-    entries = {key: ConfigEntry(value, is_default=True, source="DEFAULT_CONFIG") for key, value in DEFAULTS.items()}
+    entries = {key: ConfigEntry(value=value, is_default=True, source="DEFAULT_CONFIG") for key, value in DEFAULTS.items()}
     for key, value in (static or {}).items():
-        entries[key] = ConfigEntry(value, source="STATIC_BROKER_CONFIG")
+        entries[key] = ConfigEntry(value=value, source="STATIC_BROKER_CONFIG")
     for key, value in overrides.items():
-        entries[key.replace("_", ".")] = ConfigEntry(value, source="DYNAMIC_TOPIC_CONFIG")
+        entries[key.replace("_", ".")] = ConfigEntry(value=value, source="DYNAMIC_TOPIC_CONFIG")
     return entries
 
 
@@ -41,12 +41,12 @@ def a_topic(
     """A topic whose partitions hold ``spans``: (log start, high watermark) each."""
     starts, ends = ({p: span[i] for p, span in enumerate(spans)} for i in (0, 1))
     return TopicState(
-        TopicInfo(name, f"id-of-{name}", len(spans), replicas),
-        configs(static, **overrides),
-        starts,
-        ends,
-        {**ends, **(stable or {})},
-        begins or starts,
+        info=TopicInfo(name, f"id-of-{name}", len(spans), replicas),
+        configs=configs(static, **overrides),
+        starts=starts,
+        ends=ends,
+        stable_ends={**ends, **(stable or {})},
+        begins=begins or starts,
     )
 
 
@@ -56,15 +56,15 @@ def a_cluster(
 ):  # fmt: skip
     """A cluster; ``socket_request_max_bytes="1"`` is a setting of its brokers."""
     return Inventory(
-        cluster_id,
-        brokers,
-        {t.info.name: t for t in topics},
-        {
-            key.replace("_", "."): ConfigEntry(value, source="STATIC_BROKER_CONFIG")
+        cluster_id=cluster_id,
+        brokers=brokers,
+        topics={t.info.name: t for t in topics},
+        broker_configs={
+            key.replace("_", "."): ConfigEntry(value=value, source="STATIC_BROKER_CONFIG")
             for key, value in {"auto_create_topics_enable": auto_create, **broker}.items()
         },
-        {g: positions(p) for g, p in (groups or {}).items()},
-        own_configs,
+        groups={g: positions(p) for g, p in (groups or {}).items()},
+        own_configs=own_configs,
         max_transaction_ms=dict.fromkeys(range(1, brokers + 1), 900_000)
         if max_transaction_ms is None
         else max_transaction_ms,

@@ -11,18 +11,18 @@ from tests.unit.plan.builders import configs
 @pytest.mark.parametrize(
     ("key", "entry", "carried"),
     [
-        ("retention.ms", ConfigEntry("5", source="DYNAMIC_TOPIC_CONFIG"), True),
-        ("retention.ms", ConfigEntry("5", source="DYNAMIC_DEFAULT_BROKER_CONFIG"), True),
-        ("retention.ms", ConfigEntry("5", source="STATIC_BROKER_CONFIG"), True),
-        ("preallocate", ConfigEntry("true", source="STATIC_BROKER_CONFIG"), False),
-        ("retention.ms", ConfigEntry("5", is_default=True, source="DEFAULT_CONFIG"), True),
-        ("retention.ms", ConfigEntry(None, is_sensitive=True, source="DYNAMIC_TOPIC_CONFIG"), False),
-        ("retention.ms", ConfigEntry("5", is_read_only=True, source="DYNAMIC_TOPIC_CONFIG"), False),
-        ("min.insync.replicas", ConfigEntry("2", source="STATIC_BROKER_CONFIG"), True),
-        ("message.timestamp.difference.max.ms", ConfigEntry("5", source="DYNAMIC_TOPIC_CONFIG"), False),
-        ("leader.replication.throttled.replicas", ConfigEntry("*", source="DYNAMIC_TOPIC_CONFIG"), False),
-        ("unclean.leader.election.enable", ConfigEntry("true", source="DYNAMIC_TOPIC_CONFIG"), False),
-        ("remote.storage.enable", ConfigEntry("true", source="DYNAMIC_TOPIC_CONFIG"), False),
+        ("retention.ms", ConfigEntry(value="5", source="DYNAMIC_TOPIC_CONFIG"), True),
+        ("retention.ms", ConfigEntry(value="5", source="DYNAMIC_DEFAULT_BROKER_CONFIG"), True),
+        ("retention.ms", ConfigEntry(value="5", source="STATIC_BROKER_CONFIG"), True),
+        ("preallocate", ConfigEntry(value="true", source="STATIC_BROKER_CONFIG"), False),
+        ("retention.ms", ConfigEntry(value="5", is_default=True, source="DEFAULT_CONFIG"), True),
+        ("retention.ms", ConfigEntry(value=None, is_sensitive=True, source="DYNAMIC_TOPIC_CONFIG"), False),
+        ("retention.ms", ConfigEntry(value="5", is_read_only=True, source="DYNAMIC_TOPIC_CONFIG"), False),
+        ("min.insync.replicas", ConfigEntry(value="2", source="STATIC_BROKER_CONFIG"), True),
+        ("message.timestamp.difference.max.ms", ConfigEntry(value="5", source="DYNAMIC_TOPIC_CONFIG"), False),
+        ("leader.replication.throttled.replicas", ConfigEntry(value="*", source="DYNAMIC_TOPIC_CONFIG"), False),
+        ("unclean.leader.election.enable", ConfigEntry(value="true", source="DYNAMIC_TOPIC_CONFIG"), False),
+        ("remote.storage.enable", ConfigEntry(value="true", source="DYNAMIC_TOPIC_CONFIG"), False),
     ],
 )
 def test_what_keeps_records_goes_over_and_the_rest_follows_mirrormaker(key, entry, carried):
@@ -156,7 +156,7 @@ def test_nothing_is_left_to_do_after_letting_go():
 
 def test_what_is_default_on_the_source_is_removed_from_the_target():
     source = configs()
-    source["preallocate"] = ConfigEntry("false", is_default=True, source="DEFAULT_CONFIG")
+    source["preallocate"] = ConfigEntry(value="false", is_default=True, source="DEFAULT_CONFIG")
     target = held_target(segment_bytes="5000000", preallocate="true")
     assert diff(source, target, hold=True, own=OWN).delete == ("preallocate", "segment.bytes")
 

@@ -71,9 +71,30 @@ def mirror():
 
 
 _TOPIC = TopicPlan(
-    "t", "t", "id-1", True, 2, 1, {}, {}, {}, False, "identical", "", {0: 0, 1: 5}, {0: 9, 1: 7}
-)  # fmt: skip
-THE_PLAN = Plan(Mirror("m", "src", "dst", topics=["t"]), "2026-01-01T00:00:00+00:00", "A", "B", (_TOPIC,), {}, ())
+    source_topic="t",
+    target_topic="t",
+    source_topic_id="id-1",
+    target_exists=True,
+    partitions=2,
+    replication_factor=1,
+    configs={},
+    held_configs={},
+    left_out={},
+    compacted=False,
+    mode="identical",
+    reason="",
+    starts={0: 0, 1: 5},
+    ends={0: 9, 1: 7},
+)
+THE_PLAN = Plan(
+    mirror=Mirror(name="m", source="src", target="dst", topics=["t"]),
+    created_at="2026-01-01T00:00:00+00:00",
+    source_cluster_id="A",
+    target_cluster_id="B",
+    topics=(_TOPIC,),
+    positions={},
+    findings=(),
+)
 PLAN = THE_PLAN.hash
 
 

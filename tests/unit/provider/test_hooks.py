@@ -99,7 +99,7 @@ def test_for_a_cluster_the_providers_hook_makes_the_command(monkeypatch, home, t
     from airflow_mirror.jobs.runner.spec import JobSpec
 
     monkeypatch.setenv("AIRFLOW_CONN_SP", "spark://master:7077")
-    spec = JobSpec("bulk_copy", {"name": "m"}, master="spark://master:7077")
+    spec = JobSpec(kind="bulk_copy", mirror={"name": "m"}, master="spark://master:7077")
     command = spark.provider_submit("sp")(spec, tmp_path, ["bulk_copy", "--source", "env:AIRFLOW_MIRROR_SOURCE"])
     shipped = command[command.index("--py-files") + 1]
     assert shipped == str(tmp_path / "airflow_mirror.zip") and zipfile.is_zipfile(shipped)

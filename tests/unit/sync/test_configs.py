@@ -31,8 +31,8 @@ class Cluster:
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
         return {
-            name: {key: ConfigEntry(value, source=DEFAULT, is_default=True) for key, value in DEFAULTS.items()}
-            | {key: ConfigEntry(value, source=OVERRIDE) for key, value in self.overrides[name].items()}
+            name: {key: ConfigEntry(value=value, source=DEFAULT, is_default=True) for key, value in DEFAULTS.items()}
+            | {key: ConfigEntry(value=value, source=OVERRIDE) for key, value in self.overrides[name].items()}
             for name in names
         }
 

@@ -16,7 +16,11 @@ P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 def topic_plan(target="orders", **fields):
-    return plan_topic(a_mirror(**fields), Pair(a_topic(spans=((10, 100), (0, 7))), target, None, False), 3)
+    return plan_topic(
+        a_mirror(**fields),
+        Pair(source=a_topic(spans=((10, 100), (0, 7))), target_topic=target, target=None, ours=False),
+        3,
+    )
 
 
 def moved(by_name, plan=None, starts=(10, 0), ends=(100, 7), source_starts=(10, 0), **options):

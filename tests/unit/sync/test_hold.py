@@ -33,7 +33,7 @@ class Target:
             self.change(topic, key, value)
 
     def change(self, topic, key, value):
-        self.entries[topic][key] = ConfigEntry(value, source="DYNAMIC_TOPIC_CONFIG")
+        self.entries[topic][key] = ConfigEntry(value=value, source="DYNAMIC_TOPIC_CONFIG")
 
 
 def _named(values):

@@ -23,7 +23,7 @@ def test_one_good_look_may_be_luck_and_a_bad_one_starts_over():
 
 
 def test_a_partition_that_does_not_move_is_named_with_where_it_stands():
-    judge = CatchUp(0, 1, stuck_after_s=60)
+    judge = CatchUp(max_lag_records=0, samples=1, stuck_after_s=60)
     assert not judge.look(lags(100, 40, 7), 0)
     assert not judge.look(lags(100, 41, 7), 59)
     with pytest.raises(PartitionStuck, match=r"1 partition\(s\) did not move for 60 s: t-2: at 7 of 100\."):
@@ -31,12 +31,12 @@ def test_a_partition_that_does_not_move_is_named_with_where_it_stands():
 
 
 def test_an_idle_partition_within_the_allowed_lag_is_not_stuck():
-    judge = CatchUp(5, 3, stuck_after_s=1)
+    judge = CatchUp(max_lag_records=5, samples=3, stuck_after_s=1)
     assert [judge.look(lags(97), n * 10) for n in range(3)] == [False, False, True]
 
 
 def test_a_partition_that_fell_behind_just_now_is_not_stuck_because_it_was_idle_for_long():
-    judge = CatchUp(0, 10**6, stuck_after_s=60)
+    judge = CatchUp(max_lag_records=0, samples=10**6, stuck_after_s=60)
     judge.look(lags(100), 0)
     assert not judge.look(lags(100), 1000)
     assert not judge.look(lags(100, end=200), 1001)
@@ -45,7 +45,7 @@ def test_a_partition_that_fell_behind_just_now_is_not_stuck_because_it_was_idle_
 
 
 def test_no_partition_at_all_is_caught_up():
-    assert CatchUp(0, 1, 60).look([], 0)
+    assert CatchUp(max_lag_records=0, samples=1, stuck_after_s=60).look([], 0)
     assert summary([]) == {"partitions": 0, "lag_records": 0, "max_lag_records": 0, "worst": None}
 
 

@@ -26,7 +26,7 @@ class FakeTarget:
         return {n: TopicInfo(n, f"id-{n}", self.there[n][0], 1) for n in names if n in self.there}
 
     def topic_configs(self, names):
-        return {n: {k: ConfigEntry(v) for k, v in self.there[n][1].items()} for n in names}
+        return {n: {k: ConfigEntry(value=v) for k, v in self.there[n][1].items()} for n in names}
 
     def create_topics(self, specs):
         for spec in specs:

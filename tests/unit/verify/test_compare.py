@@ -217,7 +217,7 @@ def test_any_single_change_is_found_at_both_levels(gaps, source_cuts, target_cut
 
 
 def pair(start: int | None = None, end: int | None = None) -> PartitionPair:
-    return PartitionPair("orders", "orders", 0, start, end)
+    return PartitionPair(source_topic="orders", target_topic="orders", partition=0, start_offset=start, end_offset=end)
 
 
 @pytest.mark.parametrize(
@@ -251,9 +251,20 @@ def test_window_is_what_both_sides_hold_and_was_asked_for():
 def test_verdict_survives_json():
     import json
 
-    difference = Difference(7, "value", {"offset": 7, "key": "null"}, None)
+    difference = Difference(offset=7, kind="value", source={"offset": 7, "key": "null"}, target=None)
     verdict = PartitionComparison(
-        "a", "b", 3, 0, 9, 7, 812, False, difference, False, LogBounds(0, 9, 9), LogBounds(0, 8, 9)
+        source_topic="a",
+        target_topic="b",
+        partition=3,
+        start_offset=0,
+        end_offset=9,
+        records=7,
+        bytes=812,
+        equal=False,
+        first_difference=difference,
+        offsets_equal=False,
+        source_log=LogBounds(0, 9, 9),
+        target_log=LogBounds(0, 8, 9),
     )
     assert PartitionComparison.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
     assert str(verdict) == "a-3 -> b-3 [0, 9): value at offset 7 (source offset 7, key null, target nothing)"

@@ -103,7 +103,10 @@ def test_an_unknown_level_is_refused(proofs, plan):
 
 def verdict(start, end, stable):
     logs = LogBounds(0, stable, stable), LogBounds(0, end, end)
-    return PartitionComparison("orders", "orders", 0, start, end, 0, 0, True, None, False, *logs)
+    return PartitionComparison(
+        source_topic="orders", target_topic="orders", partition=0, start_offset=start, end_offset=end, records=0, bytes=0,
+        equal=True, first_difference=None, offsets_equal=False, source_log=logs[0], target_log=logs[1],
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ class FakeTarget:
 
     def topic_configs(self, names):
         open_, by_age = ({"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": ms} for ms in ("-1", "9"))
-        return {n: {k: ConfigEntry(v) for k, v in (open_ if n == self.held else by_age).items()} for n in names}
+        return {n: {k: ConfigEntry(value=v) for k, v in (open_ if n == self.held else by_age).items()} for n in names}
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def asked(monkeypatch):
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_the_rest_is_compared_in_the_isolation_of_the_copy(asked, isolation):
-    plan = replace(a_plan("orders"), mirror=Mirror("flow", "src", "dst", isolation=isolation))
+    plan = replace(a_plan("orders"), mirror=Mirror(name="flow", source="src", target="dst", isolation=isolation))
     assert remaining.verify_rest(plan, NOBODY, NOBODY, {TP("orders", 0): 5})({TP("orders", 0): 9}) == []
     [([pair], options)] = asked
     assert (pair.source, pair.start_offset, pair.end_offset) == (TP("orders", 0), 5, 9)

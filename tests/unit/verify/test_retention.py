@@ -86,14 +86,29 @@ def test_retention_of_a_mapped_source_is_told_in_its_own_offsets(by_batch: bool)
 @pytest.mark.parametrize(
     ("pair", "source_start", "target_start", "offset"),
     [
-        (PartitionPair("t", "t", 0, held=True), 0, 5, 0),
-        (PartitionPair("t", "t", 0, 3, 9, held=True), 0, 5, 3),
-        (PartitionPair("t", "t", 0, 5, 9, held=True), 0, 5, None),
-        (PartitionPair("t", "t", 0, held=True), 5, 5, None),
-        (PartitionPair("t", "t", 0, held=True), 7, 5, None),
-        (PartitionPair("t", "t", 0, 0, 5, held=True), 5, 9, None),  # the source has nothing of it any more
-        (PartitionPair("t", "t", 0), 0, 5, None),
-        (PartitionPair("t", "t", 0), 0, 9, 0),
+        (PartitionPair(source_topic="t", target_topic="t", partition=0, held=True), 0, 5, 0),
+        (
+            PartitionPair(source_topic="t", target_topic="t", partition=0, start_offset=3, end_offset=9, held=True),
+            0,
+            5,
+            3,
+        ),
+        (
+            PartitionPair(source_topic="t", target_topic="t", partition=0, start_offset=5, end_offset=9, held=True),
+            0,
+            5,
+            None,
+        ),
+        (PartitionPair(source_topic="t", target_topic="t", partition=0, held=True), 5, 5, None),
+        (PartitionPair(source_topic="t", target_topic="t", partition=0, held=True), 7, 5, None),
+        (
+            PartitionPair(source_topic="t", target_topic="t", partition=0, start_offset=0, end_offset=5, held=True),
+            5,
+            9,
+            None,
+        ),  # the source has nothing of it any more
+        (PartitionPair(source_topic="t", target_topic="t", partition=0), 0, 5, None),
+        (PartitionPair(source_topic="t", target_topic="t", partition=0), 0, 9, 0),
     ],
 )
 def test_a_risen_start_of_a_held_target_is_a_difference(pair, source_start, target_start, offset):

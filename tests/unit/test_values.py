@@ -1,0 +1,67 @@
+"""Values say what they hold where they are made: nobody counts commas."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Iterator
+
+import pytest
+
+import airflow_mirror
+
+MOST = 4  # fields that may be given by their position
+DOORS = ("airflow_mirror.copy.spark.tail",)  # they import pyspark, and hold no values of their own
+
+# Class -> why its fields may be given by position.
+EXEMPT = {
+    "Step": "the order of a cutover is a table, with a line for each step",
+    "StepRecord": "report of a cutover, made in one place",
+    "FenceRecord": "report of a cutover, made in one place",
+    "GroupRecord": "report of a cutover, made in one place",
+    "CutoverReport": "report of a cutover, made in one place",
+    "Finding": "level, check, object, evidence, remedy: checks are read as tables",
+    "PartitionCopy": "only its first three fields are ever given",
+    "Counters": "they are counted up, never given",
+    "_Job": "made in one place",
+    "GroupMove": "made in one place",
+    "GroupReport": "made in one place",
+    # Named tuples: made or taken apart for each batch or record of a copy, where a keyword or a dataclass costs.
+    "BatchHeader": "unpacked from a struct for each batch",
+    "Send": "for each batch",
+    "FetchedPartition": "for each partition of an answer",
+    "Record": "for each record",
+    "_Entry": "for each record of an old format",
+    "ProducerState": "for each producer of an answer",
+    "Tally": "for each batch that is compared",
+}
+
+
+_OWN = {"__dataclass_fields__", "_fields"}  # not inherited: operators of Airflow are dataclasses, too
+
+
+def values() -> Iterator[type]:
+    """Every dataclass and named tuple of the package."""
+    for found in pkgutil.walk_packages(airflow_mirror.__path__, "airflow_mirror."):
+        if found.name in DOORS:
+            continue
+        module = importlib.import_module(found.name)
+        for one in vars(module).values():
+            if isinstance(one, type) and one.__module__ == found.name and _OWN & vars(one).keys():
+                yield one
+
+
+def by_position(one: type) -> int:
+    if dataclasses.is_dataclass(one):
+        return sum(field.init and not field.kw_only for field in dataclasses.fields(one))
+    return len(one._fields)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("one", list(values()), ids=lambda one: one.__name__)
+def test_values_with_many_fields_are_made_by_name(one: type) -> None:
+    assert (by_position(one) > MOST) == (one.__name__ in EXEMPT), "say kw_only=True, or why not"
+
+
+def test_every_exemption_is_of_a_value_that_there_is() -> None:
+    assert EXEMPT.keys() <= {one.__name__ for one in values()}
