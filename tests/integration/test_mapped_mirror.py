@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,9 @@ def test_a_mapped_mirror_moves_groups_exactly_there_and_back(
     def run(operator: Any, **kwargs: Any) -> Any:
         return operator(task_id="t", mirror=mirror, **kwargs).execute(context)
 
-    assert run(PlanMirrorOperator)["block"] == 0
+    planned = run(PlanMirrorOperator)
+    assert planned["block"] == 0
+    run = partial(run, plan=planned["hash"])
     run(CreateTargetTopicsOperator)
     run(SyncTopicConfigsOperator)
     run(StartMirrorOperator, mode="tail")
