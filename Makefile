@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench soak test test-all mutants dist lint types docs golden figures format clean lock
+.PHONY: help setup demo bench soak test test-all coverage mutants dist lint types docs golden figures format clean lock
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9%-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test-all: setup ## every test, in parts; goes on after a failure (TESTS=--resume
 
 test-%: setup ## one part: unit core e2e faults spark versions drills tools
 	$(BIN)/python -m tests.parts $* $(TESTS)
+
+coverage: setup ## run the unit tests and list the lines and branches that they leave out of what moves data
+	$(BIN)/python -m tests.parts unit; $(BIN)/python -m tests.coverage
 
 mutants: setup ## change the code in ways that lose data, one by one; the unit tests must notice each
 	$(BIN)/python -m tests.mutants $(MUTANTS)
