@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from airflow_mirror.jobs.runner.local import LocalRunner
+from sandbox import Cluster
+from sandbox.airflow import AirflowStandalone
 from tests.e2e.test_migration import explain
 
 pytestmark = pytest.mark.drills
@@ -18,18 +21,18 @@ ENDS = {"source": "e2e_source", "target": "e2e_target"}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def awake(airflow):
+def awake(airflow: AirflowStandalone) -> None:
     airflow.turn_on(DAG)
 
 
-def leftovers(cluster):
+def leftovers(cluster: Any) -> Any:
     admin = AdminClient(cluster.admin_properties())
     topics = [t for t in admin.list_topics(timeout=120).topics if t.startswith("mirror-drill.")]
     groups = [g.group_id for g in admin.list_consumer_groups().result().valid if g.group_id.startswith("mirror-drill.")]
     return topics + groups
 
 
-def test_a_drill_measures_rpo_and_rto_and_cleans_up(airflow, world):
+def test_a_drill_measures_rpo_and_rto_and_cleans_up(airflow: AirflowStandalone, world: tuple[Cluster, Cluster]) -> None:
     # The limits of the DAG are for production; here a slow machine must not fail the drill.
     run = airflow.trigger(DAG, {**ENDS, "seconds": 20, "max_rpo_s": 600, "max_rto_s": 900})
     assert airflow.wait(DAG, run, timeout_s=1200) == "success", explain(airflow, run, DAG)
@@ -45,7 +48,9 @@ def test_a_drill_measures_rpo_and_rto_and_cleans_up(airflow, world):
     assert LocalRunner(airflow.mirror_home / "dr-drill").running() == []
 
 
-def test_a_drill_above_its_limits_fails_and_cleans_up_all_the_same(airflow, world):
+def test_a_drill_above_its_limits_fails_and_cleans_up_all_the_same(
+    airflow: AirflowStandalone, world: tuple[Cluster, Cluster]
+) -> None:
     run = airflow.trigger(DAG, {**ENDS, "seconds": 4, "max_rpo_s": 600, "max_rto_s": 0})
     assert airflow.wait(DAG, run, timeout_s=1200) == "failed"
     assert "DrillMissed: drill: RTO" in airflow.log(DAG, run, "fail_over")

@@ -9,6 +9,7 @@ import signal
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,8 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.kafka.admin import ClusterAdmin
-from sandbox.airflow import AirflowError
+from sandbox import Cluster
+from sandbox.airflow import AirflowError, AirflowStandalone
 from tests.e2e.records import Writer, commit, create, fill, positions, read_all
 from tests.listening import listeners
 
@@ -26,12 +28,12 @@ DAG = "kafka_migration"
 DONE = {"success", "skipped"}
 
 
-def conf(name, topics, groups, **more):
+def conf(name: Any, topics: Any, groups: Any, **more: Any) -> Any:
     ends = {"source": "e2e_source", "target": "e2e_target", "open_by_default": True}
     return {"name": name, "topics": topics, "groups": groups, "offsets": "identical", "wait_groups_s": 20, **ends, **more}
 
 
-def wait_for(condition, timeout_s=600.0):
+def wait_for(condition: Any, timeout_s: float = 600.0) -> Any:
     deadline = time.monotonic() + timeout_s
     while not (found := condition()):
         assert time.monotonic() < deadline, "waited in vain"
@@ -39,11 +41,11 @@ def wait_for(condition, timeout_s=600.0):
     return found
 
 
-def instance(airflow, run, task):
+def instance(airflow: Any, run: Any, task: Any) -> Any:
     return airflow.api("GET", f"dags/{DAG}/dagRuns/{run}/taskInstances/{task}")
 
 
-def holds_its_job(airflow, run, try_number):
+def holds_its_job(airflow: Any, run: Any, try_number: Any) -> Any:
     """Say whether a try of the bulk copy has told of its job: one that it started, or one that ran."""
     try:
         log = airflow.log(DAG, run, "bulk_copy", try_number)
@@ -52,14 +54,14 @@ def holds_its_job(airflow, run, try_number):
     return re.search(r"job \S+/\d+, log |Reconnecting to existing job", log) is not None
 
 
-def explain(airflow, run, dag=DAG):
+def explain(airflow: Any, run: Any, dag: Any = DAG) -> Any:
     """Return the logs of the tasks that failed: what a person would look at first."""
     failed = [t for t, state in airflow.task_states(dag, run).items() if state in ("failed", "up_for_retry")]
     return "\n".join(f"--- {t}\n{airflow.log(dag, run, t)[-3000:]}" for t in failed)
 
 
 @pytest.fixture(scope="module")
-def migrated(airflow, world):
+def migrated(airflow: AirflowStandalone, world: tuple[Cluster, Cluster]) -> Any:
     """One whole run without approval, with a producer that writes until it is fenced."""
     source, target = world
     alice = source.properties("alice")
@@ -75,7 +77,7 @@ def migrated(airflow, world):
     return run, writer
 
 
-def test_both_sides_hold_the_same_records_at_the_same_offsets(migrated, world):
+def test_both_sides_hold_the_same_records_at_the_same_offsets(migrated: Any, world: tuple[Cluster, Cluster]) -> None:
     source, target = world
     here = read_all(source.admin_properties(), "shop.orders")
     assert len(here) == 3000 + migrated[1].acknowledged > 3000
@@ -83,14 +85,16 @@ def test_both_sides_hold_the_same_records_at_the_same_offsets(migrated, world):
     assert read_all(target.admin_properties(), "shop.empty") == []
 
 
-def test_the_producer_was_fenced_and_the_group_goes_on_where_it_was(migrated, world):
+def test_the_producer_was_fenced_and_the_group_goes_on_where_it_was(
+    migrated: Any, world: tuple[Cluster, Cluster]
+) -> None:
     source, target = world
     assert migrated[1].refused > 0
     expected = {("shop.orders", 0): 17, ("shop.orders", 2): 0}
     assert positions(target.admin_properties(), "billing", {"shop.orders": 3}) == expected
 
 
-def test_every_task_ended_well_and_nothing_is_left_running(migrated, airflow):
+def test_every_task_ended_well_and_nothing_is_left_running(migrated: Any, airflow: AirflowStandalone) -> None:
     run, _ = migrated
     states = airflow.task_states(DAG, run)
     assert set(states.values()) == DONE, states
@@ -100,7 +104,9 @@ def test_every_task_ended_well_and_nothing_is_left_running(migrated, airflow):
     assert [p for h in runner.jobs.glob("*/*") for p in process.members(h)] == []
 
 
-def test_no_secret_is_in_any_file_of_the_mirror_or_in_any_xcom(migrated, airflow, world):
+def test_no_secret_is_in_any_file_of_the_mirror_or_in_any_xcom(
+    migrated: Any, airflow: AirflowStandalone, world: tuple[Cluster, Cluster]
+) -> None:
     secret = world[0].admin_properties()["sasl.password"]
     files = [p for p in (airflow.mirror_home / "whole").rglob("*") if p.is_file()]
     assert len(files) > 10
@@ -110,7 +116,7 @@ def test_no_secret_is_in_any_file_of_the_mirror_or_in_any_xcom(migrated, airflow
     assert secret not in json.dumps(shown) and len(json.dumps(shown)) < 50_000
 
 
-def cleared(airflow, run, task):
+def cleared(airflow: Any, run: Any, task: Any) -> Any:
     """Clear a task of a finished run, wait until the run has ended again, and return how the task did."""
     tries = instance(airflow, run, task)["try_number"]  # on a slow machine the run itself may have needed a second one
     airflow.clear(DAG, run, task)
@@ -121,7 +127,9 @@ def cleared(airflow, run, task):
 
 
 @pytest.mark.parametrize("task", ["verify", "cutover", "stop_tail"])
-def test_clearing_a_task_of_a_finished_run_is_safe(migrated, airflow, world, task):
+def test_clearing_a_task_of_a_finished_run_is_safe(
+    migrated: Any, airflow: AirflowStandalone, world: tuple[Cluster, Cluster], task: str
+) -> None:
     run, _ = migrated
     before = read_all(world[1].admin_properties(), "shop.orders")
     assert cleared(airflow, run, task) == "success", explain(airflow, run)
@@ -129,7 +137,9 @@ def test_clearing_a_task_of_a_finished_run_is_safe(migrated, airflow, world, tas
 
 
 @pytest.mark.parametrize("task", ["create_topics", "start_tail"])
-def test_clearing_a_task_that_would_hold_topics_in_production_is_refused(migrated, airflow, world, task):
+def test_clearing_a_task_that_would_hold_topics_in_production_is_refused(
+    migrated: Any, airflow: AirflowStandalone, world: tuple[Cluster, Cluster], task: str
+) -> None:
     run, _ = migrated
     with closing(ClusterAdmin(ClientConfig(world[1].admin_properties(), "target"))) as target:
         before = target.topic_configs(["shop.orders"])
@@ -137,7 +147,9 @@ def test_clearing_a_task_that_would_hold_topics_in_production_is_refused(migrate
         assert target.topic_configs(["shop.orders"]) == before
 
 
-def test_kill_9_of_the_task_process_and_the_retry_finds_the_running_job(airflow, world):
+def test_kill_9_of_the_task_process_and_the_retry_finds_the_running_job(
+    airflow: AirflowStandalone, world: tuple[Cluster, Cluster]
+) -> None:
     source, target = world
     create(source.admin_properties(), "killed.task", 2)
     fill(source.properties("alice"), "killed.task", 20_000)
@@ -173,7 +185,7 @@ def test_kill_9_of_the_task_process_and_the_retry_finds_the_running_job(airflow,
     assert len(here) == 20_000 and read_all(target.admin_properties(), "killed.task") == here
 
 
-def test_marking_a_running_copy_failed_stops_its_job(airflow, world):
+def test_marking_a_running_copy_failed_stops_its_job(airflow: AirflowStandalone, world: tuple[Cluster, Cluster]) -> None:
     source, _ = world
     create(source.admin_properties(), "marked.failed", 1)
     fill(source.properties("alice"), "marked.failed", 100)
@@ -187,7 +199,9 @@ def test_marking_a_running_copy_failed_stops_its_job(airflow, world):
     assert not (jobs / "tail").exists()
 
 
-def test_an_unknown_topic_fails_the_plan_at_once_with_what_there_is(airflow, world):
+def test_an_unknown_topic_fails_the_plan_at_once_with_what_there_is(
+    airflow: AirflowStandalone, world: tuple[Cluster, Cluster]
+) -> None:
     run = airflow.trigger(DAG, conf("unknown", ["no.such.topic"], ["none"]))
     assert airflow.wait(DAG, run, timeout_s=1200) == "failed"
     assert instance(airflow, run, "plan")["try_number"] == 1, "wrong input is not retried"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from sandbox import Cluster
+from sandbox.airflow import AirflowStandalone
 from tests.e2e.records import create, fill, read_all
 from tests.e2e.test_migration import explain
 
@@ -15,13 +19,13 @@ DAY_MS = 1_772_323_200_000  # 2026-03-01T00:00:00Z
 CONF = {"name": "windows", "topics": ["metered"], "source": "e2e_source", "target": "e2e_target"}
 
 
-def window(hour):
+def window(hour: Any) -> Any:
     start, end = f"2026-03-01T{hour:02}:00:00+00:00", f"2026-03-01T{hour + 1:02}:00:00+00:00"
     return {"logical_date": start, "data_interval_start": start, "data_interval_end": end}
 
 
 @pytest.fixture(scope="module")
-def metered(airflow, world):
+def metered(airflow: AirflowStandalone, world: tuple[Cluster, Cluster]) -> Any:
     """Four hours of records, in order by hour (within an hour they fall and repeat)."""
     source, _ = world
     create(source.admin_properties(), "metered", 2, **{"retention.ms": "-1"})
@@ -31,13 +35,13 @@ def metered(airflow, world):
     return read_all(source.admin_properties(), "metered")
 
 
-def run(airflow, hour, run_id=None):
+def run(airflow: Any, hour: Any, run_id: Any = None) -> Any:
     run_id = airflow.trigger(DAG, CONF, run_id, **window(hour))
     return run_id, airflow.wait(DAG, run_id, timeout_s=1200)
 
 
 @pytest.fixture(scope="module")
-def copied(airflow, world, metered):
+def copied(airflow: AirflowStandalone, world: tuple[Cluster, Cluster], metered: Any) -> Any:
     """Windows 1 and 2, one after the other: the run of the second, and what the target held after each."""
     held = []
     for hour in (1, 2):
@@ -47,7 +51,9 @@ def copied(airflow, world, metered):
     return run_id, held
 
 
-def test_two_windows_are_copied_and_no_more_and_a_second_run_writes_nothing(airflow, world, metered, copied):
+def test_two_windows_are_copied_and_no_more_and_a_second_run_writes_nothing(
+    airflow: AirflowStandalone, world: tuple[Cluster, Cluster], metered: Any, copied: Any
+) -> None:
     run_id, held = copied
     for hour, rows in zip((1, 2), held, strict=True):
         assert rows == [r for r in metered if DAY_MS + HOUR_MS <= r[2] < DAY_MS + (hour + 1) * HOUR_MS]
@@ -59,7 +65,9 @@ def test_two_windows_are_copied_and_no_more_and_a_second_run_writes_nothing(airf
     assert read_all(world[1].admin_properties(), "metered") == held[-1]
 
 
-def test_an_older_window_is_refused_because_offsets_cannot_be_put_in_front(airflow, copied):
+def test_an_older_window_is_refused_because_offsets_cannot_be_put_in_front(
+    airflow: AirflowStandalone, copied: Any
+) -> None:
     run_id, state = run(airflow, 0)
     assert state == "failed"
     assert "window from 2026-03-01T00:00:00+00:00: the copy of" in airflow.log(DAG, run_id, "copy_window")

@@ -39,8 +39,13 @@ def target(target_cluster: Cluster) -> Iterator[ClusterAdmin]:
 
 @pytest.mark.parametrize("before", [0, 30], ids=["empty-source", "source-with-history"])
 def test_latest_run_twice_by_hand_copies_what_came_in_between(
-    source_cluster, target_cluster, topic_name, run, tmp_path, before
-):
+    source_cluster: Cluster,
+    target_cluster: Cluster,
+    topic_name: str,
+    run: Callable[..., str],
+    tmp_path: Path,
+    before: int,
+) -> None:
     summary = lambda: summary_of(tmp_path / "job.log")  # noqa: E731
     create(source_cluster, topic_name)
     if before:
@@ -58,8 +63,8 @@ def test_latest_run_twice_by_hand_copies_what_came_in_between(
 
 
 def test_records_of_2001_survive_on_a_topic_that_would_have_deleted_them(
-    source_cluster, target_cluster, target, topic_name, run
-):
+    source_cluster: Cluster, target_cluster: Cluster, target: ClusterAdmin, topic_name: str, run: Callable[..., str]
+) -> None:
     create(source_cluster, topic_name)
     create(target_cluster, topic_name, retention_ms="604800000")
     write(source_cluster, topic_name, 50, 1, "zstd")
@@ -77,8 +82,8 @@ def test_records_of_2001_survive_on_a_topic_that_would_have_deleted_them(
 
 
 def test_comparing_with_a_target_that_holds_nothing_is_no_success_and_writes_nothing(
-    source_cluster, target_cluster, target, topic_name, run
-):
+    source_cluster: Cluster, target_cluster: Cluster, target: ClusterAdmin, topic_name: str, run: Callable[..., str]
+) -> None:
     create(source_cluster, topic_name)
     write(source_cluster, topic_name, 10, 1, "none")
     assert "the target has no topic" in run("verify", status=1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -28,35 +30,35 @@ from sandbox import Cluster
 
 
 @pytest.fixture
-def admin(source_cluster):
+def admin(source_cluster: Cluster) -> Iterator[Any]:
     # A young cluster creates its offsets topic at the first commit: on a slow machine that takes long.
     with ClusterAdmin(ClientConfig({"bootstrap.servers": source_cluster.bootstrap}, "source"), timeout_s=120) as admin:
         yield admin
 
 
 @pytest.fixture
-def topic(admin, topic_name):
+def topic(admin: Any, topic_name: str) -> Iterator[Any]:
     admin.create_topics([NewTopicSpec(topic_name, 2, 1, {"retention.ms": "-1", "segment.bytes": "2000000"})])
     wait_for(lambda: topic_name in admin.topics([topic_name]))
     yield topic_name
     admin.delete_topics([topic_name])
 
 
-def wait_for(condition, within_s=60.0):
+def wait_for(condition: Any, within_s: float = 60.0) -> None:
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.05)
 
 
-def produce(cluster, topic, count, partition=0, first_ms=1000):
+def produce(cluster: Any, topic: Any, count: Any, partition: int = 0, first_ms: int = 1000) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     for i in range(count):
         producer.produce(topic, b"v%d" % i, partition=partition, timestamp=first_ms + i)
     assert producer.flush(240) == 0
 
 
-def test_a_topic_is_described_as_it_is_and_an_unknown_one_is_absent(admin, topic):
+def test_a_topic_is_described_as_it_is_and_an_unknown_one_is_absent(admin: Any, topic: Any) -> None:
     found = admin.topics([topic, "no-such-topic"])
     assert list(found) == [topic]
     assert (found[topic].partitions, found[topic].replication_factor, len(found[topic].topic_id)) == (2, 1, 22)
@@ -64,7 +66,7 @@ def test_a_topic_is_described_as_it_is_and_an_unknown_one_is_absent(admin, topic
     assert admin.broker_count() == 1 and len(admin.cluster_id()) == 22
 
 
-def test_a_recreated_topic_has_another_id(admin, topic):
+def test_a_recreated_topic_has_another_id(admin: Any, topic: Any) -> None:
     before = admin.topics([topic])[topic].topic_id
     admin.delete_topics([topic])
     wait_for(lambda: not admin.topics([topic]))
@@ -73,7 +75,7 @@ def test_a_recreated_topic_has_another_id(admin, topic):
     assert admin.topics([topic])[topic].topic_id != before
 
 
-def test_configs_tell_who_set_them_and_change_one_by_one(admin, topic):
+def test_configs_tell_who_set_them_and_change_one_by_one(admin: Any, topic: Any) -> None:
     configs = admin.topic_configs([topic])[topic]
     assert (configs["retention.ms"].value, configs["retention.ms"].source) == ("-1", "DYNAMIC_TOPIC_CONFIG")
     assert configs["cleanup.policy"].is_default
@@ -83,7 +85,7 @@ def test_configs_tell_who_set_them_and_change_one_by_one(admin, topic):
     assert (after["max.message.bytes"].value, after["segment.bytes"].value) == ("5000000", "2000000")
 
 
-def test_offsets_by_every_kind_of_question(admin, topic, source_cluster):
+def test_offsets_by_every_kind_of_question(admin: Any, topic: Any, source_cluster: Cluster) -> None:
     produce(source_cluster, topic, 100)
     p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
     assert admin.delete_records({p0: 10}) == {p0: 10}
@@ -93,7 +95,7 @@ def test_offsets_by_every_kind_of_question(admin, topic, source_cluster):
     assert admin.offsets([], "latest") == {}
 
 
-def test_the_stable_end_waits_for_an_open_transaction(admin, topic, source_cluster):
+def test_the_stable_end_waits_for_an_open_transaction(admin: Any, topic: Any, source_cluster: Cluster) -> None:
     producer = Producer({"bootstrap.servers": source_cluster.bootstrap, "transactional.id": topic})
     producer.init_transactions(240)
     producer.begin_transaction()
@@ -106,14 +108,14 @@ def test_the_stable_end_waits_for_an_open_transaction(admin, topic, source_clust
     wait_for(lambda: admin.offsets([p0], "latest_committed")[p0] == 8)
 
 
-def test_partitions_grow_and_never_shrink(admin, topic):
+def test_partitions_grow_and_never_shrink(admin: Any, topic: Any) -> None:
     admin.grow_partitions(topic, 5)
     wait_for(lambda: admin.topics([topic])[topic].partitions == 5)
     with pytest.raises(RequestRefused, match=f"grow to 3 partitions topic '{topic}'.*INVALID_PARTITIONS"):
         admin.grow_partitions(topic, 3)
 
 
-def test_every_refusal_names_object_and_cause(admin, topic):
+def test_every_refusal_names_object_and_cause(admin: Any, topic: Any) -> None:
     with pytest.raises(BrokerError, match=f"create topic '{topic}'.*already exists") as e:
         admin.create_topics([NewTopicSpec(topic, 1, 1)])
     assert e.value.code == 36
@@ -129,7 +131,7 @@ def test_every_refusal_names_object_and_cause(admin, topic):
         admin.delete_records({TopicPartition(topic, 0): 1})
 
 
-def test_group_positions_with_their_metadata_come_back_as_committed(admin, topic):
+def test_group_positions_with_their_metadata_come_back_as_committed(admin: Any, topic: Any) -> None:
     p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
     group = f"group-of-{topic}"
     wanted = {p0: GroupPosition(0, "état=1"), p1: GroupPosition(7)}
@@ -140,7 +142,9 @@ def test_group_positions_with_their_metadata_come_back_as_committed(admin, topic
     assert (group, "Empty") in [(g.group_id, g.state) for g in admin.groups()]
 
 
-def test_a_position_inside_an_open_transaction_is_waited_for_not_guessed(admin, topic, source_cluster, monkeypatch):
+def test_a_position_inside_an_open_transaction_is_waited_for_not_guessed(
+    admin: Any, topic: Any, source_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = {"bootstrap.servers": source_cluster.bootstrap}
     group, p0 = f"eos-{topic}", TopicPartition(topic, 0)
     admin.commit_group_offsets(group, {p0: GroupPosition(3)})
@@ -158,13 +162,15 @@ def test_a_position_inside_an_open_transaction_is_waited_for_not_guessed(admin, 
     wait_for(lambda: admin.group_offsets(group) == {p0: GroupPosition(5)})
 
 
-def test_a_partition_that_does_not_exist_fails_the_commit(admin, topic):
+def test_a_partition_that_does_not_exist_fails_the_commit(admin: Any, topic: Any) -> None:
     with pytest.raises(BrokerError, match=f"set offset of consumer group 'g-{topic}' at {topic}-9"):
         admin.commit_group_offsets(f"g-{topic}", {TopicPartition(topic, 9): GroupPosition(1)})
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_with_members_refuses_offsets_until_they_left(admin, topic, source_cluster, protocol):
+def test_a_group_with_members_refuses_offsets_until_they_left(
+    admin: Any, topic: Any, source_cluster: Cluster, protocol: str
+) -> None:
     produce(source_cluster, topic, 5)
     group, p0 = f"{protocol}-{topic}", TopicPartition(topic, 0)
     settings = {"group.id": group, "group.protocol": protocol, "auto.offset.reset": "earliest"}
@@ -182,7 +188,7 @@ def test_a_group_with_members_refuses_offsets_until_they_left(admin, topic, sour
     assert admin.group_offsets(group)[p0].offset == 3
 
 
-def test_acls_on_a_cluster_without_authorizer_are_refused_in_words(admin):
+def test_acls_on_a_cluster_without_authorizer_are_refused_in_words(admin: Any) -> None:
     with pytest.raises(RequestRefused, match="SECURITY_DISABLED"):
         admin.describe_acls("TOPIC")
     with pytest.raises(RequestRefused, match="SECURITY_DISABLED"):
@@ -202,7 +208,7 @@ def test_acls_on_a_cluster_without_authorizer_are_refused_in_words(admin):
 
 
 @pytest.mark.parametrize("role", ["source", "target"])
-def test_an_unreachable_cluster_is_named_within_ten_seconds(role):
+def test_an_unreachable_cluster_is_named_within_ten_seconds(role: str) -> None:
     assert session.CONNECT_TIMEOUT_S < 10  # tests/unit/kafka/test_session.py holds that it is kept
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
@@ -212,20 +218,20 @@ def test_an_unreachable_cluster_is_named_within_ten_seconds(role):
     assert (e.value.role, e.value.bootstrap) == (role, address)
 
 
-def test_a_setting_that_can_not_be_honoured_is_named_but_no_secret_is(source_cluster):
+def test_a_setting_that_can_not_be_honoured_is_named_but_no_secret_is(source_cluster: Cluster) -> None:
     settings = {"bootstrap.servers": source_cluster.bootstrap, "sasl.password": "hunter2", "security.protocol": "hunter2"}
     with pytest.raises(InputError, match="source cluster.*security.protocol") as e:
         ClusterAdmin(ClientConfig(settings, "source"))
     assert "hunter2" not in str(e.value)
 
 
-def test_a_connection_without_bootstrap_servers_is_refused_before_any_client_starts():
+def test_a_connection_without_bootstrap_servers_is_refused_before_any_client_starts() -> None:
     with pytest.raises(MissingSetting, match="target cluster.*bootstrap.servers"):
         ClientConfig({"security.protocol": "PLAINTEXT"}, "target")
 
 
 @pytest.fixture
-def root(guarded):
+def root(guarded: Any) -> Iterator[Any]:
     """The super user, on a cluster that has no rules before and after a test."""
     with ClusterAdmin(ClientConfig(guarded.admin_properties(), "source"), timeout_s=60) as admin:
         yield admin
@@ -234,18 +240,18 @@ def root(guarded):
 
 
 @pytest.fixture
-def alice(guarded):
+def alice(guarded: Any) -> Iterator[Any]:
     with ClusterAdmin(ClientConfig(guarded.properties("alice"), "source"), timeout_s=60) as admin:
         yield admin
 
 
 @pytest.fixture(scope="module")
-def guarded():
+def guarded() -> Iterator[Any]:
     with Cluster("guarded", authorizer=True, ready_timeout_s=240) as cluster:
         yield cluster
 
 
-def test_rules_are_added_found_and_removed_exactly(root):
+def test_rules_are_added_found_and_removed_exactly(root: Any) -> None:
     deny = Acl(
         resource_type="TOPIC",
         name="orders",
@@ -275,7 +281,9 @@ def test_rules_are_added_found_and_removed_exactly(root):
     wait_for(lambda: root.describe_acls() == [])  # an authorizer without rules is no error
 
 
-def test_what_a_principal_may_not_do_is_said_never_answered_with_an_empty_list(guarded, root, alice):
+def test_what_a_principal_may_not_do_is_said_never_answered_with_an_empty_list(
+    guarded: Any, root: Any, alice: Any
+) -> None:
     root.create_topics([NewTopicSpec("secret", 1, 1)])
     rules = [
         Acl(
@@ -319,7 +327,7 @@ def test_what_a_principal_may_not_do_is_said_never_answered_with_an_empty_list(g
         assert len(mirror.describe_acls()) == 3
 
 
-def test_wrong_credentials_are_refused_at_once_and_not_shown(guarded, monkeypatch):
+def test_wrong_credentials_are_refused_at_once_and_not_shown(guarded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "CONNECT_TIMEOUT_S", 300.0)
     settings = {**guarded.properties("alice"), "sasl.password": "wr0ng-passw0rd"}
     with pytest.raises(AuthenticationFailed, match="target cluster.*Invalid username or password") as e:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -39,7 +41,7 @@ PREFIX = Acl(
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
-def old(request):
+def old(request: pytest.FixtureRequest) -> Iterator[Any]:
     name = f"admin-{request.param.replace('.', '-')}"
     # The sandbox leaves open what has no rule; here nobody may do what no rule allows.
     closed = {"allow.everyone.if.no.acl.found": "false"}
@@ -50,13 +52,13 @@ def old(request):
 
 
 @pytest.fixture(scope="module")
-def admin(old):
+def admin(old: Any) -> Iterator[Any]:
     with ClusterAdmin(ClientConfig(old.admin_properties(), "source"), timeout_s=120) as admin:
         yield admin
 
 
 @pytest.fixture
-def topic(admin):
+def topic(admin: Any) -> Iterator[Any]:
     name = f"t-{uuid.uuid4().hex[:8]}"
     admin.create_topics([NewTopicSpec(name, 2, 1, {"retention.ms": "-1", "segment.bytes": "2000000"})])
     wait_for(lambda: name in admin.topics([name]))
@@ -64,18 +66,18 @@ def topic(admin):
     admin.delete_topics([name])
 
 
-def wait_for(condition, within_s=240.0):
+def wait_for(condition: Any, within_s: float = 240.0) -> None:
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.05)
 
 
-def since(cluster, *number):
+def since(cluster: Any, *number: Any) -> Any:
     return cluster.release.number >= number
 
 
-def test_topics_are_created_described_refused_and_deleted(admin, topic, old):
+def test_topics_are_created_described_refused_and_deleted(admin: Any, topic: Any, old: Any) -> None:
     info = admin.topics([topic, "absent"])[topic]
     assert (info.partitions, info.replication_factor) == (2, 1)
     assert len(info.topic_id) == (22 if since(old, 2, 8) else 0)
@@ -92,7 +94,7 @@ def test_topics_are_created_described_refused_and_deleted(admin, topic, old):
         admin.delete_topics(["absent"])
 
 
-def test_partitions_grow_where_the_broker_can(admin, topic, old):
+def test_partitions_grow_where_the_broker_can(admin: Any, topic: Any, old: Any) -> None:
     if not since(old, 1, 0):
         with pytest.raises(ApiNotServed, match="CreatePartitions"):
             admin.grow_partitions(topic, 5)
@@ -103,7 +105,7 @@ def test_partitions_grow_where_the_broker_can(admin, topic, old):
         admin.grow_partitions(topic, 3)
 
 
-def test_changing_one_override_keeps_the_others(admin, topic, old):
+def test_changing_one_override_keeps_the_others(admin: Any, topic: Any, old: Any) -> None:
     unset = "DEFAULT_CONFIG" if since(old, 1, 1) else "UNKNOWN_CONFIG"
     before = admin.topic_configs([topic])[topic]
     assert (before["retention.ms"].value, before["retention.ms"].source) == ("-1", "DYNAMIC_TOPIC_CONFIG")
@@ -119,7 +121,7 @@ def test_changing_one_override_keeps_the_others(admin, topic, old):
     assert broker["log.dirs"].source == "STATIC_BROKER_CONFIG"
 
 
-def test_offsets_by_every_kind_of_question(admin, topic, old):
+def test_offsets_by_every_kind_of_question(admin: Any, topic: Any, old: Any) -> None:
     producer = Producer(old.admin_properties())
     for i in range(100):
         producer.produce(topic, b"v%d" % i, partition=0, timestamp=1000 + i)
@@ -133,7 +135,7 @@ def test_offsets_by_every_kind_of_question(admin, topic, old):
         admin.delete_records({p0: 1000})
 
 
-def test_groups_are_listed_read_set_and_forgotten(admin, topic, old):
+def test_groups_are_listed_read_set_and_forgotten(admin: Any, topic: Any, old: Any) -> None:
     p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
     groups = [f"{topic}-{n}" for n in range(120)]
     assert admin.group_states(groups[:1]) == {groups[0]: "Dead"} and admin.group_offsets(groups[0]) == {}
@@ -151,7 +153,7 @@ def test_groups_are_listed_read_set_and_forgotten(admin, topic, old):
             admin.forget_group_offsets(groups[0], [p1])
 
 
-def test_group_with_members_refuses_positions_until_they_left(admin, topic, old):
+def test_group_with_members_refuses_positions_until_they_left(admin: Any, topic: Any, old: Any) -> None:
     group, p0 = f"live-{topic}", TopicPartition(topic, 0)
     consumer = Consumer({**old.admin_properties(), "group.id": group})
     consumer.subscribe([topic])
@@ -167,7 +169,7 @@ def test_group_with_members_refuses_positions_until_they_left(admin, topic, old)
     assert admin.group_offsets(group) == {p0: GroupPosition(3)}
 
 
-def test_rules_are_added_found_and_removed_exactly(admin, old):
+def test_rules_are_added_found_and_removed_exactly(admin: Any, old: Any) -> None:
     admin.create_acls([DENY])
     wait_for(lambda: admin.describe_acls("TOPIC") == [DENY])
     assert admin.describe_acls("TOPIC", "orders", "MATCH") == [DENY] and admin.describe_acls(name="other") == []
@@ -182,7 +184,7 @@ def test_rules_are_added_found_and_removed_exactly(admin, old):
     wait_for(lambda: admin.describe_acls("TOPIC") == [])
 
 
-def test_what_a_principal_may_not_do_is_said(admin, old):
+def test_what_a_principal_may_not_do_is_said(admin: Any, old: Any) -> None:
     admin.create_topics([NewTopicSpec("secret", 1, 1)])
     wait_for(lambda: "secret" in admin.topics(["secret"]))
     with ClusterAdmin(ClientConfig(old.properties("alice"), "source"), timeout_s=120) as alice:

@@ -102,7 +102,7 @@ def on_disk(world: World) -> dict[str, Any]:
     return found
 
 
-def test_live_source_is_cut_over_and_stays_fenced(world: World):
+def test_live_source_is_cut_over_and_stays_fenced(world: World) -> None:
     alice = world.source_cluster.properties("alice")
     with Writer(alice, world.topic) as writer, Tail(world), Member(world, f"{world.topic}-live"):
         idle = world.group("idle", {0: 3})
@@ -128,7 +128,7 @@ def test_live_source_is_cut_over_and_stays_fenced(world: World):
     assert "Cut over" in page and f"{world.topic}-1" in page and "http" not in page
 
 
-def test_target_gains_nothing_from_a_source_that_is_open_again(world: World):
+def test_target_gains_nothing_from_a_source_that_is_open_again(world: World) -> None:
     """Producers write through the lift while the engine's own tail is still there: its turns must all come to nothing."""
     alice = world.source_cluster.properties("alice")
     with Writer(alice, world.topic) as writer, EngineTail(world) as tail:
@@ -147,7 +147,7 @@ def report_ends(report: CutoverReport) -> dict[TopicPartition, int]:
     return {TopicPartition(row["topic"], row["partition"]): row["end"] for row in report.ends}
 
 
-def test_tail_that_is_started_again_meanwhile_keeps_the_target_shut(world: World):
+def test_tail_that_is_started_again_meanwhile_keeps_the_target_shut(world: World) -> None:
     opened, verify = [], verify_rest(world.plan(), world.source.config, world.target.config)
     write(world, 10)
     with Tail(world), ExitStack() as stack:
@@ -169,14 +169,14 @@ def test_tail_that_is_started_again_meanwhile_keeps_the_target_shut(world: World
         assert cut_over(world).outcome == reports.DONE
 
 
-def test_target_behind_without_a_tail_is_refused_before_the_fence(world: World):
+def test_target_behind_without_a_tail_is_refused_before_the_fence(world: World) -> None:
     write(world, 4)
     with pytest.raises(JobNotRunning, match=f"{world.topic}-0 by 2"):
         cut_over(world)
     assert not (world.run_dir / "report.json").exists()
 
 
-def test_readers_go_on_behind_the_fence_on_a_topic_that_was_open_to_everybody(world: World):
+def test_readers_go_on_behind_the_fence_on_a_topic_that_was_open_to_everybody(world: World) -> None:
     """Its first ACL ends allow.everyone.if.no.acl.found for reading too: a bare DENY would cut off every consumer."""
     write(world, 6)
     fence = AclFence(world.source, open_by_default=True)
@@ -189,13 +189,13 @@ def test_readers_go_on_behind_the_fence_on_a_topic_that_was_open_to_everybody(wo
     assert world.acls() == []
 
 
-def test_topic_without_acls_is_not_fenced_on_a_guess(world: World):
+def test_topic_without_acls_is_not_fenced_on_a_guess(world: World) -> None:
     with pytest.raises(OpenByDefaultUnknown, match=world.topic):
         cut_over(world, fence=AclFence(world.source))
     assert world.acls() == [] and not any(s["status"] == "done" for s in on_disk(world)["steps"])
 
 
-def test_acls_that_were_there_before_survive_the_lift(world: World):
+def test_acls_that_were_there_before_survive_the_lift(world: World) -> None:
     mine = Acl(
         resource_type="TOPIC",
         name=world.topic,
@@ -238,7 +238,7 @@ def test_acls_that_were_there_before_survive_the_lift(world: World):
     assert listed() == [mine]
 
 
-def test_writer_slips_past_fence_and_cutover_backs_out(world: World):
+def test_writer_slips_past_fence_and_cutover_backs_out(world: World) -> None:
     group = world.group("g", {0: 2}, "target")
     world.group("g", {0: 4, 1: 1})
     with Writer(world.source_cluster.properties("admin"), world.topic) as writer, Tail(world):
@@ -258,7 +258,7 @@ def test_writer_slips_past_fence_and_cutover_backs_out(world: World):
     assert world.positions(group) == {0: 4, 1: 1}
 
 
-def test_write_after_the_proof_is_found_by_the_steps_that_rely_on_it(world: World):
+def test_write_after_the_proof_is_found_by_the_steps_that_rely_on_it(world: World) -> None:
     write(world, 10)
     group = world.group("g", {0: 2, 1: 2})
     with Tail(world):
@@ -272,7 +272,7 @@ def test_write_after_the_proof_is_found_by_the_steps_that_rely_on_it(world: Worl
     assert world.acls() == [] and world.positions(group) == {}
 
 
-def test_no_authorizer_is_said_before_anything_is_touched(world: World, source_cluster: Cluster):
+def test_no_authorizer_is_said_before_anything_is_touched(world: World, source_cluster: Cluster) -> None:
     write(world, 4)
     with (
         ClusterAdmin(ClientConfig(source_cluster.admin_properties(), "source")) as open_source,
@@ -283,7 +283,7 @@ def test_no_authorizer_is_said_before_anything_is_touched(world: World, source_c
     assert not any(s["status"] == "done" for s in on_disk(world)["steps"])
 
 
-def test_callable_fence_is_called_in_order_and_lifted_on_failure(world: World):
+def test_callable_fence_is_called_in_order_and_lifted_on_failure(world: World) -> None:
     calls: list[str] = []
     fence = CallableFence(lambda: calls.append("on"), lambda: calls.append("off"))
     write(world, 10)
@@ -295,7 +295,7 @@ def test_callable_fence_is_called_in_order_and_lifted_on_failure(world: World):
     assert calls == ["on", "off", "on"] and report.summary()["fence_kept"]
 
 
-def test_difference_found_behind_the_fence_backs_out_and_names_the_offset(world: World):
+def test_difference_found_behind_the_fence_backs_out_and_names_the_offset(world: World) -> None:
     write(world, 10)
     producer = Producer(world.target_cluster.admin_properties())
     producer.produce(world.topic, b"foreign", partition=1)
@@ -305,7 +305,7 @@ def test_difference_found_behind_the_fence_backs_out_and_names_the_offset(world:
     assert world.acls() == []
 
 
-def test_target_that_goes_beyond_the_source_stops_the_drain(world: World):
+def test_target_that_goes_beyond_the_source_stops_the_drain(world: World) -> None:
     write(world, 4)
     producer = Producer(world.target_cluster.admin_properties())
     for _ in range(5):
@@ -318,7 +318,7 @@ def test_target_that_goes_beyond_the_source_stops_the_drain(world: World):
 
 def test_group_that_goes_on_reading_on_the_source_is_waited_for_and_then_named(
     world: World, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     write(world, 4000)
     group = f"{world.topic}-slow"
     with Tail(world):
@@ -347,7 +347,7 @@ def test_group_that_goes_on_reading_on_the_source_is_waited_for_and_then_named(
     assert row["lag"] == 2000 - row["source_offset"] > 0
 
 
-def test_live_group_without_a_position_in_a_partition_that_starts_late_comes_to_rest(world: World):
+def test_live_group_without_a_position_in_a_partition_that_starts_late_comes_to_rest(world: World) -> None:
     """Asking for records below the log start would be an error, and take the cutover down with it."""
     write(world, 40)
     with Tail(world):
@@ -363,7 +363,7 @@ def test_live_group_without_a_position_in_a_partition_that_starts_late_comes_to_
     assert "expired" in report.groups[0].positions[0]["note"] and world.positions(group) == {0: 7}
 
 
-def test_group_with_members_on_the_target_is_refused_before_the_fence(world: World):
+def test_group_with_members_on_the_target_is_refused_before_the_fence(world: World) -> None:
     write(world, 6)
     group = world.group("g", {0: 1})
     with Tail(world):
@@ -380,7 +380,7 @@ def test_group_with_members_on_the_target_is_refused_before_the_fence(world: Wor
     assert world.acls() == []
 
 
-def test_groups_get_their_positions_on_the_target_back(world: World):
+def test_groups_get_their_positions_on_the_target_back(world: World) -> None:
     write(world, 20)
     had = world.group("had", {0: 2}, "target")
     world.group("had", {0: 5, 1: 7})
@@ -411,7 +411,7 @@ def transactional(world: World) -> Producer:
 
 def test_transaction_open_at_the_fence_is_waited_for_and_its_marker_is_no_leak(
     world: World, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     producer = transactional(world)
     producer.begin_transaction()
     for p in (0, 1):
@@ -440,7 +440,7 @@ def test_transaction_open_at_the_fence_is_waited_for_and_its_marker_is_no_leak(
     assert world.acls() == []
 
 
-def test_transaction_that_never_ends_is_named(world: World):
+def test_transaction_that_never_ends_is_named(world: World) -> None:
     producer = transactional(world)
     producer.begin_transaction()
     producer.produce(world.topic, b"inside", partition=0)
@@ -451,7 +451,7 @@ def test_transaction_that_never_ends_is_named(world: World):
     assert world.acls() == []
 
 
-def test_fence_removed_by_somebody_else_is_noticed(world: World):
+def test_fence_removed_by_somebody_else_is_noticed(world: World) -> None:
     write(world, 4)
 
     class Meddler(HeardFence):
@@ -463,7 +463,7 @@ def test_fence_removed_by_somebody_else_is_noticed(world: World):
         cut_over(world, fence=Meddler(world.source))
 
 
-def test_changed_source_is_said_before_anything_is_touched(world: World):
+def test_changed_source_is_said_before_anything_is_touched(world: World) -> None:
     plan = world.plan()
     world.source.grow_partitions(world.topic, 3)
     wait_for(lambda: world.source.topics([world.topic])[world.topic].partitions == 3)
@@ -472,7 +472,7 @@ def test_changed_source_is_said_before_anything_is_touched(world: World):
     assert not (world.run_dir / "report.json").exists()
 
 
-def test_stop_is_heard_during_a_long_comparison_and_a_leak_seen(world: World):
+def test_stop_is_heard_during_a_long_comparison_and_a_leak_seen(world: World) -> None:
     write(world, 10)
     stop, hold, compared = threading.Event(), threading.Event(), threading.Event()
 
@@ -496,7 +496,7 @@ def test_stop_is_heard_during_a_long_comparison_and_a_leak_seen(world: World):
     assert world.acls() == []
 
 
-def test_asked_to_stop_it_backs_out(world: World):
+def test_asked_to_stop_it_backs_out(world: World) -> None:
     write(world, 10)
     stop, over = threading.Event(), threading.Event()
 
@@ -518,7 +518,7 @@ def test_asked_to_stop_it_backs_out(world: World):
     assert on_disk(world)["outcome"] == reports.BACKED_OUT
 
 
-def test_finished_cutover_run_again_changes_nothing_and_verifies(world: World):
+def test_finished_cutover_run_again_changes_nothing_and_verifies(world: World) -> None:
     group = world.group("g", {0: 2})
     write(world, 10)
     with Tail(world):
@@ -557,7 +557,7 @@ def child(world: World, run_dir: Path, kill_after: int) -> subprocess.Popen[byte
 @pytest.mark.faults
 def test_killed_at_any_moment_a_second_run_finishes_and_no_fence_outlives_it(
     world: World, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """kill -9 after every single write of the report, and while the target is opened, with producers that go on writing.
 
     Every second time a teardown comes before the second run. Whatever happened, the target ends where the cutover says.
@@ -606,7 +606,7 @@ def test_killed_at_any_moment_a_second_run_finishes_and_no_fence_outlives_it(
     assert killed >= 18 and fenced_when_killed >= 14 and forward >= 2
 
 
-def test_sigterm_lifts_the_fence(world: World):
+def test_sigterm_lifts_the_fence(world: World) -> None:
     write(world, 10)
     with writer_lease(world):  # nobody copies: it drains until it is told to stop
         process = child(world, world.run_dir, 0)
@@ -619,7 +619,7 @@ def test_sigterm_lifts_the_fence(world: World):
     assert report["outcome"] == reports.BACKED_OUT and report["error"].startswith("CutoverCancelled")
 
 
-def test_second_process_is_refused_while_the_first_is_at_work(world: World):
+def test_second_process_is_refused_while_the_first_is_at_work(world: World) -> None:
     write(world, 10)
     with writer_lease(world):
         process = child(world, world.run_dir, 0)
@@ -636,7 +636,7 @@ def test_second_process_is_refused_while_the_first_is_at_work(world: World):
     assert world.acls() == []
 
 
-def test_secrets_are_nowhere_in_the_run_directory(world: World, caplog: pytest.LogCaptureFixture):
+def test_secrets_are_nowhere_in_the_run_directory(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     write(world, 4)
     with Tail(world):

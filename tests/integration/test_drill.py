@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.drill.canaries import Canaries
@@ -20,8 +21,8 @@ def written(cluster: Cluster, topic: str) -> int:
 
 
 def test_writers_go_on_through_the_disaster_and_their_loss_is_counted(
-    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path
-):
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
     create(source_cluster, topic_name, PARTITIONS)
     create(target_cluster, topic_name, PARTITIONS)
     source, target = config(source_cluster), config(target_cluster)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from confluent_kafka import Producer
 
@@ -62,7 +64,7 @@ def test_frozen_padder_whose_markers_land_between_the_new_ones_look_and_step_doe
         client.write_marker(tp, producer_id, epoch)
         interior = END - (START + 1) - 1  # what the old one is about to send when it freezes
 
-        checks = []
+        checks: list[Any] = []
 
         def thaw() -> None:
             checks.append(None)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -31,22 +34,22 @@ from sandbox import Cluster
 
 
 @pytest.fixture
-def source(source_cluster):
+def source(source_cluster: Cluster) -> Iterator[Any]:
     with ClusterAdmin(ClientConfig({"bootstrap.servers": source_cluster.bootstrap}, "source"), timeout_s=120) as admin:
         yield admin
 
 
 @pytest.fixture
-def target(target_cluster):
+def target(target_cluster: Cluster) -> Iterator[Any]:
     with ClusterAdmin(ClientConfig({"bootstrap.servers": target_cluster.bootstrap}, "target"), timeout_s=120) as admin:
         yield admin
 
 
 @pytest.fixture
-def make(source, target, topic_name):
+def make(source: Any, target: Any, topic_name: str) -> Iterator[Any]:
     """Create topics; delete everything of this test afterwards, on both sides."""
 
-    def create(admin, name=topic_name, partitions=2, **overrides):
+    def create(admin: Any, name: Any = topic_name, partitions: int = 2, **overrides: Any) -> Any:
         configs = {key.replace("_", "."): value for key, value in overrides.items()}
         admin.create_topics([NewTopicSpec(name, partitions, 1, configs)])
         wait_for(lambda: name in admin.topics([name]))
@@ -57,14 +60,14 @@ def make(source, target, topic_name):
         admin.delete_topics([name for name in admin.topic_names() if topic_name in name])
 
 
-def wait_for(condition, within_s=60.0):
+def wait_for(condition: Any, within_s: float = 60.0) -> None:
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.05)
 
 
-def produce(cluster, topic, count, partition=0):
+def produce(cluster: Any, topic: Any, count: Any, partition: int = 0) -> None:
     producer, errors = Producer({"bootstrap.servers": cluster.bootstrap}), []
     now_ms = round(time.time() * 1000)  # older records would fall to the source's own retention during the test
     for i in range(count):
@@ -79,11 +82,13 @@ def produce(cluster, topic, count, partition=0):
     assert producer.flush(240) == 0 and set(errors) <= {None}
 
 
-def mirror_of(*topics, **fields):
+def mirror_of(*topics: Any, **fields: Any) -> Any:
     return Mirror(**{"name": "m", "source": "kafka_dc1", "target": "kafka_dc2", "topics": topics, **fields})
 
 
-def test_plan_create_hold_copy_and_let_go(make, source, target, source_cluster, tmp_path):
+def test_plan_create_hold_copy_and_let_go(
+    make: Any, source: Any, target: Any, source_cluster: Cluster, tmp_path: Path
+) -> None:
     topic = make(source, retention_ms="86400000", cleanup_policy="compact,delete", max_message_bytes="3000000")
     produce(source_cluster, topic, 50)
     source.alter_topic_configs(topic, set={"cleanup.policy": "delete"})  # DeleteRecords needs it
@@ -123,7 +128,7 @@ def test_plan_create_hold_copy_and_let_go(make, source, target, source_cluster, 
 
 
 @pytest.fixture(scope="module")
-def hoarding():
+def hoarding() -> Iterator[Any]:
     """A source whose broker file keeps records for a month and takes records of 10 MB."""
     file = {"log.retention.hours": "720", "message.max.bytes": "10485760", "log.segment.bytes": "268435456"}
     with (
@@ -133,7 +138,9 @@ def hoarding():
         yield admin
 
 
-def test_what_the_sources_broker_file_keeps_the_target_keeps(hoarding, target, make, topic_name):
+def test_what_the_sources_broker_file_keeps_the_target_keeps(
+    hoarding: Any, target: Any, make: Any, topic_name: str
+) -> None:
     make(hoarding)
     plan = build(mirror_of(topic_name), hoarding, target)
     plan.raise_if_blocked()
@@ -150,7 +157,7 @@ def test_what_the_sources_broker_file_keeps_the_target_keeps(hoarding, target, m
     assert sync_configs(plan, hoarding, target, hold=False).drift == ()
 
 
-def test_target_says_which_settings_it_does_not_know(make, source, target, topic_name):
+def test_target_says_which_settings_it_does_not_know(make: Any, source: Any, target: Any, topic_name: str) -> None:
     make(source)
     plan = build(mirror_of(topic_name), source, target)
     vendors = [replace(t, configs={"vendor.tier": "gold"}) for t in plan.topics]
@@ -164,14 +171,16 @@ def test_target_says_which_settings_it_does_not_know(make, source, target, topic
     assert topic_name not in target.topics([topic_name])
 
 
-def test_an_unknown_pattern_names_the_topics_that_exist(make, source, target):
+def test_an_unknown_pattern_names_the_topics_that_exist(make: Any, source: Any, target: Any) -> None:
     topic = make(source)
     with pytest.raises(NothingMatches, match=r"(?s)no-such-.*Topics there \(the first of") as refused:
         build(mirror_of("no-such-.*"), source, target)
     assert topic in refused.value.available
 
 
-def test_records_on_the_target_that_are_not_ours_block_and_nothing_is_written(make, source, target, target_cluster):
+def test_records_on_the_target_that_are_not_ours_block_and_nothing_is_written(
+    make: Any, source: Any, target: Any, target_cluster: Cluster
+) -> None:
     topic = make(source)
     make(target)
     produce(target_cluster, topic, 3, partition=1)
@@ -180,7 +189,9 @@ def test_records_on_the_target_that_are_not_ours_block_and_nothing_is_written(ma
     assert target.offsets([TopicPartition(topic, p) for p in (0, 1)]) == {(topic, 0): 0, (topic, 1): 3}
 
 
-def test_our_own_records_on_the_target_are_a_resume(make, source, target, source_cluster, target_cluster):
+def test_our_own_records_on_the_target_are_a_resume(
+    make: Any, source: Any, target: Any, source_cluster: Cluster, target_cluster: Cluster
+) -> None:
     topic = make(source)
     produce(source_cluster, topic, 5)
     first = build(mirror_of(topic), source, target)
@@ -191,7 +202,9 @@ def test_our_own_records_on_the_target_are_a_resume(make, source, target, source
     assert [f.check for f in build(mirror_of(topic), source, target, first.known_topics).blocks] == ["target_data"]
 
 
-def test_a_foreign_target_topic_with_fewer_partitions_blocks_and_is_not_grown(make, source, target):
+def test_a_foreign_target_topic_with_fewer_partitions_blocks_and_is_not_grown(
+    make: Any, source: Any, target: Any
+) -> None:
     topic = make(source, partitions=3)
     make(target, partitions=2)
     plan = build(mirror_of(topic), source, target)
@@ -202,7 +215,7 @@ def test_a_foreign_target_topic_with_fewer_partitions_blocks_and_is_not_grown(ma
     assert target.topics([topic])[topic].partitions == 2
 
 
-def test_our_target_topic_grows_with_the_source(make, source, target):
+def test_our_target_topic_grows_with_the_source(make: Any, source: Any, target: Any) -> None:
     topic = make(source, partitions=2)
     first = build(mirror_of(topic), source, target)
     create_target_topics(first, target)
@@ -215,7 +228,7 @@ def test_our_target_topic_grows_with_the_source(make, source, target):
     assert create_target_topics(second, target).grown == ()
 
 
-def test_the_same_cluster_by_two_addresses_is_found_out(make, source, source_cluster):
+def test_the_same_cluster_by_two_addresses_is_found_out(make: Any, source: Any, source_cluster: Cluster) -> None:
     topic = make(source)
     port = source_cluster.bootstrap.rpartition(":")[2]
     with (
@@ -226,7 +239,7 @@ def test_the_same_cluster_by_two_addresses_is_found_out(make, source, source_clu
 
 
 @pytest.mark.parametrize("dead", ["source", "target"])
-def test_an_unreachable_side_is_named(make, source, target, dead):
+def test_an_unreachable_side_is_named(make: Any, source: Any, target: Any, dead: str) -> None:
     topic = make(source)
     nowhere = ClusterAdmin(ClientConfig({"bootstrap.servers": "127.0.0.1:1"}, dead), timeout_s=3)
     sides = {"source": source, "target": target, dead: nowhere}
@@ -234,14 +247,18 @@ def test_an_unreachable_side_is_named(make, source, target, dead):
         build(mirror_of(topic), sides["source"], sides["target"])
 
 
-def test_a_small_message_limit_and_log_append_time_on_the_target_block_together(make, source, target):
+def test_a_small_message_limit_and_log_append_time_on_the_target_block_together(
+    make: Any, source: Any, target: Any
+) -> None:
     topic = make(source, max_message_bytes="3000000")
     make(target, message_timestamp_type="LogAppendTime")
     plan = build(mirror_of(topic), source, target)
     assert {f.check for f in plan.blocks} == {"message_size", "timestamp_type"}
 
 
-def test_start_at_a_time_begins_at_the_first_record_from_then_on(make, source, target, source_cluster):
+def test_start_at_a_time_begins_at_the_first_record_from_then_on(
+    make: Any, source: Any, target: Any, source_cluster: Cluster
+) -> None:
     topic = make(source, retention_ms="-1")  # the records are of 2023
     producer = Producer({"bootstrap.servers": source_cluster.bootstrap})
     for day in (1, 2, 3):
@@ -251,7 +268,7 @@ def test_start_at_a_time_begins_at_the_first_record_from_then_on(make, source, t
     assert plan.topic(topic).starts == {0: 1, 1: 0}
 
 
-def move(source, target, plan, **options):
+def move(source: Any, target: Any, plan: Any, **options: Any) -> Any:
     topics = [t.source_topic for t in plan.topics]
     partitions = [TopicPartition(t.source_topic, p) for t in plan.topics for p in range(t.partitions)]
     starts = source.offsets(partitions, "earliest")
@@ -261,7 +278,9 @@ def move(source, target, plan, **options):
     )
 
 
-def test_groups_go_on_exactly_where_they_stood(make, source, target, source_cluster, target_cluster):
+def test_groups_go_on_exactly_where_they_stood(
+    make: Any, source: Any, target: Any, source_cluster: Cluster, target_cluster: Cluster
+) -> None:
     topic = make(source)
     produce(source_cluster, topic, 20)
     plan = build(mirror_of(topic, groups=[f".*{topic}"]), source, target)
@@ -289,8 +308,8 @@ def test_groups_go_on_exactly_where_they_stood(make, source, target, source_clus
 
 
 def test_a_group_ahead_of_the_mirror_or_alive_on_the_target_is_refused(
-    make, source, target, source_cluster, target_cluster
-):
+    make: Any, source: Any, target: Any, source_cluster: Cluster, target_cluster: Cluster
+) -> None:
     topic = make(source)
     group, p0 = f"g-{topic}", TopicPartition(topic, 0)
     produce(source_cluster, topic, 20)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -247,13 +248,13 @@ def up(cache: Path, *arguments: str) -> tuple[subprocess.Popen[str], list[int], 
     return process, found["pids"], Path(found["directory"])
 
 
-def status(cache: Path) -> dict[str, object] | dict[str, list[int]] | dict[str, str]:
+def status(cache: Path) -> dict[str, Any]:
     out = subprocess.run(
         [sys.executable, "-m", "sandbox", "status", "--json"],
         cwd=REPOSITORY, env=os.environ | {"XDG_CACHE_HOME": str(cache)}, capture_output=True, text=True,
     ).stdout  # fmt: skip
     clusters = json.loads(out)["clusters"]
-    return clusters[0] if clusters else {}
+    return dict(clusters[0]) if clusters else {}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=["ctrl-c", "sigterm", "kill-9"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -82,7 +83,9 @@ def check(
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_copies_in_other_batches_and_codecs_are_equal(source_cluster, target_cluster, topic_name, codec):
+def test_copies_in_other_batches_and_codecs_are_equal(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, codec: str
+) -> None:
     rows = irregular(60)
     for cluster, cut, as_codec in ((source_cluster, 7, codec), (target_cluster, 13, "zstd")):
         create(cluster, topic_name)
@@ -108,7 +111,9 @@ def test_copies_in_other_batches_and_codecs_are_equal(source_cluster, target_clu
         ("late", 23, "timestamp"),
     ],
 )
-def test_damage_is_found_at_its_offset(source_cluster, target_cluster, topic_name, level, harm, offset, kind):
+def test_damage_is_found_at_its_offset(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, level: Any, harm: str, offset: int, kind: str
+) -> None:
     rows = irregular(60)
     # The neighbours of the damage are all different, so that each kind of damage has one name only.
     rows[22:26] = [(1_600_000_000_000 + i, b"n%d" % i, b"neighbour %d" % i, [("i", b"%d" % i)]) for i in range(4)]
@@ -139,7 +144,9 @@ def test_damage_is_found_at_its_offset(source_cluster, target_cluster, topic_nam
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_partition_copied_one_offset_late_differs_at_its_first_record(source_cluster, target_cluster, topic_name, level):
+def test_partition_copied_one_offset_late_differs_at_its_first_record(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, level: Any
+) -> None:
     rows = irregular(30)
     create(source_cluster, topic_name)
     fill(source_cluster, topic_name, rows)
@@ -154,7 +161,9 @@ def test_partition_copied_one_offset_late_differs_at_its_first_record(source_clu
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_aborted_records_and_markers_are_not_compared(source_cluster, target_cluster, topic_name, level):
+def test_aborted_records_and_markers_are_not_compared(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, level: Any
+) -> None:
     for cluster, noise in ((source_cluster, b"aborted here"), (target_cluster, b"aborted THERE")):
         create(cluster, topic_name)
         settings = {**cluster.admin_properties(), "transactional.id": f"{topic_name}-{cluster.name}"}
@@ -176,7 +185,9 @@ def test_aborted_records_and_markers_are_not_compared(source_cluster, target_clu
     assert verdict.records == 14 and verdict.end_offset == 8 + 1 + 5 + 1 + 6 + 1
 
 
-def test_open_transaction_on_the_source_is_a_different_end(source_cluster, target_cluster, topic_name):
+def test_open_transaction_on_the_source_is_a_different_end(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str
+) -> None:
     rows = irregular(10)
     for cluster in (source_cluster, target_cluster):
         create(cluster, topic_name)
@@ -209,7 +220,9 @@ def transaction(cluster: Cluster, topic: str, rows: list[Row]) -> Producer:
 
 
 @pytest.mark.parametrize("kept", ["identical", "mapped", "transactional"])
-def test_copy_of_uncommitted_records_is_equal(source_cluster, target_cluster, topic_name, tmp_path: Path, kept):
+def test_copy_of_uncommitted_records_is_equal(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path, kept: str
+) -> None:
     for cluster in (source_cluster, target_cluster):
         create(cluster, topic_name)
     write_transactions(source_cluster, topic_name, seed=3, transactions=4)
@@ -264,9 +277,11 @@ def test_copy_of_uncommitted_records_is_equal(source_cluster, target_cluster, to
         ("one added", 31, "end"),
     ],
 )
-def test_damage_to_uncommitted_records_is_found(source_cluster, target_cluster, topic_name, level, harm, offset, kind):
-    rows = [(1_600_000_000_000 + i, b"n%d" % i, b"value %d" % i, []) for i in range(30)]
-    add = (0, b"foreign", b"", [])
+def test_damage_to_uncommitted_records_is_found(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, level: Any, harm: str, offset: int, kind: str
+) -> None:
+    rows: list[Any] = [(1_600_000_000_000 + i, b"n%d" % i, b"value %d" % i, []) for i in range(30)]
+    add: Any = (0, b"foreign", b"", [])
     changed = {i: [*rows[:i], (rows[i][0], rows[i][1], b"valUe %d" % i, []), *rows[i + 1 :]] for i in (13, 25)}
     harmed = {
         "aborted one changed": changed[13],
@@ -320,7 +335,9 @@ def test_job_compares_in_the_isolation_of_its_mirror(
     assert summary["records"] == len(read(target_cluster, topic_name))
 
 
-def test_window_leaves_out_what_was_not_asked_for(source_cluster, target_cluster, topic_name):
+def test_window_leaves_out_what_was_not_asked_for(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str
+) -> None:
     rows = irregular(40)
     other = [(0, b"other", b"", []) if i in (4, 30) else row for i, row in enumerate(rows)]
     for cluster, content in ((source_cluster, rows), (target_cluster, other[:35])):
@@ -332,7 +349,9 @@ def test_window_leaves_out_what_was_not_asked_for(source_cluster, target_cluster
     assert not check(source_cluster, target_cluster, topic_name, "records", start_offset=31, end_offset=40).equal
 
 
-def test_many_partitions_come_back_in_order_with_progress(source_cluster, target_cluster, topic_name):
+def test_many_partitions_come_back_in_order_with_progress(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str
+) -> None:
     for cluster in (source_cluster, target_cluster):
         create(cluster, topic_name, partitions=5)
         for p in (0, 1, 3):
@@ -350,7 +369,9 @@ def test_many_partitions_come_back_in_order_with_progress(source_cluster, target
     assert seen == [(3, 1, 5), (0, 2, 5), (4, 3, 5), (2, 4, 5), (1, 5, 5)]
 
 
-def test_topic_that_the_target_does_not_have_is_an_error_with_its_name(source_cluster, target_cluster, topic_name):
+def test_topic_that_the_target_does_not_have_is_an_error_with_its_name(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str
+) -> None:
     create(source_cluster, topic_name)
     with pytest.raises(MirrorError, match=topic_name):
         check(source_cluster, target_cluster, topic_name, "records")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from airflow_mirror.errors import InvalidField
@@ -9,10 +11,13 @@ from airflow_mirror.jobs.driver.session import spark_session
 from airflow_mirror.jobs.runner.java import java_home_for_spark
 from airflow_mirror.verify.result import PartitionPair, differences
 from airflow_mirror.verify.spark import run_verify
+from sandbox import Cluster
 from tests.integration.test_verify_partitions import config, create, fill, irregular
 
 
-def test_tasks_return_every_verdict_and_the_damage(source_cluster, target_cluster, topic_name, monkeypatch, tmp_path):
+def test_tasks_return_every_verdict_and_the_damage(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     rows = irregular(50)
     for cluster, third in ((source_cluster, rows), (target_cluster, [*rows[:9], *rows[10:]])):
         create(cluster, topic_name, partitions=4)

@@ -70,7 +70,7 @@ def admin(cluster: Cluster, role: str) -> ClusterAdmin:
 
 def fill(pair: Pair, source: ClusterAdmin, prefix: str) -> dict[str, int]:
     """Make topics of all kinds; return the partitions of each."""
-    kinds = {f"{prefix}.{codec}": {} for codec in pair.codecs} | {
+    kinds: dict[str, dict[str, str]] = {f"{prefix}.{codec}": {} for codec in pair.codecs} | {
         f"{prefix}.transactional": {},
         f"{prefix}.trimmed": {},
         f"{prefix}.append-time": {"message.timestamp.type": "LogAppendTime"},

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from airflow_mirror.copy.loop.loop import CopyOptions
+from airflow_mirror.copy.loop.loop import CopyOptions  # type: ignore[attr-defined]
 from airflow_mirror.errors import WindowUnreachable
 from airflow_mirror.jobs.driver.prepare import CopyJob, resolve_window
 from airflow_mirror.jobs.driver.reachable import check_reachable

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -233,7 +234,7 @@ def test_a_missed_target_ends_the_run_with_status_1_after_all_was_stored(
     arguments: list[str], status: int, said: str,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(command, "Bench", BenchThatFound(found))
-    monkeypatch.setattr(command.signal, "signal", lambda *_: None)  # pytest's own handlers stay
+    monkeypatch.setattr(command.signal, "signal", lambda *_: None)  # type: ignore[attr-defined]  # pytest's own stay
     out = tmp_path / "found.json"
     assert command.main(["--out", str(out), *arguments]) == status
     assert said in capsys.readouterr().out and Results.load(out.read_text()) == found
@@ -245,7 +246,7 @@ def test_a_failed_run_ends_with_status_1_though_every_target_was_reached(
     found = full()
     found.cases[0].runs.append(Run(OURS, 4, failed="status 1"))
     monkeypatch.setattr(command, "Bench", BenchThatFound(found))
-    monkeypatch.setattr(command.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(command.signal, "signal", lambda *_: None)  # type: ignore[attr-defined]
     assert missed(found) == [] and command.main(["--out", str(tmp_path / "found.json")]) == 1
 
 
@@ -299,7 +300,7 @@ def test_latency_quantiles() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_batches_are_what_the_case_says_and_the_same_in_every_process(case) -> None:
+def test_batches_are_what_the_case_says_and_the_same_in_every_process(case: Any) -> None:
     small = replace(case, per_batch=min(case.per_batch, 200), ring_batches=2)
     made = records.ring(small)
     assert [bytes(b) for b in made] == [bytes(b) for b in records.ring(small)]

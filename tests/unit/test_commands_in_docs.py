@@ -9,6 +9,8 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -30,7 +32,7 @@ OWN = (
 )  # fmt: skip
 
 
-def commands(page):
+def commands(page: Any) -> Iterator[Any]:
     """Every line of a page's shell blocks and every piece of inline code, as words."""
     blocks = re.findall(r"^```(?:sh)?\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
@@ -44,13 +46,13 @@ def commands(page):
             yield words
 
 
-def options(words):
+def options(words: Any) -> Any:
     """The long options among some words, without their values."""
     return {word.partition("=")[0] for word in words if re.fullmatch(r"--[a-z][\w-]*(=.*)?", word)}
 
 
 @functools.cache
-def help_of(program):
+def help_of(program: Any) -> Any:
     """What a script or a module prints for --help."""
     words = program.split()
     asked = [words[0]] if words[0].endswith(".py") else ["-m", words[0]]
@@ -59,11 +61,11 @@ def help_of(program):
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout
 
 
-def known(program):
+def known(program: Any) -> Any:
     return set(re.findall(r"--[a-z][\w-]*", help_of(program)))
 
 
-def program_of(words):
+def program_of(words: Any) -> Any:
     """Which of our programs a command runs, and its arguments; None for others."""
     scripts = [i for i, word in enumerate(words) if word.startswith("spark_jobs/") and word.endswith(".py")]
     if scripts and words[0] in (*PYTHONS, "spark-submit"):
@@ -76,7 +78,7 @@ def program_of(words):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_every_target_that_is_named_exists_with_its_variables(page):
+def test_every_target_that_is_named_exists_with_its_variables(page: Any) -> None:
     targets = [*TARGETS, *(f"test-{part.name}" for part in PARTS), "test-PART"]
     for words in commands(page.read_text(encoding="utf-8")):
         if words[0] == "make" and len(words) > 1:
@@ -85,7 +87,7 @@ def test_every_target_that_is_named_exists_with_its_variables(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_every_module_and_script_that_is_run_exists_and_takes_its_options(page):
+def test_every_module_and_script_that_is_run_exists_and_takes_its_options(page: Any) -> None:
     for words in commands(page.read_text(encoding="utf-8")):
         found = program_of(words)
         if found is None:
@@ -100,7 +102,7 @@ def test_every_module_and_script_that_is_run_exists_and_takes_its_options(page):
 
 
 @pytest.mark.parametrize("page", CURRENT, ids=lambda p: str(p.relative_to(ROOT)))
-def test_every_option_that_is_named_belongs_to_a_program(page):
+def test_every_option_that_is_named_belongs_to_a_program(page: Any) -> None:
     ours = set().union(*map(known, OWN))
     named = set().union(*map(options, commands(page.read_text(encoding="utf-8"))), set())
     assert named - ours - set().union(*FOREIGN.values()) == set()

@@ -35,7 +35,7 @@ def test_what_could_not_be_written_leaves_the_old_file(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.os, fails, full)
+    monkeypatch.setattr(files.os, fails, full)  # type: ignore[attr-defined]
     with pytest.raises(OSError, match="No space left"):
         replace_file(path, "new")
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
@@ -47,7 +47,7 @@ def test_what_is_decided_is_on_disk_before_its_name_and_its_name_before_the_retu
     done = []
     for name in ("fsync", "replace"):
         real = getattr(os, name)
-        monkeypatch.setattr(files.os, name, lambda *a, real=real, name=name: (done.append(name), real(*a)))
+        monkeypatch.setattr(files.os, name, lambda *a, real=real, name=name: (done.append(name), real(*a)))  # type: ignore[attr-defined]
     replace_file(tmp_path / "file", "decided")
     assert done == ["fsync", "replace", "fsync"]
     done.clear()
@@ -61,12 +61,12 @@ def test_two_that_write_the_same_file_do_not_write_into_each_others(
     path, real = tmp_path / "file", os.replace
 
     def slow(here: Path, there: Path) -> None:
-        monkeypatch.setattr(files.os, "replace", real)
+        monkeypatch.setattr(files.os, "replace", real)  # type: ignore[attr-defined]
         replace_file(path, "the other's, which is longer")  # in the same process, too
         assert here.read_text() == "ours"
         real(here, there)
 
-    monkeypatch.setattr(files.os, "replace", slow)
+    monkeypatch.setattr(files.os, "replace", slow)  # type: ignore[attr-defined]
     replace_file(path, "ours")
     assert path.read_text() == "ours" and list(tmp_path.iterdir()) == [path]
 

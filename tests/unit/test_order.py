@@ -31,7 +31,8 @@ def test_only_a_story_keeps_its_order() -> None:
     x, y, z = (Item(f"other.py::{name}") for name in "xyz")
     deselected = Item("story.py::deselected", story=True)
     written, shuffled = cast("Any", [a, deselected, b, c, x, y, z]), cast("Any", [z, x, c, a, b, y])
-    assert stories_in_order(written, shuffled) == [z, x, a, b, c, y]
+    told: list[Any] = stories_in_order(written, shuffled)
+    assert told == [z, x, a, b, c, y]
 
 
 def test_order_is_random_by_default(request: pytest.FixtureRequest) -> None:

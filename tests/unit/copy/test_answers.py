@@ -61,7 +61,7 @@ class Cluster:
         errors: dict[TopicPartition, MirrorError] = {}
         if fails is not None:
             errors[fails] = BrokerError(what, 6, "NOT_LEADER_OR_FOLLOWER")
-        value = [] if what == "DescribeProducers" else len(asked.questions)
+        value: Any = [] if what == "DescribeProducers" else len(asked.questions)
         return {tp: value for tp in tps if tp != fails}, errors
 
 

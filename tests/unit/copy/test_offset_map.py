@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,7 +38,7 @@ def at_or_after(offset: int, ascending: list[int]) -> int | None:
 
 
 @given(STARTS, EVENTS)
-def test_every_offset_leads_to_the_first_record_at_or_after_it(starts: tuple[int, int], events: list) -> None:
+def test_every_offset_leads_to_the_first_record_at_or_after_it(starts: tuple[int, int], events: list[Any]) -> None:
     one, records = play(starts, events)
     of_target = {target: source for source, target in records}
     for offset in range(one.source_start, one.source_end + 1):
@@ -49,7 +51,7 @@ def test_every_offset_leads_to_the_first_record_at_or_after_it(starts: tuple[int
 
 
 @given(STARTS, EVENTS)
-def test_the_way_back_leads_to_the_first_record_at_or_after_it(starts: tuple[int, int], events: list) -> None:
+def test_the_way_back_leads_to_the_first_record_at_or_after_it(starts: tuple[int, int], events: list[Any]) -> None:
     one, records = play(starts, events)
     of_source = dict(records)
     for offset in range(one.target_start, one.target_log_end + 1):
@@ -62,7 +64,7 @@ def test_the_way_back_leads_to_the_first_record_at_or_after_it(starts: tuple[int
 
 
 @given(STARTS, EVENTS)
-def test_there_and_back_never_skips_a_record_and_repeats_none(starts: tuple[int, int], events: list) -> None:
+def test_there_and_back_never_skips_a_record_and_repeats_none(starts: tuple[int, int], events: list[Any]) -> None:
     one, records = play(starts, events)
     sources = [source for source, _ in records]
     for offset in range(one.source_start, one.source_end + 1):
@@ -72,7 +74,7 @@ def test_there_and_back_never_skips_a_record_and_repeats_none(starts: tuple[int,
 
 @given(STARTS, EVENTS, st.integers(0, 60))
 def test_segments_are_as_few_as_the_gaps_allow_and_can_be_cut_anywhere(
-    starts: tuple[int, int], events: list, source_from: int
+    starts: tuple[int, int], events: list[Any], source_from: int
 ) -> None:
     one, records = play(starts, events)
     told = [(s.source + i, s.target + i) for s in one.segments(source_from) for i in range(s.count)]
@@ -85,7 +87,7 @@ def test_segments_are_as_few_as_the_gaps_allow_and_can_be_cut_anywhere(
 
 @given(STARTS, EVENTS, st.lists(st.integers(0, 25), max_size=4), st.integers(0, 3))
 def test_pieces_that_overlap_make_the_same_map_again(
-    starts: tuple[int, int], events: list, cuts: list[int], overlap: int
+    starts: tuple[int, int], events: list[Any], cuts: list[int], overlap: int
 ) -> None:
     whole, _ = play(starts, events)
     edges = [0, *sorted(min(cut, len(events)) for cut in cuts), len(events)]

@@ -35,7 +35,7 @@ class Target:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, one: CopyRange, end: int, producer_id: int) -> None:
         self.one, self.end, self.producer_id = one, end, producer_id
         self.primed: list[tuple[int, int]] = []
-        monkeypatch.setattr(identical.journal, "read", self._read)
+        monkeypatch.setattr(identical.journal, "read", self._read)  # type: ignore[attr-defined]
         monkeypatch.setattr(identical, "ask_again", lambda *_: None)
         monkeypatch.setattr(priming, "prime", self._prime)
 

@@ -6,6 +6,7 @@ import random
 import re
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ DESIGN = Path(__file__).parents[3] / "docs" / "design.md"
 
 
 def test_every_state_can_be_reached_and_every_unended_one_can_end() -> None:
-    reached, seen = {State.WAITING}, set()
+    reached, seen = {State.WAITING}, set[Any]()
     while reached - seen:
         state = (reached - seen).pop()
         seen.add(state)

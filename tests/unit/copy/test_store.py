@@ -7,6 +7,7 @@ import random
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -135,7 +136,9 @@ def test_parts_of_a_zombie_that_overlap_are_cut(tmp_path: Path) -> None:
     assert MapStore(str(tmp_path)).load(KEY) == whole
 
 
-def test_a_part_that_contradicts_what_stands_before_it_is_not_used(tmp_path: Path, caplog) -> None:
+def test_a_part_that_contradicts_what_stands_before_it_is_not_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store = MapStore(str(tmp_path))
     store.origin(KEY, 0, 0)
     for starts, segment in (((0, 0), Segment(0, 0, 10)), ((5, 6), Segment(5, 6, 20)), ((10, 10), Segment(12, 10, 4))):
@@ -171,7 +174,7 @@ def test_a_frozen_copier_that_went_on_with_a_map_does_not_add_to_the_next_one(tm
     assert loaded is not None and len(loaded) == 0
 
 
-def test_without_an_origin_nothing_is_stored(tmp_path: Path, caplog) -> None:
+def test_without_an_origin_nothing_is_stored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     MapStore(str(tmp_path)).append(KEY, OffsetMap(4, 4))
     assert list(tmp_path.rglob("*")) == [] and "no origin" in caplog.text
 
@@ -244,7 +247,7 @@ def test_two_compactions_at_once_lose_nothing(tmp_path: Path, monkeypatch: pytes
     whole, pieces, _ = stored(tmp_path)
     more = OffsetMap(whole.source_end, whole.target_end)
     more.add(whole.source_end + 2, whole.target_end, 5)
-    late, writes = MapStore(str(tmp_path)), []
+    late, writes = MapStore(str(tmp_path)), list[Any]()
 
     def held_back(path: Path, content: bytes) -> None:
         """The first compaction stalls before its write; meanwhile a copier appends, and compacts to the end."""

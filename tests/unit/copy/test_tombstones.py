@@ -26,7 +26,7 @@ NOW = 1_600_000_000_007
 
 def at(offset: int, view: memoryview) -> RawBatch:
     """Return a batch as a log holds it: its base offset is written in front."""
-    wire_batch.struct.pack_into(">q", view, 0, offset)
+    wire_batch.struct.pack_into(">q", view, 0, offset)  # type: ignore[attr-defined]
     return next(wire_batch.iter_batches(view))
 
 
@@ -185,5 +185,5 @@ def _emptied() -> memoryview:
     view = memoryview(bytearray(wire_batch.HEADER_SIZE))
     header = wire_batch.BatchHeader(0, wire_batch.HEADER_SIZE - 12, 0, 2, 0, 0, 0, 0, 0, 9, 0, 0, 0)
     wire_batch.HEADER.pack_into(view, 0, *header)
-    wire_batch.struct.pack_into(">I", view, 17, wire_batch.crc32c.crc32c(view[21:]))
+    wire_batch.struct.pack_into(">I", view, 17, wire_batch.crc32c.crc32c(view[21:]))  # type: ignore[attr-defined]
     return view

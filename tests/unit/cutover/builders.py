@@ -58,7 +58,7 @@ class Acls:
     role = "source"
 
     def __init__(self, *acls: Acl, open_by_default: bool | str | None = None, authorizer: bool = True) -> None:
-        self.acls, self.done = set(acls), []
+        self.acls = set(acls)
         self._open_by_default, self._authorizer = open_by_default, authorizer
         self.done: list[str] = []
 

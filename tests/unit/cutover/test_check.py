@@ -73,7 +73,7 @@ def precheck_without_logs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     precheck(run)
 
 
-def test_topics_that_appeared_since_the_plan_block_by_name(run: Run, monkeypatch: pytest.MonkeyPatch):
+def test_topics_that_appeared_since_the_plan_block_by_name(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody would write to them behind the fence, and nobody would ever copy them."""
     precheck_without_logs(run, monkeypatch)
     run.source = Topics("orders", "payments", "refunds", "__consumer_offsets")  # type: ignore[assignment]
@@ -109,7 +109,7 @@ def test_what_no_cutover_can_carry_over_is_refused(run: Run) -> None:
         precheck(run)
 
 
-def test_topics_in_production_are_refused_before_the_fence(run: Run, monkeypatch: pytest.MonkeyPatch):
+def test_topics_in_production_are_refused_before_the_fence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     steps.hand_over(run)
     with pytest.raises(MirrorCutOver, match="orders, payments are in production"):
         precheck_without_logs(run, monkeypatch)
@@ -121,7 +121,7 @@ def at(offset: int) -> dict[TopicPartition, GroupPosition]:
     return {ORDERS: GroupPosition(offset)}
 
 
-def test_group_further_on_the_target_blocks_before_the_fence(run: Run, monkeypatch: pytest.MonkeyPatch):
+def test_group_further_on_the_target_blocks_before_the_fence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Left where it is, it would skip what lies between; nobody would hear of that."""
     run.source.offsets, run.target.offsets = {"billing": at(40)}, {"billing": at(41)}  # type: ignore[attr-defined]
     with pytest.raises(GroupAhead, match="group 'billing' at orders-0: 41 on the target, 40 on the source"):
@@ -132,7 +132,7 @@ def test_group_further_on_the_target_blocks_before_the_fence(run: Run, monkeypat
     precheck_without_logs(run, monkeypatch)
 
 
-def test_group_that_gets_ahead_meanwhile_is_not_committed(run: Run):
+def test_group_that_gets_ahead_meanwhile_is_not_committed(run: Run) -> None:
     run.source.offsets, run.target.offsets = {"billing": at(40)}, {"billing": at(41)}  # type: ignore[attr-defined]
     run.report.ends = [{"topic": "orders", "partition": 0, "end": 100}]
     with pytest.raises(GroupAhead):
@@ -140,24 +140,24 @@ def test_group_that_gets_ahead_meanwhile_is_not_committed(run: Run):
     assert run.report.groups == []
 
 
-def test_groups_of_other_topics_are_not_asked(run: Run, monkeypatch: pytest.MonkeyPatch):
+def test_groups_of_other_topics_are_not_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A group that is alive on the target for topics of its own has nothing to do with this cutover."""
     run.source.offsets = {"audit": {TopicPartition("audit", 0): GroupPosition(1)}, "idle": {}}  # type: ignore[attr-defined]
     run.target.states = {"audit": "Stable", "idle": "Stable"}  # type: ignore[attr-defined]
     precheck_without_logs(run, monkeypatch)
-    run.source.offsets["audit"] = at(3)  # type: ignore[attr-defined]
+    run.source.offsets["audit"] = at(3)  # type: ignore[attr-defined, index]
     with pytest.raises(GroupActive, match="audit"):
         precheck_without_logs(run, monkeypatch)
 
 
-def test_groups_that_are_not_selected_and_read_these_topics_are_listed(run: Run, monkeypatch: pytest.MonkeyPatch):
+def test_groups_that_are_not_selected_and_read_these_topics_are_listed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = {TopicPartition("audit", 0): GroupPosition(1)}
     run.source.offsets = {"connect-sink": at(3), "connect-audit": elsewhere, "billing": at(1)}  # type: ignore[attr-defined]
     precheck_without_logs(run, monkeypatch)
     assert run.report.left_behind == run.report.summary()["left_behind"] == ["connect-sink"]
 
 
-def test_topics_are_noted_as_production_before_the_target_opens():
+def test_topics_are_noted_as_production_before_the_target_opens() -> None:
     names = [step.name for step in steps.STEPS]
     assert names[-2:] == ["hand_over", "open_target"]
 
@@ -169,7 +169,7 @@ def killed_after_hand_over(run: Run) -> Plan:
     return run.plan
 
 
-def test_teardown_gives_topics_of_a_killed_cutover_back(run: Run):
+def test_teardown_gives_topics_of_a_killed_cutover_back(run: Run) -> None:
     """The next DAG run has a directory of its own, and would be refused for ever."""
     killed_after_hand_over(run)
     assert run.life is not None and run.life.read()
@@ -177,9 +177,9 @@ def test_teardown_gives_topics_of_a_killed_cutover_back(run: Run):
     assert run.life.read() == {}
 
 
-def test_way_back_gives_topics_back(run: Run):
+def test_way_back_gives_topics_back(run: Run) -> None:
     killed_after_hand_over(run)
-    run.report.steps = [steps.StepRecord("hand_over", "done", 1.0)]
+    run.report.steps = [steps.StepRecord("hand_over", "done", 1.0)]  # type: ignore[attr-defined]
     steps.back_out(run)
     left = CutoverReport.load(run.run_dir)
     assert run.life is not None and run.life.read() == {}

@@ -36,12 +36,12 @@ def up_and_down(cluster: Acls, *topics: str, **how: bool) -> list[str]:
     return cluster.done
 
 
-def test_topic_with_acls_gets_one_deny_and_loses_it_again():
+def test_topic_with_acls_gets_one_deny_and_loses_it_again() -> None:
     cluster = Acls(acl("orders", "READ", "ALLOW", "User:alice"), open_by_default=True)
     assert up_and_down(cluster, "orders") == ["+DENY WRITE orders", "-DENY WRITE orders"]
 
 
-def test_topic_without_acls_that_was_open_stays_readable_at_every_moment():
+def test_topic_without_acls_that_was_open_stays_readable_at_every_moment() -> None:
     assert up_and_down(Acls(open_by_default=True), "orders") == [
         "+ALLOW READ orders", "+ALLOW DESCRIBE_CONFIGS orders", "+DENY WRITE orders",
         "-DENY WRITE orders", "-ALLOW READ orders", "-ALLOW DESCRIBE_CONFIGS orders",
@@ -49,7 +49,7 @@ def test_topic_without_acls_that_was_open_stays_readable_at_every_moment():
 
 
 @pytest.mark.parametrize("stated", [True, False])
-def test_topic_without_acls_on_brokers_that_hide_their_default_needs_a_word(stated: bool):
+def test_topic_without_acls_on_brokers_that_hide_their_default_needs_a_word(stated: bool) -> None:
     """As brokers answer: the key belongs to the authorizer's plug-in, so they hide its value."""
     cluster = Acls(acl("covered", "READ", "ALLOW"), open_by_default="hidden")
     with pytest.raises(OpenByDefaultUnknown, match=r"orders.*open_by_default=True"):
@@ -60,7 +60,7 @@ def test_topic_without_acls_on_brokers_that_hide_their_default_needs_a_word(stat
     assert up_and_down(Acls(acl("covered", "READ", "ALLOW"), open_by_default="hidden"), "covered")  # nothing to know
 
 
-def test_brokers_whose_settings_may_not_be_read_say_nothing_about_topics_without_acls():
+def test_brokers_whose_settings_may_not_be_read_say_nothing_about_topics_without_acls() -> None:
     class Secretive(Acls):
         def broker_configs(self) -> dict[int, dict[str, ConfigEntry]]:
             raise MissingRight("read configs", "CLUSTER_AUTHORIZATION_FAILED", "me")
@@ -69,12 +69,12 @@ def test_brokers_whose_settings_may_not_be_read_say_nothing_about_topics_without
         AclFence(Secretive()).intent(["orders"])  # type: ignore[arg-type]
 
 
-def test_topic_without_acls_that_was_closed_is_opened_to_nobody():
+def test_topic_without_acls_that_was_closed_is_opened_to_nobody() -> None:
     assert up_and_down(Acls(open_by_default=False), "orders") == ["+DENY WRITE orders", "-DENY WRITE orders"]
     assert up_and_down(Acls(), "orders") == ["+DENY WRITE orders", "-DENY WRITE orders"]
 
 
-def test_who_fences_may_say_whether_topics_are_open_by_default():
+def test_who_fences_may_say_whether_topics_are_open_by_default() -> None:
     assert up_and_down(Acls(open_by_default=True), "orders", open_by_default=False)[0] == "+DENY WRITE orders"
     assert up_and_down(Acls(), "orders", open_by_default=True)[0] == "+ALLOW READ orders"
 
@@ -87,11 +87,11 @@ def test_who_fences_may_say_whether_topics_are_open_by_default():
         acl("orders", "WRITE", "DENY", "User:bob"),
     ],
 )
-def test_prefix_and_wildcard_acls_count_as_acls_of_the_topic(covering: Acl):
+def test_prefix_and_wildcard_acls_count_as_acls_of_the_topic(covering: Acl) -> None:
     assert up_and_down(Acls(covering, open_by_default=True), "orders")[0] == "+DENY WRITE orders"
 
 
-def test_acls_of_other_topics_do_not_count():
+def test_acls_of_other_topics_do_not_count() -> None:
     near = (
         acl("orders2", "READ", "ALLOW"),
         acl("order", "READ", "ALLOW"),
@@ -100,7 +100,7 @@ def test_acls_of_other_topics_do_not_count():
     assert "+ALLOW READ orders" in up_and_down(Acls(*near, open_by_default=True), "orders")
 
 
-def test_deny_that_was_there_before_is_held_and_survives():
+def test_deny_that_was_there_before_is_held_and_survives() -> None:
     there = acl("orders", "WRITE", "DENY")
     cluster = Acls(there)
     assert up_and_down(cluster, "orders", "payments") == ["+DENY WRITE payments", "-DENY WRITE payments"]
@@ -109,12 +109,12 @@ def test_deny_that_was_there_before_is_held_and_survives():
     assert lines == ["DENY WRITE on topic orders for User:* from * (was there before, stays)"]
 
 
-def test_no_authorizer_is_found_though_describing_says_nothing():
+def test_no_authorizer_is_found_though_describing_says_nothing() -> None:
     with pytest.raises(NoAuthorizer):
         AclFence(Acls(authorizer=False)).intent(["orders"])  # type: ignore[arg-type]
 
 
-def test_lift_waits_until_the_broker_that_is_asked_has_heard_of_it():
+def test_lift_waits_until_the_broker_that_is_asked_has_heard_of_it() -> None:
     class Late(Acls):
         late = 3
 
@@ -129,7 +129,7 @@ def test_lift_waits_until_the_broker_that_is_asked_has_heard_of_it():
     assert cluster.late == 0
 
 
-def test_lift_that_the_cluster_did_not_follow_is_an_error(monkeypatch: pytest.MonkeyPatch):
+def test_lift_that_the_cluster_did_not_follow_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_mirror.cutover.fence.READ_BACK_S", 0.2)
 
     class Deaf(Acls):

@@ -40,9 +40,9 @@ def why(state: str, positions: dict[TopicPartition, int], still_s: float = 0.0) 
         ("Stable", {OTHER: 7}, 0, "at the end"),  # it does not read orders at all
     ],
 )
-def test_at_rest(state: str, positions: dict[TopicPartition, int], still_s: float, expected: str | None):
+def test_at_rest(state: str, positions: dict[TopicPartition, int], still_s: float, expected: str | None) -> None:
     assert why(state, positions, still_s) == expected
 
 
-def test_lag_counts_what_is_behind_the_end():
+def test_lag_counts_what_is_behind_the_end() -> None:
     assert lag({P0: GroupPosition(90), P1: GroupPosition(40)}, ENDS) == 10

@@ -52,12 +52,12 @@ def a_report() -> CutoverReport:
     )  # fmt: skip
 
 
-def test_golden_file():
+def test_golden_file() -> None:
     """Another release must be able to read this, or the version must change. Re-make it by hand, and say why."""
     assert json.loads(GOLDEN.read_text()) == json.loads(json.dumps(a_report().to_dict()))
 
 
-def test_round_trip(tmp_path: Path):
+def test_round_trip(tmp_path: Path) -> None:
     report = a_report()
     report.save(tmp_path)
     loaded = CutoverReport.load(tmp_path)
@@ -70,11 +70,11 @@ def test_round_trip(tmp_path: Path):
 )
 def test_fence_is_as_long_as_nobody_could_write_anywhere(
     opened: float | None, lifted: float | None, expected: float | None
-):
+) -> None:
     assert FenceRecord("acl", {}, 10.0, opened, lifted).seconds == expected
 
 
-def test_no_report_is_none_and_a_broken_one_an_error(tmp_path: Path):
+def test_no_report_is_none_and_a_broken_one_an_error(tmp_path: Path) -> None:
     assert CutoverReport.load(tmp_path) is None
     (tmp_path / "report.json").write_text('{"version": 1, "mirror": "flow"')
     with pytest.raises(InputError, match="what a fence changed"):
@@ -84,7 +84,7 @@ def test_no_report_is_none_and_a_broken_one_an_error(tmp_path: Path):
         CutoverReport.load(tmp_path)
 
 
-def test_failed_write_leaves_the_old_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_failed_write_leaves_the_old_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = a_report()
     report.save(tmp_path)
 
@@ -99,14 +99,14 @@ def test_failed_write_leaves_the_old_report(tmp_path: Path, monkeypatch: pytest.
     assert loaded is not None and loaded.state == "CUT_OVER"
 
 
-def test_page_shows_what_matters_and_escapes_names():
+def test_page_shows_what_matters_and_escapes_names() -> None:
     page = html.render(a_report())
     assert "Nobody could write for</th><td>7.5 s" in page and "kept" in page
     assert "billing &lt;script&gt;" in page and "<script" not in page
     assert "http" not in page and "src=" not in page
 
 
-def test_page_of_every_outcome_renders():
+def test_page_of_every_outcome_renders() -> None:
     report = a_report()
     for outcome in ("running", "backed_out", "undo_failed"):
         report.outcome, report.fence = outcome, None

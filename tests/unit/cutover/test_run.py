@@ -42,7 +42,7 @@ def fenced(run_dir: Path, kind: str, outcome: str = reports.RUNNING) -> CutoverR
     return report
 
 
-def test_fence_of_another_kind_does_not_count_as_lifting_the_one_that_is_up(tmp_path: Path):
+def test_fence_of_another_kind_does_not_count_as_lifting_the_one_that_is_up(tmp_path: Path) -> None:
     """The operator's argument was changed between two tries: it called `off`, noted it, and left the ACLs in place."""
     acls, calls = Acls(DENY), list[str]()
     other = CallableFence(lambda: calls.append("on"), lambda: calls.append("off"))
@@ -63,7 +63,7 @@ def test_fence_of_another_kind_does_not_count_as_lifting_the_one_that_is_up(tmp_
     assert cutover.lift_leftover_fence(tmp_path, acls, acls, other) and calls == ["off"]  # type: ignore[arg-type]
 
 
-def test_finished_cutover_looks_at_the_fence_that_it_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_finished_cutover_looks_at_the_fence_that_it_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     monkeypatch.setattr(cutover, "reverify", lambda run: seen.append(run.fence.kind))
     fenced(tmp_path, "acl", reports.DONE)
@@ -121,7 +121,7 @@ def test_attempt_after_one_that_backed_out_keeps_what_that_one_was(
         order.append("walk")
         run.report.fence = FenceRecord("callable", {}, 10.0, kept=True)
 
-    monkeypatch.setattr(cutover.steps, "walk", walk)
+    monkeypatch.setattr(cutover.steps, "walk", walk)  # type: ignore[attr-defined]
     report = cutover._run(run)
     assert (report.attempt, order) == (2, ["precheck", "walk"])
     assert [e["outcome"] for e in report.earlier] == [reports.BACKED_OUT]

@@ -82,7 +82,7 @@ class Recorder:
 NAMES = [step.name for step in STEPS]
 
 
-def test_each_step_leads_from_where_the_last_one_ended():
+def test_each_step_leads_from_where_the_last_one_ended() -> None:
     assert [step.leads_from for step in STEPS[1:]] == [step.to for step in STEPS[:-1]]
     assert STEPS[0].leads_from == steps.CAUGHT_UP and STEPS[-1].to == steps.CUT_OVER
     # Whatever is not the end expires: nobody watched the writers while no process ran.
@@ -90,7 +90,7 @@ def test_each_step_leads_from_where_the_last_one_ended():
     assert STEPS[-1].undo is None
 
 
-def test_all_steps_in_order_and_nothing_undone(tmp_path: Path):
+def test_all_steps_in_order_and_nothing_undone(tmp_path: Path) -> None:
     fence = Recorder(tmp_path)
     run = a_run(tmp_path, fence)
     walk(run, fence.steps())
@@ -105,7 +105,7 @@ def test_all_steps_in_order_and_nothing_undone(tmp_path: Path):
 )
 def test_failure_in_any_step_is_undone_last_step_first_and_raised_again(
     tmp_path: Path, broken: str, error: BaseException
-):
+) -> None:
     fence = Recorder(tmp_path, broken, error)
     run = a_run(tmp_path, fence)
     with pytest.raises(type(error)):
@@ -119,7 +119,7 @@ def test_failure_in_any_step_is_undone_last_step_first_and_raised_again(
     assert on_disk["steps"][-1]["name"] == broken and on_disk["steps"][-1]["status"] == "failed"
 
 
-def test_after_going_back_the_same_walk_finishes(tmp_path: Path):
+def test_after_going_back_the_same_walk_finishes(tmp_path: Path) -> None:
     fence = Recorder(tmp_path, "verify")
     with pytest.raises(RuntimeError):
         walk(a_run(tmp_path, fence), fence.steps())
@@ -128,7 +128,7 @@ def test_after_going_back_the_same_walk_finishes(tmp_path: Path):
     assert again.on_disk()["outcome"] == reports.DONE
 
 
-def test_undo_that_fails_does_not_keep_the_fence_up(tmp_path: Path):
+def test_undo_that_fails_does_not_keep_the_fence_up(tmp_path: Path) -> None:
     class GroupsStuck(Recorder):
         def _break(self, name: str) -> None:
             if name in ("open_target", "restore"):
@@ -144,7 +144,7 @@ def test_undo_that_fails_does_not_keep_the_fence_up(tmp_path: Path):
     assert undone == [("hand_over", True), ("commit_groups", False), ("stop_writers", True), ("fence", True)]
 
 
-def test_fence_that_can_not_be_lifted_is_the_error_and_names_what_is_left(tmp_path: Path):
+def test_fence_that_can_not_be_lifted_is_the_error_and_names_what_is_left(tmp_path: Path) -> None:
     class Stuck(Recorder):
         def _break(self, name: str) -> None:
             if name in ("drain", "lift"):
@@ -158,8 +158,10 @@ def test_fence_that_can_not_be_lifted_is_the_error_and_names_what_is_left(tmp_pa
     assert loaded is not None and loaded.is_fenced and loaded.outcome == reports.UNDO_FAILED
 
 
-def test_broker_that_is_away_for_a_moment_is_waited_for_when_lifting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(steps.time, "sleep", lambda _: None)
+def test_broker_that_is_away_for_a_moment_is_waited_for_when_lifting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps.time, "sleep", lambda _: None)  # type: ignore[attr-defined]
 
     class Flaky(Recorder):
         def _break(self, name: str) -> None:
@@ -175,7 +177,7 @@ def test_broker_that_is_away_for_a_moment_is_waited_for_when_lifting(tmp_path: P
     assert fence.calls.count("lift") == 4 and run.report.outcome == reports.BACKED_OUT
 
 
-def test_full_disk_does_not_keep_the_fence_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_full_disk_does_not_keep_the_fence_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fence = Recorder(tmp_path)
     run = a_run(tmp_path, fence)
     save, saves = CutoverReport.save, 0
@@ -193,7 +195,7 @@ def test_full_disk_does_not_keep_the_fence_up(tmp_path: Path, monkeypatch: pytes
     assert fence.calls[-1] == "lift" and not run.report.is_fenced
 
 
-def test_error_that_began_it_is_told_and_not_that_of_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_error_that_began_it_is_told_and_not_that_of_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fence = Recorder(tmp_path, "drain")
     save = CutoverReport.save
 
@@ -208,7 +210,7 @@ def test_error_that_began_it_is_told_and_not_that_of_the_report(tmp_path: Path, 
     assert fence.calls[-1] == "lift"
 
 
-def test_disk_full_before_the_fence_means_no_fence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_disk_full_before_the_fence_means_no_fence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fence = Recorder(tmp_path)
 
     def full(*_: Any) -> None:
@@ -220,7 +222,7 @@ def test_disk_full_before_the_fence_means_no_fence(tmp_path: Path, monkeypatch: 
     assert "raise" not in fence.calls
 
 
-def test_end_that_could_not_be_recorded_is_not_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_end_that_could_not_be_recorded_is_not_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last write decides: without it on disk, a restart would undo, so the process that failed to write it does."""
     fence = Recorder(tmp_path)
     run = a_run(tmp_path, fence)
@@ -237,7 +239,7 @@ def test_end_that_could_not_be_recorded_is_not_the_end(tmp_path: Path, monkeypat
     assert fence.calls[-2:] == ["restore", "lift"] and run.report.outcome == reports.BACKED_OUT
 
 
-def test_interrupt_after_the_end_is_on_disk_undoes_nothing(tmp_path: Path):
+def test_interrupt_after_the_end_is_on_disk_undoes_nothing(tmp_path: Path) -> None:
     fence = Recorder(tmp_path)
     run = a_run(tmp_path, fence)
 
@@ -254,7 +256,7 @@ def test_interrupt_after_the_end_is_on_disk_undoes_nothing(tmp_path: Path):
     assert "lift" not in fence.calls and fence.on_disk()["outcome"] == reports.DONE
 
 
-def test_second_interrupt_does_not_disturb_going_back(tmp_path: Path):
+def test_second_interrupt_does_not_disturb_going_back(tmp_path: Path) -> None:
     class Impatient(Recorder):
         def lift(self, intent: dict[str, Any]) -> None:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
@@ -269,7 +271,7 @@ def test_second_interrupt_does_not_disturb_going_back(tmp_path: Path):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_sigterm_becomes_an_exception_where_it_would_have_killed():
+def test_sigterm_becomes_an_exception_where_it_would_have_killed() -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         with pytest.raises(CutoverCancelled), _interruptible():
@@ -280,7 +282,7 @@ def test_sigterm_becomes_an_exception_where_it_would_have_killed():
         signal.signal(signal.SIGTERM, before)
 
 
-def test_report_of_a_killed_attempt_is_enough_to_go_back(tmp_path: Path):
+def test_report_of_a_killed_attempt_is_enough_to_go_back(tmp_path: Path) -> None:
     """Nothing but the file is left of the process; kill -9 on real brokers is in the integration tests."""
     dead = Recorder(tmp_path)
     run = a_run(tmp_path, dead)
@@ -297,7 +299,7 @@ def test_report_of_a_killed_attempt_is_enough_to_go_back(tmp_path: Path):
     assert fence.calls == ["lift"], "a fence that is lifted is not lifted again"
 
 
-def test_stop_between_two_steps_backs_out(tmp_path: Path):
+def test_stop_between_two_steps_backs_out(tmp_path: Path) -> None:
     fence = Recorder(tmp_path)
     run = a_run(tmp_path, fence, Acls())
     walked = fence.steps()

@@ -70,7 +70,7 @@ def sealed(run: Run) -> dict[str, Any]:
     return writers.seal_target(run)
 
 
-def test_what_is_done_meanwhile_is_not_waited_for_again(world: World, leases: Leases):
+def test_what_is_done_meanwhile_is_not_waited_for_again(world: World, leases: Leases) -> None:
     """With a thousand groups to commit in between, writers stood still for 7 s more."""
     writers.stop_writers(world.run)
     leases.clock += 5.5  # the groups' positions are committed
@@ -80,7 +80,7 @@ def test_what_is_done_meanwhile_is_not_waited_for_again(world: World, leases: Le
     assert writers.seal_target(world.run) == {"waited_s": 0.0}
 
 
-def test_ends_are_read_only_after_every_task_must_have_stopped(world: World, leases: Leases):
+def test_ends_are_read_only_after_every_task_must_have_stopped(world: World, leases: Leases) -> None:
     """A task that was frozen, or is far away, may write until the lease's time is over."""
 
     class Late(Logs):
@@ -93,13 +93,13 @@ def test_ends_are_read_only_after_every_task_must_have_stopped(world: World, lea
     assert sealed(world.run) == {"waited_s": lease.HANDOVER_S}
 
 
-def test_lease_that_was_released_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch):
+def test_lease_that_was_released_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     leases = Leases(monkeypatch, holder=None)
     sealed(world.run)
     assert leases.clock == 0
 
 
-def test_token_is_on_disk_before_the_wait(world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch):
+def test_token_is_on_disk_before_the_wait(world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
     def die(run: Run, seconds: float | None = None) -> None:
         raise KeyboardInterrupt
 
@@ -110,27 +110,27 @@ def test_token_is_on_disk_before_the_wait(world: World, leases: Leases, monkeypa
     assert left is not None and left.lease is not None and left.lease["epoch"] == 2
 
 
-def test_stop_is_heard_while_tasks_are_waited_for(world: World, leases: Leases):
+def test_stop_is_heard_while_tasks_are_waited_for(world: World, leases: Leases) -> None:
     world.run.stop.set()
     with pytest.raises(CutoverCancelled):
         sealed(world.run)
 
 
 @pytest.mark.parametrize("end", [99, 101])
-def test_target_that_is_not_at_the_fenced_end_is_never_opened(world: World, leases: Leases, end: int):
+def test_target_that_is_not_at_the_fenced_end_is_never_opened(world: World, leases: Leases, end: int) -> None:
     world.target.ends[ORDERS] = end
     with pytest.raises(TargetMoved if end > 100 else DrainTimedOut, match="orders-0"):
         sealed(world.run)
 
 
-def test_record_that_consumers_can_not_see_yet_counts_too(world: World, leases: Leases):
+def test_record_that_consumers_can_not_see_yet_counts_too(world: World, leases: Leases) -> None:
     world.run.target_log.last_stable = Logs(ENDS).last_stable  # type: ignore[method-assign]
     world.target.ends[ORDERS] = 101  # appended, not replicated
     with pytest.raises(TargetMoved, match="orders-0"):
         sealed(world.run)
 
 
-def test_source_written_while_tasks_are_waited_for_is_found(world: World, leases: Leases):
+def test_source_written_while_tasks_are_waited_for_is_found(world: World, leases: Leases) -> None:
     world.source.ends[PAYMENTS] = 8
     with pytest.raises(FenceLeaks, match="payments-0"):
         sealed(world.run)
@@ -147,7 +147,7 @@ def test_source_written_while_tasks_are_waited_for_is_found(world: World, leases
 )
 def test_target_stays_shut_when_anything_moved_since_writing_ended(
     world: World, leases: Leases, meddle: Any, error: type[Exception]
-):
+) -> None:
     world.run.open_target = lambda: world.calls.append("open")
     sealed(world.run)
     meddle(world, leases)
@@ -156,7 +156,7 @@ def test_target_stays_shut_when_anything_moved_since_writing_ended(
     assert world.calls == [] and world.run.report.opening is None
 
 
-def test_mapped_target_may_have_writers_of_its_own(world: World, leases: Leases):
+def test_mapped_target_may_have_writers_of_its_own(world: World, leases: Leases) -> None:
     topics = tuple(dataclasses.replace(t, mode="mapped") for t in world.run.plan.topics)
     world.run.plan = dataclasses.replace(world.run.plan, topics=topics)
     world.run.tail_positions = lambda: ENDS
@@ -165,7 +165,7 @@ def test_mapped_target_may_have_writers_of_its_own(world: World, leases: Leases)
     steps.open_target(world.run)
 
 
-def test_fence_is_not_lifted_while_another_job_holds_the_lease(world: World, leases: Leases):
+def test_fence_is_not_lifted_while_another_job_holds_the_lease(world: World, leases: Leases) -> None:
     sealed(world.run)
     leases.take_by_another_job()
     world.run.report.fence.opened = 20.0  # type: ignore[union-attr]
@@ -177,9 +177,9 @@ def test_fence_is_not_lifted_while_another_job_holds_the_lease(world: World, lea
 
 def test_fence_of_a_finished_cutover_is_lifted_by_a_new_process_under_the_lease(
     world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     slept = list[float]()
-    monkeypatch.setattr(writers.time, "sleep", slept.append)
+    monkeypatch.setattr(writers.time, "sleep", slept.append)  # type: ignore[attr-defined]
     monkeypatch.setattr(writers, "WireCluster", lambda _: nullcontext())
     report = world.run.report
     report.outcome, report.fence.kept = reports.DONE, True  # type: ignore[union-attr]
@@ -190,7 +190,7 @@ def test_fence_of_a_finished_cutover_is_lifted_by_a_new_process_under_the_lease(
     assert slept == [lease.HANDOVER_S] and world.calls == ["lift"]
 
 
-def test_target_behind_without_a_tail_is_refused_before_the_fence(world: World, leases: Leases):
+def test_target_behind_without_a_tail_is_refused_before_the_fence(world: World, leases: Leases) -> None:
     world.target.ends[ORDERS] = 90
     writers.require_tail(world.run)  # somebody holds the lease
     leases.holder = None
@@ -202,7 +202,7 @@ def test_target_behind_without_a_tail_is_refused_before_the_fence(world: World, 
 
 def test_killed_before_the_lease_that_it_took_is_on_disk_the_next_try_asks_for_a_tail(
     world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """It took the lease for that of a tail, and fenced the source until the drain timed out."""
     world.run.report.steps = [StepRecord(step, "running", time.time()) for step in ("fence", "stop_writers")]
     world.run.save()
@@ -230,7 +230,7 @@ def test_killed_before_the_lease_that_it_took_is_on_disk_the_next_try_asks_for_a
     writers.require_tail(fresh.run)
 
 
-def test_lease_that_another_runs_cutover_took_is_no_tails(world: World, leases: Leases, tmp_path: Path):
+def test_lease_that_another_runs_cutover_took_is_no_tails(world: World, leases: Leases, tmp_path: Path) -> None:
     """Each DAG run has a directory of its own, and knows nothing of the others' attempts."""
     writers.take_lease(world.run)
     other = World(tmp_path / "another run")
@@ -258,7 +258,7 @@ def cut_off_while_opening(world: World) -> World:
 @pytest.mark.parametrize("keep_fence", [True, False])
 def test_killed_while_it_opens_the_target_a_cutover_goes_forward(
     world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch, keep_fence: bool
-):
+) -> None:
     monkeypatch.setattr(cutover, "reverify", lambda run: None)
     found = cut_off_while_opening(world)
     found.run.keep_fence = keep_fence
@@ -268,7 +268,7 @@ def test_killed_while_it_opens_the_target_a_cutover_goes_forward(
 
 
 @pytest.mark.parametrize("meddle", [lambda w: setattr(w, "fenced", False), lambda w: w.source.ends.update({ORDERS: 101})])
-def test_source_open_again_after_an_unfinished_opening_needs_a_human(world: World, leases: Leases, meddle: Any):
+def test_source_open_again_after_an_unfinished_opening_needs_a_human(world: World, leases: Leases, meddle: Any) -> None:
     found = cut_off_while_opening(world)
     meddle(found)
     with pytest.raises(OpeningUnfinished, match="both clusters may take writes"):
@@ -276,7 +276,7 @@ def test_source_open_again_after_an_unfinished_opening_needs_a_human(world: Worl
     assert found.calls == [] and leases.taken == 0
 
 
-def test_teardown_does_not_lift_the_fence_of_an_unfinished_opening(world: World, leases: Leases):
+def test_teardown_does_not_lift_the_fence_of_an_unfinished_opening(world: World, leases: Leases) -> None:
     found = cut_off_while_opening(world)
     run = found.run
     with pytest.raises(OpeningUnfinished):
@@ -284,7 +284,7 @@ def test_teardown_does_not_lift_the_fence_of_an_unfinished_opening(world: World,
     assert found.fenced
 
 
-def test_intent_to_open_is_on_disk_before_the_call(world: World, leases: Leases):
+def test_intent_to_open_is_on_disk_before_the_call(world: World, leases: Leases) -> None:
     def look() -> None:
         left = CutoverReport.load(world.run.run_dir)
         assert left is not None and left.is_opening
@@ -298,7 +298,7 @@ def test_intent_to_open_is_on_disk_before_the_call(world: World, leases: Leases)
 
 def test_disk_full_after_the_target_was_opened_undoes_nothing(
     world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     save = CutoverReport.save
 
     def full(self: CutoverReport, directory: Path) -> None:
@@ -315,7 +315,7 @@ def test_disk_full_after_the_target_was_opened_undoes_nothing(
     assert world.calls == ["open"] and world.fenced and left is not None and left.is_opening
 
 
-def test_call_that_says_it_did_not_open_is_backed_out(world: World, leases: Leases):
+def test_call_that_says_it_did_not_open_is_backed_out(world: World, leases: Leases) -> None:
     def refuse() -> None:
         raise RuntimeError("the gateway did not switch")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ from demo import __main__ as demo
 
 
 @pytest.fixture(autouse=True)
-def _own_signals(monkeypatch):
+def _own_signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     demo._asked_to_stop.clear()
@@ -20,8 +22,10 @@ def _own_signals(monkeypatch):
         signal.signal(number, handler)
 
 
-def test_an_interrupt_that_c_code_turned_into_an_error_is_still_one(monkeypatch, capsys):
-    def interrupted(*_):
+def test_an_interrupt_that_c_code_turned_into_an_error_is_still_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: Any) -> None:
         try:
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(1)
@@ -33,8 +37,8 @@ def test_an_interrupt_that_c_code_turned_into_an_error_is_still_one(monkeypatch,
     assert "stopped" in capsys.readouterr().out
 
 
-def test_any_other_error_is_shown_as_it_is(monkeypatch):
-    def broken(*_):
+def test_any_other_error_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
         raise ValueError("a bug")
 
     monkeypatch.setattr(demo, "_demo", broken)

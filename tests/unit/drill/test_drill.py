@@ -27,7 +27,9 @@ class Refused:
 
 
 @pytest.mark.parametrize(("queued", "error"), [(1, ClusterUnreachable), (0, BrokerError), (0, None)])
-def test_a_record_that_was_refused_is_not_the_first_write(monkeypatch: pytest.MonkeyPatch, queued: int, error: Any):
+def test_a_record_that_was_refused_is_not_the_first_write(
+    monkeypatch: pytest.MonkeyPatch, queued: int, error: Any
+) -> None:
     """It leaves the producer's queue as a delivered one does."""
 
     class Producer:
@@ -77,14 +79,14 @@ class Consumer:
         pass
 
 
-def test_what_was_not_read_in_time_does_not_count_as_lost(monkeypatch: pytest.MonkeyPatch):
+def test_what_was_not_read_in_time_does_not_count_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("confluent_kafka.Consumer", Consumer)
     assert reading.everything(TARGET, "drill", {0: 3, 1: 0}, 1.0) == {(0, 0, "0"), (0, 1, "1"), (0, 2, "2")}
     with pytest.raises(ClusterUnreachable, match=r"partitions \[0\] of 'drill' were not read to their ends"):
         reading.everything(TARGET, "drill", {0: 4}, 0.05)
 
 
-def test_a_target_without_the_drills_topic_says_so(monkeypatch: pytest.MonkeyPatch):
+def test_a_target_without_the_drills_topic_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClusterAdmin, "topics", lambda *_: {})
     with pytest.raises(DrillMissed, match="the target cluster has no topic 'drill'"):
         disaster.warm_up(TARGET, TARGET, "drill")
@@ -92,7 +94,7 @@ def test_a_target_without_the_drills_topic_says_so(monkeypatch: pytest.MonkeyPat
         failover.fail_over(TARGET, Canaries(topic="drill", group="drill"))
 
 
-def test_canaries_travel_between_tasks_and_missing_ones_are_named(tmp_path: Path):
+def test_canaries_travel_between_tasks_and_missing_ones_are_named(tmp_path: Path) -> None:
     kept = Canaries(
         topic="drill", group="g", acked=[(0, 3, "7", 1_700_000_000_001)], positions={0: 2, 11: 5},
         disaster_ms=1_700_000_000_500,
@@ -103,7 +105,7 @@ def test_canaries_travel_between_tasks_and_missing_ones_are_named(tmp_path: Path
         Canaries.load(tmp_path / "another run" / "canaries.json")
 
 
-def test_a_canary_at_another_offset_is_lost_and_one_read_twice_is_told(tmp_path: Path):
+def test_a_canary_at_another_offset_is_lost_and_one_read_twice_is_told(tmp_path: Path) -> None:
     acked = [(0, 3, "a", 9_000), (0, 4, "b", 9_500), (1, 8, "c", 9_900)]
     held = {(0, 3, "a"), (0, 4, "x"), (1, 8, "c")}
     got = [(0, 3, "a"), (1, 8, "c")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from airflow_mirror.kafka.model import ConfigEntry, GroupPosition, TopicInfo
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.plan.configs import HELD_OPEN
+from airflow_mirror.plan.model import Plan, TopicPlan
 from tests.unit.cutover.builders import a_plan
 
 MIRROR = Mirror(name="flow", source="src", target="dst", topics=["orders", "users"], start="latest")
@@ -23,34 +25,36 @@ MIRROR = Mirror(name="flow", source="src", target="dst", topics=["orders", "user
 class FakeAdmin:
     """Topics with an id and spans [log start, end) of their partitions; the positions of groups; settings."""
 
-    def __init__(self, topics, settings=None):
-        self.of, self.committed, self.settings = topics, {}, settings or {}
+    def __init__(
+        self, topics: dict[str, list[tuple[Any, ...]]], settings: dict[str, dict[str, str]] | None = None
+    ) -> None:
+        self.of, self.committed, self.settings = topics, dict[str, Any](), settings or {}
 
-    def topic_names(self):
+    def topic_names(self) -> list[str]:
         return list(self.of)
 
-    def topics(self, names):
+    def topics(self, names: Any) -> dict[str, TopicInfo]:
         return {n: TopicInfo(n, f"id-{n}", len(self.of[n]), 1) for n in names if n in self.of}
 
-    def offsets(self, partitions, spec):
+    def offsets(self, partitions: list[TP], spec: str) -> dict[TP, int]:
         return {tp: self.of[tp.topic][tp.partition][spec == "latest"] for tp in partitions}
 
-    def topic_configs(self, names):
+    def topic_configs(self, names: dict[str, TopicPlan]) -> dict[str, dict[str, ConfigEntry]]:
         return {n: {k: ConfigEntry(value=v) for k, v in self.settings.get(n, HELD_OPEN).items()} for n in names}
 
-    def group_offsets(self, group):
+    def group_offsets(self, group: str) -> dict[TP, GroupPosition]:
         return self.committed.get(group, {})
 
-    def commit_group_offsets(self, group, positions):
+    def commit_group_offsets(self, group: str, positions: dict[TP, GroupPosition]) -> None:
         self.committed.setdefault(group, {}).update(positions)
 
 
-def plan_of(starts, mirror=MIRROR):
+def plan_of(starts: dict[int, int], mirror: Mirror = MIRROR) -> Plan:
     plan = a_plan("orders")
     return replace(plan, mirror=mirror, topics=(replace(plan.topics[0], starts=starts, ends={0: 900}),))
 
 
-def test_where_latest_was_is_left_on_the_target_and_found_again():
+def test_where_latest_was_is_left_on_the_target_and_found_again() -> None:
     source, target = FakeAdmin({"orders": [(0, 500)], "audit": [(0, 1)]}), FakeAdmin({"orders": [(0, 0)]})
     assert by_hand.begun_at(MIRROR, source, target, {}).starts == {}
     by_hand.remember(plan_of({0: 100}), target)
@@ -58,37 +62,37 @@ def test_where_latest_was_is_left_on_the_target_and_found_again():
     assert by_hand.begun_at(MIRROR, source, target, {}).starts == {"id-orders": {0: 100}}
 
 
-def test_another_mirror_has_another_memory():
+def test_another_mirror_has_another_memory() -> None:
     target = FakeAdmin({"orders": [(0, 0)]})
     by_hand.remember(plan_of({0: 100}), target)
     source = FakeAdmin({"orders": [(0, 500)]})
     assert by_hand.begun_at(replace(MIRROR, name="other"), source, target, {}).starts == {}
 
 
-def test_a_log_that_was_written_says_itself_where_it_began():
+def test_a_log_that_was_written_says_itself_where_it_began() -> None:
     source, target = FakeAdmin({"orders": [(0, 500)] * 2}), FakeAdmin({"orders": [(100, 300), (0, 0)]})
     assert by_hand.begun_at(MIRROR, source, target, {}).starts == {"id-orders": {0: 100}}
     assert by_hand.begun_at(MIRROR, source, target, {"orders": MAPPED}).starts == {}
 
 
-def test_the_memory_wins_over_a_log_that_holds_only_fillers():
+def test_the_memory_wins_over_a_log_that_holds_only_fillers() -> None:
     """A priming that was killed leaves a log that begins at 0 and ends anywhere."""
     source, target = FakeAdmin({"orders": [(0, 500)]}), FakeAdmin({"orders": [(0, 60)]})
     by_hand.remember(plan_of({0: 100}), target)
     assert by_hand.begun_at(MIRROR, source, target, {}).starts == {"id-orders": {0: 100}}
 
 
-def test_a_coordinator_on_its_way_is_waited_for(monkeypatch):
+def test_a_coordinator_on_its_way_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     target, refusals = FakeAdmin({"orders": [(0, 0)]}), [BrokerError("set offsets", 15, "COORDINATOR_NOT_AVAILABLE")] * 2
     commit = target.commit_group_offsets
 
-    def refusing(group, positions):
+    def refusing(group: str, positions: dict[TP, GroupPosition]) -> None:
         if refusals:
             raise refusals.pop()
         commit(group, positions)
 
     monkeypatch.setattr(target, "commit_group_offsets", refusing)
-    monkeypatch.setattr(by_hand.time, "sleep", lambda s: None)
+    monkeypatch.setattr(by_hand.time, "sleep", lambda s: None)  # type: ignore[attr-defined]
     by_hand.remember(plan_of({0: 100}), target)
     assert by_hand.starts_group(MIRROR) in target.committed
     refusals += [BrokerError("set offsets", 15, "COORDINATOR_NOT_AVAILABLE")]
@@ -97,7 +101,7 @@ def test_a_coordinator_on_its_way_is_waited_for(monkeypatch):
         by_hand.remember(plan_of({0: 100}), target)
 
 
-def test_records_partitioned_by_key_are_remembered_by_their_maps():
+def test_records_partitioned_by_key_are_remembered_by_their_maps() -> None:
     target = FakeAdmin({"orders": [(0, 0)]})
     by_hand.remember(plan_of({0: 1, 1: 2}, replace(MIRROR, offsets="mapped", partitioning="by_key")), target)
     assert target.committed == {}
@@ -111,7 +115,9 @@ BY_AGE = {**HELD_OPEN, "retention.ms": "604800000"}
     [([(0, 5)], BY_AGE, True), ([(0, 0), (0, 5)], BY_AGE, True), ([(0, 0)], BY_AGE, False), ([(0, 5)], HELD_OPEN, False)],
     ids=["filled", "one-partition-filled", "empty", "held"],
 )
-def test_topics_with_data_are_not_held_open_without_being_told(spans, settings, refused):
+def test_topics_with_data_are_not_held_open_without_being_told(
+    spans: list[tuple[int, int]], settings: dict[str, str], refused: bool
+) -> None:
     topic = replace(a_plan("orders").topics[0], held_configs=HELD_OPEN)
     target = FakeAdmin({"orders": spans}, {"orders": settings})
     if not refused:
@@ -121,7 +127,7 @@ def test_topics_with_data_are_not_held_open_without_being_told(spans, settings, 
         by_hand._check_held([topic], target)
 
 
-def test_a_larger_batch_limit_on_the_target_is_enough():
+def test_a_larger_batch_limit_on_the_target_is_enough() -> None:
     topic = replace(a_plan("orders").topics[0], held_configs={**HELD_OPEN, "max.message.bytes": "1000"})
     target = FakeAdmin({"orders": [(0, 5)]}, {"orders": {**HELD_OPEN, "max.message.bytes": "2000"}})
     by_hand._check_held([topic], target)
@@ -136,23 +142,23 @@ def test_a_larger_batch_limit_on_the_target_is_enough():
 class FakeWire:
     """A source of two partitions, the second of which was created after the plan was made."""
 
-    def refresh(self, topics):
+    def refresh(self, topics: dict[str, tuple[str, str]]) -> None:
         pass
 
-    def partitions(self, topic):
+    def partitions(self, topic: str) -> int:
         return 2
 
-    def log_starts(self, tps):
+    def log_starts(self, tps: list[TP]) -> dict[TP, int]:
         return {tp: {0: 40, 1: 3}[tp.partition] for tp in tps}
 
-    def last_stable(self, tps):
+    def last_stable(self, tps: list[TP]) -> dict[TP, int]:
         return {tp: {0: 1000, 1: 50}[tp.partition] for tp in tps}
 
-    def offsets_for_time(self, tps, ms):
+    def offsets_for_time(self, tps: list[TP], ms: int) -> dict[TP, int]:
         return {tp: {0: 500, 1: -1}[tp.partition] for tp in tps}
 
 
-def ranges(plan, start, end="latest"):
+def ranges(plan: Plan, start: str, end: str | None = "latest") -> Any:
     job = CopyJob(mirror=plan.mirror, source="s", target="t", plan=plan, options=CopyOptions(mirror="flow"))
     return [(r.start_offset, r.end_offset) for r in resolve_ranges(job, FakeWire(), start, end)]
 
@@ -167,15 +173,17 @@ def ranges(plan, start, end="latest"):
         ("latest", {0: 100}, "2026-01-01T00:00:00+00:00", [(500, 1000), (50, 50)]),
     ],
 )
-def test_a_job_begins_where_the_plan_says(planned, starts, asked, expected):
+def test_a_job_begins_where_the_plan_says(
+    planned: str, starts: dict[int, int], asked: str, expected: list[tuple[int, int]]
+) -> None:
     assert ranges(plan_of(starts, replace(MIRROR, start=planned)), asked) == expected
 
 
-def test_a_tail_follows_from_the_same_offsets_without_an_end():
+def test_a_tail_follows_from_the_same_offsets_without_an_end() -> None:
     assert ranges(plan_of({0: 100}), "latest", None) == [(100, None), (3, None)]
 
 
-def test_a_plan_knows_its_own_beginning_alone():
+def test_a_plan_knows_its_own_beginning_alone() -> None:
     plan = plan_of({0: 100})
     assert frozen_starts(plan, "latest") == {TP("orders", 0): 100}
     assert frozen_starts(plan, "earliest") == {}

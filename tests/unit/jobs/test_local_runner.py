@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,16 +27,16 @@ SECRETS = {
 }
 
 
-def submit(spec, job_dir, arguments):
+def submit(spec: JobSpec, job_dir: Path, arguments: list[str]) -> list[str]:
     return [sys.executable, FAKE, *arguments]
 
 
-def spec(behaviour="sleep", kind="bulk_copy", **mirror):
+def spec(behaviour: str = "sleep", kind: str = "bulk_copy", **mirror: Any) -> JobSpec:
     return JobSpec(kind=kind, mirror={"name": "m", "source": "a", "target": "b", **mirror}, args=(behaviour,))
 
 
 @pytest.fixture
-def runner(tmp_path):
+def runner(tmp_path: Path) -> Iterator[LocalRunner | None]:
     runner = LocalRunner(tmp_path / "m", submit)
     yield runner
     runner.cancel_all(grace_s=0.5)
@@ -42,50 +44,50 @@ def runner(tmp_path):
         process.end_job(job_dir, grace_s=0)
 
 
-def wait_for(condition, timeout_s=240.0):
+def wait_for(condition: Callable[..., Any], timeout_s: float = 240.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.05)
 
 
-def ended(runner, handle):
+def ended(runner: LocalRunner, handle: dict[str, Any]) -> str:
     wait_for(lambda: runner.status(handle) != "RUNNING")
     return runner.status(handle)
 
 
-def test_a_job_that_ends_well_leaves_its_summary(runner):
+def test_a_job_that_ends_well_leaves_its_summary(runner: LocalRunner) -> None:
     handle = runner.ensure_started("bulk", spec("quick"), SECRETS)
     assert ended(runner, handle) == "SUCCEEDED"
     assert runner.summary(handle) == {"records": 7, "kind": "bulk_copy", "source": True}
     runner.raise_for(handle)  # nothing to raise
 
 
-def test_the_second_start_of_a_running_job_is_the_first(runner):
+def test_the_second_start_of_a_running_job_is_the_first(runner: LocalRunner) -> None:
     first = runner.ensure_started("bulk", spec(), SECRETS)
     assert LocalRunner(runner.jobs.parent, submit).ensure_started("bulk", spec(), SECRETS) == first
     assert directory.generations(runner.jobs / "bulk") == [1]
 
 
-def test_a_handle_survives_json(runner):
+def test_a_handle_survives_json(runner: LocalRunner) -> None:
     handle = runner.ensure_started("bulk", spec(), SECRETS)
     assert runner.status(json.loads(json.dumps(handle))) == "RUNNING"
 
 
-def test_a_running_job_with_another_spec_is_a_conflict_that_names_the_remedy(runner):
+def test_a_running_job_with_another_spec_is_a_conflict_that_names_the_remedy(runner: LocalRunner) -> None:
     runner.ensure_started("bulk", spec(), SECRETS)
     with pytest.raises(JobConflict, match=r"'bulk' is already running .* Stop it first \(StopMirrorOperator\)"):
         runner.ensure_started("bulk", spec(offsets="mapped"), SECRETS)
 
 
-def test_a_mirror_has_one_writer_but_verification_may_run_beside_it(runner):
+def test_a_mirror_has_one_writer_but_verification_may_run_beside_it(runner: LocalRunner) -> None:
     runner.ensure_started("tail", spec(kind="streaming_tail"), SECRETS)
     with pytest.raises(JobConflict, match="'tail' is already running"):
         runner.ensure_started("bulk", spec(), SECRETS)
     assert runner.status(runner.ensure_started("verify", spec(kind="verify"), SECRETS)) == "RUNNING"
 
 
-def test_a_job_that_ended_is_left_alone_and_the_next_start_is_a_new_generation(runner):
+def test_a_job_that_ended_is_left_alone_and_the_next_start_is_a_new_generation(runner: LocalRunner) -> None:
     first = runner.ensure_started("bulk", spec("quick"), SECRETS)
     ended(runner, first)
     second = runner.ensure_started("bulk", spec("quick"), SECRETS)
@@ -94,7 +96,7 @@ def test_a_job_that_ended_is_left_alone_and_the_next_start_is_a_new_generation(r
     assert runner.summary(first)["records"] == 7
 
 
-def test_kill_9_of_the_job_is_lost_and_leaves_no_worker_when_it_starts_again(runner):
+def test_kill_9_of_the_job_is_lost_and_leaves_no_worker_when_it_starts_again(runner: LocalRunner) -> None:
     first = runner.ensure_started("bulk", spec("stubborn_worker"), SECRETS)
     wait_for(lambda: {os.getpgid(pid) for pid in process.members(Path(first["dir"]))} - {first["pid"]})
     os.killpg(first["pid"], signal.SIGKILL)
@@ -106,8 +108,10 @@ def test_kill_9_of_the_job_is_lost_and_leaves_no_worker_when_it_starts_again(run
     assert process.members(Path(first["dir"])) == []
 
 
-def test_starter_dies_before_job_json_and_the_job_is_found_all_the_same(runner, monkeypatch):
-    def die(*_):
+def test_starter_dies_before_job_json_and_the_job_is_found_all_the_same(
+    runner: LocalRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(LocalRunner, "_record", die)
@@ -121,14 +125,14 @@ def test_starter_dies_before_job_json_and_the_job_is_found_all_the_same(runner, 
     assert runner.status(handle) == "RUNNING"
 
 
-def test_starter_dies_before_the_child_exists_and_the_next_start_is_a_new_generation(runner):
+def test_starter_dies_before_the_child_exists_and_the_next_start_is_a_new_generation(runner: LocalRunner) -> None:
     directory.open_generation(runner.jobs / "bulk", spec())
     handle = runner.ensure_started("bulk", spec("quick"), SECRETS)
     assert handle["generation"] == 2
     assert runner.status({**handle, "dir": str(runner.jobs / "bulk/1"), "pid": 0}) == "LOST"
 
 
-def test_starter_is_killed_and_the_job_lives_on(runner, tmp_path):
+def test_starter_is_killed_and_the_job_lives_on(runner: LocalRunner, tmp_path: Path) -> None:
     code = f"""
 import sys; sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}
 from test_local_runner import *
@@ -136,6 +140,7 @@ handle = LocalRunner({str(runner.jobs.parent)!r}, submit).ensure_started("bulk",
 print(handle["pid"], flush=True); time.sleep(60)
 """
     starter = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert starter.stdout is not None
     pid = int(starter.stdout.readline())
     starter.kill()
     starter.wait()
@@ -144,14 +149,14 @@ print(handle["pid"], flush=True); time.sleep(60)
     assert (handle["pid"], handle["generation"], runner.status(handle)) == (pid, 1, "RUNNING")
 
 
-def test_a_recycled_pid_is_not_the_job(runner):
+def test_a_recycled_pid_is_not_the_job(runner: LocalRunner) -> None:
     handle = runner.ensure_started("bulk", spec("quick"), SECRETS)
     ended(runner, handle)
     (Path(handle["dir"]) / "status.json").unlink()
     assert runner.status({**handle, "pid": os.getpid()}) == "LOST"
 
 
-def test_a_job_of_another_host_is_not_judged_by_its_pid(runner):
+def test_a_job_of_another_host_is_not_judged_by_its_pid(runner: LocalRunner) -> None:
     handle = runner.ensure_started("bulk", spec("polite"), SECRETS)
     wait_for(lambda: runner.progress(handle))
     there = {**handle, "host": "elsewhere"}
@@ -170,14 +175,14 @@ def test_a_job_of_another_host_is_not_judged_by_its_pid(runner):
 @pytest.mark.parametrize(
     ("behaviour", "error"), [("wrong_input", JobRefused), ("damaged", JobNeedsHuman), ("broken", JobFailed)]
 )
-def test_the_branch_of_an_error_crosses_the_process_boundary(runner, behaviour, error):
+def test_the_branch_of_an_error_crosses_the_process_boundary(runner: LocalRunner, behaviour: str, error: type) -> None:
     handle = runner.ensure_started("bulk", spec(behaviour), SECRETS)
     assert ended(runner, handle) == "FAILED"
     with pytest.raises(error, match=r"log\.txt"):
         runner.raise_for(handle)
 
 
-def test_stop_lets_the_driver_finish(runner):
+def test_stop_lets_the_driver_finish(runner: LocalRunner) -> None:
     handle = runner.ensure_started("tail", spec("polite", "streaming_tail"), SECRETS)
     wait_for(lambda: (Path(handle["dir"]) / "driver.json").exists())
     assert runner.cancel(handle, grace_s=10)
@@ -186,7 +191,7 @@ def test_stop_lets_the_driver_finish(runner):
     assert runner.cancel(handle), "stopping twice is no error"
 
 
-def test_stop_ends_what_does_not_listen(runner):
+def test_stop_ends_what_does_not_listen(runner: LocalRunner) -> None:
     handle = runner.ensure_started("bulk", spec("stubborn_worker"), SECRETS)
     wait_for(lambda: len(process.members(Path(handle["dir"]))) == 2)
     runner.cancel(handle, grace_s=0.5)
@@ -194,7 +199,7 @@ def test_stop_ends_what_does_not_listen(runner):
     assert runner.status(handle) == "LOST"
 
 
-def test_no_secret_is_in_the_job_directory_or_on_a_command_line(runner):
+def test_no_secret_is_in_the_job_directory_or_on_a_command_line(runner: LocalRunner) -> None:
     handle = runner.ensure_started("tail", spec("polite", "streaming_tail"), SECRETS)  # it lives while it is looked at
     wait_for(lambda: (Path(handle["dir"]) / "driver.json").exists())
     files = [p for p in Path(handle["dir"]).rglob("*") if p.is_file()]
@@ -205,14 +210,14 @@ def test_no_secret_is_in_the_job_directory_or_on_a_command_line(runner):
     assert not [p for p in files if b"hunter2" in p.read_bytes()] and b"hunter2" not in command
 
 
-def test_the_job_does_not_inherit_airflows_settings(runner, monkeypatch):
+def test_the_job_does_not_inherit_airflows_settings(runner: LocalRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "postgresql://secret")
     handle = runner.ensure_started("bulk", spec(), SECRETS)
     wait_for(lambda: b"AIRFLOW_MIRROR_SOURCE" in Path(f"/proc/{handle['pid']}/environ").read_bytes())
     assert b"AIRFLOW__DATABASE" not in Path(f"/proc/{handle['pid']}/environ").read_bytes()
 
 
-def test_job_names_are_file_names_and_differ_where_their_parts_differ():
+def test_job_names_are_file_names_and_differ_where_their_parts_differ() -> None:
     assert directory.job_name("dag", "t", "manual__2026-01-01T00:00:00+00:00", -1) == (
         "dag--t--manual__2026-01-01T00_00_00+00_00"
     )
@@ -220,7 +225,7 @@ def test_job_names_are_file_names_and_differ_where_their_parts_differ():
     assert "/" not in directory.job_name("../../etc", "t", "r", 3)
 
 
-def test_of_the_jobs_that_ended_only_the_last_are_kept(runner, monkeypatch):
+def test_of_the_jobs_that_ended_only_the_last_are_kept(runner: LocalRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "KEEP_JOBS", 2)
     for n in range(4):
         handle = runner.ensure_started(f"window-{n}", spec("quick"), SECRETS)

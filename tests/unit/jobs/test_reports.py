@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -28,19 +30,19 @@ FIRST = Key("orders", 0, 0)
 
 
 @pytest.fixture
-def live():
+def live() -> Live:
     return Live(EPOCH, RANGES)
 
 
 @pytest.fixture
-def driver(live):
+def driver(live: Live) -> Iterator[Listener | None]:
     listener = Listener(live)
     yield listener
     listener.close()
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch):
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "EVERY_S", 0.02)
     monkeypatch.setattr(report, "_RETRY_S", 0.02)
     # On a busy machine, patience that ends is not what these tests are about.
@@ -48,18 +50,18 @@ def _quick(monkeypatch):
     monkeypatch.setattr(listening, "_GREET_WITHIN_S", 60.0)
 
 
-def copies(ranges=RANGES):
+def copies(ranges: list[CopyRange] = RANGES) -> list[PartitionCopy]:
     return [PartitionCopy(r, True, 1 << 20, state=State.READY, opened=True) for r in ranges]
 
 
-def until(question, timeout_s=240.0):
+def until(question: Callable[..., Any], timeout_s: float = 240.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not question():
         assert time.monotonic() < deadline
         time.sleep(0.005)
 
 
-def call(driver, *lines, end=True):
+def call(driver: Listener, *lines: Any, end: bool = True) -> bytes:
     """Connect as anybody could, send lines and return what the driver did with the connection: b"" means closed."""
     with socket.create_connection((driver.address.host, driver.address.port), 60) as stranger:
         try:
@@ -74,11 +76,11 @@ def call(driver, *lines, end=True):
             return b""
 
 
-def hello(driver, run="a", epoch=EPOCH):
+def hello(driver: Listener, run: str = "a", epoch: int = EPOCH) -> dict[str, Any]:
     return {"token": driver.address.token, "run": run, "epoch": epoch}
 
 
-def row(partition=0, position=10, state="copying", **counters):
+def row(partition: int = 0, position: int = 10, state: str = "copying", **counters: Any) -> dict[str, Any]:
     return {
         "topic": "orders", "partition": partition, "target_partition": partition, "state": state,
         "position": position, "end": 1000, "error": None, "counters": counters,
@@ -88,7 +90,7 @@ def row(partition=0, position=10, state="copying", **counters):
 # --- the task's side -------------------------------------------------------------------------------------------------
 
 
-def test_positions_and_counters_arrive_while_the_copy_runs(driver, live):
+def test_positions_and_counters_arrive_while_the_copy_runs(driver: Listener, live: Live) -> None:
     partitions = copies()
     with Reporter(driver.address.dump(), EPOCH, partitions):
         partitions[1].position, partitions[1].counters.reencoded = 500, 7
@@ -98,7 +100,7 @@ def test_positions_and_counters_arrive_while_the_copy_runs(driver, live):
     assert live.told()[Key("orders", 1, 1)].counters["reencoded"] == 7
 
 
-def test_what_happened_last_is_told_too(driver, live, monkeypatch):
+def test_what_happened_last_is_told_too(driver: Listener, live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "EVERY_S", 60.0)
     partitions = copies()
     with Reporter(driver.address.dump(), EPOCH, partitions):
@@ -107,7 +109,7 @@ def test_what_happened_last_is_told_too(driver, live, monkeypatch):
     until(lambda: live.told()[FIRST].state == "done")
 
 
-def test_a_partition_that_is_not_opened_yet_is_not_told_of(driver, live):
+def test_a_partition_that_is_not_opened_yet_is_not_told_of(driver: Listener, live: Live) -> None:
     partitions = [*copies(RANGES[:1]), PartitionCopy(RANGES[1], True, 1 << 20)]
     with Reporter(driver.address.dump(), EPOCH, partitions):
         until(lambda: live.told())
@@ -115,14 +117,14 @@ def test_a_partition_that_is_not_opened_yet_is_not_told_of(driver, live):
 
 
 @pytest.mark.parametrize("address", [None, "", "{}", "not json", '{"host": "h", "port": "x", "token": "t"}'])
-def test_an_address_that_makes_no_sense_does_not_stop_the_copy(address):
+def test_an_address_that_makes_no_sense_does_not_stop_the_copy(address: str | None) -> None:
     with Reporter(address, EPOCH, copies()) as reporter:
         pass
     reporter._thread.join(240) if address is not None else None
     assert not reporter._thread.is_alive()
 
 
-def test_a_driver_that_is_gone_costs_the_copy_nothing(driver, monkeypatch):
+def test_a_driver_that_is_gone_costs_the_copy_nothing(driver: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "_GOODBYE_S", 60.0)
     driver.close()
     with Reporter(driver.address.dump(), EPOCH, copies()) as reporter:
@@ -131,7 +133,7 @@ def test_a_driver_that_is_gone_costs_the_copy_nothing(driver, monkeypatch):
     assert not reporter._thread.is_alive(), "it ended by itself, and held up nobody"
 
 
-def test_a_driver_that_takes_nothing_any_more_does_not_hold_up_the_task(monkeypatch):
+def test_a_driver_that_takes_nothing_any_more_does_not_hold_up_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "_GOODBYE_S", 0.2)
     monkeypatch.setattr(report, "_TIMEOUT_S", 600.0)
     with socket.create_server(("127.0.0.1", 0), backlog=1) as frozen:
@@ -149,7 +151,7 @@ def test_a_driver_that_takes_nothing_any_more_does_not_hold_up_the_task(monkeypa
     assert not reporter._thread.is_alive()
 
 
-def test_a_driver_that_comes_back_is_told_everything_again(live):
+def test_a_driver_that_comes_back_is_told_everything_again(live: Live) -> None:
     first = Listener(live)
     partitions = copies()
     with Reporter(first.address.dump(), EPOCH, partitions) as reporter:
@@ -165,19 +167,19 @@ def test_a_driver_that_comes_back_is_told_everything_again(live):
     assert not reporter._thread.is_alive()
 
 
-def _listen_at(live, address):
+def _listen_at(live: Live, address: ReportAddress) -> Listener:
     """A listener at a known port, with a known token."""
     original = socket.create_server
-    listening.socket.create_server = lambda _, **kwargs: original((address.host, address.port), **kwargs)
+    listening.socket.create_server = lambda _, **kwargs: original((address.host, address.port), **kwargs)  # type: ignore[attr-defined]
     try:
         listener = Listener(live)
     finally:
-        listening.socket.create_server = original
+        listening.socket.create_server = original  # type: ignore[attr-defined]
     listener.address = address
     return listener
 
 
-def test_states_are_told_apart():
+def test_states_are_told_apart() -> None:
     bounded, tail = (
         copies([RANGES[0]])[0],
         copies([CopyRange(source_topic="orders", target_topic="orders", partition=1, start_offset=0)])[0],
@@ -198,13 +200,13 @@ def test_states_are_told_apart():
 # --- the driver's side -----------------------------------------------------------------------------------------------
 
 
-def test_rows_with_a_wrong_token_are_not_taken(driver, live):
+def test_rows_with_a_wrong_token_are_not_taken(driver: Listener, live: Live) -> None:
     for wrong in ("", "x", driver.address.token[:-1], None, 5, "\ud800"):
         assert call(driver, {**hello(driver), "token": wrong}, {"rows": [row()]}) == b""
     assert live.told() == {}
 
 
-def test_tasks_of_an_older_lease_are_not_listened_to(driver, live):
+def test_tasks_of_an_older_lease_are_not_listened_to(driver: Listener, live: Live) -> None:
     assert call(driver, hello(driver, epoch=EPOCH - 1), {"rows": [row()]}) == b""
     call(driver, hello(driver), {"rows": [row(1)]})
     assert set(live.told()) == {Key("orders", 1, 1)}
@@ -213,7 +215,7 @@ def test_tasks_of_an_older_lease_are_not_listened_to(driver, live):
 @pytest.mark.parametrize(
     "line", [b"\xff\xfe\x00garbage", b"[1, 2]", b"null", b"{" * 100_000, b"[" * 500_000, b"9" * 5000, b""]
 )
-def test_garbage_ends_the_connection_and_nothing_else(driver, live, line):
+def test_garbage_ends_the_connection_and_nothing_else(driver: Listener, live: Live, line: bytes) -> None:
     assert call(driver, line, end=False) == b""
     assert call(driver, hello(driver), line, end=False) == b""
     call(driver, hello(driver), {"rows": [row()]})
@@ -228,12 +230,12 @@ def test_garbage_ends_the_connection_and_nothing_else(driver, live, line):
         row(records=1.5), {**row(), "topic": "payments"}, {**row(), "partition": 77},
     ],
 )  # fmt: skip
-def test_rows_that_can_not_be_are_skipped_and_the_others_taken(driver, live, bad):
+def test_rows_that_can_not_be_are_skipped_and_the_others_taken(driver: Listener, live: Live, bad: Any) -> None:
     call(driver, hello(driver), {"rows": [bad, row(2)]}, {"rows": "none"}, {"other": 1})
     assert set(live.told()) == {Key("orders", 2, 2)}
 
 
-def test_a_line_without_end_is_cut_off(driver, live):
+def test_a_line_without_end_is_cut_off(driver: Listener, live: Live) -> None:
     with socket.create_connection((driver.address.host, driver.address.port), 60) as stranger:
         stranger.sendall(json.dumps(hello(driver)).encode() + b"\n")
         deadline = time.monotonic() + 240
@@ -244,12 +246,14 @@ def test_a_line_without_end_is_cut_off(driver, live):
     until(lambda: not driver._peers)
 
 
-def test_a_stranger_who_says_nothing_is_shown_out(driver, monkeypatch):
+def test_a_stranger_who_says_nothing_is_shown_out(driver: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listening, "_GREET_WITHIN_S", 0.05)
     assert call(driver, end=False) == b""
 
 
-def test_a_task_that_fell_silent_is_no_longer_waited_for(driver, live, monkeypatch):
+def test_a_task_that_fell_silent_is_no_longer_waited_for(
+    driver: Listener, live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(listening, "_SILENT_S", 0.5)
     with socket.create_connection((driver.address.host, driver.address.port), 60) as task:
         task.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in (hello(driver), {"rows": [row()]})))
@@ -259,7 +263,9 @@ def test_a_task_that_fell_silent_is_no_longer_waited_for(driver, live, monkeypat
     assert not live.told()[FIRST].is_fresh(time.monotonic() + 10, 3)
 
 
-def test_who_sends_more_than_is_allowed_has_to_wait_and_keeps_nobody_else_from_being_heard(driver, live, monkeypatch):
+def test_who_sends_more_than_is_allowed_has_to_wait_and_keeps_nobody_else_from_being_heard(
+    driver: Any, live: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(listening, "MAX_BYTES_PER_S", 0.001)
     with socket.create_connection((driver.address.host, driver.address.port), 60) as task:
         for line in (hello(driver), {"rows": [row(position=1)]}, {"rows": [row(position=2)]}):
@@ -270,7 +276,7 @@ def test_who_sends_more_than_is_allowed_has_to_wait_and_keeps_nobody_else_from_b
         assert live.told()[FIRST].position == 1
 
 
-def test_counters_of_a_partitions_runs_add_up_and_an_older_run_is_ignored(live):
+def test_counters_of_a_partitions_runs_add_up_and_an_older_run_is_ignored(live: Live) -> None:
     old, new = live.begin("a", EPOCH), live.begin("b", EPOCH)
     live.take(old, [row(records=10, dropped=1)])
     live.take(new, [row(position=50, records=5)])
@@ -280,13 +286,13 @@ def test_counters_of_a_partitions_runs_add_up_and_an_older_run_is_ignored(live):
     assert (told.position, told.totals["records"], told.totals["dropped"]) == (60, 16, 1)
 
 
-def test_the_end_of_the_source_is_not_forgotten_when_the_next_lease_begins(live):
+def test_the_end_of_the_source_is_not_forgotten_when_the_next_lease_begins(live: Live) -> None:
     live.take(live.begin("a", EPOCH), [row(position=10)])
     live.take(live.begin("b", EPOCH), [{**row(position=20), "end": None}])
     assert (live.told()[FIRST].position, live.told()[FIRST].end) == (20, 1000)
 
 
-def test_a_run_that_connects_again_is_the_same_run(live):
+def test_a_run_that_connects_again_is_the_same_run(live: Live) -> None:
     first = live.begin("a", EPOCH)
     live.take(first, [row(records=10)])
     live.end(first)
@@ -295,7 +301,7 @@ def test_a_run_that_connects_again_is_the_same_run(live):
     assert live.told()[FIRST].totals["records"] == 12
 
 
-def test_a_row_holds_while_its_task_is_connected_and_a_moment_longer(live):
+def test_a_row_holds_while_its_task_is_connected_and_a_moment_longer(live: Live) -> None:
     run = live.begin("a", EPOCH)
     live.take(run, [row(), row(1, 1000, "done")])
     now = time.monotonic()
@@ -305,7 +311,7 @@ def test_a_row_holds_while_its_task_is_connected_and_a_moment_longer(live):
     assert live.told()[Key("orders", 1, 1)].is_fresh(now + 100, 3)  # done is done
 
 
-def test_many_leases_of_a_tail_leave_nothing_behind(live):
+def test_many_leases_of_a_tail_leave_nothing_behind(live: Live) -> None:
     for number in range(10_000):
         run = live.begin(f"run {number}", EPOCH)
         live.take(run, [row(records=1)])
@@ -313,7 +319,7 @@ def test_many_leases_of_a_tail_leave_nothing_behind(live):
     assert len(live._runs) <= 4096 and live.told()[FIRST].totals["records"] == 10_000
 
 
-def test_results_replace_what_tasks_told(live):
+def test_results_replace_what_tasks_told(live: Live) -> None:
     live.take(live.begin("failed attempt", EPOCH), [row(records=10)])
     live.take(live.begin("second attempt", EPOCH), [row(records=3)])
     live.settle(
@@ -341,19 +347,19 @@ def test_results_replace_what_tasks_told(live):
         ("spark://m:7077", Hosts("10.1.2.3", "driver.example")),
     ],
 )  # fmt: skip
-def test_only_a_cluster_makes_the_driver_listen_beyond_this_machine(master, expected):
+def test_only_a_cluster_makes_the_driver_listen_beyond_this_machine(master: str, expected: Hosts) -> None:
     class Context:
-        def getConf(self):
+        def getConf(self) -> dict[str, str]:
             return {"spark.driver.host": "driver.example", "spark.driver.bindAddress": "10.1.2.3"}
 
     class Spark:
         sparkContext = Context()
 
-    Context.master = master
+    Context.master = master  # type: ignore[attr-defined]
     assert hosts_of(Spark()) == expected
 
 
-def test_a_driver_ends_the_tasks_that_run_and_no_others(live, driver):
+def test_a_driver_ends_the_tasks_that_run_and_no_others(live: Live, driver: Listener) -> None:
     first, second = copies(RANGES[:1]), copies(RANGES[1:2])
     with Reporter(driver.address.dump(), EPOCH, first) as one, Reporter(driver.address.dump(), EPOCH, second) as other:
         until(lambda: len(live.told()) == 2)
@@ -367,7 +373,7 @@ def test_a_driver_ends_the_tasks_that_run_and_no_others(live, driver):
         assert not next_lease.asked_to_end
 
 
-def test_a_partition_has_stopped_until_its_turn_ends_even_if_its_task_ended_before(live, driver):
+def test_a_partition_has_stopped_until_its_turn_ends_even_if_its_task_ended_before(live: Live, driver: Listener) -> None:
     (copy,) = copies(RANGES[:1])
     with Reporter(driver.address.dump(), EPOCH, [copy]):
         until(lambda: FIRST in live.told())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from airflow_mirror.jobs.runner.spec import JobSpec
 from airflow_mirror.jobs.runner.status import blame, ensure_final
 
 
-def test_a_spec_survives_json_with_its_hash():
+def test_a_spec_survives_json_with_its_hash() -> None:
     spec = JobSpec(
         kind="verify",
         mirror={"name": "m", "topics": ["a", "b"]},
@@ -24,7 +26,7 @@ def test_a_spec_survives_json_with_its_hash():
     assert JobSpec.from_dict(json.loads(json.dumps(spec.to_dict()))).hash == spec.hash
 
 
-def test_what_a_job_does_is_in_its_hash():
+def test_what_a_job_does_is_in_its_hash() -> None:
     base = JobSpec(kind="bulk_copy", mirror={"name": "m"})
     others = [
         JobSpec(kind="verify", mirror={"name": "m"}),
@@ -36,7 +38,7 @@ def test_what_a_job_does_is_in_its_hash():
     assert len({base.hash, *(o.hash for o in others)}) == 6
 
 
-def test_an_unknown_kind_or_version_is_refused():
+def test_an_unknown_kind_or_version_is_refused() -> None:
     with pytest.raises(InvalidField, match="kind='copy'"):
         JobSpec(kind="copy", mirror={})
     with pytest.raises(InvalidField, match="version=99"):
@@ -58,12 +60,12 @@ def test_an_unknown_kind_or_version_is_refused():
         (None, None, 0, "LOST"),
     ],
 )
-def test_the_state_of_a_job(written, alive, age_s, expected):
+def test_the_state_of_a_job(written: str | None, alive: bool | None, age_s: int, expected: str) -> None:
     status = None if written is None else {"state": written, "updated": 1000.0 - age_s}
     assert state.decide(status, alive, 1000.0) == expected
 
 
-def test_blame_follows_the_branches():
+def test_blame_follows_the_branches() -> None:
     assert [blame(e) for e in (InputError("a"), NeedsHuman("b"), RuntimeError("c"), "text")] == [
         "input", "human", "retry", "retry",
     ]  # fmt: skip
@@ -78,7 +80,9 @@ def test_blame_follows_the_branches():
         (1, NeedsHuman("damage"), ("FAILED", "damage", "human")),
     ],
 )
-def test_a_job_that_ended_without_a_word_gets_one(tmp_path, code, error, expected):
+def test_a_job_that_ended_without_a_word_gets_one(
+    tmp_path: Path, code: int, error: NeedsHuman | None, expected: Any
+) -> None:
     write_json(tmp_path / "status.json", {"state": "RUNNING", "phase": "copying"})
     ensure_final(tmp_path, code, error)
     written = json.loads((tmp_path / "status.json").read_text())
@@ -86,12 +90,12 @@ def test_a_job_that_ended_without_a_word_gets_one(tmp_path, code, error, expecte
     assert written["phase"] == "copying"
 
 
-def test_a_final_word_is_not_overwritten(tmp_path):
+def test_a_final_word_is_not_overwritten(tmp_path: Path) -> None:
     write_json(tmp_path / "status.json", {"state": "SUCCEEDED"})
     ensure_final(tmp_path, 1, None)
     assert json.loads((tmp_path / "status.json").read_text())["state"] == "SUCCEEDED"
 
 
-def test_generations_sort_as_numbers(tmp_path):
+def test_generations_sort_as_numbers(tmp_path: Path) -> None:
     for n in range(12):
         assert open_generation(tmp_path / "job", JobSpec(kind="verify", mirror={"name": "m"})).name == str(n + 1)

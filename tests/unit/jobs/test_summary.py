@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,23 +23,25 @@ RUN = Run(1)
 FIRST = Key("orders", 0, 0)
 
 
-def bounded(partition=0, start=0, end=1000):
+def bounded(partition: int = 0, start: int = 0, end: int = 1000) -> CopyRange:
     return CopyRange(
         source_topic="orders", target_topic="orders", partition=partition, start_offset=start, end_offset=end
     )
 
 
-def tail(partition=0, start=0):
+def tail(partition: int = 0, start: int = 0) -> CopyRange:
     return CopyRange(source_topic="orders", target_topic="orders", partition=partition, start_offset=start)
 
 
-def told(position, state="copying", end=None, error=None, **counters):
+def told(
+    position: int, state: str = "copying", end: int | None = None, error: str | None = None, **counters: Any
+) -> Told:
     return Told(
         run=RUN, state=state, position=position, end=end, error=error, counters={**dict.fromkeys(COUNTERS, 0), **counters}
     )
 
 
-def look(course, now, *known, seen=()):
+def look(course: Course, now: float, *known: Any, seen: Any = ()) -> tuple[list[Row], dict[str, Any]]:
     """Look at pairs of a range and what its task told (None: nothing)."""
     ranges = [one for one, _ in known]
     return course.look(ranges, {key_of(one): t for one, t in known if t}, dict(seen), now)
@@ -46,7 +50,7 @@ def look(course, now, *known, seen=()):
 # --- rates and time to go --------------------------------------------------------------------------------------------
 
 
-def test_a_rate_is_smoothed_over_the_window_and_forgets_what_is_older():
+def test_a_rate_is_smoothed_over_the_window_and_forgets_what_is_older() -> None:
     window = Window()
     window.add(0.0, 0)
     assert list(window.per_s) == [0.0]
@@ -59,7 +63,7 @@ def test_a_rate_is_smoothed_over_the_window_and_forgets_what_is_older():
     assert list(window.per_s) == [0.0] and len(window._samples) < 15
 
 
-def test_time_to_go_is_unknown_while_nothing_moves_or_the_source_is_faster():
+def test_time_to_go_is_unknown_while_nothing_moves_or_the_source_is_faster() -> None:
     assert (eta_s(100, 10.0, 10.0), eta_s(0, 0.0, 0.0), eta_s(100, 0.0, 0.0), eta_s(100, -5.0, 9.0)) == (
         10,
         0,
@@ -73,7 +77,7 @@ def test_time_to_go_is_unknown_while_nothing_moves_or_the_source_is_faster():
     )  # keeps up, or doesn't
 
 
-def test_a_row_has_rates_and_time_to_go():
+def test_a_row_has_rates_and_time_to_go() -> None:
     course = Course()
     look(course, 0.0, (bounded(), told(100, bytes=1_000, records=100)))
     (row,), summary = look(course, 4.0, (bounded(), told(300, bytes=41_000, records=300, passed=9, dropped=2)))
@@ -86,7 +90,7 @@ def test_a_row_has_rates_and_time_to_go():
     assert summary["tiers"]["dropped"] == 2 and summary["slowest"][0]["partition"] == "orders-0"
 
 
-def test_a_tail_that_falls_behind_has_no_end_in_sight():
+def test_a_tail_that_falls_behind_has_no_end_in_sight() -> None:
     course = Course()
     look(course, 0.0, (tail(), told(100, end=200)))
     (row,), summary = look(course, 2.0, (tail(), told(200, end=500)))
@@ -95,7 +99,7 @@ def test_a_tail_that_falls_behind_has_no_end_in_sight():
     assert "lag does not shrink" in wording.describe(summary)
 
 
-def test_a_tail_that_keeps_up_is_neither_slow_nor_stuck():
+def test_a_tail_that_keeps_up_is_neither_slow_nor_stuck() -> None:
     course = Course()
     for now in range(12):  # 250 offsets a second on both sides, always 25 behind
         _, summary = look(course, float(now), (tail(), told(250 * now, end=250 * now + 25, passed=now)))
@@ -105,7 +109,7 @@ def test_a_tail_that_keeps_up_is_neither_slow_nor_stuck():
     )
 
 
-def test_a_stopped_partition_does_not_keep_the_others_from_an_end():
+def test_a_stopped_partition_does_not_keep_the_others_from_an_end() -> None:
     course = Course()
     stuck = (bounded(1), told(10, "stopped", error="orders-1: broken batch"))
     look(course, 0.0, (bounded(0), told(0)), stuck)
@@ -115,7 +119,7 @@ def test_a_stopped_partition_does_not_keep_the_others_from_an_end():
     assert summary["states"] == {"copying": 1, "stopped": 1}
 
 
-def test_a_resumed_partition_is_no_spike_in_the_rate():
+def test_a_resumed_partition_is_no_spike_in_the_rate() -> None:
     course = Course()
     look(course, 0.0, (bounded(), None))
     (row,), _ = look(course, 1.0, (bounded(), told(900)))  # an earlier job copied these 900
@@ -134,7 +138,9 @@ def test_a_resumed_partition_is_no_spike_in_the_rate():
         (bounded(), Where(1000, 1000), "done"), (tail(), Where(40, 40), "following"), (tail(), Where(30, 40), "copying"),
     ],
 )  # fmt: skip
-def test_without_a_word_from_its_task_a_partition_is_where_the_clusters_say(one, where, state):
+def test_without_a_word_from_its_task_a_partition_is_where_the_clusters_say(
+    one: CopyRange, where: Where, state: str
+) -> None:
     (row,), _ = look(Course(), 0.0, (one, None), seen=[(key_of(one), where)])
     assert (row.state, row.position, row.to_dict()["bytes_per_s"], row.to_dict()["passed"]) == (
         state,
@@ -144,7 +150,7 @@ def test_without_a_word_from_its_task_a_partition_is_where_the_clusters_say(one,
     )
 
 
-def test_nothing_known_is_said_as_nothing_known():
+def test_nothing_known_is_said_as_nothing_known() -> None:
     (row,), summary = look(Course(), 0.0, (tail(), None))
     assert (row.state, row.position, row.lag, row.eta_s) == ("opening", None, None, None)
     assert summary["lag"] is None and summary["eta_s"] is None
@@ -153,14 +159,14 @@ def test_nothing_known_is_said_as_nothing_known():
     assert wording.describe(summary).startswith("0 offsets behind in 1 partition, unknown for 1; ")
 
 
-def test_a_partition_that_is_gone_leaves_no_window_behind():
+def test_a_partition_that_is_gone_leaves_no_window_behind() -> None:
     course = Course()
     look(course, 0.0, (bounded(0), told(1)), (bounded(1), told(1)))
     look(course, 1.0, (bounded(0), told(2)))
     assert set(course._windows) == {(FIRST, True)}
 
 
-def test_the_time_before_a_task_began_does_not_count_as_slow():
+def test_the_time_before_a_task_began_does_not_count_as_slow() -> None:
     course, one = Course(), bounded()
     for now in range(10):
         look(course, float(now), (one, None), seen=[(key_of(one), Where(0, 1000))])
@@ -172,7 +178,7 @@ def test_the_time_before_a_task_began_does_not_count_as_slow():
 # --- bounded size ----------------------------------------------------------------------------------------------------
 
 
-def row(partition, state, lag):
+def row(partition: int, state: str, lag: int) -> Row:
     return Row(
         key=Key("t" * 60, partition, partition),
         start=0,
@@ -184,12 +190,12 @@ def row(partition, state, lag):
     )
 
 
-def test_up_to_a_thousand_partitions_are_all_listed_in_their_order():
+def test_up_to_a_thousand_partitions_are_all_listed_in_their_order() -> None:
     rows = [row(p, "done", 0) for p in range(MAX_ROWS)]
     assert worth_listing(rows) == (rows, 0)
 
 
-def test_of_ten_thousand_those_that_matter_are_listed_and_the_file_stays_small(tmp_path):
+def test_of_ten_thousand_those_that_matter_are_listed_and_the_file_stays_small(tmp_path: Path) -> None:
     rows = [row(p, "done", 0) for p in range(7000)] + [row(7000 + p, "copying", p + 1) for p in range(2990)]
     rows += [row(9990 + p, "stopped", 5) for p in range(10)]
     listed, left_out = worth_listing(rows)
@@ -205,13 +211,13 @@ def test_of_ten_thousand_those_that_matter_are_listed_and_the_file_stays_small(t
     assert sum('"topic"' in line for line in written.read_text().splitlines()) == MAX_ROWS
 
 
-def test_when_all_but_a_few_of_ten_thousand_are_done_only_those_few_are_listed():
+def test_when_all_but_a_few_of_ten_thousand_are_done_only_those_few_are_listed() -> None:
     rows = [row(p, "following", 0) for p in range(9997)] + [row(9997 + p, "copying", 1) for p in range(3)]
     listed, left_out = worth_listing(rows)
     assert len(listed) == 3 and left_out == 9997
 
 
-def test_nothing_is_written_after_the_final_state(tmp_path):
+def test_nothing_is_written_after_the_final_state(tmp_path: Path) -> None:
     status = StatusFile(tmp_path)
     status.update("copying", summary={"lag": 5})
     late = threading.Thread(target=lambda: (status.succeed({"records": 7}), status.update(summary={"lag": 0})))
@@ -224,7 +230,7 @@ def test_nothing_is_written_after_the_final_state(tmp_path):
 # --- words -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_log_line_reads_like_a_sentence():
+def test_the_log_line_reads_like_a_sentence() -> None:
     course = Course()
     waiting = (bounded(2), None)
     look(course, 0.0, (bounded(0), told(0)), (bounded(1), told(0)), waiting)
@@ -239,32 +245,32 @@ def test_the_log_line_reads_like_a_sentence():
     )
 
 
-def test_a_partition_that_does_not_advance_is_named_before_all_others():
+def test_a_partition_that_does_not_advance_is_named_before_all_others() -> None:
     course = Course()
     for now in (0.0, 5.0):
         _, summary = look(course, now, (bounded(0), told(int(now))), (bounded(1, end=20), told(10)), (bounded(2), None))
     assert "slowest orders-1: 10 offsets, does not advance" in wording.describe(summary)
 
 
-def test_a_copy_that_has_not_begun_has_no_forecast():
+def test_a_copy_that_has_not_begun_has_no_forecast() -> None:
     _, summary = look(Course(), 0.0, (bounded(), None), seen=[(FIRST, Where(0, 1000))])
     assert wording.describe(summary) == (
         "0 % of 1,000 offsets in 1 partition; 0.0 kB/s, 0 records/s; slowest orders-0: 1,000 offsets, waits"
     )
 
 
-def test_a_share_is_whole_only_when_everything_is_there():
+def test_a_share_is_whole_only_when_everything_is_there() -> None:
     assert [wording.percent(done, 1000) for done in (0, 999, 1000)] == ["0 %", "99 %", "100 %"]
     assert [wording.duration(s) for s in (0, 59, 61, 7_260)] == ["0 s", "59 s", "1 min 1 s", "2 h 1 min"]
     assert wording.rate(150) == "0.1 kB/s" and wording.rate(2_500_000) == "2.5 MB/s"
 
 
-def test_a_copy_of_nothing_has_words_too():
+def test_a_copy_of_nothing_has_words_too() -> None:
     _, summary = look(Course(), 0.0, (bounded(end=0), told(0, "done")))
     assert wording.describe(summary).startswith("nothing to copy in 1 partition")
 
 
-def test_the_line_in_a_tasks_log_has_the_phase_and_what_the_job_says():
+def test_the_line_in_a_tasks_log_has_the_phase_and_what_the_job_says() -> None:
     _, summary = look(Course(), 0.0, (bounded(), told(500, passed=3)))
     line = progress_line({"phase": "copying", "summary": summary, "partitions": [{}]})
     assert line.startswith("copying: 50 % of 1,000 offsets in 1 partition; ") and "slowest orders-0: 500 offsets" in line
@@ -275,18 +281,18 @@ def test_the_line_in_a_tasks_log_has_the_phase_and_what_the_job_says():
 # --- the bar ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_bar_shows_stopped_partitions_first_and_then_those_with_most_to_do():
+def test_the_bar_shows_stopped_partitions_first_and_then_those_with_most_to_do() -> None:
     rows = [row(0, "done", 0), row(1, "copying", 5), row(2, "opening", 900), row(3, "copying", 50), row(4, "stopped", 1)]
     assert [r.key.partition for r in unfinished(rows)] == [4, 3, 1, 2]
 
 
-def test_there_is_no_bar_without_a_terminal():
+def test_there_is_no_bar_without_a_terminal() -> None:
     with progress_bar() as bar:
         assert bar is None
 
 
 @pytest.mark.parametrize("one", [bounded(), tail()])
-def test_the_bar_draws_every_kind_of_row(one):
+def test_the_bar_draws_every_kind_of_row(one: CopyRange) -> None:
     from io import StringIO
 
     from rich.console import Console
@@ -303,8 +309,9 @@ def test_the_bar_draws_every_kind_of_row(one):
         (bounded(3), None),
     ]
     rows, summary = look(course, 0.0, *known)
-    console = Console(file=StringIO(), width=120, force_terminal=True, color_system=None)
+    screen = StringIO()
+    console = Console(file=screen, width=120, force_terminal=True, color_system=None)
     console.print(_drawing(summary, rows))
-    text = console.file.getvalue()
+    text = screen.getvalue()
     assert "3 partitions" in text and "orders-0" in text and "[bold]not markup[/]-1" in text and "[/] broken" in text
     assert "batches: 3 passed" in text and len(text.splitlines()) == 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from airflow_mirror.jobs.translate import main
 
 
 @pytest.fixture
-def maps(tmp_path):
+def maps(tmp_path: Path) -> str:
     one = OffsetMap(100, 7)
     one.add(100, 7, 10)
     one.add(115, 19, 6)
@@ -23,7 +24,7 @@ def maps(tmp_path):
     return str(tmp_path / "map")
 
 
-def test_both_directions_are_printed_with_how_they_were_found(maps, capsys):
+def test_both_directions_are_printed_with_how_they_were_found(maps: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--map-dir", maps, "dc1.orders", "3", "112"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["to_target"] == {"offset": 19, "found": "hole"}
@@ -31,6 +32,6 @@ def test_both_directions_are_printed_with_how_they_were_found(maps, capsys):
     assert (told["source_start"], told["source_end"], told["target_start"], told["target_end"]) == (100, 200, 7, 25)
 
 
-def test_a_partition_without_a_map_is_an_error_that_names_it(maps, capsys):
+def test_a_partition_without_a_map_is_an_error_that_names_it(maps: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--map-dir", maps, "dc1.orders", "4", "0"]) == 1
     assert "no offset map of dc1.orders/4 below" in capsys.readouterr().err

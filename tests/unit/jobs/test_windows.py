@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +15,7 @@ from airflow_mirror.jobs.driver import windows
 from airflow_mirror.jobs.driver.prepare import CopyJob, resolve_window
 from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.records import Record
 from tests.unit.cutover.builders import a_plan
 from tests.unit.verify.test_compare import batch
@@ -23,35 +27,37 @@ T0 = windows.to_ms(TIMES[0])
 class FakeSource:
     """A partition whose records have these times, in seconds after the first window's start; offsets from 0."""
 
-    def __init__(self, *seconds):
+    def __init__(self, *seconds: Any) -> None:
         self.records = [Record(n, T0 + s * 1000, b"k", b"v", []) for n, s in enumerate(seconds)]
 
-    def refresh(self, topics):
+    def refresh(self, topics: dict[str, tuple[str, str]]) -> None:
         pass
 
-    def partitions(self, topic):
+    def partitions(self, topic: str) -> int:
         return 1
 
-    def log_starts(self, tps):
+    def log_starts(self, tps: Any) -> Any:
         return dict.fromkeys(tps, 0)
 
-    def last_stable(self, tps):
+    def last_stable(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(tps, len(self.records))
 
-    def offsets_for_time(self, tps, ms):
+    def offsets_for_time(self, tps: Any, ms: int) -> dict[TopicPartition, int]:
         return dict.fromkeys(tps, next((r.offset for r in self.records if r.timestamp >= ms), -1))
 
-    def read(self, _cluster, _tp, start, end, **_):
+    def read(
+        self, _cluster: FakeSource, _tp: TopicPartition, start: int, end: int, **_: Any
+    ) -> Iterator[tuple[RawBatch, list[Any]] | None]:
         yield from ((batch([r]), []) for r in self.records if start <= r.offset < end)
 
 
 @pytest.fixture
-def book(tmp_path, monkeypatch):
+def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WindowBook:
     monkeypatch.setattr(windows, "read_batches", lambda source, *given, **more: source.read(source, *given, **more))
     return WindowBook(tmp_path / "windows")
 
 
-def window(source, number, book, *, topic_id="id-orders"):
+def window(source: FakeSource, number: int, book: WindowBook, *, topic_id: str = "id-orders") -> tuple[int, int | None]:
     """Resolve the first or the second hour."""
     plan = a_plan("orders")
     plan = replace(plan, topics=(replace(plan.topics[0], source_topic_id=topic_id),))
@@ -63,37 +69,37 @@ def window(source, number, book, *, topic_id="id-orders"):
 HOUR = 3600
 
 
-def test_a_late_record_before_the_next_windows_first_belongs_to_one_window(book):
+def test_a_late_record_before_the_next_windows_first_belongs_to_one_window(book: WindowBook) -> None:
     assert window(FakeSource(10, 20), 0, book) == (0, 2)  # copied before the hour was over
     later = FakeSource(10, 20, 30, HOUR, HOUR + 10, 2 * HOUR)  # offset 2 came late, before the next window's first
     assert window(later, 1, book) == (2, 5)
 
 
-def test_late_records_among_those_of_the_next_window_are_not_copied_twice(book):
+def test_late_records_among_those_of_the_next_window_are_not_copied_twice(book: WindowBook) -> None:
     source = FakeSource(10, HOUR + 1, 20, HOUR + 400, 2 * HOUR)
     assert window(source, 0, book) == (0, 3)
     assert window(source, 1, book) == (3, 4)
     assert window(source, 1, WindowBook(None)) == (1, 4), "by the broker alone"
 
 
-def test_a_window_that_is_resolved_last_ends_where_the_next_one_begins(book):
+def test_a_window_that_is_resolved_last_ends_where_the_next_one_begins(book: WindowBook) -> None:
     source = FakeSource(10, HOUR + 1, 20, HOUR + 400, 2 * HOUR)
     assert window(source, 1, book) == (1, 4)
     assert window(source, 0, book) == (0, 1)
 
 
-def test_a_window_without_records_touches_both_of_its_neighbours(book):
+def test_a_window_without_records_touches_both_of_its_neighbours(book: WindowBook) -> None:
     source = FakeSource(HOUR + 1, 2 * HOUR)
     assert (window(source, 0, book), window(source, 1, book)) == ((0, 0), (0, 1))
 
 
-def test_windows_of_a_topic_that_was_created_again_are_resolved_alone(book):
+def test_windows_of_a_topic_that_was_created_again_are_resolved_alone(book: WindowBook) -> None:
     source = FakeSource(10, HOUR + 1, 20, HOUR + 400, 2 * HOUR)
     window(source, 0, book)
     assert window(source, 1, book, topic_id="again") == (1, 4)
 
 
-def test_only_the_last_windows_are_remembered(tmp_path, monkeypatch):
+def test_only_the_last_windows_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "KEEP", 2)
     book, tp, ids = WindowBook(tmp_path), TopicPartition("t", 0), {"t": "id"}
     spans = [Span(n * 1000, (n + 1) * 1000) for n in range(4)]

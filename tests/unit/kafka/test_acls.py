@@ -62,7 +62,7 @@ def described(*rules: tuple[int, str, int, str, int, int], code: int = 0) -> Cal
     return lambda request: DescribeAclsResponse(error_code=code, error_message="because", resources=resources)
 
 
-def test_rule_that_could_not_be_added_is_named_among_many():
+def test_rule_that_could_not_be_added_is_named_among_many() -> None:
     with world() as w:
         w.answer(CREATE_ACLS, created(0, 0, 42))
         with pytest.raises(
@@ -72,7 +72,7 @@ def test_rule_that_could_not_be_added_is_named_among_many():
             w.admin.create_acls([DENY, READ, PREFIX])
 
 
-def test_every_field_of_a_rule_reaches_the_broker():
+def test_every_field_of_a_rule_reaches_the_broker() -> None:
     with world() as w:
         w.answer(CREATE_ACLS, created(0))
         w.admin.create_acls([PREFIX])
@@ -82,7 +82,7 @@ def test_every_field_of_a_rule_reaches_the_broker():
         assert (one.principal, one.host, one.operation, one.permission_type) == ("User:alice", "*", 3, 3)
 
 
-def test_refusal_to_tell_rules_is_no_empty_list():
+def test_refusal_to_tell_rules_is_no_empty_list() -> None:
     with world() as w:
         w.answer(DESCRIBE_ACLS, described(code=31))
         with pytest.raises(AclMissing, match="describe ACLs.*lacks Describe on cluster"):
@@ -93,7 +93,7 @@ def test_refusal_to_tell_rules_is_no_empty_list():
         assert e.value.code == 54
 
 
-def test_kinds_that_only_newer_brokers_know_are_called_unknown():
+def test_kinds_that_only_newer_brokers_know_are_called_unknown() -> None:
     with world() as w:
         w.answer(DESCRIBE_ACLS, described((99, "x", 3, "User:a", 98, 3)))
         assert w.admin.describe_acls() == [
@@ -109,7 +109,7 @@ def test_kinds_that_only_newer_brokers_know_are_called_unknown():
         ]
 
 
-def test_prefix_is_never_told_to_a_broker_that_would_take_it_for_a_name():
+def test_prefix_is_never_told_to_a_broker_that_would_take_it_for_a_name() -> None:
     with world(WITHOUT_PATTERNS) as w:
         with pytest.raises(ApiNotServed, match="CreateAcls version 3"):
             w.admin.create_acls([READ, PREFIX])
@@ -118,7 +118,7 @@ def test_prefix_is_never_told_to_a_broker_that_would_take_it_for_a_name():
         assert not w.asked(CREATE_ACLS) and not w.asked(DELETE_ACLS)
 
 
-def test_broker_without_patterns_is_searched_by_name_as_newer_ones_are():
+def test_broker_without_patterns_is_searched_by_name_as_newer_ones_are() -> None:
     with world(WITHOUT_PATTERNS) as w:
         w.answer(DESCRIBE_ACLS, described(
             (2, "orders", 3, "User:*", 4, 2), (2, "*", 3, "User:b", 3, 3), (2, "other", 3, "User:c", 3, 3),
@@ -139,7 +139,7 @@ def test_broker_without_patterns_is_searched_by_name_as_newer_ones_are():
         assert len(w.admin.describe_acls("TOPIC")) == 3
 
 
-def test_deleted_rules_are_returned_and_a_failure_inside_one_filter_is_raised():
+def test_deleted_rules_are_returned_and_a_failure_inside_one_filter_is_raised() -> None:
     result = DeleteAclsResponse.DeleteAclsFilterResult
 
     def deleted(code: int, inner: int) -> Callable[[Any], Any]:

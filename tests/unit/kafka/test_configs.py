@@ -61,21 +61,21 @@ def old(w: World) -> World:
     [(1, "DYNAMIC_TOPIC_CONFIG"), (3, "DYNAMIC_DEFAULT_BROKER_CONFIG"), (4, "STATIC_BROKER_CONFIG"),
      (5, "DEFAULT_CONFIG"), (99, "UNKNOWN_CONFIG")],
 )  # fmt: skip
-def test_source_of_a_value_has_kafkas_name(number, source):
+def test_source_of_a_value_has_kafkas_name(number: int, source: str) -> None:
     with world() as w:
         w.answer(DESCRIBE_CONFIGS, described(config_source=number))
         entry = ConfigEntry(value="v", is_default=number == 5, source=source)
         assert w.admin.topic_configs(["t"]) == {"t": {"k": entry}}
 
 
-def test_sensitive_value_never_leaves_the_answer():
+def test_sensitive_value_never_leaves_the_answer() -> None:
     with world() as w:
         w.answer(DESCRIBE_CONFIGS, described(config_source=1, is_sensitive=True, value="hunter2"))
         (entry,) = w.admin.topic_configs(["t"])["t"].values()
         assert entry.value is None and entry.is_sensitive
 
 
-def test_what_a_broker_before_1_1_calls_default_may_come_from_its_file():
+def test_what_a_broker_before_1_1_calls_default_may_come_from_its_file() -> None:
     with world({DESCRIBE_CONFIGS: (0, 0)}) as w:
         w.answer(DESCRIBE_CONFIGS, described(is_default=True))
         assert w.admin.topic_configs(["t"])["t"]["k"] == ConfigEntry(value="v", source="UNKNOWN_CONFIG")
@@ -84,7 +84,7 @@ def test_what_a_broker_before_1_1_calls_default_may_come_from_its_file():
         assert w.admin.broker_configs()[1]["k"] == ConfigEntry(value="v", source="STATIC_BROKER_CONFIG")
 
 
-def test_refusal_to_read_configs_names_topic_or_broker():
+def test_refusal_to_read_configs_names_topic_or_broker() -> None:
     with world() as w:
         with pytest.raises(BrokerError, match="read configs of topic 'absent'.*UNKNOWN_TOPIC_OR_PARTITION"):
             w.admin.topic_configs(["absent"])
@@ -96,7 +96,7 @@ def test_refusal_to_read_configs_names_topic_or_broker():
             w.admin.broker_configs()
 
 
-def test_change_names_only_the_keys_that_change():
+def test_change_names_only_the_keys_that_change() -> None:
     with world() as w:
         w.answer(INCREMENTAL_ALTER_CONFIGS, changed())
         w.admin.alter_topic_configs("t", set={"a": "1"}, delete={"b"})
@@ -107,13 +107,13 @@ def test_change_names_only_the_keys_that_change():
             w.admin.alter_topic_configs("t", set={"a": "x"})
 
 
-def test_nothing_to_change_asks_nobody():
+def test_nothing_to_change_asks_nobody() -> None:
     with world() as w:
         w.admin.alter_topic_configs("t")
         assert not w.broker.asked
 
 
-def test_old_broker_gets_all_overrides_with_the_change_in_them():
+def test_old_broker_gets_all_overrides_with_the_change_in_them() -> None:
     with world() as w:
         old(w).answer(ALTER_CONFIGS, altered())
         w.admin.alter_topic_configs("t", set={"cleanup.policy": "compact"}, delete={"segment.ms"})
@@ -121,7 +121,7 @@ def test_old_broker_gets_all_overrides_with_the_change_in_them():
         assert [(c.name, c.value) for c in resource.configs] == [("cleanup.policy", "compact"), ("retention.ms", "5")]
 
 
-def test_old_broker_is_not_told_to_forget_a_value_that_it_hides():
+def test_old_broker_is_not_told_to_forget_a_value_that_it_hides() -> None:
     with world() as w:
         old(w).answer(DESCRIBE_CONFIGS, described(config_source=1, is_sensitive=True))
         with pytest.raises(InputError, match="topic 't' overrides k, whose value the broker hides"):
@@ -129,14 +129,14 @@ def test_old_broker_is_not_told_to_forget_a_value_that_it_hides():
         assert not w.asked(ALTER_CONFIGS)
 
 
-def test_refusal_of_an_old_broker_is_told_in_its_words():
+def test_refusal_of_an_old_broker_is_told_in_its_words() -> None:
     with world() as w:
         old(w).answer(ALTER_CONFIGS, altered(40, "no such policy"))
         with pytest.raises(RequestRefused, match="alter configs of topic 't'.*no such policy"):
             w.admin.alter_topic_configs("t", set={"cleanup.policy": "x"})
 
 
-def test_each_broker_answers_for_itself():
+def test_each_broker_answers_for_itself() -> None:
     with world() as w:
         w.answer(DESCRIBE_CONFIGS, described(config_source=4))
         assert list(w.admin.broker_configs()) == [1] and w.asked(METADATA)

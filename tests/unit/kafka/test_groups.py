@@ -97,7 +97,9 @@ def committed(*codes: int) -> Callable[[Any], Any]:
 
 
 @pytest.mark.parametrize("served, requests, lookups", [({}, 3, 1), (OLD, 250, 250)])
-def test_positions_of_many_groups_take_few_requests_where_brokers_allow_it(served, requests, lookups):
+def test_positions_of_many_groups_take_few_requests_where_brokers_allow_it(
+    served: dict[int, tuple[int, int]], requests: int, lookups: int
+) -> None:
     groups = [f"g-{n}" for n in range(250)]
     with world(served) as w:
         w.answer(OFFSET_FETCH, fetched())
@@ -106,14 +108,14 @@ def test_positions_of_many_groups_take_few_requests_where_brokers_allow_it(serve
         assert (len(w.asked(OFFSET_FETCH)), len(w.asked(FIND_COORDINATOR))) == (requests, lookups)
 
 
-def test_unstable_position_is_asked_again_and_only_its_group():
+def test_unstable_position_is_asked_again_and_only_its_group() -> None:
     with world() as w:
         w.answer(OFFSET_FETCH, fetched(88), fetched())
         assert w.admin.group_offsets("g-5") == {T0: GroupPosition(5, "note")}
         assert all(request.require_stable for request in w.asked(OFFSET_FETCH)) and len(w.asked(OFFSET_FETCH)) == 2
 
 
-def test_position_that_stays_unstable_is_an_error_not_a_guess(monkeypatch):
+def test_position_that_stays_unstable_is_an_error_not_a_guess(monkeypatch: pytest.MonkeyPatch) -> None:
     with world() as w:
         w.answer(OFFSET_FETCH, fetched(88))
         monkeypatch.setattr(w.admin._session, "timeout_s", 0.2)
@@ -124,14 +126,14 @@ def test_position_that_stays_unstable_is_an_error_not_a_guess(monkeypatch):
 
 
 @pytest.mark.parametrize("code", [14, 15, 16])
-def test_coordinator_on_its_way_is_asked_again_after_a_new_lookup(code):
+def test_coordinator_on_its_way_is_asked_again_after_a_new_lookup(code: int) -> None:
     with world() as w:
         w.answer(OFFSET_FETCH, fetched(group_code=code), LOST, fetched())
         assert w.admin.group_offsets("g-1") == {T0: GroupPosition(1, "note")}
         assert len(w.asked(FIND_COORDINATOR)) == 3
 
 
-def test_group_without_a_coordinator_keeps_no_other_from_being_read():
+def test_group_without_a_coordinator_keeps_no_other_from_being_read() -> None:
     one = FindCoordinatorResponse.Coordinator
 
     def some(codes: dict[str, int]) -> Callable[[Any], Any]:
@@ -146,7 +148,7 @@ def test_group_without_a_coordinator_keeps_no_other_from_being_read():
         assert [[g.group_id for g in r.groups] for r in w.asked(OFFSET_FETCH)] == [["g-1"], ["g-2"]]
 
 
-def test_group_that_may_not_be_seen_is_never_one_without_positions():
+def test_group_that_may_not_be_seen_is_never_one_without_positions() -> None:
     with world() as w:
         w.answer(OFFSET_FETCH, fetched(group_code=30))
         with pytest.raises(AclMissing, match="lacks Describe on group 'g'"):
@@ -156,7 +158,7 @@ def test_group_that_may_not_be_seen_is_never_one_without_positions():
             w.admin.group_states(["g"])
 
 
-def test_only_groups_of_consumers_are_listed_sorted_with_their_states():
+def test_only_groups_of_consumers_are_listed_sorted_with_their_states() -> None:
     with world() as w:
         w.answer(LIST_GROUPS, listed(
             ("b", "consumer", "Reconciling"), ("a", "", "Empty"), ("c", "connect", "Stable"), ("d", "share", "Stable"),
@@ -165,20 +167,20 @@ def test_only_groups_of_consumers_are_listed_sorted_with_their_states():
         assert not w.asked(DESCRIBE_GROUPS)
 
 
-def test_old_broker_tells_states_when_it_describes_its_groups():
+def test_old_broker_tells_states_when_it_describes_its_groups() -> None:
     with world(OLD) as w:
         w.answer(LIST_GROUPS, listed(("a", "", ""), ("b", "consumer", ""), ("c", "connect", "")))
         w.answer(DESCRIBE_GROUPS, described({"a": "Empty", "b": "AwaitingSync"}))
         assert w.admin.groups() == [GroupInfo("a", "Empty", ""), GroupInfo("b", "CompletingRebalance", "consumer")]
 
 
-def test_list_is_asked_again_while_a_broker_loads_its_groups():
+def test_list_is_asked_again_while_a_broker_loads_its_groups() -> None:
     with world() as w:
         w.answer(LIST_GROUPS, listed(code=14), LOST, listed(("a", "consumer", "Stable")))
         assert [g.group_id for g in w.admin.groups()] == ["a"]
 
 
-def test_state_of_a_group_of_the_new_protocol_comes_from_the_list():
+def test_state_of_a_group_of_the_new_protocol_comes_from_the_list() -> None:
     with world() as w:
         w.answer(DESCRIBE_GROUPS, described({"classic": "Stable"}))
         w.answer(LIST_GROUPS, listed(("new", "consumer", "Assigning")))
@@ -186,13 +188,13 @@ def test_state_of_a_group_of_the_new_protocol_comes_from_the_list():
         assert states == {"classic": "Stable", "new": "Assigning", "none": "Dead"}
 
 
-def test_group_that_no_old_broker_knows_is_dead():
+def test_group_that_no_old_broker_knows_is_dead() -> None:
     with world(OLD) as w:
         w.answer(DESCRIBE_GROUPS, described({}))
         assert w.admin.group_states(["none"]) == {"none": "Dead"}
 
 
-def test_positions_are_set_as_no_member_and_without_an_epoch_of_another_cluster():
+def test_positions_are_set_as_no_member_and_without_an_epoch_of_another_cluster() -> None:
     with world() as w:
         w.answer(OFFSET_COMMIT, committed(0, 0))
         w.admin.commit_group_offsets("g", {T1: GroupPosition(7), T0: GroupPosition(3, "état")})
@@ -205,14 +207,14 @@ def test_positions_are_set_as_no_member_and_without_an_epoch_of_another_cluster(
 
 @pytest.mark.parametrize("code", [25, 27, 68])
 @pytest.mark.parametrize("served", [{}, OLD])
-def test_group_with_members_is_called_active(code, served):
+def test_group_with_members_is_called_active(code: int, served: dict[int, tuple[int, int]]) -> None:
     with world(served) as w:
         w.answer(OFFSET_COMMIT, committed(code, code))
         with pytest.raises(GroupActive, match="'g'"):
             w.admin.commit_group_offsets("g", {T0: GroupPosition(3), T1: GroupPosition(3)})
 
 
-def test_refused_partition_is_named_and_the_right_that_it_takes():
+def test_refused_partition_is_named_and_the_right_that_it_takes() -> None:
     wanted = {T0: GroupPosition(3), T1: GroupPosition(3)}
     with world() as w:
         w.answer(OFFSET_COMMIT, committed(0, 3))
@@ -226,7 +228,7 @@ def test_refused_partition_is_named_and_the_right_that_it_takes():
             w.admin.commit_group_offsets("g", wanted)
 
 
-def test_only_partitions_without_an_answer_are_set_again():
+def test_only_partitions_without_an_answer_are_set_again() -> None:
     def partitions(w: World) -> list[list[int]]:
         return [[p.partition_index for t in r.topics for p in t.partitions] for r in w.asked(OFFSET_COMMIT)]
 
@@ -249,7 +251,7 @@ def deleted(*codes: int, code: int = 0) -> Callable[[Any], Any]:
     return answer
 
 
-def test_position_is_removed_and_one_that_never_was_is_no_error():
+def test_position_is_removed_and_one_that_never_was_is_no_error() -> None:
     with world() as w:
         w.answer(OFFSET_DELETE, deleted(0, 0))
         w.admin.forget_group_offsets("g", [T1, T0])
@@ -268,7 +270,9 @@ def test_position_is_removed_and_one_that_never_was_is_no_error():
         (deleted(29, 29), AclMissing, "lacks Read on topic 'orders'"),
     ],
 )
-def test_position_that_can_not_be_removed_is_named_with_its_cause(answer, error, words):
+def test_position_that_can_not_be_removed_is_named_with_its_cause(
+    answer: Callable[..., Any], error: type, words: str
+) -> None:
     with world() as w:
         w.answer(OFFSET_DELETE, answer)
         with pytest.raises(error, match=words):

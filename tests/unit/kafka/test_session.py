@@ -11,6 +11,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.errors import ConnectionLost
+from airflow_mirror.wire.settings import WireSettings
 from tests.unit.kafka.world import world
 
 T0 = TopicPartition("orders", 0)
@@ -20,10 +21,10 @@ def admin(*addresses: str) -> ClusterAdmin:
     return ClusterAdmin(ClientConfig({"bootstrap.servers": ",".join(addresses)}, "source"), timeout_s=300)
 
 
-def test_silent_servers_share_the_time_of_the_first_contact(monkeypatch):
+def test_silent_servers_share_the_time_of_the_first_contact(monkeypatch: pytest.MonkeyPatch) -> None:
     now, given = [0.0], []
 
-    def silent(host, port, settings, timeout_s):
+    def silent(host: str, port: int, settings: WireSettings, timeout_s: float) -> None:
         given.append(timeout_s)
         now[0] += timeout_s
         raise ConnectionLost("source", f"{host}:{port}", "connect", "no answer")
@@ -36,10 +37,10 @@ def test_silent_servers_share_the_time_of_the_first_contact(monkeypatch):
     assert now[0] < session.CONNECT_TIMEOUT_S + 1 and given[:4] == [2.0, 2.0, 2.0, 2.0]
 
 
-def test_server_that_is_starting_is_waited_for(monkeypatch):
+def test_server_that_is_starting_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     opened, real = [], Connection.open
 
-    def refused_at_first(host, port, settings, timeout_s):
+    def refused_at_first(host: str, port: int, settings: WireSettings, timeout_s: float) -> Connection:
         opened.append(port)
         if len(opened) == 1:
             raise ConnectionLost("source", f"{host}:{port}", "connect", "Connection refused")
@@ -50,10 +51,10 @@ def test_server_that_is_starting_is_waited_for(monkeypatch):
         assert w.admin.cluster_id() == "the-cluster" and len(opened) == 2
 
 
-def test_refused_credentials_are_not_tried_again(monkeypatch):
+def test_refused_credentials_are_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = []
 
-    def refuse(host, port, settings, timeout_s):
+    def refuse(host: str, port: int, settings: WireSettings, timeout_s: float) -> None:
         opened.append(port)
         raise AuthenticationFailed("source", f"{host}:{port}", "no")
 
@@ -63,14 +64,14 @@ def test_refused_credentials_are_not_tried_again(monkeypatch):
     assert len(opened) == 1
 
 
-def test_setting_that_can_not_be_honoured_shows_no_secret():
+def test_setting_that_can_not_be_honoured_shows_no_secret() -> None:
     settings = {"bootstrap.servers": "a:1", "security.protocol": "hunter2", "sasl.password": "hunter2"}
     with pytest.raises(InvalidField, match="target cluster: security.protocol.*[*]{3}") as e:
         ClusterAdmin(ClientConfig(settings, "target"))
     assert "hunter2" not in str(e.value)
 
 
-def test_closed_admin_connects_again_at_its_next_call():
+def test_closed_admin_connects_again_at_its_next_call() -> None:
     with world() as w:
         assert w.admin.broker_count() == 1
         w.admin.close()
@@ -79,7 +80,7 @@ def test_closed_admin_connects_again_at_its_next_call():
         assert w.broker.connections == 2
 
 
-def test_cluster_that_goes_away_between_two_calls_is_named(monkeypatch):
+def test_cluster_that_goes_away_between_two_calls_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with world() as w:
         assert w.admin.broker_count() == 1
         w.broker.close()
@@ -88,10 +89,10 @@ def test_cluster_that_goes_away_between_two_calls_is_named(monkeypatch):
             w.admin.broker_count()
 
 
-def test_unreachable_cluster_is_tried_once_for_each_call(monkeypatch):
+def test_unreachable_cluster_is_tried_once_for_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = []
 
-    def refuse(host, port, settings, timeout_s):
+    def refuse(host: str, port: int, settings: WireSettings, timeout_s: float) -> None:
         opened.append(port)
         raise ConnectionLost("source", f"{host}:{port}", "connect", "Connection refused")
 

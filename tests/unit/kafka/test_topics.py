@@ -48,7 +48,7 @@ def deleted(code: int) -> Any:
     )
 
 
-def test_topic_that_exists_behind_a_lost_answer_is_ours_if_it_is_as_asked():
+def test_topic_that_exists_behind_a_lost_answer_is_ours_if_it_is_as_asked() -> None:
     with world() as w:
         w.topics["orders"] = (3, {"retention.ms": "-1"})
         w.answer(CREATE_TOPICS, LOST, created(36))
@@ -59,7 +59,9 @@ def test_topic_that_exists_behind_a_lost_answer_is_ours_if_it_is_as_asked():
 @pytest.mark.parametrize(
     "there", [(4, {"retention.ms": "-1"}), (3, {"retention.ms": "1000"}), (3, {"retention.ms": "-1", "segment.ms": "1"})]
 )
-def test_topic_that_exists_otherwise_behind_a_lost_answer_is_somebody_elses(there, monkeypatch):
+def test_topic_that_exists_otherwise_behind_a_lost_answer_is_somebody_elses(
+    there: tuple[int, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("airflow_mirror.kafka.topics._NEWS_S", 0.1)
     with world() as w:
         w.topics["orders"] = there
@@ -69,7 +71,7 @@ def test_topic_that_exists_otherwise_behind_a_lost_answer_is_somebody_elses(ther
         assert e.value.code == 36
 
 
-def test_topic_that_exists_without_a_lost_answer_is_an_error_even_if_it_is_alike():
+def test_topic_that_exists_without_a_lost_answer_is_an_error_even_if_it_is_alike() -> None:
     with world() as w:
         w.topics["orders"] = (3, {"retention.ms": "-1"})
         w.answer(CREATE_TOPICS, created(36))
@@ -78,28 +80,28 @@ def test_topic_that_exists_without_a_lost_answer_is_an_error_even_if_it_is_alike
         assert not w.asked(DESCRIBE_CONFIGS)
 
 
-def test_creation_that_a_broker_gave_up_waiting_for_may_have_been_done():
+def test_creation_that_a_broker_gave_up_waiting_for_may_have_been_done() -> None:
     with world() as w:
         w.topics["orders"] = (3, {"retention.ms": "-1"})
         w.answer(CREATE_TOPICS, created(7), created(36))
         w.admin.create_topics([SPEC])
 
 
-def test_controller_that_moved_is_looked_up_again():
+def test_controller_that_moved_is_looked_up_again() -> None:
     with world() as w:
         w.answer(CREATE_TOPICS, created(41), created())
         w.admin.create_topics([SPEC])
         assert len(w.asked(METADATA)) >= 2 and len(w.asked(CREATE_TOPICS)) == 2
 
 
-def test_throttled_creation_is_sent_again_after_the_time_that_the_broker_named():
+def test_throttled_creation_is_sent_again_after_the_time_that_the_broker_named() -> None:
     with world() as w:
         w.answer(CREATE_TOPICS, created(89, throttle_ms=30), created())
         w.admin.create_topics([SPEC])
         assert len(w.asked(CREATE_TOPICS)) == 2
 
 
-def test_first_refusal_is_raised_with_the_brokers_words_after_all_were_asked():
+def test_first_refusal_is_raised_with_the_brokers_words_after_all_were_asked() -> None:
     result = CreateTopicsResponse.CreatableTopicResult
     answers = {"a": (0, None), "b": (40, "Unknown topic config name: no.such."), "c": (0, None)}
     with world() as w:
@@ -113,14 +115,14 @@ def test_first_refusal_is_raised_with_the_brokers_words_after_all_were_asked():
         assert [t.name for t in request.topics] == ["a", "b", "c"]
 
 
-def test_missing_right_names_the_acl_that_is_missing():
+def test_missing_right_names_the_acl_that_is_missing() -> None:
     with world() as w:
         w.answer(CREATE_TOPICS, created(29, "Authorization failed."))
         with pytest.raises(AclMissing, match="User:ANONYMOUS lacks Create on topic 'orders'.*--operation Create --topic"):
             w.admin.create_topics([SPEC])
 
 
-def test_brokers_words_never_repeat_a_secret():
+def test_brokers_words_never_repeat_a_secret() -> None:
     with world(sasl_password="hunter2") as w:
         w.answer(CREATE_TOPICS, created(44, "no hunter2 today"))
         with pytest.raises(RequestRefused, match="no [*]{3} today") as e:
@@ -128,7 +130,7 @@ def test_brokers_words_never_repeat_a_secret():
         assert "hunter2" not in str(e.value)
 
 
-def test_topic_that_is_unknown_behind_a_lost_deletion_is_deleted():
+def test_topic_that_is_unknown_behind_a_lost_deletion_is_deleted() -> None:
     with world() as w:
         w.answer(DELETE_TOPICS, LOST, deleted(3))
         w.admin.delete_topics(["orders"])
@@ -138,7 +140,7 @@ def test_topic_that_is_unknown_behind_a_lost_deletion_is_deleted():
             w.admin.delete_topics(["orders"])
 
 
-def test_growth_whose_answer_was_lost_is_seen_in_the_partition_count(monkeypatch):
+def test_growth_whose_answer_was_lost_is_seen_in_the_partition_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_mirror.kafka.topics._NEWS_S", 0.1)
     with world() as w:
         w.topics["orders"] = (5, {})
@@ -151,21 +153,21 @@ def test_growth_whose_answer_was_lost_is_seen_in_the_partition_count(monkeypatch
             w.admin.grow_partitions("orders", 4)
 
 
-def test_broker_too_old_to_grow_a_topic_is_named_before_anything_is_sent():
+def test_broker_too_old_to_grow_a_topic_is_named_before_anything_is_sent() -> None:
     with world() as w:
         del w.broker.served[CREATE_PARTITIONS]
         with pytest.raises(ApiNotServed, match="CreatePartitions"):
             w.admin.grow_partitions("orders", 5)
 
 
-def test_topics_are_described_whatever_the_order_of_their_partitions():
+def test_topics_are_described_whatever_the_order_of_their_partitions() -> None:
     with world() as w:
         w.topics = {"a": (2, {}), "b": (1, {})}
         assert w.admin.topics(["b", "a", "absent"]) == {"a": TopicInfo("a", "", 2, 2), "b": TopicInfo("b", "", 1, 2)}
         assert w.admin.topic_names() == ["a", "b"] and w.admin.topics() == w.admin.topics(["a", "b"])
 
 
-def test_broker_that_never_answers_again_is_a_reason_to_try_later(monkeypatch):
+def test_broker_that_never_answers_again_is_a_reason_to_try_later(monkeypatch: pytest.MonkeyPatch) -> None:
     with world() as w:
         assert w.admin.broker_count() == 1
         w.answer(DELETE_TOPICS, LOST)
@@ -174,7 +176,7 @@ def test_broker_that_never_answers_again_is_a_reason_to_try_later(monkeypatch):
             w.admin.delete_topics(["orders"])
 
 
-def test_old_brokers_are_asked_in_the_newest_version_that_they_serve():
+def test_old_brokers_are_asked_in_the_newest_version_that_they_serve() -> None:
     def versions(w: World) -> set[int]:
         return {message.version for _key, message in w.broker.asked}
 
@@ -186,7 +188,7 @@ def test_old_brokers_are_asked_in_the_newest_version_that_they_serve():
         assert versions(w) == {4, 2}
 
 
-def test_request_that_was_never_sent_leaves_no_doubt(monkeypatch):
+def test_request_that_was_never_sent_leaves_no_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     """The controller is lost before the request: a topic that exists, or is gone, then is somebody else's doing."""
     with world() as w:
         w.topics["orders"] = (3, {"retention.ms": "-1"})
@@ -200,7 +202,7 @@ def test_request_that_was_never_sent_leaves_no_doubt(monkeypatch):
                 call()
 
 
-def test_list_of_all_topics_is_asked_again_rather_than_partial():
+def test_list_of_all_topics_is_asked_again_rather_than_partial() -> None:
     def one_without_partitions(request: Any) -> Any:
         answer = real(request)
         answer.topics[0].partitions, answer.topics[0].error_code = [], 5

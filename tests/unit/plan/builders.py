@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from airflow_mirror.kafka.model import ConfigEntry, GroupPosition, TopicInfo
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
@@ -21,11 +23,11 @@ DEFAULTS = {
 }
 
 
-def a_mirror(**fields):
+def a_mirror(**fields: Any) -> Mirror:
     return Mirror(**{"name": "dc1-to-dc2", "source": "kafka_dc1", "target": "kafka_dc2", **fields})
 
 
-def configs(static=None, **overrides):
+def configs(static: dict[str, str] | None = None, **overrides: Any) -> dict[str, ConfigEntry]:
     """Effective configs; ``retention_ms="1"`` is an override of the topic, ``static`` come from the broker's file."""
     entries = {key: ConfigEntry(value=value, is_default=True, source="DEFAULT_CONFIG") for key, value in DEFAULTS.items()}
     for key, value in (static or {}).items():
@@ -36,8 +38,14 @@ def configs(static=None, **overrides):
 
 
 def a_topic(
-    name="orders", spans=((0, 100), (0, 0), (0, 7)), replicas=3, stable=None, begins=None, static=None, **overrides
-):
+    name: str = "orders",
+    spans: Any = ((0, 100), (0, 0), (0, 7)),
+    replicas: int = 3,
+    stable: dict[int, int] | None = None,
+    begins: None = None,
+    static: dict[str, str] | None = None,
+    **overrides: Any,
+) -> TopicState:
     """A topic whose partitions hold ``spans``: (log start, high watermark) each."""
     starts, ends = ({p: span[i] for p, span in enumerate(spans)} for i in (0, 1))
     return TopicState(
@@ -51,9 +59,9 @@ def a_topic(
 
 
 def a_cluster(
-    *topics, cluster_id="c1", brokers=3, groups=None, auto_create="false", own_configs=DEFAULTS, max_transaction_ms=None,
-    **broker,
-):  # fmt: skip
+    *topics: Any, cluster_id: str = "c1", brokers: int = 3, groups: dict[str, Any] | None = None,
+    auto_create: str = "false", own_configs: dict[str, str] = DEFAULTS, max_transaction_ms: Any = None, **broker: Any,
+) -> Inventory:  # fmt: skip
     """A cluster; ``socket_request_max_bytes="1"`` is a setting of its brokers."""
     return Inventory(
         cluster_id=cluster_id,
@@ -71,7 +79,7 @@ def a_cluster(
     )
 
 
-def positions(by_name):
+def positions(by_name: dict[str, int]) -> dict[TopicPartition, GroupPosition]:
     """{"orders-0": 5} as positions of a group."""
     found = {}
     for name, offset in by_name.items():

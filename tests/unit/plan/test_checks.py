@@ -2,89 +2,92 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import InvalidField, PlanBlocked
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.checks import CHECKS
+from airflow_mirror.plan.model import Plan
 from tests.unit.plan.builders import DEFAULTS, a_cluster, a_mirror, a_topic
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 EMPTY = ((0, 0), (0, 0), (0, 0))
 
 
-def plan(source, target=(), known=(), mirror=None, **of_target):
+def plan(source: Any, target: Any = (), known: Any = (), mirror: Mirror | None = None, **of_target: Any) -> Plan:
     here = source if hasattr(source, "topics") else a_cluster(source)
     there = a_cluster(*target, **{"cluster_id": "c2", **of_target})
     return decide(mirror or a_mirror(), here, there, known, NOW)
 
 
-def findings(made, check):
+def findings(made: Plan, check: str) -> list[tuple[str, str, str]]:
     return [(f.level, f.object, f.evidence) for f in made.findings if f.check == check]
 
 
-def levels(made, check):
+def levels(made: Plan, check: str) -> list[str]:
     return [f.level for f in made.findings if f.check == check]
 
 
-def test_a_plain_topic_and_an_empty_target_pass_every_check_but_the_notice_that_retention_is_held():
+def test_a_plain_topic_and_an_empty_target_pass_every_check_but_the_notice_that_retention_is_held() -> None:
     made = plan(a_topic(replicas=3))
     assert [f.check for f in made.findings if f.level != "pass"] == ["retention"]
     assert {f.check for f in made.findings} == {name for name, _, _ in CHECKS}
     made.raise_if_blocked()
 
 
-def test_both_connections_lead_to_the_same_cluster_and_nothing_else_is_reported():
+def test_both_connections_lead_to_the_same_cluster_and_nothing_else_is_reported() -> None:
     made = plan(a_topic(), cluster_id="c1")
     assert [(f.level, f.check) for f in made.findings] == [("block", "same_cluster")]
     with pytest.raises(PlanBlocked, match="'kafka_dc1' and 'kafka_dc2'.*both lead to cluster c1"):
         made.raise_if_blocked()
 
 
-def test_foreign_records_on_the_target_block_and_name_partition_and_end():
+def test_foreign_records_on_the_target_block_and_name_partition_and_end() -> None:
     made = plan(a_topic(), [a_topic(spans=((0, 0), (3, 9), (0, 0)))])
     assert findings(made, "target_data") == [
         ("block", "target topic 'orders'", "it holds data that this mirror did not write (partition 1 ends at 9)")
     ]
 
 
-def test_a_target_whose_records_were_all_deleted_is_still_foreign_because_its_offsets_moved():
+def test_a_target_whose_records_were_all_deleted_is_still_foreign_because_its_offsets_moved() -> None:
     assert levels(plan(a_topic(), [a_topic(spans=((9, 9), (0, 0), (0, 0)))]), "target_data") == ["block"]
 
 
-def test_an_existing_empty_target_topic_is_taken():
+def test_an_existing_empty_target_topic_is_taken() -> None:
     assert levels(plan(a_topic(), [a_topic(spans=EMPTY)]), "target_data") == ["pass"]
 
 
-def test_our_own_records_are_a_resume():
+def test_our_own_records_are_a_resume() -> None:
     assert levels(plan(a_topic(), [a_topic(spans=((0, 60), (0, 0), (0, 7)))], known=["orders"]), "target_data") == [
         "pass"
     ]
 
 
-def test_our_own_topic_that_is_longer_than_the_source_blocks():
+def test_our_own_topic_that_is_longer_than_the_source_blocks() -> None:
     made = plan(a_topic(), [a_topic(spans=((0, 101), (0, 0), (0, 7)))], known=["orders"])
     assert levels(made, "target_data") == ["block"]
     assert "partition 0: 101 there, 100 here" in made.blocks[0].evidence
 
 
-def test_a_blocked_plan_adopts_nothing_so_that_the_next_plan_blocks_again():
+def test_a_blocked_plan_adopts_nothing_so_that_the_next_plan_blocks_again() -> None:
     target = [a_topic(spans=((0, 60), (0, 0), (0, 7)))]
     first = plan(a_topic(), target)
     assert first.blocks and first.known_topics == {}
     assert plan(a_topic(), target, known=first.known_topics).blocks
 
 
-def test_a_blocked_plan_keeps_what_was_known_so_that_our_own_data_are_not_foreign_later():
+def test_a_blocked_plan_keeps_what_was_known_so_that_our_own_data_are_not_foreign_later() -> None:
     too_far = a_mirror(offsets="identical", prime_budget=5)
     blocked = plan(a_topic(spans=((6, 9),)), known=["orders", "old"], mirror=too_far)
     assert blocked.blocks
     assert blocked.known_topics == {"old": "", "orders": ""}
 
 
-def test_a_plan_that_may_start_owns_its_target_topics_under_their_name_there():
+def test_a_plan_that_may_start_owns_its_target_topics_under_their_name_there() -> None:
     assert plan(a_topic(), mirror=a_mirror(policy="prefix")).known_topics == {"kafka_dc1.orders": "identical"}
 
 
@@ -92,7 +95,7 @@ def test_a_plan_that_may_start_owns_its_target_topics_under_their_name_there():
     ("partitions", "known", "level"),
     [(2, [], "block"), (2, ["orders"], "warn"), (3, [], "pass"), (5, [], "warn"), (5, ["orders"], "warn")],
 )
-def test_partition_counts(partitions, known, level):
+def test_partition_counts(partitions: int, known: list[str], level: str) -> None:
     made = plan(a_topic(), [a_topic(spans=((0, 0),) * partitions)], known)
     assert levels(made, "partitions") == [level]
 
@@ -106,12 +109,14 @@ def test_partition_counts(partitions, known, level):
         ("77", "5000000", [], "pass"),
     ],
 )
-def test_the_existing_target_topic_must_take_the_largest_batch_of_the_source(here, there, known, level):
+def test_the_existing_target_topic_must_take_the_largest_batch_of_the_source(
+    here: str, there: str, known: list[str], level: str
+) -> None:
     made = plan(a_topic(max_message_bytes=here), [a_topic(spans=EMPTY, max_message_bytes=there)], known)
     assert levels(made, "message_size") == [level]
 
 
-def test_a_topic_to_create_gets_the_sources_batch_limit_even_if_that_is_only_kafkas_default():
+def test_a_topic_to_create_gets_the_sources_batch_limit_even_if_that_is_only_kafkas_default() -> None:
     made = plan(a_topic(), own_configs={**DEFAULTS, "max.message.bytes": "1000"})
     assert levels(made, "message_size") == ["pass"]
     assert made.topics[0].held_configs["max.message.bytes"] == "1048588"
@@ -119,12 +124,12 @@ def test_a_topic_to_create_gets_the_sources_batch_limit_even_if_that_is_only_kaf
 
 
 @pytest.mark.parametrize(("known", "level"), [([], "block"), (["orders"], "warn")])
-def test_a_target_topic_with_log_append_time_would_lose_every_time(known, level):
+def test_a_target_topic_with_log_append_time_would_lose_every_time(known: list[str], level: str) -> None:
     made = plan(a_topic(), [a_topic(spans=EMPTY, message_timestamp_type="LogAppendTime")], known)
     assert levels(made, "timestamp_type") == [level]
 
 
-def test_a_target_topic_that_recompresses_is_a_warning():
+def test_a_target_topic_that_recompresses_is_a_warning() -> None:
     assert levels(plan(a_topic(), [a_topic(spans=EMPTY, compression_type="zstd")]), "compression") == ["warn"]
 
 
@@ -138,20 +143,20 @@ def test_a_target_topic_that_recompresses_is_a_warning():
         ({"cleanup_policy": "compact,delete", "retention_ms": "60000"}, "warn"),
     ],
 )
-def test_retention_that_would_delete_what_arrives_is_said_and_held_open(overrides, level):
+def test_retention_that_would_delete_what_arrives_is_said_and_held_open(overrides: dict[str, Any], level: str) -> None:
     made = plan(a_topic(**overrides))
     assert levels(made, "retention") == [level]
     assert made.topics[0].held_configs["retention.ms"] == "-1"
 
 
-def test_by_key_takes_a_target_of_any_partition_count_and_says_what_it_can_not_do():
+def test_by_key_takes_a_target_of_any_partition_count_and_says_what_it_can_not_do() -> None:
     target = a_topic(spans=((0, 0), (0, 0), (0, 0)))
     made = plan(a_topic(spans=((0, 9), (0, 4))), [target], mirror=a_mirror(partitioning="by_key"))
     assert levels(made, "partitioning") == ["warn"] and not made.blocks
     assert made.topics[0].mode == "mapped" and "offsets are not translated" in made.topics[0].reason
 
 
-def test_transactional_delivery_needs_mapped_offsets_and_auto_gives_them():
+def test_transactional_delivery_needs_mapped_offsets_and_auto_gives_them() -> None:
     made = plan(a_topic(), mirror=a_mirror(delivery="transactional"))
     assert made.topics[0].mode == "mapped" and "delivery='transactional'" in made.topics[0].reason
     with pytest.raises(InvalidField, match="delivery"):
@@ -160,68 +165,68 @@ def test_transactional_delivery_needs_mapped_offsets_and_auto_gives_them():
         a_mirror(partitioning="by_key", offsets="identical")
 
 
-def test_more_replicas_than_brokers_are_capped_and_said():
+def test_more_replicas_than_brokers_are_capped_and_said() -> None:
     made = plan(a_topic(replicas=3), brokers=2)
     assert levels(made, "replication") == ["warn"] and made.topics[0].replication_factor == 2
 
 
-def test_the_asked_replication_factor_wins_over_the_sources():
+def test_the_asked_replication_factor_wins_over_the_sources() -> None:
     made = plan(a_topic(replicas=3), mirror=a_mirror(replication_factor=2))
     assert levels(made, "replication") == ["pass"] and made.topics[0].replication_factor == 2
 
 
-def test_a_log_that_starts_above_zero_is_primed_partition_by_partition():
+def test_a_log_that_starts_above_zero_is_primed_partition_by_partition() -> None:
     made = plan(a_topic(spans=((54321, 60000), (0, 5), (7, 7))))
     assert made.topics[0].prime == {0: 54321, 2: 7} and levels(made, "priming") == ["warn"]
     assert made.prime_offsets == 54328
 
 
-def test_a_partition_that_has_been_primed_is_not_primed_again():
+def test_a_partition_that_has_been_primed_is_not_primed_again() -> None:
     made = plan(a_topic(spans=((50, 60), (0, 5), (7, 7))), [a_topic(spans=((50, 55), (0, 0), (0, 0)))], known=["orders"])
     assert made.topics[0].prime == {2: 7}
 
 
-def test_a_log_that_starts_beyond_the_priming_budget_blocks_or_is_mapped_under_auto():
+def test_a_log_that_starts_beyond_the_priming_budget_blocks_or_is_mapped_under_auto() -> None:
     far = a_topic(spans=((2_000_000_001, 2_000_000_009),))
     assert levels(plan(far, mirror=a_mirror(offsets="identical")), "priming") == ["block"]
     assert plan(far).topics[0].mode == "mapped"
 
 
-def test_mapped_offsets_come_beside_data_that_were_on_the_target_and_identical_ones_do_not():
+def test_mapped_offsets_come_beside_data_that_were_on_the_target_and_identical_ones_do_not() -> None:
     source, target = a_topic(spans=((0, 7),)), [a_topic(spans=((0, 5),))]
     mapped = plan(source, target, mirror=a_mirror(offsets="mapped"))
     assert levels(mapped, "target_data") == ["warn"] and not mapped.blocks
     assert levels(plan(source, target), "target_data") == ["block"]
 
 
-def test_the_budget_itself_may_be_spent():
+def test_the_budget_itself_may_be_spent() -> None:
     assert plan(a_topic(spans=((2_000_000_000, 2_000_000_009),))).topics[0].mode == "identical"
 
 
-def test_a_compacted_topic_is_named_and_compacted_again_only_afterwards():
+def test_a_compacted_topic_is_named_and_compacted_again_only_afterwards() -> None:
     made = plan(a_topic(cleanup_policy="compact"))
     topic = made.topics[0]
     assert topic.compacted and levels(made, "compacted") == ["warn"]
     assert (topic.held_configs["cleanup.policy"], topic.configs["cleanup.policy"]) == ("delete", "compact")
 
 
-def test_an_open_transaction_holds_records_back_from_readers_of_committed_data_only():
+def test_an_open_transaction_holds_records_back_from_readers_of_committed_data_only() -> None:
     source = a_topic(stable={0: 93})
     committed, uncommitted = plan(source), plan(source, mirror=a_mirror(isolation="read_uncommitted"))
     assert (levels(committed, "open_transactions"), committed.topics[0].ends[0]) == (["warn"], 93)
     assert (levels(uncommitted, "open_transactions"), uncommitted.topics[0].ends[0]) == (["pass"], 100)
 
 
-def test_a_target_that_creates_topics_by_itself_is_a_warning():
+def test_a_target_that_creates_topics_by_itself_is_a_warning() -> None:
     assert levels(plan(a_topic(), auto_create="true"), "auto_create") == ["warn"]
 
 
-def test_a_target_whose_broker_settings_are_secret_is_a_warning():
+def test_a_target_whose_broker_settings_are_secret_is_a_warning() -> None:
     there = replace(a_cluster(cluster_id="c2"), broker_configs=None)
     assert levels(decide(a_mirror(), a_cluster(a_topic()), there, (), NOW), "auto_create") == ["warn"]
 
 
-def test_brokers_that_would_refuse_the_writer_lease_block_and_are_named():
+def test_brokers_that_would_refuse_the_writer_lease_block_and_are_named() -> None:
     """A cutover's mark is the longest: the refusal would come behind the fence."""
     needed = lease.LONGEST_MARK_MS
     assert levels(plan(a_topic(), max_transaction_ms={1: needed, 2: needed + 1}), "lease") == ["pass"]
@@ -238,7 +243,7 @@ def test_brokers_that_would_refuse_the_writer_lease_block_and_are_named():
         made.raise_if_blocked()
 
 
-def test_brokers_that_do_not_tell_how_long_transactions_may_be_are_a_note():
+def test_brokers_that_do_not_tell_how_long_transactions_may_be_are_a_note() -> None:
     unreadable = replace(a_cluster(cluster_id="c2"), broker_configs=None, max_transaction_ms={})
     made = decide(a_mirror(), a_cluster(a_topic()), unreadable, (), NOW)
     assert [level for level, _, _ in findings(made, "lease")] == ["warn"]
@@ -249,50 +254,50 @@ def test_brokers_that_do_not_tell_how_long_transactions_may_be_are_a_note():
     made.raise_if_blocked(), hidden.raise_if_blocked()
 
 
-def test_groups_with_nothing_to_move_and_groups_torn_apart_are_named():
+def test_groups_with_nothing_to_move_and_groups_torn_apart_are_named() -> None:
     groups = {"here": {"orders-0": 5}, "both": {"orders-0": 1, "audit-3": 2}, "elsewhere": {"audit-0": 1}, "never": {}}
     made = plan(a_cluster(a_topic(), groups=groups))
     assert made.groups == ["both", "here"]
     assert [o for _, o, _ in findings(made, "groups")] == ["group 'both'", "group 'elsewhere'", "group 'never'"]
 
 
-def test_settings_that_belong_to_the_source_cluster_are_listed_as_left_out():
+def test_settings_that_belong_to_the_source_cluster_are_listed_as_left_out() -> None:
     made = plan(a_topic(vendor_tier="gold", static={"preallocate": "true"}))
     assert made.topics[0].left_out == {"preallocate": "true", "vendor.tier": "gold"}
     assert levels(made, "left_out_configs") == ["warn"]
 
 
-def test_groups_that_stay_behind_are_listed():
+def test_groups_that_stay_behind_are_listed() -> None:
     here = replace(a_cluster(a_topic()), other_groups=("connect-sink", "console-consumer-7"))
     [(level, _, evidence)] = findings(plan(here), "other_groups")
     assert level == "warn" and "connect-sink, console-consumer-7" in evidence
 
 
-def test_fewer_replicas_than_acks_all_asks_for_block():
+def test_fewer_replicas_than_acks_all_asks_for_block() -> None:
     made = plan(a_topic(static={"min.insync.replicas": "2"}), brokers=1)
     assert levels(made, "min_insync") == ["block"]
     assert levels(plan(a_topic(static={"min.insync.replicas": "2"}), brokers=2), "min_insync") == ["pass"]
 
 
-def test_existing_topic_with_too_few_replicas_blocks_too():
+def test_existing_topic_with_too_few_replicas_blocks_too() -> None:
     there = a_topic(spans=((0, 0),) * 3, replicas=1)
     assert levels(plan(a_topic(min_insync_replicas="2"), [there]), "min_insync") == ["block"]
 
 
-def test_batches_larger_than_a_request_of_the_target_block():
+def test_batches_larger_than_a_request_of_the_target_block() -> None:
     source = a_topic(static={"max.message.bytes": "10485760"})
     assert levels(plan(source, socket_request_max_bytes="10485760"), "request_size") == ["block"]
     assert levels(plan(source, socket_request_max_bytes="104857600"), "request_size") == ["pass"]
 
 
-def test_settings_that_the_target_refuses_block_with_its_own_words():
+def test_settings_that_the_target_refuses_block_with_its_own_words() -> None:
     here, there = a_cluster(a_topic()), a_cluster(cluster_id="c2")
     made = decide(a_mirror(), here, there, (), NOW, refused={"orders": "POLICY_VIOLATION: at most 7 days"})
     [(level, about, evidence)] = findings(made, "refused_configs")
     assert (level, about) == ("block", "target topic 'orders'") and "at most 7 days" in evidence
 
 
-def test_all_blocks_are_reported_together_with_what_to_do():
+def test_all_blocks_are_reported_together_with_what_to_do() -> None:
     source = a_cluster(a_topic("a", max_message_bytes="9000000"), a_topic("b"), a_topic("c"))
     target = [a_topic("a", spans=EMPTY), a_topic("b", spans=((0, 0),)), a_topic("c", spans=((0, 1), (0, 0), (0, 0)))]
     with pytest.raises(PlanBlocked) as e:

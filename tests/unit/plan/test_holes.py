@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,8 @@ from airflow_mirror.errors import InvalidField, PlanBlocked
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.holes import SAMPLES, HoleSamples, Part, Seen, choose, estimate, walk
-from airflow_mirror.plan.model import Capabilities, HoleEstimate
+from airflow_mirror.plan.inventory import TopicState
+from airflow_mirror.plan.model import Capabilities, HoleEstimate, Plan
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire.fetch import FetchedPartition
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
@@ -21,7 +23,7 @@ TP = TopicPartition("orders", 0)
 PID = 7001
 
 
-def a_batch(base, length, kept=None, attributes=0, producer_id=-1):
+def a_batch(base: int, length: int, kept: Any = None, attributes: int = 0, producer_id: int = -1) -> bytes:
     """A batch at ``base`` over ``length`` offsets, of which ``kept`` (all) hold a record, as the cleaner leaves it."""
     from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
@@ -37,23 +39,23 @@ def a_batch(base, length, kept=None, attributes=0, producer_id=-1):
     return bytes(raw)
 
 
-def seen(*batches, start=0, end=1000, aborted=(), cut=0):
+def seen(*batches: Any, start: int = 0, end: int = 1000, aborted: Any = (), cut: int = 0) -> tuple[int, int, int]:
     blob = b"".join(batches)
     answer = FetchedPartition(TP, 0, end, end, 0, list(aborted), memoryview(blob[: len(blob) - cut]))
     found = walk(answer, start, end)
     return found.offsets, found.holes, found.runs
 
 
-def test_a_dense_log_has_no_holes():
+def test_a_dense_log_has_no_holes() -> None:
     assert seen(a_batch(0, 5), a_batch(5, 3)) == (8, 0, 0)
 
 
-def test_markers_and_gaps_side_by_side_are_one_stretch():
+def test_markers_and_gaps_side_by_side_are_one_stretch() -> None:
     marker = a_batch(5, 1, attributes=0x30)
     assert seen(a_batch(0, 5), marker, a_batch(9, 2), a_batch(20, 1)) == (21, 13, 2)
 
 
-def test_aborted_records_are_holes_and_the_same_producers_next_transaction_is_not():
+def test_aborted_records_are_holes_and_the_same_producers_next_transaction_is_not() -> None:
     batches = [
         a_batch(0, 4, attributes=0x10, producer_id=PID),
         a_batch(4, 2, attributes=0x10, producer_id=9),
@@ -63,38 +65,38 @@ def test_aborted_records_are_holes_and_the_same_producers_next_transaction_is_no
     assert seen(*batches, aborted=[(PID, 0)]) == (12, 5, 2)
 
 
-def test_a_batch_that_compaction_thinned_out_shows_its_holes_and_their_stretches():
+def test_a_batch_that_compaction_thinned_out_shows_its_holes_and_their_stretches() -> None:
     assert seen(a_batch(10, 10, kept={0, 1, 4, 8}), start=10) == (10, 6, 3)
 
 
-def test_an_emptied_batch_is_one_hole():
+def test_an_emptied_batch_is_one_hole() -> None:
     assert seen(a_batch(0, 2), a_batch(2, 7, kept=())) == (9, 7, 1)
 
 
-def test_of_a_cut_off_batch_the_header_counts():
+def test_of_a_cut_off_batch_the_header_counts() -> None:
     assert seen(a_batch(0, 2), a_batch(2, 40, kept=range(0, 40, 2)), cut=9) == (42, 20, 20)
 
 
-def test_what_lies_outside_the_part_does_not_count():
+def test_what_lies_outside_the_part_does_not_count() -> None:
     assert seen(a_batch(0, 10), a_batch(30, 10, kept={9}), start=7, end=35) == (28, 25, 1)
 
 
-def test_a_gap_to_the_end_of_the_part_counts_to_there_only():
+def test_a_gap_to_the_end_of_the_part_counts_to_there_only() -> None:
     assert seen(a_batch(5000, 3), start=100, end=200) == (100, 100, 1)
 
 
-def test_nothing_fetched_shows_nothing():
+def test_nothing_fetched_shows_nothing() -> None:
     assert seen() == (0, 0, 0)
 
 
-def test_a_compacted_half_weighs_as_much_as_the_dense_one_however_far_each_sample_reached():
+def test_a_compacted_half_weighs_as_much_as_the_dense_one_however_far_each_sample_reached() -> None:
     parts = [Part(TP, 0, 1000), Part(TP, 1000, 2000)]
     found = estimate(2000, {parts[0]: Seen(900, 891, 9), parts[1]: Seen(10, 0, 0)})
     assert (found.count, found.runs, found.sampled) == (990, 10, 910)
     assert found.share == pytest.approx(0.495)
 
 
-def test_a_log_that_was_read_whole_is_counted_exactly_at_any_cut():
+def test_a_log_that_was_read_whole_is_counted_exactly_at_any_cut() -> None:
     rng = random.Random(3)
     kept = sorted(rng.sample(range(4000), 1234))
     batches, at = [], 0
@@ -111,7 +113,7 @@ def test_a_log_that_was_read_whole_is_counted_exactly_at_any_cut():
     assert (found.count, found.sampled) == (4000 - 1234, 4000)
 
 
-def test_ten_thousand_partitions_cost_a_bounded_number_of_samples_and_no_topic_is_left_out():
+def test_ten_thousand_partitions_cost_a_bounded_number_of_samples_and_no_topic_is_left_out() -> None:
     spans = {f"t{i}": {(p, 5): 10 + p for p in range(100)} for i in range(100)}
     rounds = choose(spans)
     assert sum(map(len, rounds)) <= SAMPLES
@@ -120,13 +122,13 @@ def test_ten_thousand_partitions_cost_a_bounded_number_of_samples_and_no_topic_i
         assert len({part.tp for part in parts}) == len(parts)  # a fetch request takes a partition once
 
 
-def test_more_topics_than_samples_looks_at_the_longest():
+def test_more_topics_than_samples_looks_at_the_longest() -> None:
     rounds = choose({f"t{i}": {(0, 0): i + 1} for i in range(SAMPLES + 50)})
     assert sum(map(len, rounds)) == SAMPLES
     assert min(part.end for part in rounds[0]) == 51
 
 
-def test_the_only_partition_of_a_topic_is_cut_into_parts_without_a_gap():
+def test_the_only_partition_of_a_topic_is_cut_into_parts_without_a_gap() -> None:
     parts = [part for parts in choose({"t": {(3, 17): 1003}}) for part in parts]
     assert (parts[0].start, parts[-1].end) == (17, 1020)
     assert all(a.end == b.start for a, b in zip(parts, parts[1:], strict=False))
@@ -135,18 +137,25 @@ def test_the_only_partition_of_a_topic_is_cut_into_parts_without_a_gap():
 # --- budgets ---------------------------------------------------------------------------------------------------------
 
 
-def holes(count, runs=10, offsets=4_000_000):
+def holes(count: int, runs: int = 10, offsets: int = 4_000_000) -> HoleEstimate:
     return HoleEstimate(count, runs, count / offsets, 5000)
 
 
-def made(estimate=None, source=None, target=(), known=(), capabilities=None, **fields):
+def made(
+    estimate: HoleEstimate | None = None,
+    source: TopicState | None = None,
+    target: Any = (),
+    known: Any = (),
+    capabilities: Capabilities | None = None,
+    **fields: Any,
+) -> Plan:
     source = source or a_topic(spans=((0, 4_000_000),))
     samples = HoleSamples({"orders": estimate} if estimate else {})
     there = a_cluster(*target, cluster_id="c2")
     return decide(a_mirror(**fields), a_cluster(source), there, known, NOW, samples, capabilities)
 
 
-def outcome(plan, check):
+def outcome(plan: Plan, check: str) -> list[str]:
     return [f.level for f in plan.findings if f.check == check]
 
 
@@ -161,16 +170,18 @@ def outcome(plan, check):
         (2_000_000, {"hole_budget_bytes": 156_000_000}, "warn"),
     ],
 )
-def test_holes_beyond_a_budget_block_identical_offsets_and_the_budget_itself_may_be_spent(count, fields, level):
+def test_holes_beyond_a_budget_block_identical_offsets_and_the_budget_itself_may_be_spent(
+    count: int, fields: dict[str, Any], level: str
+) -> None:
     assert outcome(made(holes(count), offsets="identical", **fields), "holes") == [level]
 
 
-def test_a_small_topic_is_padded_whatever_the_share_of_its_holes():
+def test_a_small_topic_is_padded_whatever_the_share_of_its_holes() -> None:
     estimate = HoleEstimate(99_000, 4, 0.99, 1000)
     assert outcome(made(estimate, a_topic(spans=((0, 100_000),))), "holes") == ["warn"]
 
 
-def test_a_block_for_holes_has_the_figures_and_the_remedy():
+def test_a_block_for_holes_has_the_figures_and_the_remedy() -> None:
     with pytest.raises(
         PlanBlocked, match=r"3,000,000 of 4,000,000 offsets \(75%\).*hole_budget is 50%.*Raise hole_budget"
     ):
@@ -186,19 +197,21 @@ def test_a_block_for_holes_has_the_figures_and_the_remedy():
         ({}, Capabilities("coordinator"), "padding them takes about"),
     ],
 )
-def test_auto_maps_what_is_over_a_budget_and_says_why(fields, capabilities, reason):
+def test_auto_maps_what_is_over_a_budget_and_says_why(
+    fields: dict[str, Any], capabilities: Capabilities | None, reason: str
+) -> None:
     estimate = HoleEstimate(20_000_000, 10, 0.4, 5000)
     plan = made(estimate, a_topic(spans=((0, 50_000_000),)), capabilities=capabilities, **fields)
     assert plan.topics[0].mode == "mapped" and reason in plan.topics[0].reason
     assert plan.topics[0].prime == {} and not plan.blocks
 
 
-def test_auto_maps_a_log_that_starts_beyond_the_priming_budget():
+def test_auto_maps_a_log_that_starts_beyond_the_priming_budget() -> None:
     plan = made(source=a_topic(spans=((501, 600),)), prime_budget=500)
     assert plan.topics[0].mode == "mapped" and "partition 0 starts at offset 501" in plan.topics[0].reason
 
 
-def test_auto_stays_with_the_mode_in_which_the_topic_was_begun():
+def test_auto_stays_with_the_mode_in_which_the_topic_was_begun() -> None:
     target = [a_topic(spans=((0, 5),))]
     begun = made(holes(3_000_000), target=target, known={"orders": "identical"})
     assert (begun.topics[0].mode, outcome(begun, "holes")) == ("identical", ["warn"])
@@ -207,19 +220,19 @@ def test_auto_stays_with_the_mode_in_which_the_topic_was_begun():
     assert mapped.known_topics == {"orders": "mapped"}
 
 
-def test_a_topic_that_was_begun_in_one_mode_is_not_gone_on_with_in_the_other():
+def test_a_topic_that_was_begun_in_one_mode_is_not_gone_on_with_in_the_other() -> None:
     plan = made(target=[a_topic(spans=((0, 5),))], known={"orders": "mapped"}, offsets="identical")
     assert "it was begun with mapped offsets" in plan.blocks[0].evidence
 
 
-def test_no_right_to_write_markers_blocks_only_where_holes_are_expected_and_is_named():
+def test_no_right_to_write_markers_blocks_only_where_holes_are_expected_and_is_named() -> None:
     lacking = Capabilities("none", lacks=("Write on transactional id 'airflow-mirror.m*'",))
     with pytest.raises(PlanBlocked, match="no marker can be written: Write on transactional id 'airflow-mirror.m"):
         made(holes(3), capabilities=lacking, offsets="identical").raise_if_blocked()
     assert outcome(made(capabilities=lacking), "capabilities") == ["warn"]
 
 
-def test_tombstones_need_neither_markers_nor_their_budget():
+def test_tombstones_need_neither_markers_nor_their_budget() -> None:
     compacted = a_topic(spans=((0, 4_000_000),), cleanup_policy="compact")
     plan = made(
         holes(1_900_000), compacted, capabilities=Capabilities("none", lacks=("x",)), hole_budget_bytes=1,
@@ -229,23 +242,23 @@ def test_tombstones_need_neither_markers_nor_their_budget():
     assert "tombstones of a reserved key" in next(f.remedy for f in plan.findings if f.check == "holes")
 
 
-def test_tombstones_are_for_compacted_topics_only():
+def test_tombstones_are_for_compacted_topics_only() -> None:
     assert made(compacted_filler="tombstones").topics[0].filler == "markers"
 
 
-def test_a_log_that_can_not_be_primed_for_lack_of_a_right_blocks_and_names_it():
+def test_a_log_that_can_not_be_primed_for_lack_of_a_right_blocks_and_names_it() -> None:
     lacking = Capabilities("direct", prime=False, lacks=("Delete on topic",))
     plan = made(source=a_topic(spans=((5, 9),)), capabilities=lacking, offsets="identical")
     assert outcome(plan, "priming") == ["block"] and "Allow DELETE" in plan.blocks[0].remedy
 
 
-def test_a_source_topic_that_can_not_be_read_blocks():
+def test_a_source_topic_that_can_not_be_read_blocks() -> None:
     samples = HoleSamples({}, {"orders": "lacks Read on topic 'orders'"})
     plan = decide(a_mirror(), a_cluster(a_topic()), a_cluster(cluster_id="c2"), (), NOW, samples)
     assert "lacks Read on topic 'orders'" in plan.blocks[0].evidence
 
 
-def test_time_to_pad_knows_that_short_stretches_gain_nothing_from_bulk():
+def test_time_to_pad_knows_that_short_stretches_gain_nothing_from_bulk() -> None:
     singles, one = HoleEstimate(1_000_000, 1_000_000, 0.5, 1), HoleEstimate(1_000_000, 1, 0.5, 1)
     assert singles.padding_s("direct", 1) == singles.padding_s("coordinator", 1) == 5000
     assert one.padding_s("direct", 1) < 20
@@ -256,6 +269,6 @@ def test_time_to_pad_knows_that_short_stretches_gain_nothing_from_bulk():
     [("prime_budget", -1), ("prime_budget", 1.5), ("prime_budget", True), ("hole_budget", 1.1), ("hole_budget", "half"),
      ("hole_budget_bytes", None), ("compacted_filler", "zeros")],
 )  # fmt: skip
-def test_a_budget_that_is_none_is_refused_with_its_field(field, value):
+def test_a_budget_that_is_none_is_refused_with_its_field(field: str, value: int | float | bool | str | None) -> None:
     with pytest.raises(InvalidField, match=field):
         a_mirror(**{field: value})

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +22,7 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 NOW = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
 
 
-def a_plan(now=NOW, end=60000):
+def a_plan(now: datetime = NOW, end: int = 60000) -> Plan:
     source = a_cluster(
         a_topic("audit|raw", spans=((0, 0),), replicas=1),
         a_topic("orders", spans=((54321, end), (0, 5)), retention_ms="86400000", max_message_bytes="5000000"),
@@ -48,26 +50,26 @@ def a_plan(now=NOW, end=60000):
 
 
 @pytest.mark.parametrize(("name", "write"), [("plan.json", Plan.to_json), ("plan.md", render)])
-def test_a_plan_is_written_as_it_always_was(name, write):
+def test_a_plan_is_written_as_it_always_was(name: str, write: Callable[..., Any]) -> None:
     """Re-made by UPDATE_GOLDEN=1; review the difference."""
     if os.environ.get("UPDATE_GOLDEN"):
         (GOLDEN / name).write_text(write(a_plan()), encoding="utf-8")
     assert write(a_plan()) == (GOLDEN / name).read_text(encoding="utf-8")
 
 
-def test_a_plan_survives_its_json():
+def test_a_plan_survives_its_json() -> None:
     made = a_plan()
     again = Plan.from_json(made.to_json())
     assert again == made and again.hash == made.hash
     assert again.topics[1].starts == {0: 54321, 1: 0}
 
 
-def test_the_hash_is_that_of_the_content_not_of_the_moment():
+def test_the_hash_is_that_of_the_content_not_of_the_moment() -> None:
     assert a_plan().hash == a_plan(NOW + timedelta(days=1)).hash
     assert a_plan().hash != a_plan(end=60001).hash
 
 
-def test_a_saved_plan_has_its_readable_twin_and_no_half_written_file(tmp_path):
+def test_a_saved_plan_has_its_readable_twin_and_no_half_written_file(tmp_path: Path) -> None:
     path = tmp_path / "home" / "dc1-to-dc2" / "plan.json"
     write_plan(a_plan(), path)
     write_plan(a_plan(end=60001), path)
@@ -75,7 +77,7 @@ def test_a_saved_plan_has_its_readable_twin_and_no_half_written_file(tmp_path):
     assert sorted(p.name for p in path.parent.iterdir()) == ["plan.json", "plan.md"]
 
 
-def test_an_edited_plan_is_refused(tmp_path):
+def test_an_edited_plan_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text(a_plan().to_json().replace("60000", "70000"))
     with pytest.raises(InputError, match="edited"):
@@ -83,25 +85,25 @@ def test_an_edited_plan_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2}', '{"version": 2, "hash": "x", "mirror": {}}'])
-def test_what_is_no_plan_is_refused_in_words(tmp_path, text):
+def test_what_is_no_plan_is_refused_in_words(tmp_path: Path, text: str) -> None:
     path = tmp_path / "plan.json"
     path.write_text(text)
     with pytest.raises(InputError, match="PlanMirrorOperator"):
         Plan.load(path)
 
 
-def test_a_plan_of_another_version_is_refused():
+def test_a_plan_of_another_version_is_refused() -> None:
     values = json.loads(a_plan().to_json())
     with pytest.raises(InputError, match="version 2"):
         Plan.from_json(json.dumps({**values, "version": 1}))
 
 
-def test_a_missing_plan_names_the_file_and_the_operator(tmp_path):
+def test_a_missing_plan_names_the_file_and_the_operator(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="plan.json.*PlanMirrorOperator"):
         Plan.load(tmp_path / "plan.json")
 
 
-def test_the_summary_stays_small_at_ten_thousand_partitions():
+def test_the_summary_stays_small_at_ten_thousand_partitions() -> None:
     source = a_cluster(*(a_topic(f"t{i}", spans=((i, i + 10),) * 100) for i in range(100)))
     made = decide(a_mirror(), source, a_cluster(cluster_id="c2"), (), NOW)
     assert made.summary()["partitions"] == 10_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from airflow_mirror.errors import InputError, MirrorCutOver, PlanBlocked, PlanOf
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan import PlanDirectory, missing_topics, require_plan_of, store
 from airflow_mirror.plan.life import ACTIVE, CUT_OVER, LifeFile, mark_active, mark_cut_over, require_active, state
-from airflow_mirror.plan.model import Finding
+from airflow_mirror.plan.model import Finding, Plan
 from tests.unit.plan.builders import a_mirror
 from tests.unit.plan.test_model import a_plan
 
@@ -21,17 +22,17 @@ NOON = "2026-01-31T12:00:00+00:00"
 class FakeCluster:
     """Topic name -> topic id."""
 
-    def __init__(self, ids):
+    def __init__(self, ids: dict[str, str]) -> None:
         self.ids = ids
 
-    def topics(self, names):
+    def topics(self, names: list[str]) -> dict[str, TopicInfo]:
         return {n: TopicInfo(n, self.ids[n], 1, 1) for n in names if n in self.ids}
 
-    def topic_names(self):
+    def topic_names(self) -> list[str]:
         return list(self.ids)
 
 
-def test_a_plan_is_found_by_its_hash_alone(tmp_path):
+def test_a_plan_is_found_by_its_hash_alone(tmp_path: Path) -> None:
     plans = PlanDirectory(tmp_path / "plans")
     first, second = a_plan(), a_plan(end=60001)
     assert [plans.save(first), plans.save(second)] == [first.hash, second.hash]
@@ -39,7 +40,7 @@ def test_a_plan_is_found_by_its_hash_alone(tmp_path):
     assert plans.last() == second
 
 
-def test_an_unknown_or_swapped_plan_is_refused(tmp_path):
+def test_an_unknown_or_swapped_plan_is_refused(tmp_path: Path) -> None:
     plans = PlanDirectory(tmp_path)
     plans.save(a_plan())
     with pytest.raises(InputError, match="Run PlanMirrorOperator first"):
@@ -52,7 +53,7 @@ def test_an_unknown_or_swapped_plan_is_refused(tmp_path):
         plans.load(other.hash)
 
 
-def test_a_blocked_plan_is_kept_but_never_gone_on_from(tmp_path):
+def test_a_blocked_plan_is_kept_but_never_gone_on_from(tmp_path: Path) -> None:
     plans = PlanDirectory(tmp_path)
     assert plans.last() is None
     plans.save(a_plan())
@@ -62,7 +63,7 @@ def test_a_blocked_plan_is_kept_but_never_gone_on_from(tmp_path):
     assert plans.last() == a_plan()
 
 
-def test_only_the_last_plans_are_kept(tmp_path, monkeypatch):
+def test_only_the_last_plans_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "KEEP", 2)
     plans = PlanDirectory(tmp_path)
     made = [a_plan(end=60000 + n) for n in range(4)]
@@ -74,7 +75,7 @@ def test_only_the_last_plans_are_kept(tmp_path, monkeypatch):
     )
 
 
-def test_many_blocked_plans_do_not_push_out_the_last_good_one(tmp_path, monkeypatch):
+def test_many_blocked_plans_do_not_push_out_the_last_good_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "KEEP", 1)
     plans = PlanDirectory(tmp_path)
     plans.save(a_plan())
@@ -83,7 +84,7 @@ def test_many_blocked_plans_do_not_push_out_the_last_good_one(tmp_path, monkeypa
     assert plans.last() == a_plan()
 
 
-def test_a_plan_of_another_mirror_or_a_blocked_one_is_refused():
+def test_a_plan_of_another_mirror_or_a_blocked_one_is_refused() -> None:
     plan = a_plan()
     require_plan_of(plan, plan.mirror)
     require_plan_of(plan, replace(plan.mirror, max_bytes_per_second=1, merge_below=0))
@@ -94,18 +95,18 @@ def test_a_plan_of_another_mirror_or_a_blocked_one_is_refused():
         require_plan_of(replace(plan, findings=(Finding("block", "x", "y", "z"),)), plan.mirror)
 
 
-def test_topics_that_appeared_since_the_plan_are_named():
+def test_topics_that_appeared_since_the_plan_are_named() -> None:
     plan = replace(a_plan(), mirror=a_mirror(topics=["ord.*", "users", ".*raw"], exclude_topics=["ordinary"]))
     source = FakeCluster(dict.fromkeys(["orders", "orders.eu", "ordinary", "users", "clicks", "__consumer_offsets"], "i"))
     assert missing_topics(plan, source) == ["orders.eu"]
     assert missing_topics(plan, FakeCluster({"orders": "i"})) == []
 
 
-def ids(plan, prefix="id-of-"):
+def ids(plan: Plan, prefix: str = "id-of-") -> dict[str, str]:
     return {t.target_topic: prefix + t.target_topic for t in plan.topics}
 
 
-def test_what_was_cut_over_is_not_written_again(tmp_path):
+def test_what_was_cut_over_is_not_written_again(tmp_path: Path) -> None:
     life, plan = LifeFile(tmp_path / "m" / "life.json"), a_plan()
     require_active(life, plan, FakeCluster(ids(plan)))
     assert state(life, plan, ids(plan)) == ACTIVE
@@ -116,7 +117,7 @@ def test_what_was_cut_over_is_not_written_again(tmp_path):
             require_active(life, again, FakeCluster(ids(plan)))
 
 
-def test_a_cutover_that_was_taken_back_leaves_the_mirror_active(tmp_path):
+def test_a_cutover_that_was_taken_back_leaves_the_mirror_active(tmp_path: Path) -> None:
     life, plan = LifeFile(tmp_path / "life.json"), a_plan()
     mark_cut_over(life, plan, ids(plan), NOON)
     mark_active(life, a_plan(end=60001))
@@ -125,14 +126,14 @@ def test_a_cutover_that_was_taken_back_leaves_the_mirror_active(tmp_path):
     require_active(life, plan, FakeCluster(ids(plan)))
 
 
-def test_a_repeated_cutover_keeps_the_first_note(tmp_path):
+def test_a_repeated_cutover_keeps_the_first_note(tmp_path: Path) -> None:
     life, plan = LifeFile(tmp_path / "life.json"), a_plan()
     mark_cut_over(life, plan, ids(plan), NOON)
     mark_cut_over(life, plan, ids(plan), "2027-01-01T00:00:00+00:00")
     assert {one.at for one in life.read().values()} == {NOON}
 
 
-def test_a_target_topic_that_was_created_again_belongs_to_nobody(tmp_path):
+def test_a_target_topic_that_was_created_again_belongs_to_nobody(tmp_path: Path) -> None:
     life, plan = LifeFile(tmp_path / "life.json"), a_plan()
     mark_cut_over(life, plan, ids(plan), NOON)
     require_active(life, plan, FakeCluster(ids(plan, "another-")))
@@ -143,13 +144,13 @@ def test_a_target_topic_that_was_created_again_belongs_to_nobody(tmp_path):
         require_active(life, plan, FakeCluster(ids(plan, "another-")))
 
 
-def test_topics_beside_those_that_were_cut_over_are_free(tmp_path):
+def test_topics_beside_those_that_were_cut_over_are_free(tmp_path: Path) -> None:
     life, plan = LifeFile(tmp_path / "life.json"), a_plan()
     mark_cut_over(life, replace(plan, topics=plan.topics[1:]), ids(plan), NOON)
     require_active(life, replace(plan, topics=plan.topics[:1]), FakeCluster(ids(plan)))
 
 
-def test_a_record_that_cannot_be_read_is_no_permission(tmp_path):
+def test_a_record_that_cannot_be_read_is_no_permission(tmp_path: Path) -> None:
     (tmp_path / "life.json").write_text('{"version": 1')
     with pytest.raises(InputError, match="which target topics are in production. Restore it"):
         require_active(LifeFile(tmp_path / "life.json"), a_plan(), FakeCluster({}))

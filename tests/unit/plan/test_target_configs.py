@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from airflow_mirror.errors import BrokerError, MissingRight, RequestRefused
+from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.target_configs import read_own_configs, refusals, try_configs
 from tests.unit.plan.builders import DEFAULTS, a_cluster, a_mirror, a_topic, configs
@@ -14,20 +16,20 @@ from tests.unit.plan.test_checks import NOW
 class Target:
     """A cluster that knows the keys of ``DEFAULTS`` and keeps nothing for longer than a day."""
 
-    def __init__(self, **topics):
-        self.topics, self.created = topics, []
+    def __init__(self, **topics: Any) -> None:
+        self.topics, self.created = topics, list[str]()
 
-    def topic_names(self):
+    def topic_names(self) -> list[str]:
         return sorted(self.topics)
 
-    def topic_configs(self, names):
+    def topic_configs(self, names: list[str]) -> dict[str, dict[str, ConfigEntry]]:
         found = {name: self.topics[name] for name in names}
         for entries in found.values():
             if isinstance(entries, Exception):
                 raise entries
         return found
 
-    def create_topics(self, specs, validate_only):
+    def create_topics(self, specs: list[NewTopicSpec], validate_only: bool) -> None:
         assert validate_only
         for spec in specs:
             self.created.append(spec.name)
@@ -37,28 +39,29 @@ class Target:
                 raise RequestRefused("create", 44, "POLICY_VIOLATION", "at most a day")
 
 
-def test_values_without_an_override_are_put_together_from_several_topics():
+def test_values_without_an_override_are_put_together_from_several_topics() -> None:
     target = Target(a=configs(retention_ms="-1"), b=configs(segment_bytes="7"))
     assert read_own_configs(target) == DEFAULTS
 
 
-def test_value_that_every_topic_overrides_stays_unseen():
-    assert read_own_configs(Target(a=configs(retention_ms="-1")))["retention.ms"] is None
+def test_value_that_every_topic_overrides_stays_unseen() -> None:
+    own = read_own_configs(Target(a=configs(retention_ms="-1")))
+    assert own is not None and own["retention.ms"] is None
 
 
-def test_topics_that_may_not_be_looked_at_are_passed_over():
+def test_topics_that_may_not_be_looked_at_are_passed_over() -> None:
     hidden = MissingRight("read configs", "TOPIC_AUTHORIZATION_FAILED", "me")
     gone = BrokerError("read configs", 3, "UNKNOWN_TOPIC_OR_PART")
     assert read_own_configs(Target(a=hidden, b=gone, c=configs())) == DEFAULTS
     assert read_own_configs(Target(a=hidden)) is None and read_own_configs(Target()) is None
 
 
-def test_empty_target_is_asked_key_by_key():
+def test_empty_target_is_asked_key_by_key() -> None:
     known = try_configs(Target(), [configs(vendor_tier="gold"), configs(retention_ms="604800000")])
     assert known == dict.fromkeys(DEFAULTS)  # a value that it refuses belongs to a key that it knows
 
 
-def test_topics_that_are_alike_are_validated_once():
+def test_topics_that_are_alike_are_validated_once() -> None:
     made = decide(
         a_mirror(topics=[".*"]), a_cluster(a_topic("a"), a_topic("b"), a_topic("c", retention_ms="1")),
         a_cluster(a_topic("d"), cluster_id="c2"), (), NOW,
@@ -69,7 +72,7 @@ def test_topics_that_are_alike_are_validated_once():
     assert len(target.created) == 2  # as held, and afterwards
 
 
-def test_topic_that_exists_is_not_created_again():
+def test_topic_that_exists_is_not_created_again() -> None:
     made = decide(a_mirror(), a_cluster(a_topic()), a_cluster(a_topic(spans=((0, 0),) * 3), cluster_id="c2"), (), NOW)
     target = Target()
     assert refusals(target, made.topics) == {} and target.created == []

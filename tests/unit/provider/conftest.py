@@ -6,7 +6,11 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+from airflow_mirror.jobs.runner.spec import JobSpec
 
 os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-mirror-unit-")
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
@@ -16,6 +20,8 @@ import pytest
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, PlanDirectory, TopicPlan
 
+# What the fake Spark has started, command line by command line, and how its jobs behave.
+Started = tuple[list[list[str]], dict[str, str]]
 FAKE_JOB = Path(__file__).parents[1] / "jobs" / "fake_job.py"
 
 
@@ -23,34 +29,34 @@ class FakeTI:
     dag_id, task_id, run_id, map_index, try_number = "kafka_migration", "bulk_copy", "manual__1", -1, 1
     stats_tags: dict[str, str] = {}
 
-    def __init__(self):
-        self.returned = {}  # by the tasks before it
+    def __init__(self) -> None:
+        self.returned: dict[str, Any] = {}  # by the tasks before it
 
-    def xcom_push(self, key, value):
+    def xcom_push(self, key: Any, value: Any) -> None:
         pass
 
-    def xcom_pull(self, task_ids, key="return_value"):
+    def xcom_pull(self, task_ids: Any, key: str = "return_value") -> Any:
         return self.returned.get(task_ids)
 
 
-class FakeStore(dict):
-    def set(self, key, value, **_):
+class FakeStore(dict[str, Any]):
+    def set(self, key: Any, value: Any, **_: Any) -> None:
         self[key] = json.loads(json.dumps(value))  # a store keeps JSON, not objects
 
-    def delete(self, key):
+    def delete(self, key: Any) -> None:
         self.pop(key, None)
 
 
 @pytest.fixture
-def context():
+def context() -> dict[str, Any]:
     return {"ti": FakeTI(), "task_state_store": FakeStore()}
 
 
 @pytest.fixture
-def connections(monkeypatch):
+def connections(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Two connections of type kafka, and one without what it needs."""
 
-    def add(conn_id, **extra):
+    def add(conn_id: str, **extra: Any) -> None:
         monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps({"conn_type": "kafka", "extra": extra}))
 
     add("src", **{"bootstrap.servers": "127.0.0.1:1", "sasl.password": "hunter2-src", "ssl.key.pem": "PEM-of-src"})
@@ -60,13 +66,13 @@ def connections(monkeypatch):
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch):
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("AIRFLOW__MIRROR__HOME", str(tmp_path))
     return tmp_path
 
 
 @pytest.fixture
-def mirror():
+def mirror() -> dict[str, Any]:
     return {"name": "m", "source": "src", "target": "dst", "topics": ["t"]}
 
 
@@ -99,19 +105,19 @@ PLAN = THE_PLAN.hash
 
 
 @pytest.fixture
-def plan(home):
+def plan(home: Path) -> Plan:
     """A stored plan of two partitions; :data:`PLAN` is its hash."""
     return store_plan(home, THE_PLAN)
 
 
-def store_plan(home, plan):
+def store_plan(home: Path, plan: Plan) -> Plan:
     """Keep a plan as PlanMirrorOperator does."""
     PlanDirectory(home / plan.mirror.name / "plans").save(plan)
     return plan
 
 
 @pytest.fixture
-def fake_spark(monkeypatch, home):
+def fake_spark(monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator[Started]:
     """Run the fake job instead of Spark; returns the list of command lines that were started."""
     from airflow_mirror.hooks import spark
     from airflow_mirror.jobs.runner.local import LocalRunner
@@ -121,11 +127,11 @@ def fake_spark(monkeypatch, home):
     started: list[list[str]] = []
     behaviour = {"is": "quick"}
 
-    def submit(spec, directory, arguments):
+    def submit(spec: JobSpec, directory: Path, arguments: list[str]) -> list[str]:
         started.append([sys.executable, str(FAKE_JOB), *arguments, behaviour["is"]])
         return started[-1]
 
-    def runner(mirror, spark_conn_id=None):
+    def runner(mirror: Any, spark_conn_id: None = None) -> LocalRunner:
         return LocalRunner(home / (mirror if isinstance(mirror, str) else mirror.name), submit)
 
     for module in (spark, operators, spark_job):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
@@ -13,51 +16,54 @@ from airflow_mirror.hooks import lag as hook_lag
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan import Plan
 from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
 from airflow_mirror.sync.lag import PartitionLag
 from airflow_mirror.triggers.catch_up import CatchUpTrigger
-from tests.unit.provider.conftest import PLAN
+from tests.unit.provider.conftest import PLAN, Started
 
 
 @pytest.fixture
-def lags(monkeypatch, plan, connections):
+def lags(monkeypatch: pytest.MonkeyPatch, plan: Plan, connections: Callable[..., None]) -> list[Any]:
     """Each look takes the next value; the last one stays."""
-    values: list = []
+    values: list[Any] = []
 
-    def measure(*_):
+    def measure(*_: Any) -> list[PartitionLag]:
         value = values.pop(0) if len(values) > 1 else values[0]
         if isinstance(value, Exception):
             raise value
         return [PartitionLag(TopicPartition("t", 0), 100 - value, 100)]
 
-    monkeypatch.setattr(hook_lag.lag, "measure", measure)
+    monkeypatch.setattr(hook_lag.lag, "measure", measure)  # type: ignore[attr-defined]
     return values
 
 
-def sensor(mirror, **kwargs):
+def sensor(mirror: dict[str, Any], **kwargs: Any) -> WaitForCatchUpSensor:
     kwargs = {"plan": PLAN, "require_tail": False, "samples": 2, "poke_interval": 0.01, **kwargs}
     return WaitForCatchUpSensor(task_id="w", mirror=mirror, **kwargs)
 
 
-def events(trigger):
-    async def first():
+def events(trigger: CatchUpTrigger) -> Any:
+    async def first() -> Any:
         return [event.payload async for event in trigger.run()]
 
     return asyncio.run(first())
 
 
-def trigger_of(deferred):
+def trigger_of(deferred: Any) -> tuple[CatchUpTrigger, str]:
     path, kwargs = deferred.trigger.serialize()
     return CatchUpTrigger(**json.loads(json.dumps(kwargs))), path
 
 
-def test_it_waits_in_its_slot_until_the_lag_was_small_twice(lags, mirror, context):
+def test_it_waits_in_its_slot_until_the_lag_was_small_twice(
+    lags: list[Any], mirror: dict[str, Any], context: dict[str, Any]
+) -> None:
     lags += [40, 3, 9, 3, 2]
     result = sensor(mirror, max_lag_records=5).execute(context)
     assert result == {"partitions": 1, "lag_records": 2, "max_lag_records": 2, "worst": "t-0"}
 
 
-def test_deferred_it_gives_the_same_answer(lags, mirror, context):
+def test_deferred_it_gives_the_same_answer(lags: list[Any], mirror: dict[str, Any], context: dict[str, Any]) -> None:
     lags += [40, 3, 2]
     task = sensor(mirror, max_lag_records=5, deferrable=True)
     with pytest.raises(TaskDeferred) as deferred:
@@ -69,20 +75,24 @@ def test_deferred_it_gives_the_same_answer(lags, mirror, context):
     assert task.execute_complete(context, event)["lag_records"] == 2
 
 
-def test_no_secret_is_in_what_the_trigger_is_made_of(lags, mirror, context):
+def test_no_secret_is_in_what_the_trigger_is_made_of(
+    lags: list[Any], mirror: dict[str, Any], context: dict[str, Any]
+) -> None:
     lags += [40]
     with pytest.raises(TaskDeferred) as deferred:
         sensor(mirror, deferrable=True).execute(context)
     assert "hunter2" not in json.dumps(deferred.value.trigger.serialize())
 
 
-def test_already_caught_up_it_does_not_defer(lags, mirror, context):
+def test_already_caught_up_it_does_not_defer(lags: list[Any], mirror: dict[str, Any], context: dict[str, Any]) -> None:
     lags += [0]
     assert sensor(mirror, samples=1, deferrable=True).execute(context)["lag_records"] == 0
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
-def test_a_stuck_partition_fails_by_name_without_a_retry(lags, mirror, context, deferrable):
+def test_a_stuck_partition_fails_by_name_without_a_retry(
+    lags: list[Any], mirror: dict[str, Any], context: dict[str, Any], deferrable: bool
+) -> None:
     lags += [40]
     task = sensor(mirror, stuck_after_s=0.05, deferrable=deferrable)
     with pytest.raises(AirflowFailException, match="PartitionStuck: .*t-0: at 60 of 100"):
@@ -92,7 +102,9 @@ def test_a_stuck_partition_fails_by_name_without_a_retry(lags, mirror, context, 
             task.execute_complete(context, events(trigger_of(e)[0])[0])
 
 
-def test_one_broken_look_in_the_triggerer_is_no_verdict_but_five_are(lags, mirror, context):
+def test_one_broken_look_in_the_triggerer_is_no_verdict_but_five_are(
+    lags: list[Any], mirror: dict[str, Any], context: dict[str, Any]
+) -> None:
     down = ClusterUnreachable("source", "x:1", "refused")
     kwargs = {"max_lag_records": 0, "samples": 1, "stuck_after_s": 9, "require_tail": False, "interval_s": 0.01}
     lags += [40, down, down, 0]
@@ -105,13 +117,21 @@ def test_one_broken_look_in_the_triggerer_is_no_verdict_but_five_are(lags, mirro
     assert not isinstance(caught.value, AirflowFailException)
 
 
-def test_without_a_tail_it_says_how_to_start_one(lags, mirror, context):
+def test_without_a_tail_it_says_how_to_start_one(
+    lags: list[Any], mirror: dict[str, Any], context: dict[str, Any]
+) -> None:
     lags += [40]
     with pytest.raises(AirflowException, match=r"'tail' is not running \(it is never started\).*mode='tail'"):
         sensor(mirror, require_tail=True).execute(context)
 
 
-def test_a_tail_that_died_fails_it_with_the_tails_own_cause(lags, mirror, context, fake_spark, home):
+def test_a_tail_that_died_fails_it_with_the_tails_own_cause(
+    lags: list[Any],
+    mirror: dict[str, Any],
+    context: dict[str, Any],
+    fake_spark: Started,
+    home: Path,
+) -> None:
     lags += [40]
     fake_spark[1]["is"] = "damaged"
     with pytest.raises(AirflowFailException):
@@ -121,6 +141,6 @@ def test_a_tail_that_died_fails_it_with_the_tails_own_cause(lags, mirror, contex
         sensor(mirror, require_tail=True).execute(context)
 
 
-def test_reschedule_is_refused_because_it_would_never_end(mirror):
+def test_reschedule_is_refused_because_it_would_never_end(mirror: dict[str, Any]) -> None:
     with pytest.raises(InvalidField, match="Use deferrable=True"):
         sensor(mirror, mode="reschedule")

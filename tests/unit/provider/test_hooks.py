@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
@@ -23,30 +26,34 @@ from airflow_mirror.hooks.kafka import MirrorKafkaHook
 from airflow_mirror.hooks.outcomes import task_outcome
 
 
-def test_settings_come_from_the_connections_extra(connections):
+def test_settings_come_from_the_connections_extra(connections: Callable[..., None]) -> None:
     config = MirrorKafkaHook("src", "source").config()
     assert (config.bootstrap, config.role) == ("127.0.0.1:1", "source")
     assert config.properties["sasl.password"] == "hunter2-src"
 
 
-def test_secrets_that_airflow_does_not_know_are_masked_too(connections, monkeypatch):
-    masked = []
+def test_secrets_that_airflow_does_not_know_are_masked_too(
+    connections: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    masked: list[Any] = []
     monkeypatch.setattr("airflow_mirror.hooks.kafka.mask_secret", masked.append)
     MirrorKafkaHook("src", "source").config()
     assert set(masked) == {"hunter2-src", "PEM-of-src"}
 
 
-def test_an_unknown_connection_is_named_with_its_role(connections):
+def test_an_unknown_connection_is_named_with_its_role(connections: Callable[..., None]) -> None:
     with pytest.raises(UnknownConnection, match=r"'nowhere' \(the target cluster\) does not exist.*AIRFLOW_CONN_NOWHERE"):
         MirrorKafkaHook("nowhere", "target").config()
 
 
-def test_a_connection_without_bootstrap_servers_is_named(connections):
+def test_a_connection_without_bootstrap_servers_is_named(connections: Callable[..., None]) -> None:
     with pytest.raises(MissingSetting, match=r"connection 'bare' \(the source cluster\): 'bootstrap.servers' is not set"):
         MirrorKafkaHook("bare", "source").config()
 
 
-def test_settings_that_are_code_are_refused_because_a_job_could_not_have_them(connections, monkeypatch):
+def test_settings_that_are_code_are_refused_because_a_job_could_not_have_them(
+    connections: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     connections("code", **{"bootstrap.servers": "x:1", "oauth_cb": "os.path.join"})
     monkeypatch.setenv("AIRFLOW__APACHE_KAFKA__CALLBACK_ALLOWLIST", "os.path.join")
     with pytest.raises(InvalidField, match="oauth_cb.*connection 'code'"):
@@ -57,26 +64,26 @@ def test_settings_that_are_code_are_refused_because_a_job_could_not_have_them(co
     ("error", "outcome"),
     [(InputError("a"), AirflowFailException), (NeedsHuman("b"), AirflowFailException), (TryAgain("c"), AirflowException)],
 )
-def test_the_branch_of_an_error_decides_about_a_retry(error, outcome):
+def test_the_branch_of_an_error_decides_about_a_retry(error: Any, outcome: Any) -> None:
     with pytest.raises(outcome) as caught, task_outcome():
         raise error
     assert (type(caught.value) is outcome, caught.value.__cause__) == (True, error)
 
 
-def test_an_unreachable_cluster_is_retried_with_its_message():
+def test_an_unreachable_cluster_is_retried_with_its_message() -> None:
     message = "ClusterUnreachable: source cluster: no broker at x:1"
     with pytest.raises(AirflowException, match=message) as caught, task_outcome():
         raise ClusterUnreachable("source", "x:1", "refused")
     assert not isinstance(caught.value, AirflowFailException)
 
 
-def test_a_bug_is_no_outcome():
+def test_a_bug_is_no_outcome() -> None:
     with pytest.raises(ZeroDivisionError), task_outcome():
         1 / 0  # noqa: B018
     assert not issubclass(ZeroDivisionError, MirrorError)
 
 
-def test_home_is_below_airflow_home_unless_configured(monkeypatch, tmp_path):
+def test_home_is_below_airflow_home_unless_configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("AIRFLOW__MIRROR__HOME", raising=False)
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
     assert homes.mirror_home("m") == tmp_path / "mirror" / "m"
@@ -87,7 +94,7 @@ def test_home_is_below_airflow_home_unless_configured(monkeypatch, tmp_path):
         homes.mirror_home("m")
 
 
-def test_a_spark_connection_names_the_cluster(monkeypatch, home):
+def test_a_spark_connection_names_the_cluster(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_SP", "spark://master:7077")
     assert spark.master_of("sp") == "spark://master:7077"
     assert spark.master_of(None) == "local[*]"
@@ -95,7 +102,9 @@ def test_a_spark_connection_names_the_cluster(monkeypatch, home):
         spark.master_of("nope")
 
 
-def test_for_a_cluster_the_providers_hook_makes_the_command(monkeypatch, home, tmp_path):
+def test_for_a_cluster_the_providers_hook_makes_the_command(
+    monkeypatch: pytest.MonkeyPatch, home: Path, tmp_path: Path
+) -> None:
     from airflow_mirror.jobs.runner.spec import JobSpec
 
     monkeypatch.setenv("AIRFLOW_CONN_SP", "spark://master:7077")

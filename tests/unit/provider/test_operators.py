@@ -9,9 +9,11 @@ import re
 import signal
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
@@ -40,12 +42,12 @@ from airflow_mirror.operators.summaries import compact
 from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopicConfigsOperator
 from airflow_mirror.operators.verify import VerifyMirrorOperator
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan import Finding, PlanDirectory
+from airflow_mirror.plan import Finding, Plan, PlanDirectory
 from airflow_mirror.plan.life import LifeFile, mark_cut_over
 from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
 from airflow_mirror.sync.configs import ConfigsReport
 from airflow_mirror.sync.lag import PartitionLag
-from tests.unit.provider.conftest import PLAN, store_plan
+from tests.unit.provider.conftest import PLAN, Started, store_plan
 
 NEEDS_CLUSTERS = [
     PlanMirrorOperator, CreateTargetTopicsOperator, SyncTopicConfigsOperator, StartMirrorOperator, VerifyMirrorOperator,
@@ -58,14 +60,14 @@ EVERY_OPERATOR = [
 ]  # fmt: skip
 
 
-def until(question, timeout_s=240.0):
+def until(question: Any, timeout_s: float = 240.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not question():
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
-def ignores_sigterm(pid):
+def ignores_sigterm(pid: Any) -> Any:
     try:
         (mask,) = re.findall(r"^SigIgn:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     except OSError:
@@ -85,8 +87,16 @@ def ignores_sigterm(pid):
     ],
 )
 def test_wrong_input_fails_at_once_and_is_named(
-    operator, change, message, context, connections, plan, mirror, fake_spark, home
-):
+    operator: Any,
+    change: dict[str, Any],
+    message: str,
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+    home: Path,
+) -> None:
     given = {}
     if issubclass(operator, PlannedOperator):
         other = change.get("target") not in (None, mirror["source"])
@@ -97,41 +107,68 @@ def test_wrong_input_fails_at_once_and_is_named(
         task.execute(context)
 
 
-def test_a_mirror_file_that_is_missing_is_named(context, home):
+def test_a_mirror_file_that_is_missing_is_named(context: dict[str, Any], home: Path) -> None:
     with pytest.raises(AirflowFailException, match="mirror file '/no/where.yaml' can't be read"):
         PlanMirrorOperator(task_id="t", mirror="/no/where.yaml").execute(context)
 
 
-def test_an_unreachable_source_is_retried(context, connections, home, mirror):
+def test_an_unreachable_source_is_retried(
+    context: dict[str, Any], connections: Callable[..., None], home: Path, mirror: dict[str, Any]
+) -> None:
     with pytest.raises(AirflowException, match="ClusterUnreachable: source cluster: no broker at 127.0.0.1:1") as caught:
         PlanMirrorOperator(task_id="t", mirror=mirror).execute(context)
     assert not isinstance(caught.value, AirflowFailException)
 
 
-def test_without_a_plan_the_remedy_is_said(context, connections, home, mirror, fake_spark):
+def test_without_a_plan_the_remedy_is_said(
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    home: Path,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+) -> None:
     with pytest.raises(AirflowFailException, match="Run PlanMirrorOperator first"):
         StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror).execute(context)
 
 
-def test_a_bulk_copy_returns_its_summary_and_forgets_its_job(context, connections, plan, mirror, fake_spark):
+def test_a_bulk_copy_returns_its_summary_and_forgets_its_job(
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+) -> None:
     result = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror).execute(context)
     assert result["records"] == 7
     assert context["task_state_store"] == {}, "clear means: run again"
 
 
-def test_clearing_a_finished_copy_runs_a_new_job(context, connections, plan, mirror, fake_spark):
+def test_clearing_a_finished_copy_runs_a_new_job(
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+) -> None:
     dirs = [StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror).execute(context)["job_dir"] for _ in range(2)]
     assert [Path(d).name for d in dirs] == ["1", "2"]
 
 
-def test_the_retry_of_a_killed_task_finds_the_running_job(context, connections, plan, mirror, fake_spark, monkeypatch):
+def test_the_retry_of_a_killed_task_finds_the_running_job(
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     started, behaviour = fake_spark
     behaviour["is"] = "sleep"
 
     class Killed(BaseException):
         pass
 
-    def die(*_):
+    def die(*_: Any) -> None:
         raise Killed
 
     first = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror)
@@ -140,7 +177,7 @@ def test_the_retry_of_a_killed_task_finds_the_running_job(context, connections, 
         first.execute(context)
     handle = context["task_state_store"]["mirror_job"]
     second = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror)
-    waiting = threading.Thread(target=lambda: pytest.raises(AirflowException, second.execute, context))
+    waiting = threading.Thread(target=lambda: pytest.raises(AirflowException, second.execute, context))  # type: ignore[call-overload]
     waiting.start()
     until(lambda: second._job is not None or not waiting.is_alive())
     assert waiting.is_alive() and len(started) == 1
@@ -150,7 +187,13 @@ def test_the_retry_of_a_killed_task_finds_the_running_job(context, connections, 
     assert not waiting.is_alive()
 
 
-def test_a_crash_before_the_job_id_was_stored_starts_nothing_twice(context, connections, plan, mirror, fake_spark):
+def test_a_crash_before_the_job_id_was_stored_starts_nothing_twice(
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+) -> None:
     started, behaviour = fake_spark
     behaviour["is"] = "sleep"
     jobs = []
@@ -162,7 +205,14 @@ def test_a_crash_before_the_job_id_was_stored_starts_nothing_twice(context, conn
     assert jobs[0] == jobs[1] and len(started) == 1
 
 
-def test_killing_the_task_stops_the_job_within_five_seconds(context, connections, plan, mirror, fake_spark, monkeypatch):
+def test_killing_the_task_stops_the_job_within_five_seconds(
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     _, behaviour = fake_spark
     behaviour["is"] = "stubborn_worker"
     task = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror)
@@ -171,15 +221,15 @@ def test_killing_the_task_stops_the_job_within_five_seconds(context, connections
     handle = task.submit_job(context)
     job_dir = Path(handle["dir"])
     until(lambda: len(process.members(job_dir)) == 2 and any(map(ignores_sigterm, process.members(job_dir))))
-    graces, kills = [], []
+    graces, kills = list[float](), list[int]()
     wait_until_gone, end = process.wait_until_gone, process.end
 
-    def waits(job_dir, timeout_s):
+    def waits(job_dir: Any, timeout_s: Any) -> Any:
         if len(kills) < 2:  # how often it looks again after SIGKILL is up to the machine
             graces.append(timeout_s)
         return wait_until_gone(job_dir, timeout_s)
 
-    def ends(pids, number):
+    def ends(pids: Any, number: Any) -> None:
         kills.extend([number] if number == signal.SIGKILL else [])
         end(pids, number)
 
@@ -191,7 +241,13 @@ def test_killing_the_task_stops_the_job_within_five_seconds(context, connections
     StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror).on_kill()  # before submit: nothing to do
 
 
-def test_execution_timeout_stops_the_job(context, connections, plan, mirror, fake_spark):
+def test_execution_timeout_stops_the_job(
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+) -> None:
     """By Airflow's own runner: it raises in the task's thread, then calls on_kill."""
     fake_spark[1]["is"] = "sleep"
     task = StartMirrorOperator(task_id="t", mirror=mirror, plan=PLAN, execution_timeout=timedelta(seconds=3))
@@ -200,8 +256,14 @@ def test_execution_timeout_stops_the_job(context, connections, plan, mirror, fak
     assert task._job is not None and process.members(Path(task._job["dir"])) == []
 
 
-def test_execution_timeout_makes_a_cutover_back_out(context, connections, plan, mirror, monkeypatch):
-    def cut_over(*_, stop, **__):
+def test_execution_timeout_makes_a_cutover_back_out(
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def cut_over(*_: Any, stop: Any, **__: Any) -> None:
         stop.wait(240)
 
     monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
@@ -212,14 +274,20 @@ def test_execution_timeout_makes_a_cutover_back_out(context, connections, plan, 
     assert task._stop.is_set()
 
 
-def test_every_limit_of_a_cutover_is_the_tasks_own(context, connections, plan, mirror, monkeypatch):
+def test_every_limit_of_a_cutover_is_the_tasks_own(
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     given = {
         "drain_timeout_s": "11", "quiet_s": 12, "transactions_timeout_s": 13.5,
         "wait_groups_s": "14", "group_quiet_s": "65",
     }  # fmt: skip
     seen = []
 
-    def cut_over(*_, limits, **__):
+    def cut_over(*_: Any, limits: Any, **__: Any) -> None:
         seen.append(limits)
         raise InputError("far enough")
 
@@ -232,13 +300,13 @@ def test_every_limit_of_a_cutover_is_the_tasks_own(context, connections, plan, m
 
 
 @pytest.mark.parametrize("operator", EVERY_OPERATOR)
-def test_queue_pool_and_timeout_are_the_tasks_own(operator, mirror):
+def test_queue_pool_and_timeout_are_the_tasks_own(operator: Any, mirror: dict[str, Any]) -> None:
     task = operator(task_id="t", mirror=mirror, queue="edge", pool="kafka", execution_timeout=timedelta(minutes=3))
     assert (task.queue, task.pool, task.execution_timeout) == ("edge", "kafka", timedelta(minutes=3))
 
 
 @pytest.mark.parametrize("operator", EVERY_OPERATOR)
-def test_fields_of_a_task_can_be_templates(operator, mirror, context):
+def test_fields_of_a_task_can_be_templates(operator: Any, mirror: dict[str, Any], context: dict[str, Any]) -> None:
     """All but those that decide what kind of task it is, when the DAG is parsed."""
     fixed = {"mode", "deferrable", "durable"}
     ours = [c for c in operator.__mro__ if c.__module__.startswith("airflow_mirror.") and "__init__" in vars(c)]
@@ -247,12 +315,12 @@ def test_fields_of_a_task_can_be_templates(operator, mirror, context):
 
 
 @pytest.mark.parametrize(("text", "value"), [("True", True), ("false", False), (True, True), (False, False)])
-def test_yes_or_no_may_be_text(text, value):
+def test_yes_or_no_may_be_text(text: str | bool, value: bool) -> None:
     assert flag("hold", text) is value
 
 
 @pytest.mark.parametrize("text", ["", "yes", None, 1])
-def test_neither_yes_nor_no_is_refused(text):
+def test_neither_yes_nor_no_is_refused(text: str | int | None) -> None:
     with pytest.raises(InvalidField, match="neither true nor false"):
         flag("hold", text)
 
@@ -266,20 +334,41 @@ def test_neither_yes_nor_no_is_refused(text):
         ("mute", False, "JobFailed: .*ended LOST"),
     ],
 )
-def test_how_a_job_ended_decides_about_a_retry(behaviour, final, message, context, connections, plan, mirror, fake_spark):
+def test_how_a_job_ended_decides_about_a_retry(
+    behaviour: str,
+    final: bool,
+    message: str,
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+) -> None:
     fake_spark[1]["is"] = behaviour
     with pytest.raises(AirflowException, match=message) as caught:
         StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror).execute(context)
     assert isinstance(caught.value, AirflowFailException) == final
 
 
-def test_no_secret_reaches_the_command_line_the_handle_or_the_result(context, connections, plan, mirror, fake_spark):
+def test_no_secret_reaches_the_command_line_the_handle_or_the_result(
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+) -> None:
     task = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror)
     result = task.execute(context)
     assert "hunter2" not in json.dumps([fake_spark[0], result, task._job])
 
 
-def test_the_window_goes_to_the_job(context, connections, plan, mirror, fake_spark):
+def test_the_window_goes_to_the_job(
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+) -> None:
     start, end = "2026-01-01T00:00:00+00:00", "2026-01-01T01:00:00+00:00"
     verifying = {**context, "ti": type("AnotherTI", (type(context["ti"]),), {"task_id": "verify"})()}
     StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, start=start, end=end, late_s=0).execute(context)
@@ -291,13 +380,19 @@ def test_the_window_goes_to_the_job(context, connections, plan, mirror, fake_spa
 
 
 def test_a_tail_task_returns_when_the_tail_copies_and_the_tail_lives_on(
-    context, connections, plan, mirror, fake_spark, home
-):
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+    home: Path,
+) -> None:
     fake_spark[1]["is"] = "copying"
     first = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail").execute(context)
     again = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail").execute(context)
     assert first == again and len(fake_spark[0]) == 1
     tail = LocalRunner(home / "m").find("tail")
+    assert tail is not None
     assert LocalRunner(home / "m").status(tail) == "RUNNING"
     stopped = StopMirrorOperator(task_id="s", mirror=mirror).execute(context)
     assert (stopped["stopped"], stopped["tail"]) == (1, "SUCCEEDED")
@@ -305,11 +400,19 @@ def test_a_tail_task_returns_when_the_tail_copies_and_the_tail_lives_on(
     assert StopMirrorOperator(task_id="s", mirror=mirror).execute(context)["stopped"] == 0
 
 
-def test_stopping_what_never_ran_is_no_error(context, connections, home, mirror):
+def test_stopping_what_never_ran_is_no_error(
+    context: dict[str, Any], connections: Callable[..., None], home: Path, mirror: dict[str, Any]
+) -> None:
     assert StopMirrorOperator(task_id="s", mirror=mirror).execute(context) == {"stopped": 0}
 
 
-def test_a_tail_that_dies_at_once_fails_its_task_with_the_cause(context, connections, plan, mirror, fake_spark):
+def test_a_tail_that_dies_at_once_fails_its_task_with_the_cause(
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+) -> None:
     fake_spark[1]["is"] = "damaged"
     with pytest.raises(AirflowFailException, match="foreign data"):
         StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail").execute(context)
@@ -319,7 +422,14 @@ def test_a_tail_that_dies_at_once_fails_its_task_with_the_cause(context, connect
 
 
 @pytest.fixture
-def tail(context, connections, plan, mirror, fake_spark, home):
+def tail(
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+    home: Path,
+) -> Any:
     """A tail that copies what the stored plan says; returns its handle."""
     fake_spark[1]["is"] = "copying"
     StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail").execute(context)
@@ -327,18 +437,24 @@ def tail(context, connections, plan, mirror, fake_spark, home):
     return LocalRunner(home / "m").find("tail")
 
 
-def planned_again(plan, home, *, topic_id="id-1"):
+def planned_again(plan: Any, home: Any, *, topic_id: str = "id-1") -> Any:
     """Another plan of the mirror: same topics, unless one was created again."""
     topic = replace(plan.topics[0], source_topic_id=topic_id, ends={0: 50, 1: 50})
     return store_plan(home, replace(plan, topics=(topic,))).hash
 
 
 def test_a_bulk_copy_waits_for_the_running_tail_of_the_same_topics(
-    context, tail, plan, mirror, fake_spark, home, monkeypatch
-):
+    context: dict[str, Any],
+    tail: Any,
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ends, positions = [100, 100, 300], iter([0, 40, 100])
 
-    def measure(*_):
+    def measure(*_: Any) -> Any:
         position = next(positions)
         return [PartitionLag(TopicPartition("t", 0), position, ends.pop(0))]
 
@@ -348,8 +464,10 @@ def test_a_bulk_copy_waits_for_the_running_tail_of_the_same_topics(
     assert len(fake_spark[0]) == 1 and process.members(Path(tail["dir"])), "no second job; the tail lives"
 
 
-def test_a_tail_that_dies_meanwhile_fails_the_bulk_copy_that_waits_for_it(context, tail, plan, mirror, monkeypatch):
-    def measure(*_):
+def test_a_tail_that_dies_meanwhile_fails_the_bulk_copy_that_waits_for_it(
+    context: dict[str, Any], tail: Any, plan: Plan, mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(*_: Any) -> Any:
         os.kill(tail["pid"], signal.SIGKILL)
         until(lambda: not process.is_alive(tail["pid"], tail["started"]))
         return [PartitionLag(TopicPartition("t", 0), 0, 100)]
@@ -359,13 +477,28 @@ def test_a_tail_that_dies_meanwhile_fails_the_bulk_copy_that_waits_for_it(contex
         StartMirrorOperator(plan=PLAN, task_id="b", mirror=mirror).execute(context)
 
 
-def test_a_new_plan_of_the_same_topics_keeps_the_running_tail(context, tail, plan, mirror, fake_spark, home):
+def test_a_new_plan_of_the_same_topics_keeps_the_running_tail(
+    context: dict[str, Any],
+    tail: Any,
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+    home: Path,
+) -> None:
     again = StartMirrorOperator(plan=planned_again(plan, home), task_id="t", mirror=mirror, mode="tail").execute(context)
     assert again["job_dir"] == tail["dir"] and len(fake_spark[0]) == 1
 
 
 @pytest.mark.parametrize("mode", ["bulk", "tail"])
-def test_a_tail_of_another_plan_is_not_stopped_unasked(context, tail, plan, mirror, fake_spark, home, mode):
+def test_a_tail_of_another_plan_is_not_stopped_unasked(
+    context: dict[str, Any],
+    tail: Any,
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+    home: Path,
+    mode: str,
+) -> None:
     added = replace(plan.topics[0], source_topic="u", target_topic="u")
     changed = replace(plan.mirror, topics=("t", "u"), merge_below=0)
     other = store_plan(home, replace(plan, mirror=changed, topics=(*plan.topics, added)))
@@ -378,7 +511,9 @@ def test_a_tail_of_another_plan_is_not_stopped_unasked(context, tail, plan, mirr
     assert process.members(Path(tail["dir"])) and len(fake_spark[0]) == 1
 
 
-def test_what_a_tail_carries_out_is_said_although_its_plan_is_gone(context, tail, plan, mirror, home):
+def test_what_a_tail_carries_out_is_said_although_its_plan_is_gone(
+    context: dict[str, Any], tail: Any, plan: Plan, mirror: dict[str, Any], home: Path
+) -> None:
     other = planned_again(plan, home, topic_id="id-2")
     task = StartMirrorOperator(plan=other, task_id="b", mirror=mirror, mode="tail")
     with pytest.raises(AirflowFailException, match="topic 't': created again on the source"):
@@ -388,7 +523,9 @@ def test_what_a_tail_carries_out_is_said_although_its_plan_is_gone(context, tail
         task.execute(context)
 
 
-def test_a_tail_is_not_stopped_for_one_that_can_not_be_started(context, tail, plan, mirror, home, monkeypatch):
+def test_a_tail_is_not_stopped_for_one_that_can_not_be_started(
+    context: dict[str, Any], tail: Any, plan: Plan, mirror: dict[str, Any], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("AIRFLOW_CONN_SRC")
     task = StartMirrorOperator(
         plan=planned_again(plan, home, topic_id="id-2"), task_id="b", mirror=mirror, mode="tail", replace=True
@@ -399,7 +536,15 @@ def test_a_tail_is_not_stopped_for_one_that_can_not_be_started(context, tail, pl
 
 
 @pytest.mark.parametrize("mode", ["bulk", "tail"])
-def test_a_tail_of_another_plan_makes_way_when_asked_to(context, tail, plan, mirror, fake_spark, home, mode):
+def test_a_tail_of_another_plan_makes_way_when_asked_to(
+    context: dict[str, Any],
+    tail: Any,
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+    home: Path,
+    mode: str,
+) -> None:
     fake_spark[1]["is"] = "quick" if mode == "bulk" else "copying"
     other = planned_again(plan, home, topic_id="id-2")
     task = StartMirrorOperator(plan=other, task_id="b", mirror=mirror, mode=mode, replace="True")
@@ -410,7 +555,9 @@ def test_a_tail_of_another_plan_makes_way_when_asked_to(context, tail, plan, mir
     assert arguments[arguments.index("--plan") + 1] == str(PlanDirectory(home / "m" / "plans").path(other))
 
 
-def test_the_tail_of_a_mirror_between_other_clusters_is_left_alone(context, tail, plan, mirror, connections, home):
+def test_the_tail_of_a_mirror_between_other_clusters_is_left_alone(
+    context: dict[str, Any], tail: Any, plan: Plan, mirror: dict[str, Any], connections: Callable[..., None], home: Path
+) -> None:
     connections("elsewhere", **{"bootstrap.servers": "127.0.0.1:3"})
     other = store_plan(home, replace(plan, mirror=replace(plan.mirror, target="elsewhere")))
     with pytest.raises(AirflowFailException, match="WriterRuns: job 'tail' is already running"):
@@ -420,13 +567,20 @@ def test_the_tail_of_a_mirror_between_other_clusters_is_left_alone(context, tail
     assert process.members(Path(tail["dir"]))
 
 
-def test_a_window_is_not_copied_beside_a_tail(context, tail, mirror):
+def test_a_window_is_not_copied_beside_a_tail(context: dict[str, Any], tail: Any, mirror: dict[str, Any]) -> None:
     window = {"start": "2026-01-01T00:00:00+00:00", "end": "2026-01-01T01:00:00+00:00"}
     with pytest.raises(AirflowFailException, match="WriterRuns: job 'tail' is already running"):
         StartMirrorOperator(plan=PLAN, task_id="b", mirror=mirror, **window).execute(context)
 
 
-def test_copies_of_two_windows_wait_for_each_other(context, connections, plan, mirror, fake_spark, home):
+def test_copies_of_two_windows_wait_for_each_other(
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+    home: Path,
+) -> None:
     started, behaviour = fake_spark
     behaviour["is"] = "sleep"
     first = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror)
@@ -449,7 +603,7 @@ def test_copies_of_two_windows_wait_for_each_other(context, connections, plan, m
 # --- one plan, by its hash ----------------------------------------------------------------------------------------------
 
 
-def in_a_dag(*planners):
+def in_a_dag(*planners: Any) -> Any:
     """A DAG in which a copy has PlanMirrorOperators of these (task id, mirror) upstream, with a task between."""
     with DAG("a_dag") as dag:
         between = EmptyOperator(task_id="between")
@@ -461,7 +615,14 @@ def in_a_dag(*planners):
     return dag.get_task("copy")
 
 
-def test_a_task_carries_out_the_plan_that_its_own_run_made(context, connections, plan, mirror, fake_spark, home):
+def test_a_task_carries_out_the_plan_that_its_own_run_made(
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+    home: Path,
+) -> None:
     later = planned_again(plan, home)
     context["ti"].returned = {"plan": {"mirror": "m", "hash": PLAN}, "other": {"mirror": "o", "hash": "0" * 64}}
     in_a_dag(("plan", mirror), ("other", {**mirror, "name": "o"})).execute(context)
@@ -469,7 +630,13 @@ def test_a_task_carries_out_the_plan_that_its_own_run_made(context, connections,
     assert later != PLAN and f"{PLAN}.json" in arguments[arguments.index("--plan") + 1]
 
 
-def test_the_returned_plan_may_be_handed_over_as_it_is(context, connections, plan, mirror, fake_spark):
+def test_the_returned_plan_may_be_handed_over_as_it_is(
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+) -> None:
     task = StartMirrorOperator(task_id="t", mirror=mirror, plan={"mirror": "m", "hash": PLAN})
     assert task.execute(context)["records"] == 7
 
@@ -487,7 +654,15 @@ def test_the_returned_plan_may_be_handed_over_as_it_is(context, connections, pla
     ],
     ids=["not-planned", "another-mirror", "two-plans", "not-stored"],
 )
-def test_without_exactly_one_plan_nothing_starts(returned, message, context, connections, plan, mirror, fake_spark):
+def test_without_exactly_one_plan_nothing_starts(
+    returned: dict[str, Any],
+    message: str,
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+) -> None:
     context["ti"].returned = returned
     with pytest.raises(AirflowFailException, match=message):
         in_a_dag(("plan", mirror), ("again", mirror)).execute(context)
@@ -496,8 +671,14 @@ def test_without_exactly_one_plan_nothing_starts(returned, message, context, con
 
 @pytest.mark.parametrize("operator", [o for o in NEEDS_CLUSTERS if issubclass(o, PlannedOperator)])
 def test_a_plan_of_another_mirror_or_a_blocked_one_is_refused(
-    operator, context, connections, plan, mirror, fake_spark, home
-):
+    operator: Any,
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+    home: Path,
+) -> None:
     blocked = store_plan(home, replace(plan, findings=(Finding("block", "same_cluster", "x", "y", "z"),)))
     with pytest.raises(AirflowFailException, match=r"PlanBlocked: .*\n.*same_cluster"):
         operator(task_id="t", mirror=mirror, plan=blocked.hash).execute(context)
@@ -510,7 +691,7 @@ def test_a_plan_of_another_mirror_or_a_blocked_one_is_refused(
 
 
 @pytest.fixture
-def cut_over(home, plan, monkeypatch):
+def cut_over(home: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mirror was cut over; its target topic is the one that was opened."""
     monkeypatch.setattr(ClusterAdmin, "topics", lambda self, names: {n: TopicInfo(n, f"id-{n}", 2, 1) for n in names})
     mark_cut_over(LifeFile(home / "m" / "life.json"), plan, {"t": "id-t"}, "2026-02-01T00:00:00+00:00")
@@ -524,8 +705,16 @@ def cut_over(home, plan, monkeypatch):
     ],
 )  # fmt: skip
 def test_a_cleared_task_of_a_finished_migration_touches_nothing(
-    operator, given, context, connections, mirror, plan, cut_over, fake_spark, home
-):
+    operator: Any,
+    given: dict[str, Any],
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    mirror: dict[str, Any],
+    plan: Plan,
+    cut_over: Any,
+    fake_spark: Started,
+    home: Path,
+) -> None:
     for one in (PLAN, planned_again(plan, home)):
         with pytest.raises(AirflowFailException, match="MirrorCutOver: .*target topics t are in production"):
             operator(task_id="t", mirror=mirror, plan=one, **given).execute(context)
@@ -533,8 +722,13 @@ def test_a_cleared_task_of_a_finished_migration_touches_nothing(
 
 
 def test_the_sources_settings_still_go_into_force_after_the_cutover(
-    context, connections, mirror, plan, cut_over, monkeypatch
-):
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    mirror: dict[str, Any],
+    plan: Plan,
+    cut_over: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked = []
     monkeypatch.setattr(
         "airflow_mirror.sync.configs.sync_configs",
@@ -545,23 +739,38 @@ def test_the_sources_settings_still_go_into_force_after_the_cutover(
     assert [a["hold"] for a in asked] == [False, True]
 
 
-def test_kill_9_of_a_tail_leaves_no_worker_after_stop(context, connections, plan, mirror, fake_spark, home):
+def test_kill_9_of_a_tail_leaves_no_worker_after_stop(
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+    home: Path,
+) -> None:
     fake_spark[1]["is"] = "copying_with_worker"
     StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail").execute(context)
     tail = LocalRunner(home / "m").find("tail")
+    assert tail is not None
     os.kill(tail["pid"], signal.SIGKILL)
     assert StopMirrorOperator(task_id="s", mirror=mirror).execute(context)["tail"] == "LOST"
     assert process.members(Path(tail["dir"])) == []
 
 
-def test_numbers_from_native_templates_are_names_again(context, connections, plan, mirror, fake_spark, home):
+def test_numbers_from_native_templates_are_names_again(
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+    home: Path,
+) -> None:
     of_2026 = store_plan(home, replace(plan, mirror=replace(plan.mirror, name="2026")))
     task = StartMirrorOperator(plan=of_2026.hash, task_id="t", mirror={**mirror, "name": 2026})
     assert task.execute(context)["records"] == 7
 
 
 @pytest.mark.parametrize("value", ["soon", "nan", "inf", "-1", "", None, [3]])
-def test_what_is_no_number_is_named(value):
+def test_what_is_no_number_is_named(value: Any) -> None:
     with pytest.raises(InvalidField, match=re.escape(f"seconds={value!r}: not a number")):
         number("seconds", value)
     assert (number("seconds", "2.5"), number("seconds", 0)) == (2.5, 0.0)
@@ -578,8 +787,15 @@ def test_what_is_no_number_is_named(value):
     ],
 )  # fmt: skip
 def test_what_is_no_number_fails_before_anything_is_done(
-    context, connections, plan, mirror, fake_spark, home, operator, name
-):
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+    home: Path,
+    operator: Any,
+    name: str,
+) -> None:
     """A tail was started, or a disaster rehearsed, before the limit was found to be no number; and that was retried."""
     given = {"plan": PLAN} if "plan" in operator.template_fields else {}
     task = operator(task_id="t", mirror=mirror, **given, **{name: "soon"})
@@ -588,7 +804,13 @@ def test_what_is_no_number_fails_before_anything_is_done(
     assert fake_spark[0] == [] and not (home / "m" / "runs").exists()
 
 
-def test_wrong_modes_and_levels_are_refused(context, connections, plan, mirror, fake_spark):
+def test_wrong_modes_and_levels_are_refused(
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    fake_spark: Started,
+) -> None:
     with pytest.raises(Exception, match="mode='bulkk': no such mode"):
         StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="bulkk")
     with pytest.raises(Exception, match="a tail has no end"):
@@ -599,7 +821,9 @@ def test_wrong_modes_and_levels_are_refused(context, connections, plan, mirror, 
         CutoverOperator(plan=PLAN, task_id="t", mirror=mirror, fence="nope").execute(context)
 
 
-def test_a_drill_with_mapped_offsets_is_refused_before_anything_is_lost(context, connections, mirror, plan, home):
+def test_a_drill_with_mapped_offsets_is_refused_before_anything_is_lost(
+    context: dict[str, Any], connections: Callable[..., None], mirror: dict[str, Any], plan: Plan, home: Path
+) -> None:
     with pytest.raises(AirflowFailException, match="offsets='mapped': a drill reads the same positions on both sides"):
         OpenDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1"], "offsets": "mapped"}).execute(context)
     mapped = store_plan(home, replace(plan, topics=(replace(plan.topics[0], mode="mapped"),)))
@@ -607,7 +831,9 @@ def test_a_drill_with_mapped_offsets_is_refused_before_anything_is_lost(context,
         LoseSourceOperator(plan=mapped.hash, task_id="t", mirror=mirror).execute(context)
 
 
-def test_a_tail_that_can_not_be_killed_from_here_makes_no_disaster(context, tail, plan, mirror, monkeypatch):
+def test_a_tail_that_can_not_be_killed_from_here_makes_no_disaster(
+    context: dict[str, Any], tail: Any, plan: Plan, mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("airflow_mirror.drill.disaster.warm_up", lambda *_: pytest.fail("canaries were written"))
     job = Path(tail["dir"], "job.json")
     job.write_text(json.dumps({**tail, "host": "another"}))
@@ -618,12 +844,14 @@ def test_a_tail_that_can_not_be_killed_from_here_makes_no_disaster(context, tail
     job.write_text(json.dumps(tail))
 
 
-def test_a_drill_deletes_only_a_topic_of_its_own(context, connections, mirror, home):
+def test_a_drill_deletes_only_a_topic_of_its_own(
+    context: dict[str, Any], connections: Callable[..., None], mirror: dict[str, Any], home: Path
+) -> None:
     with pytest.raises(AirflowFailException, match="a drill has one topic of its own"):
         OpenDrillOperator(task_id="t", mirror={**mirror, "topics": [".*"]}).execute(context)
 
 
-def test_summaries_stay_small_and_say_where_the_rest_is():
+def test_summaries_stay_small_and_say_where_the_rest_is() -> None:
     big = {"records": 1, "end_offsets": {f"t-{n}": n for n in range(10_000)}, "errors": []}
     small = compact(big, full="/x/status.json")
     assert len(json.dumps(small)) < 50_000

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -16,22 +17,22 @@ import pytest
 from airflow_mirror.get_provider_info import get_provider_info
 
 
-def schema(name):
+def schema(name: Any) -> Any:
     return json.loads(importlib.resources.files("airflow").joinpath(name).read_text())
 
 
-def test_it_is_valid_by_the_runtime_schema():
+def test_it_is_valid_by_the_runtime_schema() -> None:
     jsonschema.validate(get_provider_info(), schema("provider_info.schema.json"))
 
 
 @pytest.mark.parametrize("part", ["config", "operators", "sensors", "hooks", "triggers", "integrations"])
-def test_each_part_is_valid_by_the_stricter_build_schema(part):
+def test_each_part_is_valid_by_the_stricter_build_schema(part: str) -> None:
     strict = schema("provider.yaml.schema.json")
     one = {"definitions": strict.get("definitions", {}), "$defs": strict.get("$defs", {}), **strict["properties"][part]}
     jsonschema.validate(get_provider_info()[part], one)
 
 
-def test_it_names_every_module_there_is():
+def test_it_names_every_module_there_is() -> None:
     info, root = get_provider_info(), Path(importlib.import_module("airflow_mirror").__file__).parent
     named = {m for kind in ("operators", "sensors", "triggers") for e in info[kind] for m in e["python-modules"]}
     helpers = {"base", "spark_job", "summaries", "__init__"}
@@ -46,7 +47,7 @@ def test_it_names_every_module_there_is():
         importlib.import_module(module)
 
 
-def test_asking_for_it_imports_nothing():
+def test_asking_for_it_imports_nothing() -> None:
     code = (
         "import sys; from airflow_mirror.get_provider_info import get_provider_info as f; before = set(sys.modules); f();"
         "assert set(sys.modules) == before; assert not {'airflow', 'confluent_kafka', 'pyspark'} & before"
@@ -54,12 +55,12 @@ def test_asking_for_it_imports_nothing():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_airflow_finds_it_by_its_entry_point():
+def test_airflow_finds_it_by_its_entry_point() -> None:
     (found,) = [e for e in entry_points(group="apache_airflow_provider") if e.value.startswith("airflow_mirror.")]
     assert found.load()()["package-name"] == "airflow-mirror"
 
 
-def test_options_have_defaults_without_a_configuration_file():
+def test_options_have_defaults_without_a_configuration_file() -> None:
     from airflow.sdk import conf
 
     assert conf.get("mirror", "poll_interval") == "5"

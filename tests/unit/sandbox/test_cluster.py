@@ -27,7 +27,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def no_download(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program.jars, "classpath", lambda *_, **__: "")
+    monkeypatch.setattr(program.jars, "classpath", lambda *_, **__: "")  # type: ignore[attr-defined]
 
 
 # --- settings --------------------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ class Machine:
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine()
     monkeypatch.setattr(java, "find_java", machine.find)
-    monkeypatch.setattr(java.subprocess, "run", machine.run)
+    monkeypatch.setattr(java.subprocess, "run", machine.run)  # type: ignore[attr-defined]
     monkeypatch.setattr(java, "cache_dir", lambda: tmp_path / "cache")
     return machine
 

@@ -51,7 +51,7 @@ def synced(source: Cluster, target: Cluster, **options: Any) -> ConfigsReport:
 
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    settle = configs.settle
+    settle = configs.settle  # type: ignore[attr-defined]
     monkeypatch.setattr(configs, "settle", lambda wrong, what: settle(wrong, what, within_s=0))
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -9,13 +10,14 @@ from airflow_mirror.errors import GroupActive, InputError, NotKept, OffsetNotMir
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.decide import Pair, plan_topic
-from airflow_mirror.sync.groups import commit_groups, read_positions, translate
+from airflow_mirror.plan.model import TopicPlan
+from airflow_mirror.sync.groups import Translation, commit_groups, read_positions, translate
 from tests.unit.plan.builders import a_mirror, a_topic, positions
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-def topic_plan(target="orders", **fields):
+def topic_plan(target: str = "orders", **fields: Any) -> TopicPlan:
     return plan_topic(
         a_mirror(**fields),
         Pair(source=a_topic(spans=((10, 100), (0, 7))), target_topic=target, target=None, ours=False),
@@ -23,7 +25,14 @@ def topic_plan(target="orders", **fields):
     )
 
 
-def moved(by_name, plan=None, starts=(10, 0), ends=(100, 7), source_starts=(10, 0), **options):
+def moved(
+    by_name: Any,
+    plan: TopicPlan | None = None,
+    starts: tuple[int, int] = (10, 0),
+    ends: tuple[int, int] = (100, 7),
+    source_starts: tuple[int, int] = (10, 0),
+    **options: Any,
+) -> Translation:
     plan = plan or topic_plan()
     there = [TopicPartition(plan.target_topic, p) for p in (0, 1)]
     return translate(
@@ -41,80 +50,80 @@ class FakeTarget:
 
     role = "target"
 
-    def __init__(self, offsets=None, states=None, deaf=()):
+    def __init__(self, offsets: Any = None, states: dict[str, str] | None = None, deaf: Any = ()) -> None:
         self.offsets = {g: positions(p) for g, p in (offsets or {}).items()}
-        self.states, self.deaf, self.commits = states or {}, deaf, []
+        self.states, self.deaf, self.commits = states or {}, deaf, list[Any]()
 
-    def groups(self):
+    def groups(self) -> list[GroupInfo]:
         return [GroupInfo(g, "Empty", "consumer") for g in sorted(self.offsets)]
 
-    def group_states(self, ids):
+    def group_states(self, ids: list[str]) -> dict[str, str]:
         return {g: self.states.get(g, "Empty" if g in self.offsets else "Dead") for g in ids}
 
-    def group_offsets(self, group):
+    def group_offsets(self, group: str) -> dict[TopicPartition, GroupPosition]:
         return dict(self.offsets.get(group, {}))
 
-    def groups_offsets(self, ids):
+    def groups_offsets(self, ids: list[str]) -> Any:
         return {group: self.group_offsets(group) for group in sorted(ids)}
 
-    def commit_group_offsets(self, group, wanted):
+    def commit_group_offsets(self, group: str, wanted: dict[TopicPartition, GroupPosition]) -> None:
         self.commits.append((group, dict(wanted)))
         self.offsets.setdefault(group, {}).update({tp: p for tp, p in wanted.items() if tp not in self.deaf})
 
 
 @pytest.mark.parametrize("offset", [10, 11, 55, 99, 100])
-def test_identical_offsets_stay_what_they_are_from_start_to_end(offset):
+def test_identical_offsets_stay_what_they_are_from_start_to_end(offset: int) -> None:
     (move,) = moved({"g": {"orders-0": offset}}).moves
     assert (move.target, move.source_offset, move.target_offset, move.note) == (P0, offset, offset, "")
     assert move.found == "identical"
 
 
-def test_position_zero_is_a_position():
+def test_position_zero_is_a_position() -> None:
     assert moved({"g": {"orders-1": 0}}).moves[0].target_offset == 0
 
 
-def test_an_expired_position_goes_on_at_the_start_and_says_so():
+def test_an_expired_position_goes_on_at_the_start_and_says_so() -> None:
     (move,) = moved({"g": {"orders-0": 3}}).moves
     assert move.target_offset == 10 and move.note.startswith("expired") and move.found == "expired"
 
 
-def test_a_position_that_expired_on_the_source_only_is_still_good_on_the_target():
+def test_a_position_that_expired_on_the_source_only_is_still_good_on_the_target() -> None:
     (move,) = moved({"g": {"orders-0": 20}}, source_starts=(50, 0)).moves
     assert (move.target_offset, move.note) == (20, "")
 
 
-def test_a_position_that_the_target_lost_but_the_source_has_is_refused():
+def test_a_position_that_the_target_lost_but_the_source_has_is_refused() -> None:
     with pytest.raises(OffsetOutOfRange, match=r"'g' at orders-0 offset 20: the target holds \[50, 100\]"):
         moved({"g": {"orders-0": 20}}, starts=(50, 0))
 
 
-def test_a_position_beyond_the_targets_end_is_refused_never_clamped():
+def test_a_position_beyond_the_targets_end_is_refused_never_clamped() -> None:
     with pytest.raises(OffsetOutOfRange, match=r"offset 101: the target holds \[10, 100\]"):
         moved({"g": {"orders-0": 101}})
 
 
-def test_every_further_problem_is_in_the_notes_of_the_first():
+def test_every_further_problem_is_in_the_notes_of_the_first() -> None:
     with pytest.raises(OffsetOutOfRange) as e:
         moved({"a": {"orders-0": 101}, "b": {"orders-1": 8}})
     assert len(e.value.__notes__) == 1 and "'b'" in e.value.__notes__[0]
 
 
-def test_a_dry_run_gets_good_and_bad_positions_side_by_side():
+def test_a_dry_run_gets_good_and_bad_positions_side_by_side() -> None:
     made = moved({"a": {"orders-0": 101, "orders-1": 7}}, strict=False)
     assert [m.target_offset for m in made.moves] == [7] and [p.offset for p in made.problems] == [101]
 
 
-def test_a_renamed_topic_takes_its_groups_along():
+def test_a_renamed_topic_takes_its_groups_along() -> None:
     (move,) = moved({"g": {"orders-0": 20}}, topic_plan("dc1.orders")).moves
     assert move.source == P0 and move.target == TopicPartition("dc1.orders", 0)
 
 
-def test_a_group_that_never_read_these_topics_is_reported_not_invented():
+def test_a_group_that_never_read_these_topics_is_reported_not_invented() -> None:
     made = moved({"g": {"orders-0": 20}, "other": {"clicks-0": 4}, "idle": {}})
     assert {m.group for m in made.moves} == {"g"} and made.without_positions == ("idle", "other")
 
 
-def mapped(by_name, **options):
+def mapped(by_name: dict[str, dict[str, int]], **options: Any) -> Translation:
     """Source 20-49 at target 3-32 and 60-89 at 35-64, read up to 100; each log starts where the map does."""
     one = OffsetMap(20, 3)
     one.add(20, 3, 30)
@@ -134,44 +143,44 @@ def mapped(by_name, **options):
     [(20, 3, "exact"), (49, 32, "exact"), (50, 35, "hole"), (59, 35, "hole"), (60, 35, "exact"), (89, 64, "exact"),
      (90, 65, "hole"), (99, 65, "hole"), (100, 65, "end")],
 )  # fmt: skip
-def test_mapped_offsets_go_through_the_map_and_say_how_they_were_found(offset, target, found):
+def test_mapped_offsets_go_through_the_map_and_say_how_they_were_found(offset: int, target: int, found: str) -> None:
     (move,) = mapped({"g": {"orders-0": offset}}).moves
     assert (move.target_offset, move.found, move.note) == (target, found, "")
 
 
-def test_a_position_that_expired_before_the_first_mirrored_record_goes_on_there_and_says_so():
+def test_a_position_that_expired_before_the_first_mirrored_record_goes_on_there_and_says_so() -> None:
     (move,) = mapped({"g": {"orders-0": 7}}).moves
     assert (move.target_offset, move.found) == (3, "expired") and "continues at 3" in move.note
 
 
-def test_a_mapped_position_before_records_that_only_the_source_has_is_refused():
+def test_a_mapped_position_before_records_that_only_the_source_has_is_refused() -> None:
     with pytest.raises(OffsetNotMirrored, match=r"'g' at orders-0 offset 7: the mirror copied only records behind it"):
         mapped({"g": {"orders-0": 7}}, source_starts=(19, 0))
 
 
-def test_a_mapped_position_beyond_what_was_copied_is_refused_never_clamped():
+def test_a_mapped_position_beyond_what_was_copied_is_refused_never_clamped() -> None:
     with pytest.raises(OffsetNotMirrored, match="offset 101: the offset map does not reach it"):
         mapped({"g": {"orders-0": 101}})
 
 
-def test_a_mapped_position_that_retention_took_on_both_sides_goes_on_at_the_targets_start():
+def test_a_mapped_position_that_retention_took_on_both_sides_goes_on_at_the_targets_start() -> None:
     (move,) = mapped({"g": {"orders-0": 22}}, starts=(35, 0), source_starts=(55, 0)).moves
     assert (move.target_offset, move.found) == (35, "expired")
     with pytest.raises(OffsetOutOfRange, match=r"offset 5: the target holds \[35, 66\]"):
         mapped({"g": {"orders-0": 22}}, starts=(35, 0), source_starts=(45, 0))
 
 
-def test_mapped_offsets_without_a_map_are_refused_instead_of_guessed():
+def test_mapped_offsets_without_a_map_are_refused_instead_of_guessed() -> None:
     with pytest.raises(InputError, match="translate_offset"):
         mapped({"g": {"orders-0": 60}}, translate_offset=None)
 
 
-def test_positions_of_selected_groups_in_the_wanted_topics_only():
+def test_positions_of_selected_groups_in_the_wanted_topics_only() -> None:
     source = FakeTarget({"app": {"orders-0": 5, "clicks-0": 6}, "connect-x": {"orders-0": 1}, "idle": {"clicks-0": 1}})
     assert read_positions(source, a_mirror(), ["orders"]) == {"app": positions({"orders-0": 5}), "idle": {}}
 
 
-def test_a_new_group_is_committed_read_back_and_left_alone_the_second_time():
+def test_a_new_group_is_committed_read_back_and_left_alone_the_second_time() -> None:
     target, translated = FakeTarget(), moved({"g": {"orders-0": 20, "orders-1": 7}})
     first, second = commit_groups(target, translated), commit_groups(target, translated)
     assert [m.action for m in first.moves] == ["commit", "commit"] and first.committed
@@ -180,35 +189,35 @@ def test_a_new_group_is_committed_read_back_and_left_alone_the_second_time():
     json.dumps(first.to_dict())
 
 
-def test_metadata_goes_along_and_alone_is_reason_enough_to_commit():
+def test_metadata_goes_along_and_alone_is_reason_enough_to_commit() -> None:
     target = FakeTarget({"g": {"orders-0": 20}})
     translated = translate({"g": {P0: GroupPosition(20, "état=1")}}, [topic_plan()], {P0: 10}, {P0: 10}, {P0: 100})
     assert commit_groups(target, translated).moves[0].action == "commit"
     assert target.offsets["g"][P0] == GroupPosition(20, "état=1")
 
 
-def test_a_group_that_is_further_on_the_target_is_not_rewound():
+def test_a_group_that_is_further_on_the_target_is_not_rewound() -> None:
     target = FakeTarget({"g": {"orders-0": 30, "orders-1": 2}})
     report = commit_groups(target, moved({"g": {"orders-0": 20, "orders-1": 7}}))
     assert [(m.before, m.action) for m in report.moves] == [(30, "kept"), (2, "commit")]
     assert target.offsets["g"] == positions({"orders-0": 30, "orders-1": 7})
 
 
-def test_a_group_is_rewound_when_asked():
+def test_a_group_is_rewound_when_asked() -> None:
     target = FakeTarget({"g": {"orders-0": 30}})
     report = commit_groups(target, moved({"g": {"orders-0": 20}}), allow_rewind=True)
     assert report.moves[0].action == "rewind" and target.offsets["g"] == positions({"orders-0": 20})
 
 
 @pytest.mark.parametrize("state", ["Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Unknown"])
-def test_one_active_group_stops_all_before_any_is_touched(state):
+def test_one_active_group_stops_all_before_any_is_touched(state: str) -> None:
     target = FakeTarget({"b": {}}, states={"b": state})
     with pytest.raises(GroupActive, match=f"'b' is {state} on the target"):
         commit_groups(target, moved({"a": {"orders-0": 20}, "b": {"orders-0": 20}}))
     assert target.commits == []
 
 
-def test_a_dry_run_writes_nothing_and_tells_who_is_active_and_what_is_out_of_range():
+def test_a_dry_run_writes_nothing_and_tells_who_is_active_and_what_is_out_of_range() -> None:
     target = FakeTarget({"b": {}}, states={"b": "Stable"})
     translated = moved({"a": {"orders-0": 20}, "b": {"orders-0": 101, "orders-1": 1}}, strict=False)
     report = commit_groups(target, translated, dry_run=True)
@@ -216,19 +225,19 @@ def test_a_dry_run_writes_nothing_and_tells_who_is_active_and_what_is_out_of_ran
     assert target.commits == []
 
 
-def test_positions_with_problems_are_never_committed_in_part():
+def test_positions_with_problems_are_never_committed_in_part() -> None:
     target = FakeTarget()
     with pytest.raises(OffsetOutOfRange):
         commit_groups(target, moved({"a": {"orders-0": 20, "orders-1": 8}}, strict=False))
     assert target.commits == []
 
 
-def test_a_commit_that_does_not_stick_is_noticed():
+def test_a_commit_that_does_not_stick_is_noticed() -> None:
     with pytest.raises(NotKept, match="g at orders-0: committed 20, reads back nothing"):
         commit_groups(FakeTarget(deaf=[P0]), moved({"g": {"orders-0": 20, "orders-1": 7}}))
 
 
-def test_a_commit_that_leaves_the_old_position_is_noticed():
+def test_a_commit_that_leaves_the_old_position_is_noticed() -> None:
     target = FakeTarget({"g": {"orders-0": 11}}, deaf=[P0])
     with pytest.raises(NotKept, match="g at orders-0: committed 20, reads back 11"):
         commit_groups(target, moved({"g": {"orders-0": 20}}))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from airflow_mirror.errors import BrokerError, HoldLost, LeaseLost
 from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.plan.build import decide
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.hold import EVERY_S, HoldWatch
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic, configs
 from tests.unit.plan.test_checks import NOW
@@ -15,56 +18,56 @@ from tests.unit.plan.test_checks import NOW
 class Target:
     """Topics with settings; ``away`` fails every call."""
 
-    def __init__(self, plan):
+    def __init__(self, plan: Plan) -> None:
         self.entries = {t.target_topic: dict(configs(**_named(t.held_configs))) for t in plan.topics}
-        self.away, self.set = False, []
+        self.away, self.set = False, list[Any]()
 
-    def topics(self, names):
+    def topics(self, names: dict[str, dict[str, str]]) -> dict[str, Any] | None:
         if self.away:
             raise BrokerError("describe", 7, "REQUEST_TIMED_OUT")
         return {n: None for n in names if n in self.entries}
 
-    def topic_configs(self, names):
+    def topic_configs(self, names: dict[str, Any]) -> dict[str, dict[str, ConfigEntry]]:
         return {n: self.entries[n] for n in names}
 
-    def alter_topic_configs(self, topic, wanted):
+    def alter_topic_configs(self, topic: str, wanted: dict[str, str]) -> None:
         self.set.append((topic, dict(wanted)))
         for key, value in wanted.items():
             self.change(topic, key, value)
 
-    def change(self, topic, key, value):
+    def change(self, topic: str, key: str, value: str) -> None:
         self.entries[topic][key] = ConfigEntry(value=value, source="DYNAMIC_TOPIC_CONFIG")
 
 
-def _named(values):
+def _named(values: dict[str, str]) -> dict[str, str]:
     return {key.replace(".", "_"): value for key, value in values.items()}
 
 
 class World:
-    def __init__(self):
+    def __init__(self) -> None:
         self.plan = decide(a_mirror(), a_cluster(a_topic("a"), a_topic("b")), a_cluster(cluster_id="c2"), (), NOW)
         self.target, self.now, self.lost = Target(self.plan), 0.0, None
         self.watch = HoldWatch(self.plan, self.target, self.may_write, lambda: self.now)
 
-    def may_write(self):
+    def may_write(self) -> None:
         if self.lost:
             raise self.lost
 
-    def look(self):
+    def look(self) -> bool | None:
         self.now += EVERY_S
         return self.watch.look_in_turn()
 
 
 @pytest.fixture
-def world():
+def world() -> World:
     return World()
 
 
-def test_topics_that_are_held_are_left_alone(world):
+def test_topics_that_are_held_are_left_alone(world: World) -> None:
     assert not world.look() and world.target.set == [] and world.watch.notes == []
 
 
-def test_retention_that_somebody_set_is_set_back_and_said(world):
+def test_retention_that_somebody_set_is_set_back_and_said(world: World) -> None:
     world.target.change("b", "retention.ms", "604800000")
     world.target.change("b", "segment.bytes", "7")  # nobody's business: it deletes nothing
     assert world.look()
@@ -73,7 +76,7 @@ def test_retention_that_somebody_set_is_set_back_and_said(world):
     assert not world.look()
 
 
-def test_looks_are_some_time_apart(world):
+def test_looks_are_some_time_apart(world: World) -> None:
     world.look()
     world.target.change("b", "retention.ms", "1")
     world.now += EVERY_S / 2
@@ -81,7 +84,7 @@ def test_looks_are_some_time_apart(world):
     assert world.look()
 
 
-def test_after_three_times_it_gives_up_with_topic_key_and_values(world):
+def test_after_three_times_it_gives_up_with_topic_key_and_values(world: World) -> None:
     for _ in range(3):
         world.target.change("a", "cleanup.policy", "compact")
         assert world.look()
@@ -93,7 +96,7 @@ def test_after_three_times_it_gives_up_with_topic_key_and_values(world):
     assert len(world.target.set) == 4
 
 
-def test_job_that_lost_the_lease_touches_no_setting(world):
+def test_job_that_lost_the_lease_touches_no_setting(world: World) -> None:
     """After a cutover the topics are production, and their own retention is right."""
     world.target.change("a", "retention.ms", "604800000")
     world.lost = LeaseLost("airflow-mirror.m", 3, "epoch 5")
@@ -102,7 +105,7 @@ def test_job_that_lost_the_lease_touches_no_setting(world):
     assert world.target.set == []
 
 
-def test_cluster_that_can_not_be_asked_is_asked_again(world):
+def test_cluster_that_can_not_be_asked_is_asked_again(world: World) -> None:
     world.target.change("a", "retention.ms", "1")
     world.target.away = True
     assert not world.look()
@@ -110,7 +113,7 @@ def test_cluster_that_can_not_be_asked_is_asked_again(world):
     assert world.look()
 
 
-def test_topic_that_is_gone_keeps_nobody_from_watching_the_others(world):
+def test_topic_that_is_gone_keeps_nobody_from_watching_the_others(world: World) -> None:
     del world.target.entries["a"]
     world.target.change("b", "retention.bytes", "1")
     assert world.look()

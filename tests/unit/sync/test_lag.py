@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,17 +13,17 @@ from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.sync.lag import CatchUp, PartitionLag, measure, summary
 
 
-def lags(*positions, end=100):
+def lags(*positions: Any, end: int = 100) -> list[PartitionLag]:
     return [PartitionLag(TP("t", n), position, end) for n, position in enumerate(positions)]
 
 
-def test_one_good_look_may_be_luck_and_a_bad_one_starts_over():
+def test_one_good_look_may_be_luck_and_a_bad_one_starts_over() -> None:
     judge = CatchUp(max_lag_records=5, samples=2, stuck_after_s=60)
     looks = [lags(100, 96), lags(100, 94), lags(100, 95), lags(100, 100)]
     assert [judge.look(look, n) for n, look in enumerate(looks)] == [False, False, False, True]
 
 
-def test_a_partition_that_does_not_move_is_named_with_where_it_stands():
+def test_a_partition_that_does_not_move_is_named_with_where_it_stands() -> None:
     judge = CatchUp(max_lag_records=0, samples=1, stuck_after_s=60)
     assert not judge.look(lags(100, 40, 7), 0)
     assert not judge.look(lags(100, 41, 7), 59)
@@ -30,12 +31,12 @@ def test_a_partition_that_does_not_move_is_named_with_where_it_stands():
         judge.look(lags(100, 41, 7), 61)
 
 
-def test_an_idle_partition_within_the_allowed_lag_is_not_stuck():
+def test_an_idle_partition_within_the_allowed_lag_is_not_stuck() -> None:
     judge = CatchUp(max_lag_records=5, samples=3, stuck_after_s=1)
     assert [judge.look(lags(97), n * 10) for n in range(3)] == [False, False, True]
 
 
-def test_a_partition_that_fell_behind_just_now_is_not_stuck_because_it_was_idle_for_long():
+def test_a_partition_that_fell_behind_just_now_is_not_stuck_because_it_was_idle_for_long() -> None:
     judge = CatchUp(max_lag_records=0, samples=10**6, stuck_after_s=60)
     judge.look(lags(100), 0)
     assert not judge.look(lags(100), 1000)
@@ -44,12 +45,12 @@ def test_a_partition_that_fell_behind_just_now_is_not_stuck_because_it_was_idle_
         judge.look(lags(100, end=200), 1061)
 
 
-def test_no_partition_at_all_is_caught_up():
+def test_no_partition_at_all_is_caught_up() -> None:
     assert CatchUp(max_lag_records=0, samples=1, stuck_after_s=60).look([], 0)
     assert summary([]) == {"partitions": 0, "lag_records": 0, "max_lag_records": 0, "worst": None}
 
 
-def test_the_summary_names_the_worst_partition():
+def test_the_summary_names_the_worst_partition() -> None:
     assert summary(lags(100, 40, 90)) == {
         "partitions": 3, "lag_records": 70, "max_lag_records": 60, "worst": "t-1",
     }  # fmt: skip
@@ -58,46 +59,46 @@ def test_the_summary_names_the_worst_partition():
 class Side:
     """A cluster as far as lag needs one; notes which ends were asked for."""
 
-    def __init__(self, counts, offsets):
-        self._counts, self._offsets, self.asked = counts, offsets, []
+    def __init__(self, counts: dict[str, int], offsets: dict[TP, int]) -> None:
+        self._counts, self._offsets, self.asked = counts, offsets, list[str]()
 
-    def topics(self, names):
+    def topics(self, names: list[str]) -> dict[str, TopicInfo]:
         return {n: TopicInfo(n, "id", self._counts[n], 1) for n in names if n in self._counts}
 
-    def offsets(self, partitions, spec):
+    def offsets(self, partitions: Any, spec: str) -> dict[TP, int]:
         self.asked.append(spec)
         return {tp: self._offsets[tp] for tp in partitions}
 
 
-def plan(mode="identical", isolation="read_committed", starts=None):
+def plan(mode: str = "identical", isolation: str = "read_committed", starts: dict[int, int] | None = None) -> Any:
     topic = SimpleNamespace(source_topic="t", target_topic="a.t", mode=mode, starts=starts or {})
     return SimpleNamespace(topics=[topic], mirror=SimpleNamespace(isolation=isolation))
 
 
-def test_a_partition_that_is_new_on_the_source_counts_before_the_target_has_it():
+def test_a_partition_that_is_new_on_the_source_counts_before_the_target_has_it() -> None:
     source = Side({"t": 3}, {TP("t", 0): 9, TP("t", 1): 9, TP("t", 2): 4})
     target = Side({"a.t": 2}, {TP("a.t", 0): 9, TP("a.t", 1): 7})
     assert [lag.records for lag in measure(plan(), source, target)] == [0, 2, 4]
     assert source.asked == ["latest_committed"]
 
 
-def test_a_log_that_does_not_start_at_zero_is_not_behind_by_what_is_gone():
+def test_a_log_that_does_not_start_at_zero_is_not_behind_by_what_is_gone() -> None:
     source, target = Side({"t": 1}, {TP("t", 0): 1_000_010}), Side({"a.t": 1}, {TP("a.t", 0): 0})
     assert measure(plan(starts={0: 1_000_000}), source, target)[0].records == 10
 
 
-def test_uncommitted_records_count_when_they_are_copied():
+def test_uncommitted_records_count_when_they_are_copied() -> None:
     source, target = Side({"t": 1}, {TP("t", 0): 5}), Side({"a.t": 1}, {TP("a.t", 0): 5})
     measure(plan(isolation="read_uncommitted"), source, target)
     assert source.asked == ["latest"]
 
 
-def test_mapped_offsets_are_refused_instead_of_guessed():
+def test_mapped_offsets_are_refused_instead_of_guessed() -> None:
     with pytest.raises(InputError, match="mapped offsets needs their offset maps: t"):
         measure(plan(mode="mapped"), Side({}, {}), Side({}, {}))
 
 
-def test_a_plan_with_both_kinds_of_topics_asks_each_side_in_its_own_way():
+def test_a_plan_with_both_kinds_of_topics_asks_each_side_in_its_own_way() -> None:
     both = plan(mode="mapped")
     both.topics.append(SimpleNamespace(source_topic="u", target_topic="u", mode="identical", starts={}))
     source = Side({"t": 1, "u": 1}, {TP("t", 0): 109, TP("u", 0): 9})
@@ -106,7 +107,7 @@ def test_a_plan_with_both_kinds_of_topics_asks_each_side_in_its_own_way():
     assert [(str(lag.source), lag.records) for lag in found] == [("t-0", 4), ("u-0", 2)]
 
 
-def test_mapped_partitions_stand_where_their_map_ends_however_long_the_targets_log_is():
+def test_mapped_partitions_stand_where_their_map_ends_however_long_the_targets_log_is() -> None:
     source = Side({"t": 3}, {TP("t", 0): 109, TP("t", 1): 9, TP("t", 2): 4})
     target = Side({"a.t": 3}, {})  # asked for no end at all
     found = measure(plan(mode="mapped", starts={0: 100}), source, target, lambda: {TP("t", 0): 105, TP("t", 1): 9})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -21,9 +22,9 @@ from airflow_mirror.wire.records import Record
 # Irregular on purpose: equal and falling times, null and empty keys and values, repeated headers, a hole at 6-8.
 LOG = [
     Record(3, 1_600_000_000_500, b"k1", b"first", []),
-    Record(4, 1_600_000_000_500, None, b"", [("h", b"1"), ("h", None)]),
+    Record(4, 1_600_000_000_500, None, b"", [("h", b"1"), ("h", None)]),  # type: ignore[list-item]  # as the library takes them
     Record(5, 1_200_000_000_000, b"", None, []),
-    Record(9, 1_700_000_000_001, b"k2", bytes(range(256)) * 20, [("trace", b"\x00\xff")]),
+    Record(9, 1_700_000_000_001, b"k2", bytes(range(256)) * 20, [("trace", b"\x00\xff")]),  # type: ignore[list-item]
     Record(10, 1_700_000_000_000, b"k1", b"second", []),
     Record(11, 1_700_000_000_000, b"k1", b"third", []),
     Record(12, 1_700_000_000_002, b"k9", b"last", []),
@@ -79,12 +80,14 @@ BOTH_LEVELS = pytest.mark.parametrize("by_batch", [False, True], ids=["records",
 @BOTH_LEVELS
 @pytest.mark.parametrize("cuts", [(), (1, 2), (3, 1, 1), (1, 1, 1, 1, 1, 1)])
 @pytest.mark.parametrize("codec_number", range(5))
-def test_same_records_in_other_batches_and_codecs_are_equal(by_batch: bool, cuts: tuple[int, ...], codec_number: int):
+def test_same_records_in_other_batches_and_codecs_are_equal(
+    by_batch: bool, cuts: tuple[int, ...], codec_number: int
+) -> None:
     tally = compare(log(LOG, 2, 3), log(LOG, *cuts, codec_number=codec_number), 0, 100, by_batch=by_batch)
     assert tally[:3] == (len(LOG), sum(len(b.view) for b in log(LOG, 2, 3)), None)
 
 
-def test_whole_batches_are_taken_undecoded_when_their_bytes_agree(monkeypatch: pytest.MonkeyPatch):
+def test_whole_batches_are_taken_undecoded_when_their_bytes_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_mirror.wire.records.decode", lambda raw: pytest.fail("decoded"))
     assert compare(log(LOG, 3), log(LOG, 3), 0, 100, by_batch=True).records == len(LOG)
 
@@ -102,13 +105,13 @@ def test_whole_batches_are_taken_undecoded_when_their_bytes_agree(monkeypatch: p
         ({"timestamp": 1_700_000_000_003}, "timestamp"),
     ],
 )
-def test_one_changed_field_is_found_at_its_offset(by_batch: bool, fields: dict[str, object], kind: str):
+def test_one_changed_field_is_found_at_its_offset(by_batch: bool, fields: dict[str, object], kind: str) -> None:
     difference = found(log(LOG, 4), log(changed(10, **fields), 4), by_batch)
     assert difference is not None and (difference.offset, difference.kind) == (10, kind)
 
 
 @BOTH_LEVELS
-def test_difference_shows_lengths_and_digests_and_no_payload(by_batch: bool):
+def test_difference_shows_lengths_and_digests_and_no_payload(by_batch: bool) -> None:
     difference = found(log(LOG), log(changed(10, value=b"secret card number"), 4), by_batch)
     assert difference is not None and difference.target is not None
     assert str(difference.target["value"]).startswith("18 bytes, xxh3 ")
@@ -117,27 +120,27 @@ def test_difference_shows_lengths_and_digests_and_no_payload(by_batch: bool):
 
 @BOTH_LEVELS
 @pytest.mark.parametrize("lost", [r.offset for r in LOG])
-def test_record_dropped_into_a_hole_is_missing(by_batch: bool, lost: int):
+def test_record_dropped_into_a_hole_is_missing(by_batch: bool, lost: int) -> None:
     difference = found(log(LOG, 2), log(without(lost), 2), by_batch)
     assert difference is not None and (difference.offset, difference.kind) == (lost, "missing")
 
 
 @BOTH_LEVELS
 @pytest.mark.parametrize("more", [r.offset for r in LOG])
-def test_record_that_only_the_target_holds_is_extra(by_batch: bool, more: int):
+def test_record_that_only_the_target_holds_is_extra(by_batch: bool, more: int) -> None:
     difference = found(log(without(more), 2), log(LOG, 2), by_batch)
     assert difference is not None and (difference.offset, difference.kind) == (more, "extra")
 
 
 @BOTH_LEVELS
-def test_record_lost_without_a_hole_is_missing_and_not_called_changed(by_batch: bool):
+def test_record_lost_without_a_hole_is_missing_and_not_called_changed(by_batch: bool) -> None:
     shifted = [r if r.offset < 10 else r._replace(offset=r.offset - 1) for r in without(10)]
     difference = found(log(LOG, 4), log(shifted, 4), by_batch)
     assert difference is not None and (difference.offset, difference.kind) == (10, "missing")
 
 
 @BOTH_LEVELS
-def test_record_put_in_without_a_hole_is_extra_and_not_called_changed(by_batch: bool):
+def test_record_put_in_without_a_hole_is_extra_and_not_called_changed(by_batch: bool) -> None:
     foreign = Record(10, 1, None, b"foreign", [])
     shifted = LOG[:4] + [foreign] + [r._replace(offset=r.offset + 1) for r in LOG[4:]]
     difference = found(log(LOG, 4), log(shifted, 4), by_batch)
@@ -145,7 +148,7 @@ def test_record_put_in_without_a_hole_is_extra_and_not_called_changed(by_batch: 
 
 
 @BOTH_LEVELS
-def test_records_at_other_offsets_differ_by_offset(by_batch: bool):
+def test_records_at_other_offsets_differ_by_offset(by_batch: bool) -> None:
     shifted = LOG[:4] + [r._replace(offset=r.offset + 1) for r in LOG[4:]]
     difference = found(log(LOG, 4), log(shifted, 4), by_batch)
     assert difference is not None and (difference.offset, difference.kind) == (10, "offset")
@@ -153,23 +156,23 @@ def test_records_at_other_offsets_differ_by_offset(by_batch: bool):
 
 
 @BOTH_LEVELS
-def test_window_cuts_batches_at_both_ends(by_batch: bool):
+def test_window_cuts_batches_at_both_ends(by_batch: bool) -> None:
     other_outside = [r._replace(value=b"other") if r.offset in (3, 12) else r for r in LOG]
     assert compare(log(LOG, 3), log(other_outside, 3), 4, 12, by_batch=by_batch)[:3] == (
         5,
-        pytest.approx(6000, 0.5),
+        pytest.approx(6000, 0.5),  # type: ignore[comparison-overlap]
         None,
     )
 
 
 @BOTH_LEVELS
-def test_records_outside_the_window_are_not_counted_when_batches_agree(by_batch: bool):
+def test_records_outside_the_window_are_not_counted_when_batches_agree(by_batch: bool) -> None:
     assert compare(log(LOG, 3), log(LOG, 3), 4, 12, by_batch=by_batch).records == 5
 
 
 @BOTH_LEVELS
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_flipped_bit_is_reported_as_corrupt_on_the_side_that_has_it(by_batch: bool, side: str):
+def test_flipped_bit_is_reported_as_corrupt_on_the_side_that_has_it(by_batch: bool, side: str) -> None:
     good, bad = log(LOG, 4), log(LOG, 4)
     bad[1].view[-3] ^= 0x10
     source, target = (bad, good) if side == "source" else (good, bad)
@@ -179,7 +182,7 @@ def test_flipped_bit_is_reported_as_corrupt_on_the_side_that_has_it(by_batch: bo
     assert getattr(tally.difference, side) is not None
 
 
-def test_batches_of_the_same_bytes_at_other_offsets_differ():
+def test_batches_of_the_same_bytes_at_other_offsets_differ() -> None:
     moved = log([r._replace(offset=r.offset + 1) for r in LOG])
     difference = found(log(LOG), moved, by_batch=True)
     assert difference is not None and (difference.offset, difference.kind) == (3, "offset")
@@ -201,7 +204,9 @@ RECORDS = st.builds(
     st.lists(st.integers(1, 4), max_size=5),
     st.data(),
 )
-def test_any_single_change_is_found_at_both_levels(gaps, source_cuts, target_cuts, data):
+def test_any_single_change_is_found_at_both_levels(
+    gaps: list[tuple[int, tuple[Any, ...]]], source_cuts: list[int], target_cuts: list[int], data: Any
+) -> None:
     """Whatever the batches look like: equal is called equal, and one edit anywhere is found, at the lowest offset."""
     records, offset = [], -1
     for gap, (timestamp, key, value, headers) in gaps:
@@ -236,19 +241,21 @@ def pair(start: int | None = None, end: int | None = None) -> PartitionPair:
         (pair(), LogBounds(0, 0, 0), LogBounds(0, 0, 0), None),
     ],
 )
-def test_bounds_of_logs_are_judged(pair_, source, target, expected):
+def test_bounds_of_logs_are_judged(
+    pair_: PartitionPair, source: LogBounds, target: LogBounds, expected: tuple[int, str] | None
+) -> None:
     difference = bounds_difference(pair_, source, target)
     assert (difference and (difference.offset, difference.kind)) == expected
 
 
-def test_window_is_what_both_sides_hold_and_was_asked_for():
+def test_window_is_what_both_sides_hold_and_was_asked_for() -> None:
     assert window(pair(), LogBounds(5, 90, 95), LogBounds(7, 88, 88)) == (7, 88)
     assert window(pair(start=20, end=60), LogBounds(5, 90, 95), LogBounds(7, 88, 88)) == (20, 60)
     assert window(pair(), LogBounds(5, 90, 90), LogBounds(90, 90, 90)) == (90, 90)
     assert window(pair(end=3), LogBounds(5, 90, 90), LogBounds(5, 90, 90)) == (5, 5)
 
 
-def test_verdict_survives_json():
+def test_verdict_survives_json() -> None:
     import json
 
     difference = Difference(offset=7, kind="value", source={"offset": 7, "key": "null"}, target=None)
@@ -289,21 +296,21 @@ def found_through_map(source: list[RawBatch], target: list[RawBatch], by_batch: 
 
 @BOTH_LEVELS
 @pytest.mark.parametrize("cuts", [(), (1, 2), (3, 1, 1), (3, 4)])
-def test_records_that_stand_where_the_map_says_are_equal(by_batch: bool, cuts: tuple[int, ...]):
+def test_records_that_stand_where_the_map_says_are_equal(by_batch: bool, cuts: tuple[int, ...]) -> None:
     tally = compare(
         log(LOG, 3, 4), log(copied(LOG), *cuts), 0, 20, by_batch=by_batch, through=MAP, target_window=(40, 48)
     )
     assert (tally.records, tally.difference) == (len(LOG), None)
 
 
-def test_whole_batches_are_taken_undecoded_where_the_map_keeps_them_together(monkeypatch: pytest.MonkeyPatch):
+def test_whole_batches_are_taken_undecoded_where_the_map_keeps_them_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_mirror.wire.records.decode", lambda raw: pytest.fail("decoded"))
     tally = compare(log(LOG, 3, 4), log(copied(LOG), 3, 4), 0, 20, by_batch=True, through=MAP, target_window=(40, 48))
     assert tally.records == len(LOG)
 
 
 @BOTH_LEVELS
-def test_a_changed_mapped_record_is_named_by_both_offsets(by_batch: bool):
+def test_a_changed_mapped_record_is_named_by_both_offsets(by_batch: bool) -> None:
     target = copied(changed(10, value=b"other"))
     difference = found_through_map(log(LOG, 3), log(target, 3), by_batch)
     assert difference is not None and difference.kind == "value"
@@ -315,14 +322,14 @@ def test_a_changed_mapped_record_is_named_by_both_offsets(by_batch: bool):
 
 @BOTH_LEVELS
 @pytest.mark.parametrize("lost", [r.offset for r in LOG])
-def test_a_mapped_record_that_the_target_lacks_is_missing(by_batch: bool, lost: int):
+def test_a_mapped_record_that_the_target_lacks_is_missing(by_batch: bool, lost: int) -> None:
     difference = found_through_map(log(LOG, 2), log(copied(without(lost)), 2), by_batch)
     assert difference is not None
     assert (difference.kind, difference.offset, difference.target_offset) == ("missing", lost, MAP.to_target(lost).offset)
 
 
 @BOTH_LEVELS
-def test_a_record_that_the_map_knows_nothing_of_is_extra_on_the_target_or_missing_there(by_batch: bool):
+def test_a_record_that_the_map_knows_nothing_of_is_extra_on_the_target_or_missing_there(by_batch: bool) -> None:
     stranger = LOG[0]._replace(offset=43, value=b"somebody else's")
     target = sorted([*copied(LOG), stranger])
     difference = found_through_map(log(LOG, 3), log(target, 2), by_batch)
@@ -333,7 +340,7 @@ def test_a_record_that_the_map_knows_nothing_of_is_extra_on_the_target_or_missin
 
 
 @BOTH_LEVELS
-def test_records_swapped_behind_the_maps_back_are_found(by_batch: bool):
+def test_records_swapped_behind_the_maps_back_are_found(by_batch: bool) -> None:
     swapped = copied(LOG)
     swapped[4], swapped[5] = swapped[5]._replace(offset=45), swapped[4]._replace(offset=46)
     difference = found_through_map(log(LOG, 3), log(swapped, 3), by_batch)
@@ -341,7 +348,7 @@ def test_records_swapped_behind_the_maps_back_are_found(by_batch: bool):
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_a_broken_batch_is_named_by_both_offsets_where_they_are_mapped(side: str):
+def test_a_broken_batch_is_named_by_both_offsets_where_they_are_mapped(side: str) -> None:
     logs = {"source": log(LOG, 3), "target": log(copied(LOG), 3)}
     logs[side][1].view[70] ^= 4
     difference = found_through_map(logs["source"], logs["target"], False)
@@ -349,7 +356,7 @@ def test_a_broken_batch_is_named_by_both_offsets_where_they_are_mapped(side: str
     assert (difference.offset, difference.target_offset) == (9, 44)
 
 
-def test_bounds_of_a_mapped_target_are_told_in_source_offsets():
+def test_bounds_of_a_mapped_target_are_told_in_source_offsets() -> None:
     assert through_map(MAP, LogBounds(0, 60, 60)) == LogBounds(0, 20, 20)
     assert through_map(MAP, LogBounds(42, 60, 60)) == LogBounds(5, 20, 20)  # retention took two records there
     assert through_map(MAP, LogBounds(0, 46, 60)) == LogBounds(0, 11, 20)  # an open transaction hides the rest

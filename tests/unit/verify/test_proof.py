@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.partition import TopicPartition as TP
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify.proof import ProofFile, merged, reach
 from airflow_mirror.verify.result import LogBounds, PartitionComparison, untouched
 from tests.unit.cutover.builders import a_plan
@@ -18,13 +22,13 @@ IDS = {"orders": "id-there"}
 
 
 @pytest.fixture
-def plan():
+def plan() -> Plan:
     made = a_plan("orders")
     return replace(made, topics=(replace(made.topics[0], starts={0: 100, 1: 0}, ends={0: 900, 1: 7}),))
 
 
 @pytest.fixture
-def proofs(tmp_path):
+def proofs(tmp_path: Path) -> ProofFile:
     return ProofFile(tmp_path / "m" / "proof.json")
 
 
@@ -32,7 +36,7 @@ RANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=8)
 
 
 @given(RANGES, st.integers(0, 30))
-def test_ranges_hold_exactly_the_offsets_that_were_put_in(ranges, start):
+def test_ranges_hold_exactly_the_offsets_that_were_put_in(ranges: list[tuple[int, int]], start: int) -> None:
     offsets = {o for a, b in ranges for o in range(a, b)}
     assert {o for a, b in merged(ranges) for o in range(a, b)} == offsets
     expected = start
@@ -41,11 +45,11 @@ def test_ranges_hold_exactly_the_offsets_that_were_put_in(ranges, start):
     assert reach(ranges, start) == (expected if start in offsets else None)
 
 
-def test_nothing_is_proven_before_something_was_compared(proofs, plan):
+def test_nothing_is_proven_before_something_was_compared(proofs: ProofFile, plan: Plan) -> None:
     assert proofs.ends(plan, IDS, "batches") == {}
 
 
-def test_a_proof_that_does_not_reach_the_plans_start_proves_nothing(proofs, plan):
+def test_a_proof_that_does_not_reach_the_plans_start_proves_nothing(proofs: ProofFile, plan: Plan) -> None:
     proofs.add(plan, IDS, "batches", {TP("orders", 0): (500, 900), TP("orders", 1): (0, 7)})
     assert proofs.ends(plan, IDS, "batches") == {TP("orders", 1): 7}
     proofs.add(plan, IDS, "batches", {TP("orders", 0): (100, 499)})
@@ -54,7 +58,7 @@ def test_a_proof_that_does_not_reach_the_plans_start_proves_nothing(proofs, plan
     assert proofs.ends(plan, IDS, "batches")[TP("orders", 0)] == 900
 
 
-def test_a_weaker_level_does_not_stand_in_for_a_stronger_one(proofs, plan):
+def test_a_weaker_level_does_not_stand_in_for_a_stronger_one(proofs: ProofFile, plan: Plan) -> None:
     proofs.add(plan, IDS, "offsets", {TP("orders", 0): (100, 900)})
     assert proofs.ends(plan, IDS, "offsets") == {}
     proofs.add(plan, IDS, "batches", {TP("orders", 0): (100, 500)})
@@ -75,20 +79,22 @@ def test_a_weaker_level_does_not_stand_in_for_a_stronger_one(proofs, plan):
     ],
     ids=["source-topic", "target-topic", "target-gone", "target-cluster", "isolation"],
 )
-def test_a_proof_holds_for_the_topics_that_were_compared_alone(proofs, plan, change):
+def test_a_proof_holds_for_the_topics_that_were_compared_alone(
+    proofs: ProofFile, plan: Plan, change: Callable[..., Any]
+) -> None:
     proofs.add(plan, IDS, "batches", {TP("orders", 0): (100, 900)})
     assert proofs.ends(plan, IDS, "batches") == {TP("orders", 0): 900}
     other, ids = change(plan, IDS)
     assert proofs.ends(other, ids, "batches") == {}
 
 
-def test_a_proof_of_other_topics_replaces_the_old_one(proofs, plan):
+def test_a_proof_of_other_topics_replaces_the_old_one(proofs: ProofFile, plan: Plan) -> None:
     proofs.add(plan, IDS, "batches", {TP("orders", 0): (100, 900)})
     proofs.add(plan, {"orders": "again"}, "batches", {TP("orders", 0): (900, 950)})
     assert proofs.ends(plan, IDS, "batches") == proofs.ends(plan, {"orders": "again"}, "batches") == {}
 
 
-def test_an_unreadable_proof_is_compared_again_and_replaced(proofs, plan, tmp_path):
+def test_an_unreadable_proof_is_compared_again_and_replaced(proofs: ProofFile, plan: Plan, tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "proof.json").write_text('{"version": 1, "top')
     assert proofs.ends(plan, IDS, "batches") == {}
@@ -96,12 +102,12 @@ def test_an_unreadable_proof_is_compared_again_and_replaced(proofs, plan, tmp_pa
     assert proofs.ends(plan, IDS, "batches") == {TP("orders", 0): 900}
 
 
-def test_an_unknown_level_is_refused(proofs, plan):
+def test_an_unknown_level_is_refused(proofs: ProofFile, plan: Plan) -> None:
     with pytest.raises(InvalidField, match="no such level"):
         proofs.ends(plan, IDS, "all")
 
 
-def verdict(start, end, stable):
+def verdict(start: int, end: int, stable: int) -> PartitionComparison:
     logs = LogBounds(0, stable, stable), LogBounds(0, end, end)
     return PartitionComparison(
         source_topic="orders", target_topic="orders", partition=0, start_offset=start, end_offset=end, records=0, bytes=0,
@@ -120,5 +126,7 @@ def verdict(start, end, stable):
         ((0, 0, 0), 0, ""),
     ],
 )
-def test_an_untouched_partition_is_named_when_the_plan_expects_records(compared, planned_end, line):
+def test_an_untouched_partition_is_named_when_the_plan_expects_records(
+    compared: tuple[int, int, int], planned_end: int, line: str
+) -> None:
     assert untouched(verdict(*compared), {TP("orders", 0): planned_end}) == line

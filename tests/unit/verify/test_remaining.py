@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -19,22 +20,22 @@ NOBODY = ClientConfig({"bootstrap.servers": "nobody:1"}, "source")
 class FakeTarget:
     """A target on which only ``held`` keeps what is old."""
 
-    def __init__(self, config, held="orders"):
+    def __init__(self, config: ClientConfig, held: str = "orders") -> None:
         self.held = held
 
-    def __enter__(self):
+    def __enter__(self) -> FakeTarget:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: Any) -> None:
         pass
 
-    def topic_configs(self, names):
+    def topic_configs(self, names: list[str]) -> dict[str, dict[str, ConfigEntry]]:
         open_, by_age = ({"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": ms} for ms in ("-1", "9"))
         return {n: {k: ConfigEntry(value=v) for k, v in (open_ if n == self.held else by_age).items()} for n in names}
 
 
 @pytest.fixture
-def asked(monkeypatch):
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The comparisons that were asked for: their pairs and options."""
     calls = []
     monkeypatch.setattr(
@@ -45,7 +46,7 @@ def asked(monkeypatch):
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_the_rest_is_compared_in_the_isolation_of_the_copy(asked, isolation):
+def test_the_rest_is_compared_in_the_isolation_of_the_copy(asked: list[Any], isolation: str) -> None:
     plan = replace(a_plan("orders"), mirror=Mirror(name="flow", source="src", target="dst", isolation=isolation))
     assert remaining.verify_rest(plan, NOBODY, NOBODY, {TP("orders", 0): 5})({TP("orders", 0): 9}) == []
     [([pair], options)] = asked
@@ -53,7 +54,7 @@ def test_the_rest_is_compared_in_the_isolation_of_the_copy(asked, isolation):
     assert options["isolation"] == isolation
 
 
-def test_without_a_proof_all_is_compared_from_the_plans_start(asked):
+def test_without_a_proof_all_is_compared_from_the_plans_start(asked: list[Any]) -> None:
     plan = a_plan("orders", "users")
     plan = replace(plan, topics=tuple(replace(t, starts={0: 3}) for t in plan.topics))
     remaining.verify_rest(plan, NOBODY, NOBODY)({TP("orders", 0): 9, TP("users", 0): 4})

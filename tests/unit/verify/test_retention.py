@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from airflow_mirror.verify.bounds import bounds_difference
 from airflow_mirror.verify.compare import Floor, Tally, compare
 from airflow_mirror.verify.result import LogBounds, PartitionPair
 from airflow_mirror.wire.batch import RawBatch
+from airflow_mirror.wire.records import Record
 from tests.unit.verify.test_compare import BOTH_LEVELS, LOG, MAP, changed, copied, log
 
 TP = TopicPartition("t", 0)
@@ -26,7 +28,15 @@ def losing(batches: list[RawBatch], after: int, floor: Floor, start: int) -> Ite
     yield from (b for b in batches[after:] if b.next_offset > start)
 
 
-def compared(source, target, by_batch: bool, *, held: bool = False, source_start=None, target_start=None) -> Tally:
+def compared(
+    source: list[Record],
+    target: list[Record],
+    by_batch: bool,
+    *,
+    held: bool = False,
+    source_start: int | None = None,
+    target_start: int | None = None,
+) -> Tally:
     """Compare one record a batch; each side may lose its beginning after two batches."""
     floors = Floor(0), Floor(0)
     sides = [log(records, *[1] * len(records)) for records in (source, target)]
@@ -38,19 +48,19 @@ def compared(source, target, by_batch: bool, *, held: bool = False, source_start
 
 
 @BOTH_LEVELS
-def test_what_source_retention_takes_meanwhile_is_counted_not_extra(by_batch: bool):
+def test_what_source_retention_takes_meanwhile_is_counted_not_extra(by_batch: bool) -> None:
     tally = compared(LOG, LOG, by_batch, source_start=11)
     assert (tally.records, tally.expired, tally.difference) == (4, 3, None)
 
 
 @BOTH_LEVELS
-def test_a_source_that_loses_everything_meanwhile_is_no_difference(by_batch: bool):
+def test_a_source_that_loses_everything_meanwhile_is_no_difference(by_batch: bool) -> None:
     tally = compared(LOG, LOG, by_batch, source_start=100)
     assert (tally.records, tally.expired, tally.difference) == (2, 5, None)
 
 
 @BOTH_LEVELS
-def test_records_behind_the_new_start_are_still_compared(by_batch: bool):
+def test_records_behind_the_new_start_are_still_compared(by_batch: bool) -> None:
     tally = compared(LOG, changed(12, value=b"other"), by_batch, source_start=11)
     assert tally.difference is not None and (tally.difference.offset, tally.difference.kind) == (12, "value")
     tally = compared([r for r in LOG if r.offset != 12], LOG, by_batch, source_start=11)
@@ -58,7 +68,7 @@ def test_records_behind_the_new_start_are_still_compared(by_batch: bool):
 
 
 @BOTH_LEVELS
-def test_a_target_that_may_delete_is_followed_one_that_is_held_is_not(by_batch: bool):
+def test_a_target_that_may_delete_is_followed_one_that_is_held_is_not(by_batch: bool) -> None:
     tally = compared(LOG, LOG, by_batch, target_start=11)
     assert (tally.records, tally.expired, tally.difference) == (4, 3, None)
     tally = compared(LOG, LOG, by_batch, target_start=11, held=True)
@@ -66,7 +76,7 @@ def test_a_target_that_may_delete_is_followed_one_that_is_held_is_not(by_batch: 
 
 
 @BOTH_LEVELS
-def test_a_start_within_a_batch_cuts_that_batch_on_both_sides(by_batch: bool):
+def test_a_start_within_a_batch_cuts_that_batch_on_both_sides(by_batch: bool) -> None:
     floors = Floor(0), Floor(0)
     source = losing(log(LOG, 2, 5), 1, floors[0], 10)  # the batch of 5-12 is still there, its first records are not
     tally = compare(source, log(LOG, 2, 5), 0, 100, by_batch=by_batch, floors=floors)
@@ -74,7 +84,7 @@ def test_a_start_within_a_batch_cuts_that_batch_on_both_sides(by_batch: bool):
 
 
 @BOTH_LEVELS
-def test_retention_of_a_mapped_source_is_told_in_its_own_offsets(by_batch: bool):
+def test_retention_of_a_mapped_source_is_told_in_its_own_offsets(by_batch: bool) -> None:
     floors = Floor(0), Floor(40)
     source = losing(log(LOG, *[1] * 7), 2, floors[0], 11)
     tally = compare(
@@ -111,7 +121,9 @@ def test_retention_of_a_mapped_source_is_told_in_its_own_offsets(by_batch: bool)
         (PartitionPair(source_topic="t", target_topic="t", partition=0), 0, 9, 0),
     ],
 )
-def test_a_risen_start_of_a_held_target_is_a_difference(pair, source_start, target_start, offset):
+def test_a_risen_start_of_a_held_target_is_a_difference(
+    pair: PartitionPair, source_start: int, target_start: int, offset: int | None
+) -> None:
     found = bounds_difference(pair, LogBounds(source_start, 9, 9), LogBounds(target_start, 9, 9))
     assert (found.offset if found else None) == offset
     assert found is None or found.kind == "missing"
@@ -124,10 +136,10 @@ class FakeLog:
         self.batches = log(LOG, *[1] * len(LOG))
         self.nth, self.start, self.fetches = nth, start, 0
 
-    def log_starts(self, tps):
+    def log_starts(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(tps, self.start if self.fetches >= self.nth else 0)
 
-    def fetch(self, _cluster, _tp, position, **_):
+    def fetch(self, _cluster: FakeLog, _tp: TopicPartition, position: int, **_: Any) -> Any:
         self.fetches += 1
         if position < self.log_starts([TP])[TP]:
             return SimpleNamespace(error=1, aborted=[], records=memoryview(b""))
@@ -135,7 +147,7 @@ class FakeLog:
         return SimpleNamespace(error=0, aborted=[], records=batch.view)
 
 
-def test_reading_goes_on_where_the_log_begins_by_now(monkeypatch):
+def test_reading_goes_on_where_the_log_begins_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, floor = FakeLog(3, 11), Floor(0)
     monkeypatch.setattr(partition, "fetch_one", fake.fetch)
     read = [b.first_offset for b in partition.data_batches(fake, TP, 0, 13, floor=floor)]
@@ -143,14 +155,14 @@ def test_reading_goes_on_where_the_log_begins_by_now(monkeypatch):
     assert floor.offset == 11
 
 
-def test_a_log_that_is_gone_up_to_the_end_is_read_to_its_end(monkeypatch):
+def test_a_log_that_is_gone_up_to_the_end_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, floor = FakeLog(2, 50), Floor(0)
     monkeypatch.setattr(partition, "fetch_one", fake.fetch)
     assert [b.first_offset for b in partition.data_batches(fake, TP, 0, 13, floor=floor)] == [3]
     assert floor.offset == 13
 
 
-def test_an_offset_out_of_range_that_retention_does_not_explain_is_an_error(monkeypatch):
+def test_an_offset_out_of_range_that_retention_does_not_explain_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeLog(1, 0)
     fake.fetch = lambda *_, **__: SimpleNamespace(error=1, aborted=[], records=memoryview(b""))
     monkeypatch.setattr(partition, "fetch_one", fake.fetch)

@@ -48,7 +48,7 @@ def batch(of: list[Record], number: int = codec.NONE, **header: int) -> RawBatch
     (raw,) = iter_batches(view)
     assert raw.header is not None
     wire_batch.HEADER.pack_into(view, 0, *raw.header._replace(base_offset=of[0].offset, **header))
-    struct.pack_into(">I", view, 17, wire_batch.crc32c.crc32c(view[21:]))
+    struct.pack_into(">I", view, 17, wire_batch.crc32c.crc32c(view[21:]))  # type: ignore[attr-defined]
     (raw,) = iter_batches(view)
     return raw
 

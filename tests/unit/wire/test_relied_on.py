@@ -137,7 +137,7 @@ def found(dotted: str) -> Any:
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_request_has_the_version_and_the_fields_that_we_use(name):
+def test_request_has_the_version_and_the_fields_that_we_use(name: str) -> None:
     highest, asked, answered = REQUESTS[name]
     request, response = found(name), found(name.removesuffix("Request") + "Response")
     assert request.max_version >= highest and response.API_KEY == request.API_KEY
@@ -145,11 +145,11 @@ def test_request_has_the_version_and_the_fields_that_we_use(name):
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_part_of_a_message_has_the_fields_that_we_use(name):
+def test_part_of_a_message_has_the_fields_that_we_use(name: str) -> None:
     assert set(PARTS[name].split()) <= set(found(name).fields)
 
 
-def test_everything_that_we_import_of_both_packages_is_named_here():
+def test_everything_that_we_import_of_both_packages_is_named_here() -> None:
     imported = set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -158,7 +158,7 @@ def test_everything_that_we_import_of_both_packages_is_named_here():
     assert imported == {f"kafka.protocol.{name}" for name in REQUESTS} | OTHER
 
 
-def test_c_codec_of_aiokafka_takes_what_we_give_it():
+def test_c_codec_of_aiokafka_takes_what_we_give_it() -> None:
     from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
     builder = DefaultRecordBatchBuilder(
