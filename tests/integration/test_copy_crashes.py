@@ -111,9 +111,8 @@ def test_frozen_copier_that_thaws_after_the_second_took_over_changes_nothing(
     assert_equal(source_cluster, target_cluster, hostile, PARTITIONS)
 
 
-def test_a_lease_that_was_released_is_handed_over_at_once_and_a_held_one_after_a_pause(
-    target_cluster: Cluster, topic_name: str
-) -> None:
+def test_released_lease_is_handed_over_without_a_pause(target_cluster: Cluster, topic_name: str) -> None:
+    """A held one after it."""
     with WireCluster(config(target_cluster)) as wire:
         first = lease.take(wire, topic_name)
         assert first.wait_s == 0

@@ -307,9 +307,10 @@ def test_leaders_change_by_death_and_by_election_on_target_and_source_while_copy
         assert_equal(source, target, topic, PARTITIONS)
 
 
-def test_records_that_the_source_lost_in_an_unclean_election_stop_the_copy_also_when_others_took_their_offsets(
+def test_records_lost_in_an_unclean_election_stop_the_copy(
     three_nodes: Cluster, target_cluster: Cluster, topic_name: str
 ) -> None:
+    """Also when others have taken their offsets since."""
     short, regrown = 0, 1
     admin = AdminClient({"bootstrap.servers": three_nodes.bootstrap})
     settings = HELD_OPEN | {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
@@ -408,9 +409,10 @@ def trim(cluster: Cluster, topic: str) -> None:
         wire.delete_records({TopicPartition(topic, p): 537 for p in range(PARTITIONS)})
 
 
-def test_a_target_that_dies_while_there_is_nothing_to_write_does_not_show_the_fillers_for_long(
+def test_idle_target_that_dies_shows_fillers_only_shortly(
     source_cluster: Cluster, proxied: ProxiedCluster, hostile: str
 ) -> None:
+    """It dies while there is nothing to write."""
     create(proxied, hostile, PARTITIONS)
     trim(source_cluster, hostile)
 
@@ -429,9 +431,10 @@ def test_a_target_that_dies_while_there_is_nothing_to_write_does_not_show_the_fi
     assert_equal(source_cluster, proxied, hostile, PARTITIONS)
 
 
-def test_fillers_that_a_dying_target_shows_again_are_found_by_the_comparison_and_deleted_by_the_next_copy(
+def test_fillers_that_a_dying_target_shows_are_found_and_deleted(
     source_cluster: Cluster, proxied: ProxiedCluster, topic_name: str
 ) -> None:
+    """Found by the comparison, deleted by the next copy."""
     create(source_cluster, topic_name)
     create(proxied, topic_name)
     write(source_cluster, topic_name, 1000, 3, "lz4")

@@ -175,9 +175,8 @@ def test_no_cleaner_will_change_what_is_compared(dataset: Dataset, source_cluste
     assert youngest > dataset.now_ms - DAY_MS  # the lag counts from the records' own time
 
 
-def test_groups_stand_at_the_start_in_the_middle_at_the_end_and_where_they_never_read(
-    dataset: Dataset, source_cluster: Cluster
-) -> None:
+def test_groups_stand_at_every_kind_of_place(dataset: Dataset, source_cluster: Cluster) -> None:
+    """At the start, in the middle, at the end, and where they never read."""
     settings = source_cluster.admin_properties()
     for group, positions in dataset.groups.items():
         assert group_positions(settings, group) == positions

@@ -69,9 +69,10 @@ def one_after_another(source: Cluster, target: Cluster, topic: str) -> list[floa
 
 
 @pytest.mark.parametrize("side", ["target", "source"])
-def test_a_partition_whose_only_broker_is_down_holds_up_no_other_and_goes_on_when_it_is_back(
+def test_leaderless_partition_holds_up_no_other_and_goes_on(
     three_nodes: Cluster, source_cluster: Cluster, target_cluster: Cluster, topic_name: str, side: str
 ) -> None:
+    """Its only broker is down, and comes back."""
     source, target = (source_cluster, three_nodes) if side == "target" else (three_nodes, target_cluster)
     alive, dies = nodes_but_the_coordinator(three_nodes, topic_name)[:2]
     admin = AdminClient({"bootstrap.servers": three_nodes.bootstrap})

@@ -53,9 +53,8 @@ def test_coordinator_that_writes_every_marker_twice_does_not_overrun_a_hole(
     assert ends(target_cluster, tp.topic)[0] == (0, START + hole, START + hole)
 
 
-def test_frozen_padder_whose_markers_land_between_the_new_ones_look_and_step_does_not_overrun_the_hole(
-    target_cluster: Cluster, tp: TopicPartition
-) -> None:
+def test_frozen_padders_late_markers_do_not_overrun_the_hole(target_cluster: Cluster, tp: TopicPartition) -> None:
+    """They land between the new one's look and its step."""
     with WireCluster(config(target_cluster)) as old_wire, WireCluster(config(target_cluster)) as new_wire:
         old = Padder(target=old_wire, mirror=tp.topic, check=lambda: None)
         old._take_over(tp)

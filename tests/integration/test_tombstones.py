@@ -93,9 +93,8 @@ def test_fillers_take_every_hole_and_change_neither_search_by_time_nor_the_verdi
     assert found_by_time(target_cluster, topic, here) == found and len(set(found)) > 10
 
 
-def test_a_copy_that_ended_inside_a_hole_goes_on_and_a_foreign_source_is_found_out(
-    source_cluster: Cluster, target_cluster: Cluster, topic: str
-) -> None:
+def test_copy_that_ended_inside_a_hole_goes_on(source_cluster: Cluster, target_cluster: Cluster, topic: str) -> None:
+    """And a foreign source is found out."""
     (whole,) = ranges_of(source_cluster, topic)
     assert whole.end_offset is not None
     for end in (60_000, whole.end_offset - 20_000, whole.end_offset):

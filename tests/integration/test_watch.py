@@ -156,9 +156,10 @@ def create_again(cluster: Cluster, topic: str) -> None:
     create(cluster, topic)
 
 
-def test_topic_created_again_and_refilled_between_two_fetches_is_found_and_the_doubtful_offsets_are_named(
+def test_topic_created_again_between_fetches_names_doubtful_offsets(
     source_cluster: Cluster, target_cluster: Cluster, two: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It is refilled, too, so that no offset is missing."""
     hit, beside = two
     with following(source_cluster, target_cluster, two, monkeypatch) as tail:
         at(target_cluster, hit, 90)
@@ -203,9 +204,10 @@ sys.exit(tail.main(sys.argv[1:]))
 """
 
 
-def test_tail_job_whose_topic_is_deleted_brings_the_others_to_a_clean_stop_and_fails_with_the_offsets(
+def test_tail_job_whose_topic_is_deleted_fails_with_the_offsets(
     source_cluster: Cluster, target_cluster: Cluster, two: tuple[str, str], tmp_path: Path
 ) -> None:
+    """The others come to a clean stop first."""
     hit, beside = two
     script, log = tmp_path / "streaming_tail.py", tmp_path / "log"
     script.write_text(CURIOUS_TAIL)
@@ -318,9 +320,10 @@ def rotten(target_cluster: Cluster) -> Iterator[Rotten]:
         yield Rotten(cluster, hit, before)
 
 
-def test_a_batch_whose_length_is_wrong_ends_the_copy_instead_of_being_asked_for_for_ever(
+def test_batch_of_wrong_length_ends_the_copy(
     rotten: Rotten, target_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It would be asked for for ever."""
     cluster, hit, _ = rotten
     monkeypatch.setattr(source_side, "_DRY_ANSWERS", 20)
     (result,) = copy(cluster, target_cluster, ranges_of(cluster, "length"), duration_s=300)

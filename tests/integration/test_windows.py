@@ -142,9 +142,10 @@ def test_a_window_means_the_same_offsets_when_it_is_asked_for_again(
 
 
 @pytest.mark.parametrize("mode", ["identical", "mapped"])
-def test_a_window_older_than_what_was_copied_is_refused_with_the_offsets_and_a_later_one_goes_on(
+def test_window_older_than_what_was_copied_is_refused(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path, mode: str
 ) -> None:
+    """With its offsets; a later one goes on."""
     create(source_cluster, topic_name)
     create(target_cluster, topic_name)
     append(source_cluster, topic_name, TIMES)

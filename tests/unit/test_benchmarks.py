@@ -342,7 +342,8 @@ def test_defaults_are_mirrormakers_own_and_tuning_only_adds() -> None:
         assert not tuned.keys() & plain.keys()
 
 
-def test_defaults_run_in_the_first_round_and_no_limit_is_given_for_what_is_re_encoded() -> None:
+def test_defaults_run_in_the_first_round_alone() -> None:
+    """And no limit is given for what is re-encoded."""
     wanted = Wanted([c.name for c in CASES] + [LATENCY], rounds=2)
     by_name = {case.name: wanted.turns(case) for case in CASES}
     rest = MM2_TUNED, OURS, LIMIT, READING_LIMIT

@@ -91,7 +91,8 @@ def test_many_partitions_cost_as_many_questions_as_one(world: World) -> None:
     assert (alone, len(world.asked.questions)) == (7, 14)
 
 
-def test_the_logs_end_is_asked_before_and_after_the_rest_of_the_target_and_the_source_last(world: World) -> None:
+def test_logs_end_is_asked_around_the_target_source_last(world: World) -> None:
+    """The end before and after the rest of the target, and the source after all of that."""
     told = world.answers(RANGES[0])
     target = told.target
     assert target.end < min(target.high_watermark, target.log_start) < target.end_after < told.log_start

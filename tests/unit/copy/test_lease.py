@@ -41,7 +41,8 @@ def is_held(target: WireCluster, token: LeaseToken) -> bool:
 # --- taking, renewing, giving back ------------------------------------------------------------------------------------
 
 
-def test_a_fresh_or_released_lease_is_taken_at_once_and_a_held_one_after_a_pause(target: WireCluster) -> None:
+def test_only_a_held_lease_is_taken_after_a_pause(target: WireCluster) -> None:
+    """A fresh or released one is taken at once."""
     first = lease.take(target, "m")
     held = lease.take(target, "m")
     lease.release(target, first)  # not its to give back any more

@@ -75,9 +75,8 @@ def test_a_bulk_copy_deals_every_partition_exactly_once(weights: list[int], slot
 
 
 @given(Weights, st.integers(min_value=1, max_value=9))
-def test_where_each_task_has_a_share_of_a_rate_no_list_is_left_for_a_slot_that_joins_later(
-    weights: list[int], slots: int
-) -> None:
+def test_with_shared_rates_no_list_waits_for_a_late_slot(weights: list[int], slots: int) -> None:
+    """A slot that joins later would bring a share of the rate more than was given."""
     dealt = deal_bulk(ranges(len(weights)), slots, weighed(weights), at_once=True)
     assert sorted(r.partition for part in dealt for r in part) == list(range(len(weights)))
     assert all(dealt) and len(dealt) <= slots

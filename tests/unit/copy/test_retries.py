@@ -29,10 +29,11 @@ def p() -> PartitionCopy:
     return PartitionCopy(CopyRange(source_topic="t", target_topic="t", partition=0, start_offset=0), True, 1 << 20)
 
 
-def test_a_quiet_partition_is_not_given_up_for_two_failures_that_have_nothing_to_do_with_each_other(
-    kept: Retries, p: PartitionCopy, clock: SimpleNamespace
-) -> None:
-    """In a rolling restart each broker fails once; only a write would have said that all was well between."""
+def test_quiet_partition_outlives_two_failures_far_apart(kept: Retries, p: PartitionCopy, clock: SimpleNamespace) -> None:
+    """They have nothing to do with each other.
+
+    In a rolling restart each broker fails once; only a write would have said that all was well between.
+    """
     for _ in range(3):
         assert kept.again(p, "a broker is restarted") is None
         kept.opened(p)

@@ -162,7 +162,7 @@ def test_a_new_origin_ends_what_was_known_even_for_a_copier_that_was_frozen(tmp_
     assert loaded is not None and len(loaded) == 0 and loaded.source_end == whole.source_start
 
 
-def test_a_frozen_copier_that_went_on_with_a_map_does_not_add_to_the_next_one(tmp_path: Path) -> None:
+def test_frozen_copier_adds_nothing_to_the_next_map(tmp_path: Path) -> None:
     """It did not begin the map, so it once read whose parts it adds to; it must not look again."""
     whole, pieces = story(3)
     MapStore(str(tmp_path)).origin(KEY, whole.source_start, whole.target_start)

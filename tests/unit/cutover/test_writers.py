@@ -200,10 +200,13 @@ def test_target_behind_without_a_tail_is_refused_before_the_fence(world: World, 
     writers.require_tail(world.run)  # nothing left to copy
 
 
-def test_killed_before_the_lease_that_it_took_is_on_disk_the_next_try_asks_for_a_tail(
+def test_killed_before_its_lease_is_on_disk_wants_a_tail(
     world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It took the lease for that of a tail, and fenced the source until the drain timed out."""
+    """The next try can not know that the lease was its own.
+
+    It took the lease for that of a tail, and fenced the source until the drain timed out.
+    """
     world.run.report.steps = [StepRecord(step, "running", time.time()) for step in ("fence", "stop_writers")]
     world.run.save()
     with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):

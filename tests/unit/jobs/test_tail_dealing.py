@@ -79,7 +79,7 @@ def test_a_lease_that_the_driver_withdrew_itself_is_no_failure(tail: Tail) -> No
     assert outcome(tail) is None
 
 
-def test_a_lease_that_another_job_took_is_a_failure_although_the_tail_is_asked_to_stop(tail: Tail) -> None:
+def test_lease_taken_by_another_job_fails_a_stopping_tail(tail: Tail) -> None:
     tail.stopping.set()
     with pytest.raises(NeedsHuman, match="lease lost"):
         ended(tail, error="lease lost", final=True, lease_lost=True)
@@ -112,7 +112,8 @@ def test_a_lost_executor_leaves_no_list_that_waits_for_another_ones_lease(tail: 
     assert not tail.is_crowded
 
 
-def test_with_a_share_of_a_rate_for_each_task_an_executor_that_joins_brings_no_more_of_them(tail: Tail) -> None:
+def test_executor_that_joins_brings_no_more_shares_of_a_rate(tail: Tail) -> None:
+    """Each task has a share, and their number is fixed at the start."""
     assert tail.limit_tasks() == 2
     tail.slots = lambda: 4
     lease(tail, p4=50_000_000)

@@ -32,7 +32,8 @@ def levels(made: Plan, check: str) -> list[str]:
     return [f.level for f in made.findings if f.check == check]
 
 
-def test_a_plain_topic_and_an_empty_target_pass_every_check_but_the_notice_that_retention_is_held() -> None:
+def test_plain_topic_and_empty_target_pass_every_check() -> None:
+    """But for the notice that retention is held."""
     made = plan(a_topic(replicas=3))
     assert [f.check for f in made.findings if f.level != "pass"] == ["retention"]
     assert {f.check for f in made.findings} == {name for name, _, _ in CHECKS}
@@ -80,7 +81,8 @@ def test_a_blocked_plan_adopts_nothing_so_that_the_next_plan_blocks_again() -> N
     assert plan(a_topic(), target, known=first.known_topics).blocks
 
 
-def test_a_blocked_plan_keeps_what_was_known_so_that_our_own_data_are_not_foreign_later() -> None:
+def test_blocked_plan_keeps_what_was_known() -> None:
+    """Or our own data would be foreign later."""
     too_far = a_mirror(offsets="identical", prime_budget=5)
     blocked = plan(a_topic(spans=((6, 9),)), known=["orders", "old"], mirror=too_far)
     assert blocked.blocks
@@ -116,7 +118,8 @@ def test_the_existing_target_topic_must_take_the_largest_batch_of_the_source(
     assert levels(made, "message_size") == [level]
 
 
-def test_a_topic_to_create_gets_the_sources_batch_limit_even_if_that_is_only_kafkas_default() -> None:
+def test_created_topic_gets_the_sources_batch_limit() -> None:
+    """Even if that is only Kafka's default."""
     made = plan(a_topic(), own_configs={**DEFAULTS, "max.message.bytes": "1000"})
     assert levels(made, "message_size") == ["pass"]
     assert made.topics[0].held_configs["max.message.bytes"] == "1048588"
@@ -149,7 +152,8 @@ def test_retention_that_would_delete_what_arrives_is_said_and_held_open(override
     assert made.topics[0].held_configs["retention.ms"] == "-1"
 
 
-def test_by_key_takes_a_target_of_any_partition_count_and_says_what_it_can_not_do() -> None:
+def test_by_key_takes_a_target_of_any_partition_count() -> None:
+    """And says what it can't do."""
     target = a_topic(spans=((0, 0), (0, 0), (0, 0)))
     made = plan(a_topic(spans=((0, 9), (0, 4))), [target], mirror=a_mirror(partitioning="by_key"))
     assert levels(made, "partitioning") == ["warn"] and not made.blocks

@@ -220,7 +220,7 @@ def test_auto_stays_with_the_mode_in_which_the_topic_was_begun() -> None:
     assert mapped.known_topics == {"orders": "mapped"}
 
 
-def test_a_topic_that_was_begun_in_one_mode_is_not_gone_on_with_in_the_other() -> None:
+def test_topic_begun_in_one_mode_is_refused_in_the_other() -> None:
     plan = made(target=[a_topic(spans=((0, 5),))], known={"orders": "mapped"}, offsets="identical")
     assert "it was begun with mapped offsets" in plan.blocks[0].evidence
 
@@ -246,7 +246,7 @@ def test_tombstones_are_for_compacted_topics_only() -> None:
     assert made(compacted_filler="tombstones").topics[0].filler == "markers"
 
 
-def test_a_log_that_can_not_be_primed_for_lack_of_a_right_blocks_and_names_it() -> None:
+def test_right_that_priming_lacks_blocks_by_name() -> None:
     lacking = Capabilities("direct", prime=False, lacks=("Delete on topic",))
     plan = made(source=a_topic(spans=((5, 9),)), capabilities=lacking, offsets="identical")
     assert outcome(plan, "priming") == ["block"] and "Allow DELETE" in plan.blocks[0].remedy

@@ -217,7 +217,8 @@ def test_one_active_group_stops_all_before_any_is_touched(state: str) -> None:
     assert target.commits == []
 
 
-def test_a_dry_run_writes_nothing_and_tells_who_is_active_and_what_is_out_of_range() -> None:
+def test_dry_run_tells_what_stands_in_the_way() -> None:
+    """Who is active, and what is out of range; it writes nothing."""
     target = FakeTarget({"b": {}}, states={"b": "Stable"})
     translated = moved({"a": {"orders-0": 20}, "b": {"orders-0": 101, "orders-1": 1}}, strict=False)
     report = commit_groups(target, translated, dry_run=True)

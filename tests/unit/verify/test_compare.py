@@ -329,7 +329,7 @@ def test_a_mapped_record_that_the_target_lacks_is_missing(by_batch: bool, lost: 
 
 
 @BOTH_LEVELS
-def test_a_record_that_the_map_knows_nothing_of_is_extra_on_the_target_or_missing_there(by_batch: bool) -> None:
+def test_record_unknown_to_the_map_is_extra_or_missing(by_batch: bool) -> None:
     stranger = LOG[0]._replace(offset=43, value=b"somebody else's")
     target = sorted([*copied(LOG), stranger])
     difference = found_through_map(log(LOG, 3), log(target, 2), by_batch)

@@ -204,9 +204,8 @@ def test_a_broker_that_has_just_started_is_contradicted_by_another(world: World)
         assert cluster._rumours == {}
 
 
-def test_a_caller_in_a_hurry_is_told_to_come_back_until_absence_is_old_and_witnessed(
-    world: World, elapsed: SimpleNamespace
-) -> None:
+def test_hurried_caller_comes_back_until_absence_is_witnessed(world: World, elapsed: SimpleNamespace) -> None:
+    """By more than one broker, and for long enough."""
     world.topic_error = UNKNOWN_TOPIC
     with world.cluster() as cluster:
         cluster.broker_ids()
