@@ -6,7 +6,8 @@ foreign writer, a wrong target or a re-created topic is found before anything is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from airflow_mirror.copy.batches import tombstones
@@ -18,11 +19,15 @@ from airflow_mirror.copy.opening.journal import Journal
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import identity, priming
 from airflow_mirror.errors import ForeignData, RetentionLost, SourceTruncated
+from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
 from airflow_mirror.wire.single import read_batches
+from airflow_mirror.wire.topology import ProducerState
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +66,13 @@ def open_partition(
     log_start = told.log_start
     found = journal.read(target, mirror, one.target, told.target)
     primed = 0
-    if _is_fresh(found, one, log_start, mirror):
+    if _is_fresh(found, one, log_start, mirror, told.target.producers):
         start = max(one.start_offset, log_start)
+        if 0 < found.end < log_start:
+            log.warning(
+                "%s: the source deleted offsets %d to %d before any record was copied", one.source, found.end,
+                log_start - 1,
+            )  # fmt: skip
         if found.end < start or found.log_start < start:
             primed = priming.prime(target, mirror, one.target, found.end, start, check)
             found = journal.read(target, mirror, one.target, ask_again(target, one.target))
@@ -144,16 +154,34 @@ def affected(one: CopyRange, position: int) -> tuple[int, int]:
     return one.start_offset, position
 
 
-def _is_fresh(found: Journal, one: CopyRange, log_start: int, mirror: str) -> bool:
+def _is_fresh(
+    found: Journal, one: CopyRange, log_start: int, mirror: str, producers: Iterable[ProducerState]
+) -> bool:  # fmt: skip
     """True for a partition that never held anything but, at most, our own fillers below the first offset.
 
-    :param log_start: the source's. It may have moved while a priming was cut off, whose fillers end where it was then.
+    :param log_start: the source's. It may have moved since a priming, whose fillers end where it was then.
+    :param producers: that the target remembers.
     """
     if found.end == 0:
         return True
     filler = identity.filler_producer_id(mirror, one.target)
-    only_fillers = found.last is not None and found.last.header is not None and found.last.header.producer_id == filler
+    if found.last is not None:
+        only_fillers = found.last.header is not None and found.last.header.producer_id == filler
+    else:
+        only_fillers = _was_only_primed(found, filler, producers)
     return only_fillers and found.end <= max(one.start_offset, log_start)
+
+
+def _was_only_primed(found: Journal, filler: int, producers: Iterable[ProducerState]) -> bool:
+    """Say whether an empty log is one that was primed, and nothing more.
+
+    Fillers have their offset as sequence, so the broker remembers that the last offset was one. Where it has forgotten
+    that (which it does within minutes, by their time of 0), the log may as well have lost records that were copied: then
+    whoever reads the error decides, not we.
+    """
+    last = (found.end - 1) % wire_batch.MAX_SEQUENCE
+    primed = any(state.producer_id == filler and state.last_sequence == last for state in producers)
+    return primed and found.log_start == found.end
 
 
 def _check_fingerprint(source: WireCluster, one: CopyRange, last: RawBatch | None, log_start: int) -> None:

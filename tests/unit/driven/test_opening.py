@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_mirror.copy.opening import journal
@@ -104,6 +106,35 @@ def test_what_retention_took_before_it_was_copied_stops_the_copy(world: World) -
     error = world.copy()
     assert isinstance(error, RetentionLost) and (error.start_offset, error.end_offset) == (5, 6)
     assert world.there.end == 5
+
+
+def test_a_primed_partition_without_a_record_is_begun_wherever_the_source_starts_by_now(world: World) -> None:
+    """Retention moved the source's start between the priming and the first record: nothing was lost to the target."""
+    world.here.begin_at(50)
+    assert world.copy() is None
+    assert (world.there.log_start, world.there.end) == (50, 50)
+    world.here_writer.plain(2)
+    world.here_writer.plain(3)
+    world.here.begin_at(53)
+    assert world.copy() is None
+    assert (world.there.log_start, world.there.rows()) == (53, world.here.rows())
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+@pytest.mark.parametrize("start", [0, 50])
+def test_an_emptied_target_is_not_taken_for_one_that_was_only_primed(world: World, start: int, remembered: bool) -> None:
+    world.here.begin_at(start)
+    world.here_writer.plain(5)
+    world.here_writer.plain(5)
+    world.here_writer.plain(5)
+    whole = ranges_of(world.source, "t")
+    assert errors(copy(world.source, world.target, [replace(whole[0], end_offset=start + 5)]))[TP] is None
+    world.there.begin_at(start + 5)
+    world.here.begin_at(start + 8)
+    if not remembered:
+        world.target.expire_producers()
+    error = world.copy()
+    assert isinstance(error, RetentionLost) and (error.start_offset, error.end_offset) == (start + 5, start + 8)
 
 
 def test_a_copy_continues_the_sequence_behind_a_batch_that_was_compacted(world: World) -> None:
