@@ -20,12 +20,12 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from operator import attrgetter
 from types import TracebackType
 from typing import Any
 
-from airflow_mirror.copy.loop.partition import Counters, PartitionCopy
+from airflow_mirror.copy.loop.partition import COUNTERS, PartitionCopy
 from airflow_mirror.copy.phase import Phase, phase_of
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,6 @@ _TIMEOUT_S = 2.0  # of a connect or a send
 _RETRY_S = 5.0
 _GOODBYE_S = 1.0  # how long the last report may hold up the end of the task
 
-COUNTERS = tuple(f.name for f in fields(Counters))
 _counters_of = attrgetter(*COUNTERS)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from airflow_mirror.copy.loop.partition import Counters, PartitionCopy
+from airflow_mirror.copy.loop.partition import COUNTERS, PartitionCopy
 from airflow_mirror.errors import LeaseLost, MirrorError, TryAgain
 
 
@@ -74,14 +74,11 @@ def _is_final(error: MirrorError) -> bool:
     return isinstance(error, LeaseLost) or not isinstance(error, TryAgain)
 
 
-_SUMS = tuple(f.name for f in fields(Counters))
-
-
 def summarise(results: Iterable[PartitionResult], seconds: float) -> dict[str, Any]:
     """Return the one JSON object with which a job ends (design, section 4)."""
     rows = list(results)
     summary: dict[str, Any] = {"partitions": len(rows)}
-    summary.update({name: sum(getattr(row, name) for row in rows) for name in _SUMS})
+    summary.update({name: sum(getattr(row, name) for row in rows) for name in COUNTERS})
     summary["seconds"] = round(seconds, 3)
     # Without the start of Spark and its workers: what a comparison of engines would measure.
     summary["transfer_seconds"] = max((row.seconds for row in rows), default=0.0)
@@ -99,5 +96,5 @@ def add(total: Mapping[tuple[str, int, int], PartitionResult], row: PartitionRes
     before = total.get(row.key)
     if before is None:
         return row
-    sums = {name: getattr(before, name) + getattr(row, name) for name in _SUMS}
+    sums = {name: getattr(before, name) + getattr(row, name) for name in COUNTERS}
     return PartitionResult(**{**row.to_dict(), **sums, "seconds": round(before.seconds + row.seconds, 3)})

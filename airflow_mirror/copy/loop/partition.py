@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from airflow_mirror.copy.batches import tiers, tombstones
@@ -65,6 +65,9 @@ class Counters:
     dropped: int = 0  # source batches not sent: markers, aborted, emptied
     padded: int = 0  # offsets
     primed: int = 0  # offsets
+
+
+COUNTERS = tuple(f.name for f in fields(Counters))
 
 
 class _Response(NamedTuple):

@@ -10,36 +10,26 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
-from airflow_mirror.copy.phase import Phase
 from airflow_mirror.jobs.progress import wording
-from airflow_mirror.jobs.progress.summary import Row
+from airflow_mirror.jobs.progress.summary import Row, unfinished
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.live import Live
 
 _SHOWN = 4  # partitions below the bar of the whole
 _WIDTH = 30
 
 
-class Bar:
-    """A bar that each :meth:`show` redraws in place."""
-
-    def __init__(self, console: Console, live: Live) -> None:
-        self._console, self._live = console, live
-
-    def show(self, summary: Mapping[str, Any], rows: Sequence[Row]) -> None:
-        """Draw the present figures."""
-        self._live.update(_drawing(summary, rows), refresh=True)
+Draw = Callable[[Mapping[str, Any], Sequence[Row]], None]  # over what was drawn before: the summary, and rows
 
 
 @contextmanager
-def progress_bar() -> Iterator[Bar | None]:
-    """Yield a bar on the terminal that the job was started from, or None when there is none to draw on."""
+def progress_bar() -> Iterator[Draw | None]:
+    """Yield what draws on the terminal that the job was started from, or None when there is none to draw on."""
     with _terminal() as file:
         if file is None:
             yield None
@@ -55,7 +45,7 @@ def progress_bar() -> Iterator[Bar | None]:
             Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live,
             _log_above(console),
         ):
-            yield Bar(console, live)
+            yield lambda summary, rows: live.update(_drawing(summary, rows), refresh=True)
 
 
 def on_terminal() -> bool:
@@ -141,12 +131,6 @@ def _drawing(summary: Mapping[str, Any], rows: Sequence[Row]) -> RenderableType:
         total = None if row.end is None or offsets is None else row.end - row.start
         table.add_row(*_cells(row.name, total, row.lag, row.bytes_per_s, row.eta_s, row.error or row.state))
     return Group(table, Text(wording.tiers(summary["tiers"]), no_wrap=True, overflow="ellipsis"))
-
-
-def unfinished(rows: Sequence[Row]) -> list[Row]:
-    """Return the partitions to show: stopped ones first, then those with the most left to do."""
-    left = [row for row in rows if row.state == Phase.STOPPED or row.lag]
-    return sorted(left, key=lambda row: (row.state != Phase.STOPPED, row.state == Phase.OPENING, -(row.lag or 0)))
 
 
 def _cells(

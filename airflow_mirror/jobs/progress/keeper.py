@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
-from airflow_mirror.jobs.progress.bar import Bar, progress_bar
+from airflow_mirror.jobs.progress.bar import Draw, progress_bar
 from airflow_mirror.jobs.progress.listener import LOOPBACK, Hosts, Listener
 from airflow_mirror.jobs.progress.poller import Look
-from airflow_mirror.jobs.progress.reports import Live, key_of
+from airflow_mirror.jobs.progress.reports import Live, Told, key_of
 from airflow_mirror.jobs.progress.summary import Course, worth_listing
 from airflow_mirror.jobs.progress.wording import describe
 from airflow_mirror.jobs.runner.status import StatusFile
@@ -97,33 +97,23 @@ class Progress:
     def _untold(self) -> list[CopyRange]:
         """Return the ranges that no task reports on at the moment."""
         told, now = self._live.told(), time.monotonic()
-        return [
-            one
-            for one in self._ranges
-            if (row := told.get(key_of(one))) is None
-            or not row.is_fresh(now, _PATIENCE_S)
-            or (row.end is None and row.error is None)
-        ]
+        return [one for one in self._ranges if not _holds(told.get(key_of(one)), now)]
 
     def _run(self) -> None:
-        with progress_bar() as bar:
+        with progress_bar() as draw:
             stopped = False
             while not stopped:
                 begun = time.thread_time()
-                self._report(bar, last=False)
+                self._report(draw, last=False)
                 stopped = self._stop.wait(max(_EVERY_S, _SHARE * (time.thread_time() - begun)))
-            self._report(bar, last=True)
+            self._report(draw, last=True)
 
-    def _report(self, bar: Bar | None, last: bool) -> None:
+    def _report(self, draw: Draw | None, last: bool) -> None:
         told, now = self._live.told(), time.monotonic()
-        seen = {
-            key: where
-            for key, where in self._look.seen.items()
-            if key not in told or not told[key].is_fresh(now, _PATIENCE_S) or told[key].end is None
-        }
+        seen = {key: where for key, where in self._look.seen.items() if not _holds(told.get(key), now)}
         rows, summary = self._course.look(self._ranges, told, seen, now)
-        if bar is not None:
-            bar.show(summary, rows)
+        if draw is not None:
+            draw(summary, rows)
         elif last or now - self._said >= _LINE_EVERY_S:
             self._said = now
             log.info("%s", describe(summary))
@@ -134,3 +124,8 @@ class Progress:
                 self._status.update(partitions=[row.to_dict() for row in listed], summary=summary, left_out=left_out)
             except OSError as e:  # a full disk is no reason to stop the copy
                 log.warning("status.json not written: %s", e)
+
+
+def _holds(row: Told | None, now: float) -> bool:
+    """Say whether nobody else need be asked where a partition stands."""
+    return row is not None and row.end is not None and row.is_fresh(now, _PATIENCE_S)

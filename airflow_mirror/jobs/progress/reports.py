@@ -13,9 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from airflow_mirror.copy.loop.partition import COUNTERS
 from airflow_mirror.copy.phase import Phase, phase_of
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.copy.reporter import COUNTERS, MAX_ERROR_CHARS
+from airflow_mirror.copy.reporter import MAX_ERROR_CHARS
 from airflow_mirror.copy.results import PartitionResult
 
 _MAX_OFFSET = 2**63 - 1

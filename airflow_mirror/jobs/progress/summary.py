@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_mirror.copy.loop.partition import COUNTERS
 from airflow_mirror.copy.phase import Phase, phase_of
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.copy.reporter import COUNTERS
 from airflow_mirror.jobs.progress.rates import Window, eta_s
 from airflow_mirror.jobs.progress.reports import Key, Told, key_of
 
@@ -187,13 +187,18 @@ def _named(row: Row) -> dict[str, Any]:
 def worth_listing(rows: Sequence[Row], limit: int = MAX_ROWS) -> tuple[list[Row], int]:
     """Return the rows for status.json and how many are left out.
 
-    Up to ``limit`` partitions are all listed. Of more, the stopped ones, then those with the largest lag.
+    Up to ``limit`` partitions are all listed. Of more, the first of those that are :func:`unfinished`.
     """
     if len(rows) <= limit:
         return list(rows), 0
-    matter = [row for row in rows if row.state == Phase.STOPPED or row.lag != 0]
-    matter.sort(key=lambda row: (row.state != Phase.STOPPED, -(row.lag or 0)))
-    return matter[:limit], len(rows) - min(len(matter), limit)
+    listed = unfinished(rows)[:limit]
+    return listed, len(rows) - len(listed)
+
+
+def unfinished(rows: Sequence[Row]) -> list[Row]:
+    """Return the partitions to show: stopped ones first, then those with the most left to do."""
+    left = [row for row in rows if row.state == Phase.STOPPED or row.lag != 0]
+    return sorted(left, key=lambda row: (row.state != Phase.STOPPED, row.state == Phase.OPENING, -(row.lag or 0)))
 
 
 def _rounded(value: float | None) -> int | None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.copy.loop.partition import COUNTERS
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.copy.reporter import COUNTERS
 from airflow_mirror.jobs.progress import wording
-from airflow_mirror.jobs.progress.bar import progress_bar, unfinished
+from airflow_mirror.jobs.progress.bar import progress_bar
 from airflow_mirror.jobs.progress.rates import WINDOW_S, Window, eta_s
 from airflow_mirror.jobs.progress.reports import Key, Run, Told, key_of
-from airflow_mirror.jobs.progress.summary import MAX_ROWS, Course, Row, Where, worth_listing
+from airflow_mirror.jobs.progress.summary import MAX_ROWS, Course, Row, Where, unfinished, worth_listing
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.operators.summaries import progress_line
 
