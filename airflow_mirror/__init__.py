@@ -3,4 +3,6 @@
 Nothing is imported here: Spark executors that have no Airflow import this package.
 """
 
+__all__ = ["__version__"]
+
 __version__ = "0.1.0"

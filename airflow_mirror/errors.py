@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+__all__ = ["InputError", "MirrorError", "NeedsHuman", "TryAgain"]
+
 
 class MirrorError(Exception):
     """Root of every error that airflow_mirror raises on purpose."""

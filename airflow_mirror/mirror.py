@@ -17,6 +17,8 @@ from typing import Any
 from airflow_mirror.errors import InputError, InvalidField, InvalidPattern
 from airflow_mirror.policy import Policy, is_internal
 
+__all__ = ["Mirror"]
+
 # Defaults of MirrorMaker 2's DefaultGroupFilter: groups of tools, not of applications. And the progress of our own.
 DEFAULT_EXCLUDED_GROUPS = ("console-consumer-.*", "connect-.*", "__.*", "airflow-mirror\\..*")
 

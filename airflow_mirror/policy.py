@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.partition import TopicPartition
 
+__all__ = ["Policy"]
+
 
 @dataclass(frozen=True)
 class Policy:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from airflow_mirror.kafka.admin import ClusterAdmin
 
+__all__ = ["CallableFence"]
+
 READ_BACK_S = 10.0
 _OPEN_BY_DEFAULT = "allow.everyone.if.no.acl.found"
 

@@ -23,6 +23,8 @@ from airflow_mirror.operators.plan import PlanMirrorOperator
 from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopicConfigsOperator
 from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
 
+__all__ = ["dag"]
+
 PARAMS = {
     "source": Param("kafka_source", type="string", description_md="Connection (type `kafka`) of the cluster to lose."),
     "target": Param("kafka_target", type="string", description_md="Connection (type `kafka`) to fail over to."),

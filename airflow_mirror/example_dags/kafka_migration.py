@@ -22,6 +22,8 @@ from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopi
 from airflow_mirror.operators.verify import VerifyMirrorOperator
 from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
 
+__all__ = ["dag"]
+
 
 def patterns(default: list[str], section: str, text: str) -> Param:
     """Return a form field for a list of names or regular expressions."""

@@ -16,6 +16,8 @@ from airflow_mirror.operators.plan import PlanMirrorOperator
 from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopicConfigsOperator
 from airflow_mirror.operators.verify import VerifyMirrorOperator
 
+__all__ = ["dag"]
+
 PARAMS = {
     "name": Param("window-backfill", type="string", description_md="Name of the flow; its files are kept under it."),
     "source": Param("kafka_source", type="string", description_md="Connection (type `kafka`) to read from."),

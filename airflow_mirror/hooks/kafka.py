@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from airflow_mirror.mirror import Mirror
 
+__all__ = ["MirrorKafkaHook"]
+
 
 class MirrorKafkaHook(KafkaBaseHook):  # type: ignore[misc]  # the Kafka provider ships no types
     """One cluster of a mirror. Uses the Kafka provider's connection type and registers none of its own.

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from airflow_mirror.plan import Plan
 
+__all__ = ["MirrorOperator", "PlannedOperator"]
+
 # Fields of a Mirror that are text. Native rendering turns a text that looks like a number into one.
 _TEXT_FIELDS = ("name", "source", "target", "source_alias")
 

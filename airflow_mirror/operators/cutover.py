@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
 
+__all__ = ["CutoverOperator", "LiftFenceOperator"]
+
 
 # Of airflow_mirror.cutover.context.Limits.
 _LIMITS = ("drain_timeout_s", "quiet_s", "transactions_timeout_s", "wait_groups_s", "group_quiet_s")

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from airflow_mirror.mirror import Mirror
 
+__all__ = ["CleanUpDrillOperator", "FailOverDrillOperator", "LoseSourceOperator", "OpenDrillOperator"]
+
 _CANARIES = "canaries.json"
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan import Plan
 
+__all__ = ["StartMirrorOperator", "StopMirrorOperator"]
+
 KIND_OF_MODE = {"bulk": "bulk_copy", "tail": "streaming_tail"}
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
 
+__all__ = ["TranslateConsumerOffsetsOperator"]
+
 
 class TranslateConsumerOffsetsOperator(PlannedOperator):
     """Translates the positions of the mirror's groups; commits them on the target, or only reports them.

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan import Plan
 
+__all__ = ["PlanMirrorOperator"]
+
 
 class PlanMirrorOperator(MirrorOperator):
     """Inventory, preflight checks, mode per topic, estimate. Writes nothing but a scratch topic on the target.

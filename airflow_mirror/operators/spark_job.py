@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan import Plan
 
+__all__ = ["SparkJobOperator"]
+
 _SAY_EVERY_S = 5.0
 
 

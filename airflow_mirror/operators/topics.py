@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from airflow_mirror.mirror import Mirror
 
+__all__ = ["CreateTargetTopicsOperator", "SyncTopicConfigsOperator"]
+
 
 class CreateTargetTopicsOperator(PlannedOperator):
     """Creates the plan's missing topics and reads everything back. An existing topic is compared, never assumed.

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from airflow_mirror.mirror import Mirror
 
+__all__ = ["VerifyMirrorOperator"]
+
 LEVELS = ("offsets", "batches", "records")
 
 

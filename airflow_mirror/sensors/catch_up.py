@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+__all__ = ["WaitForCatchUpSensor"]
+
 
 class WaitForCatchUpSensor(BaseSensorOperator):
     """Waits until every partition was within ``max_lag_records`` in ``samples`` samples in a row.

@@ -19,6 +19,8 @@ from airflow_mirror.sync.lag import CatchUp
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+__all__ = ["CatchUpTrigger"]
+
 # The branches of an error, as an event carries them across the process boundary.
 _BRANCHES: dict[str, type[MirrorError]] = {"input": InputError, "human": NeedsHuman, "retry": TryAgain}
 _TRIES = 5  # samples in a row at which a cluster may be unreachable before the sensor gives up
