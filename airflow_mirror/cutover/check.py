@@ -88,7 +88,9 @@ def reverify(run: Run) -> None:
         evidence["fence_is_up"] = run.fence.is_up(fence.intent)
     if lost := _groups_behind(run):
         raise VerificationFailed(lost)
-    run.report.steps.append(StepRecord("verify_again", "done", started, time.time() - started, evidence))
+    run.report.steps.append(
+        StepRecord(name="verify_again", status="done", started=started, seconds=time.time() - started, evidence=evidence)
+    )
     run.save()
 
 

@@ -233,7 +233,8 @@ def _commit(run: Run, settled: Mapping[str, Settled]) -> None:
     for move in translated.moves:
         rows[move.group].append(_row(move, ends))
     run.report.groups = [
-        GroupRecord(group, s.why, s.state, rows[group], before[group]) for group, s in sorted(settled.items())
+        GroupRecord(group=group, settled=s.why, source_state=s.state, positions=rows[group], before=before[group])
+        for group, s in sorted(settled.items())
     ]
     run.save()  # intent on disk before effect
     done = sync.commit_groups(run.target, translated, allow_rewind=run.allow_rewind)

@@ -22,7 +22,7 @@ JSON_NAME, HTML_NAME = "report.json", "report.html"
 RUNNING, DONE, BACKED_OUT, UNDO_FAILED = "running", "cut_over", "backed_out", "undo_failed"
 
 
-@dataclass
+@dataclass(kw_only=True)
 class StepRecord:
     """One step of one attempt. Times in seconds since the epoch; ``evidence`` is what the step found."""
 
@@ -33,7 +33,7 @@ class StepRecord:
     evidence: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class FenceRecord:
     """The fence. ``intent`` holds exactly what raising it changes, so that any process can take it back.
 
@@ -57,7 +57,7 @@ class FenceRecord:
         return max(0.0, min(ends) - self.requested) if ends else None
 
 
-@dataclass
+@dataclass(kw_only=True)
 class GroupRecord:
     """How one consumer group moved.
 
@@ -76,7 +76,7 @@ class GroupRecord:
     committed: bool = False
 
 
-@dataclass
+@dataclass(kw_only=True)
 class CutoverReport:
     """Everything about one run of a cutover; JSON and HTML show the same.
 

@@ -104,7 +104,7 @@ def run_cutover(
             keep_fence=keep_fence,
             verify=verify,
             limits=limits or Limits(),
-            report=CutoverReport(mirror.name, plan.hash),
+            report=CutoverReport(mirror=mirror.name, plan_hash=plan.hash),
             run_dir=run_dir,
             log=log,
             tail_positions=tail_positions,

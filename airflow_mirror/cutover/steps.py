@@ -66,7 +66,7 @@ class Step:
 def raise_fence(run: Run) -> dict[str, Any]:
     """Describe the fence, record it, raise it: the intent is on disk before the first change."""
     intent = run.fence.intent(sorted({t.source_topic for t in run.plan.topics}))
-    run.report.fence = FenceRecord(run.fence.kind, intent, requested=time.time())
+    run.report.fence = FenceRecord(kind=run.fence.kind, intent=intent, requested=time.time())
     run.save()
     run.fence.raise_(intent)
     return {"fence": fence_text(run.fence.kind, intent)}
@@ -263,7 +263,7 @@ def back_out(run: Run, steps: Sequence[Step] = STEPS) -> None:
 
 
 def _do(run: Run, step: Step, outcome: str) -> None:
-    record = StepRecord(step.name, "running", time.time())
+    record = StepRecord(name=step.name, status="running", started=time.time())
     run.report.steps.append(record)
     run.save()
     run.log.info("%s ...", step.name)

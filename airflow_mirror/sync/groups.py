@@ -34,7 +34,7 @@ _FOUND = {Where.RECORD: "exact", Where.HOLE: "hole", Where.END: "end"}
 _SETTABLE = ("Empty", "Dead")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GroupMove:
     """One group's position in one partition, here and there. Offsets are next-to-read.
 
@@ -73,7 +73,7 @@ class Translation:
     without_positions: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GroupReport:
     """What was (or, in a dry run, would be) committed.
 
@@ -161,7 +161,18 @@ def translate(
         except OffsetOutOfRange as e:
             problems.append(e)
         else:
-            moves.append(GroupMove(group, tp, there, position.offset, offset, position.metadata, note=note, found=how))
+            moves.append(
+                GroupMove(
+                    group=group,
+                    source=tp,
+                    target=there,
+                    source_offset=position.offset,
+                    target_offset=offset,
+                    metadata=position.metadata,
+                    note=note,
+                    found=how,
+                )
+            )
     if problems and strict:
         first = problems[0]
         for other in problems[1:]:
@@ -240,7 +251,7 @@ def commit_groups(
         for decided in _decide(by_group[group], current, allow_rewind)
     )
     report = GroupReport(
-        moves,
+        moves=moves,
         committed=not dry_run,
         without_positions=translated.without_positions,
         problems=tuple(map(str, translated.problems)),

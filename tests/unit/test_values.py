@@ -17,16 +17,7 @@ DOORS = ("airflow_mirror.copy.spark.tail",)  # they import pyspark, and hold no 
 # Class -> why its fields may be given by position.
 EXEMPT = {
     "Step": "the order of a cutover is a table, with a line for each step",
-    "StepRecord": "report of a cutover, made in one place",
-    "FenceRecord": "report of a cutover, made in one place",
-    "GroupRecord": "report of a cutover, made in one place",
-    "CutoverReport": "report of a cutover, made in one place",
     "Finding": "level, check, object, evidence, remedy: checks are read as tables",
-    "PartitionCopy": "only its first three fields are ever given",
-    "Counters": "they are counted up, never given",
-    "_Job": "made in one place",
-    "GroupMove": "made in one place",
-    "GroupReport": "made in one place",
     # Named tuples: made or taken apart for each batch or record of a copy, where a keyword or a dataclass costs.
     "BatchHeader": "unpacked from a struct for each batch",
     "Send": "for each batch",

@@ -79,8 +79,9 @@ class CopyLoop:
         transaction = options.transaction_bytes if options.transactional and one.is_mapped else 0
         tombstones = one.target_topic in options.tombstone_topics and not one.is_mapped
         return PartitionCopy(
-            one, options.committed_only, limit, options.merge_below, transaction, tombstones, self._touched
-        )
+            one, options.committed_only, limit, merge_below=options.merge_below, transaction_bytes=transaction,
+            tombstones=tombstones, touched=self._touched,
+        )  # fmt: skip
 
     def run(self, should_stop: Callable[[], bool]) -> list[PartitionCopy]:
         """Copy until everything ended or ``should_stop`` says so; batches under way are awaited.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import NamedTuple
 
 from airflow_mirror.copy.batches import tiers, tombstones
@@ -52,7 +52,7 @@ class Commit(NamedTuple):
     position: int
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Counters:
     """What a partition's copy did, in records, bytes (as sent) and batches."""
 
@@ -98,6 +98,7 @@ class PartitionCopy:
     range: CopyRange
     committed_only: bool
     max_bytes: int
+    _: KW_ONLY
     merge_below: int = 0
     transaction_bytes: int = 0
     tombstones: bool = False

@@ -21,7 +21,7 @@ from airflow_mirror.wire.cluster import WireCluster
 _LAST_CALL_S = 1.0  # at the end: how long the request under way may still be repeated
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Job:
     """A step on its way.
 
@@ -69,7 +69,7 @@ class Worker:
             pause_s = self._padder.step(filling)
             return None if filling.done else pause_s
 
-        return self._add(_Job(fill, filling, wanted))
+        return self._add(_Job(slice=fill, filling=filling, wanted=wanted))
 
     def begin(self, tp: TopicPartition, producer_id: int, epoch: int) -> Future[None]:
         """Open a transaction."""
@@ -80,7 +80,7 @@ class Worker:
         return self._at_once(lambda: self._deliveries.commit(tp, position, producer_id, epoch))
 
     def _at_once(self, step: Callable[[], None]) -> Future[None]:
-        return self._add(_Job(step, None, lambda: True))
+        return self._add(_Job(slice=step, filling=None, wanted=lambda: True))
 
     def cut_short(self) -> None:
         """End every filling, those to come too, behind its present slice."""

@@ -147,6 +147,6 @@ def a_run(tmp_path: Path, fence: Any, source: Any = None) -> Run:
         keep_fence=True,
         verify=lambda _: [],
         limits=Limits(poll_s=0.001),
-        report=CutoverReport("flow", plan.hash),
+        report=CutoverReport(mirror="flow", plan_hash=plan.hash),
         run_dir=tmp_path,
     )  # type: ignore[arg-type]

@@ -164,7 +164,7 @@ def test_topics_are_noted_as_production_before_the_target_opens() -> None:
 
 def killed_after_hand_over(run: Run) -> Plan:
     steps.hand_over(run)
-    run.report.fence = FenceRecord("callable", {"topics": []}, 1.0)
+    run.report.fence = FenceRecord(kind="callable", intent={"topics": []}, requested=1.0)
     run.save()
     return run.plan
 
@@ -179,7 +179,7 @@ def test_teardown_gives_topics_of_a_killed_cutover_back(run: Run) -> None:
 
 def test_way_back_gives_topics_back(run: Run) -> None:
     killed_after_hand_over(run)
-    run.report.steps = [steps.StepRecord("hand_over", "done", 1.0)]  # type: ignore[attr-defined]
+    run.report.steps = [steps.StepRecord(name="hand_over", status="done", started=1.0)]  # type: ignore[attr-defined]
     steps.back_out(run)
     left = CutoverReport.load(run.run_dir)
     assert run.life is not None and run.life.read() == {}

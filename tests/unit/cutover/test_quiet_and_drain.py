@@ -41,7 +41,7 @@ class World:
         self.source, self.target = Source(), Logs(ENDS)
         self.run = a_run(tmp_path, CallableFence(lambda: None, lambda: None, lambda: self.fenced))
         self.run.source_log, self.run.target_log = self.source, self.target  # type: ignore[assignment]
-        self.run.report.fence = FenceRecord("callable", {}, 10.0)
+        self.run.report.fence = FenceRecord(kind="callable", intent={}, requested=10.0)
         monkeypatch.setattr("airflow_mirror.cutover.quiet.count_data", lambda *_: self.records)
         monkeypatch.setattr(Run, "now", lambda _: self.clock)
         monkeypatch.setattr(Run, "pause", lambda _, seconds=None: self._pause(seconds))

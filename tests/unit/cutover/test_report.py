@@ -16,9 +16,14 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "cutover_report.json"
 
 def a_report() -> CutoverReport:
     deny = {
-        "resource_type": "TOPIC", "name": "orders", "pattern_type": "LITERAL", "principal": "User:*", "host": "*",
-        "operation": "WRITE", "permission": "DENY",
-    }  # fmt: skip
+        "resource_type": "TOPIC",
+        "name": "orders",
+        "pattern_type": "LITERAL",
+        "principal": "User:*",
+        "host": "*",
+        "operation": "WRITE",
+        "permission": "DENY",
+    }
     return CutoverReport(
         mirror="flow",
         plan_hash="ab12",
@@ -27,22 +32,27 @@ def a_report() -> CutoverReport:
         state="CUT_OVER",
         started=1_790_000_000.5,
         updated=1_790_000_009.25,
-        fence=FenceRecord("acl", {"deny": [deny], "allow": [], "held": []}, 1_790_000_001.0, 1_790_000_008.5, kept=True),
-        steps=[StepRecord("fence", "done", 1_790_000_001.0, 0.25, {"fence": ["..."]})],
+        fence=FenceRecord(
+            kind="acl", intent={"deny": [deny], "allow": [], "held": []}, requested=1_790_000_001.0,
+            opened=1_790_000_008.5, kept=True,
+        ),
+        steps=[
+            StepRecord(name="fence", status="done", started=1_790_000_001.0, seconds=0.25, evidence={"fence": ["..."]})
+        ],
         ends=[{"topic": "orders", "partition": 0, "end": 812}],
         groups=[
             GroupRecord(
-                "billing <script>",
-                "at the end",
-                "Stable",
-                [
+                group="billing <script>",
+                settled="at the end",
+                source_state="Stable",
+                positions=[
                     {
                         "topic": "orders", "partition": 0, "source_offset": 812, "target_topic": "orders",
                         "target_offset": 812, "lag": 0, "note": "", "action": "commit",
                     }
                 ],
-                [{"topic": "orders", "partition": 0, "offset": 3, "metadata": "m"}],
-                True,
+                before=[{"topic": "orders", "partition": 0, "offset": 3, "metadata": "m"}],
+                committed=True,
             )
         ],
         left_behind=["console-consumer-7"],
@@ -71,7 +81,7 @@ def test_round_trip(tmp_path: Path) -> None:
 def test_fence_is_as_long_as_nobody_could_write_anywhere(
     opened: float | None, lifted: float | None, expected: float | None
 ) -> None:
-    assert FenceRecord("acl", {}, 10.0, opened, lifted).seconds == expected
+    assert FenceRecord(kind="acl", intent={}, requested=10.0, opened=opened, lifted=lifted).seconds == expected
 
 
 def test_no_report_is_none_and_a_broken_one_an_error(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ class World:
         self.run = a_run(tmp_path, fence)
         self.source, self.target = Logs(ENDS), Logs(ENDS)
         self.run.source_log, self.run.target_log = self.source, self.target  # type: ignore[assignment]
-        self.run.report.fence = FenceRecord("callable", {"topics": ["orders", "payments"]}, 10.0)
+        self.run.report.fence = FenceRecord(kind="callable", intent={"topics": ["orders", "payments"]}, requested=10.0)
         self.run.report.ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in ENDS.items()]
 
     def _lift(self) -> None:
@@ -248,11 +248,11 @@ def test_lease_that_another_runs_cutover_took_is_no_tails(world: World, leases: 
 def cut_off_while_opening(world: World) -> World:
     """Return the world as a new process finds it, after one was killed in its call of ``open_target``."""
     report = world.run.report
-    report.steps = [StepRecord(step.name, "done", time.time()) for step in steps.STEPS]
+    report.steps = [StepRecord(name=step.name, status="done", started=time.time()) for step in steps.STEPS]
     report.opening = time.time()
     world.run.save()
     fresh = World(world.run.run_dir)
-    fresh.run.report = CutoverReport("flow", fresh.run.plan.hash)
+    fresh.run.report = CutoverReport(mirror="flow", plan_hash=fresh.run.plan.hash)
     fresh.run.open_target = lambda: fresh.calls.append("open")
     fresh.target.ends[ORDERS] = 150  # applications write there already
     return fresh
