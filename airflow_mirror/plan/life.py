@@ -4,7 +4,7 @@ A task of a finished migration may be cleared at any time. It must then not hold
 them again. So the record is kept by target topic, not by plan alone: a new plan of the same topics is refused as well. A
 target topic that was deleted and created again has another id, and belongs to nobody.
 
-Whoever opens a target calls :func:`mark_cut_over` *before* it lets anybody write, and :func:`mark_active` when it backs
+Whoever opens a target calls :func:`mark_cut_over` *before* it lets anybody write, and :func:`take_back` when it backs
 out after all: a crash between the two then refuses to go on, instead of overwriting.
 """
 
@@ -102,13 +102,8 @@ def mark_cut_over(store: LifeStore, plan: Plan, topic_ids: Mapping[str, str], at
                 opened[t.target_topic] = Opened(topic_id, plan.target_cluster_id, plan.hash, at)
 
 
-def mark_active(store: LifeStore, plan: Plan) -> None:
-    """Note that a cutover of this plan was taken back: what it had opened may be written to again."""
-    take_back(store, plan.hash)
-
-
 def take_back(store: LifeStore, plan_hash: str) -> None:
-    """Do the same for a plan of which only the hash is known."""
+    """Note that the cutover of a plan was taken back: what it had opened may be written to again."""
     with store.changing() as opened:
         for topic in [topic for topic, one in opened.items() if one.plan_hash == plan_hash]:
             del opened[topic]

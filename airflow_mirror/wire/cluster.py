@@ -139,12 +139,6 @@ class WireCluster:
             leader = self._known_leader(tp)
         return leader
 
-    def leaderless(self, tp: TopicPartition) -> bool:
-        """Say whether a partition had no leader when the metadata were read last; of what is not known, False."""
-        topic = self._topics.get(tp.topic)
-        leader = None if topic is None else topic.leaders.get(tp.partition)
-        return leader is not None and leader.node_id not in self._brokers
-
     def partitions(self, topic: str) -> int:
         """Return how many partitions a topic has."""
         return len(self._topic(topic).leaders)

@@ -11,7 +11,7 @@ import pytest
 from airflow_mirror.errors import InputError, MirrorCutOver, PlanBlocked, PlanOfAnother
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan import PlanDirectory, missing_topics, require_plan_of, store
-from airflow_mirror.plan.life import ACTIVE, CUT_OVER, LifeFile, mark_active, mark_cut_over, require_active, state
+from airflow_mirror.plan.life import ACTIVE, CUT_OVER, LifeFile, mark_cut_over, require_active, state, take_back
 from airflow_mirror.plan.model import Finding, Plan
 from tests.unit.plan.builders import a_mirror
 from tests.unit.plan.test_model import a_plan
@@ -120,9 +120,9 @@ def test_what_was_cut_over_is_not_written_again(tmp_path: Path) -> None:
 def test_a_cutover_that_was_taken_back_leaves_the_mirror_active(tmp_path: Path) -> None:
     life, plan = LifeFile(tmp_path / "life.json"), a_plan()
     mark_cut_over(life, plan, ids(plan), NOON)
-    mark_active(life, a_plan(end=60001))
+    take_back(life, a_plan(end=60001).hash)
     assert state(life, plan, ids(plan)) == CUT_OVER, "another plan's cutover is not taken back"
-    mark_active(life, plan)
+    take_back(life, plan.hash)
     require_active(life, plan, FakeCluster(ids(plan)))
 
 
