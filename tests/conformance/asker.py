@@ -2,6 +2,9 @@
 
 What differs from broker to broker is masked: producer ids that it gave (by the order in which they were given), and
 times at or after the asker's own start.
+
+Each request is sent in the newest version that the broker serves, up to the one that is named here. What the answer of an
+older one lacks is NOT_TOLD; what can't be asked at all is answered with NOT_SERVED, or UNSUPPORTED_VERSION for an error.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from kafka.protocol.producer import (
     AddPartitionsToTxnRequest,
     EndTxnRequest,
     InitProducerIdRequest,
+    ProduceResponse,
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
 )
@@ -29,12 +33,20 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import fetch, produce
 from airflow_mirror.wire.batch import iter_batches
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.connection import Connection
 from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.errors import ConnectionLost
 from tests.driven import records
 
-# The coordinator is loading, or has not finished the transaction before: asked again until it has.
 T = TypeVar("T")
 
+NOT_TOLD = "not told"
+NOT_SERVED = ("not served",)
+HUNG_UP = ("hung up",)  # how a broker before 1.0 refuses a request that it can't parse
+# The versions that brought what an answer lacks before.
+_PRODUCE_LOG_START, _FETCH_EPOCH, _LIST_OFFSETS_EPOCH = 5, 9, 4
+
+# The coordinator is loading, or has not finished the transaction before: asked again until it has.
 _PASSING = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -55,7 +67,7 @@ class Asker:
         self.tp = TopicPartition(topic, 0)
         self._cluster = WireCluster(config, timeout_s=_PATIENCE_S)
         self._cluster.refresh([topic])
-        self._connection = self._cluster.connection(self._cluster.leader(self.tp).node_id)
+        self._node_id = self._cluster.leader(self.tp).node_id
         self._ids: dict[int, str] = {}
         self._since_ms = int(time.time() * 1000) - _SLACK_MS
 
@@ -67,22 +79,28 @@ class Asker:
 
     # --- the log ------------------------------------------------------------------------------------------------------
 
-    def produce(
-        self, batch: bytes, transactional_id: str | None = None, *, topic: str | None = None
-    ) -> tuple[int, int, int]:
-        """Return (error, base offset, log start)."""
+    def produce(self, batch: bytes, transactional_id: str | None = None, *, topic: str | None = None) -> tuple[Any, ...]:
+        """Return (error, base offset, log start), or HUNG_UP."""
         tp = self.tp._replace(topic=topic or self.tp.topic)
         body = produce.encode({tp: memoryview(bytearray(batch))}, 30_000, transactional_id)
-        answer = self._connection.roundtrip(produce.API_KEY, produce.API_VERSION, body)
-        response = _produce_response(answer)
-        return response.error_code, response.base_offset, response.log_start_offset
+        connection = self._connection
+        version = connection.newest(produce.API_KEY, 3, produce.API_VERSION)
+        try:
+            answer = connection.roundtrip(produce.API_KEY, version, body)
+        except ConnectionLost:
+            return HUNG_UP
+        one = ProduceResponse.decode(answer, version=version).responses[0].partition_responses[0]
+        log_start = one.log_start_offset if version >= _PRODUCE_LOG_START else NOT_TOLD
+        return one.error_code, one.base_offset, log_start
 
-    def fetch(
-        self, offset: int, isolation: int = 0, max_bytes: int = 1 << 20, epoch: int = -1
-    ) -> tuple[int, int, int, int, list[Any], list[Any]]:
+    def fetch(self, offset: int, isolation: int = 0, max_bytes: int = 1 << 20, epoch: int = -1) -> tuple[Any, ...]:
         """Return (error, high watermark, last stable offset, log start, aborted, batches); a cut last batch is "cut"."""
-        body = fetch.encode([fetch.FetchSpec(self.tp, offset, max_bytes, epoch)], 0, 0, max_bytes, isolation)
-        _, error, (one,) = fetch.decode(self._connection.roundtrip(fetch.API_KEY, fetch.NEWEST, [body]))
+        connection = self._connection
+        version = fetch.version(connection)
+        if epoch >= 0 and version < _FETCH_EPOCH:
+            return NOT_SERVED
+        body = fetch.encode([fetch.FetchSpec(self.tp, offset, max_bytes, epoch)], 0, 0, max_bytes, isolation, version)
+        _, error, (one,) = fetch.decode(connection.roundtrip(fetch.API_KEY, version, [body]), version)
         assert not error
         batches: list[Any] = []
         size, upper = 0, offset
@@ -95,22 +113,27 @@ class Asker:
         aborted = [(self._id(p), first) for p, first in one.aborted if first < upper]
         return one.error, one.high_watermark, one.last_stable, one.log_start, aborted, batches
 
-    def list_offsets(self, timestamp: int, isolation: int = 0, epoch: int = -1) -> tuple[int, int, int, int]:
+    def list_offsets(self, timestamp: int, isolation: int = 0, epoch: int = -1) -> tuple[Any, ...]:
         """Return (error, timestamp, offset, leader epoch)."""
+        tells_epochs = self._connection.serves(ListOffsetsRequest.API_KEY, _LIST_OFFSETS_EPOCH)
+        if epoch >= 0 and not tells_epochs:
+            return NOT_SERVED
         topic = ListOffsetsRequest.ListOffsetsTopic
         asked = topic.ListOffsetsPartition(partition_index=0, current_leader_epoch=epoch, timestamp=timestamp)
         message = ListOffsetsRequest(
             replica_id=-1, isolation_level=isolation, topics=[topic(name=self.tp.topic, partitions=[asked])]
         )
-        one = self._connection.request(message, 5).topics[0].partitions[0]
-        return one.error_code, self._time(one.timestamp), one.offset, one.leader_epoch
+        one = self._ask(message, 2, 5).topics[0].partitions[0]
+        return one.error_code, self._time(one.timestamp), one.offset, one.leader_epoch if tells_epochs else NOT_TOLD
 
-    def epoch_end(self, epoch: int, current: int = -1) -> tuple[int, int, int]:
+    def epoch_end(self, epoch: int, current: int = -1) -> tuple[Any, ...]:
         """Return (error, leader epoch, end offset)."""
+        if not self._connection.serves(OffsetForLeaderEpochRequest.API_KEY, 2):
+            return NOT_SERVED  # before 2.1, to clients
         topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
         asked = topic.OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
         message = OffsetForLeaderEpochRequest(replica_id=-1, topics=[topic(topic=self.tp.topic, partitions=[asked])])
-        one = self._connection.request(message, 3).topics[0].partitions[0]
+        one = self._ask(message, 2, 3).topics[0].partitions[0]
         return one.error_code, one.leader_epoch, one.end_offset
 
     def delete_records(self, before: int) -> tuple[int, int]:
@@ -118,17 +141,17 @@ class Asker:
         topic = DeleteRecordsRequest.DeleteRecordsTopic
         asked = topic.DeleteRecordsPartition(partition_index=0, offset=before)
         message = DeleteRecordsRequest(topics=[topic(name=self.tp.topic, partitions=[asked])], timeout_ms=30_000)
-        one = self._connection.request(message, 1).topics[0].partitions[0]
+        one = self._ask(message, 0, 1).topics[0].partitions[0]
         return one.error_code, one.low_watermark
 
-    def producers(self) -> tuple[int, list[Any]]:
+    def producers(self) -> tuple[Any, ...]:
         """Return (error, [(id, epoch, last sequence, last timestamp, coordinator epoch, transaction's start)])."""
-        if DescribeProducersRequest.API_KEY not in self._connection.api_versions:
-            return -1, ["not served"]  # before 2.8
+        if not self._connection.serves(DescribeProducersRequest.API_KEY, 0):
+            return NOT_SERVED  # before 2.8
         message = DescribeProducersRequest(
             topics=[DescribeProducersRequest.TopicRequest(name=self.tp.topic, partition_indexes=[0])]
         )
-        one = self._connection.request(message, 0).topics[0].partitions[0]
+        one = self._ask(message, 0, 0).topics[0].partitions[0]
         states = [
             (
                 self._id(s.producer_id), s.producer_epoch, s.last_sequence, self._time(s.last_timestamp),
@@ -153,7 +176,7 @@ class Asker:
                 for producer_id, epoch in producers
             ]
         )  # fmt: skip
-        response = self._connection.request(message, 1)
+        response = self._ask(message, 0, 1)
         return {self._id(m.producer_id): m.topics[0].partitions[0].error_code for m in response.markers}
 
     # --- transactions -------------------------------------------------------------------------------------------------
@@ -161,21 +184,21 @@ class Asker:
     def find_coordinator(self, key: str, key_type: int) -> int:
         """Return the error that is left when it has been found, or can't be."""
         message = FindCoordinatorRequest(key=key, key_type=key_type)
-        return int(self._until_settled(lambda: self._connection.request(message, 2).error_code))
+        return int(self._until_settled(lambda: self._ask(message, 0, 2).error_code))
 
     def init(
         self, transactional_id: str | None, timeout_ms: int = 60_000, producer_id: int = -1, epoch: int = -1
     ) -> tuple[int, int, int]:
         """Return (error, producer id, epoch), the id unmasked: it is needed to go on."""
-        version = 4 if producer_id >= 0 or epoch >= 0 else 1
-        message = InitProducerIdRequest(
-            transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, version=version
-        )
-        if version == 4:
+        compares = producer_id >= 0 or epoch >= 0
+        if compares and not self._connection.serves(InitProducerIdRequest.API_KEY, 4):
+            return ErrorCode.UNSUPPORTED_VERSION, -1, -1  # before 2.7
+        message = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+        if compares:
             message.producer_id, message.producer_epoch = producer_id, epoch
 
         def ask() -> tuple[int, int, int]:
-            one = self._connection.request(message, version)
+            one = self._ask(message, *((4, 4) if compares else (0, 1)))
             return one.error_code, one.producer_id, one.producer_epoch
 
         found = self._until_settled(ask)
@@ -193,10 +216,7 @@ class Asker:
         return int(
             self._until_settled(
                 lambda: (
-                    self._connection.request(message, 2)
-                    .results_by_topic_v3_and_below[0]
-                    .results_by_partition[0]
-                    .partition_error_code
+                    self._ask(message, 0, 2).results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
                 )
             )
         )
@@ -206,7 +226,7 @@ class Asker:
         message = AddOffsetsToTxnRequest(
             transactional_id=transactional_id, producer_id=producer_id, producer_epoch=epoch, group_id=group
         )
-        return int(self._until_settled(lambda: self._connection.request(message, 1).error_code))
+        return int(self._until_settled(lambda: self._ask(message, 0, 1).error_code))
 
     def commit_offset(self, transactional_id: str, producer_id: int, epoch: int, group: str, offset: int) -> int:
         """TxnOffsetCommit: return the error."""
@@ -219,19 +239,21 @@ class Asker:
             topics=[topic(name=self.tp.topic, partitions=[one])],
         )  # fmt: skip
         return int(
-            self._until_settled(lambda: self._connection.request(message, 2).topics[0].partitions[0].error_code)
+            self._until_settled(lambda: self._ask(message, 0, 2).topics[0].partitions[0].error_code)
         )  # fmt: skip
 
-    def offset(self, group: str, *, stable: bool = True, is_open: bool = False) -> tuple[int, int, str]:
+    def offset(self, group: str, *, stable: bool = True, is_open: bool = False) -> tuple[Any, ...]:
         """OffsetFetch: return (error, offset, metadata).
 
         :param is_open: a transaction that would change it is open. Otherwise its end may be on its way to the group.
         """
-        asked = OffsetFetchRequest.OffsetFetchRequestTopic(name=self.tp.topic, partition_indexes=[0], version=7)
-        message = OffsetFetchRequest(group_id=group, topics=[asked], require_stable=stable, version=7)
+        if stable and is_open and not self._connection.serves(OffsetFetchRequest.API_KEY, 7):
+            return NOT_SERVED  # before 2.5
+        asked = OffsetFetchRequest.OffsetFetchRequestTopic(name=self.tp.topic, partition_indexes=[0])
+        message = OffsetFetchRequest(group_id=group, topics=[asked], require_stable=stable)
 
         def ask() -> tuple[int, int, str]:
-            answer = self._connection.request(message, 7)
+            answer = self._ask(message, 2, 7)
             if answer.error_code:
                 return answer.error_code, -1, ""
             one = answer.topics[0].partitions[0]
@@ -244,15 +266,15 @@ class Asker:
         message = EndTxnRequest(
             transactional_id=transactional_id, producer_id=producer_id, producer_epoch=epoch, committed=commit
         )
-        error = int(self._until_settled(lambda: self._connection.request(message, 2).error_code))
+        error = int(self._until_settled(lambda: self._ask(message, 0, 2).error_code))
         if not error:  # decided; a repeat is answered once the coordinator knows that the markers are written
-            assert self._until_settled(lambda: self._connection.request(message, 2).error_code) == 0
+            assert self._until_settled(lambda: self._ask(message, 0, 2).error_code) == 0
         return error
 
     def described(self, transactional_id: str) -> tuple[Any, ...]:
         """Return (error, state, timeout, start, producer id, epoch, topics)."""
-        if DescribeTransactionsRequest.API_KEY not in self._connection.api_versions:
-            return ("not served",)  # before 3.0
+        if not self._connection.serves(DescribeTransactionsRequest.API_KEY, 0):
+            return NOT_SERVED  # before 3.0
         one = self._described(transactional_id)
         return (
             one.error_code, one.transaction_state, one.transaction_timeout_ms, self._time(one.transaction_start_time_ms),
@@ -261,12 +283,22 @@ class Asker:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
+    @property
+    def _connection(self) -> Connection:
+        """The broker's connection, opened again if it hung up."""
+        return self._cluster.connection(self._node_id)
+
+    def _ask(self, message: Any, lowest: int, highest: int) -> Any:
+        """Send a message in the newest version that the broker serves, and return the answer."""
+        connection = self._connection
+        return connection.request(message, connection.newest(message.API_KEY, lowest, highest))
+
     def _described(self, transactional_id: str) -> Any:
         message = DescribeTransactionsRequest(transactional_ids=[transactional_id])
         found: list[Any] = []
 
         def ask() -> int:
-            found[:] = self._connection.request(message, 0).transaction_states
+            found[:] = self._ask(message, 0, 0).transaction_states
             return int(found[0].error_code)
 
         self._until_settled(ask)
@@ -297,10 +329,3 @@ class Asker:
             self._time(header.base_timestamp), self._time(header.max_timestamp), self._id(header.producer_id),
             header.producer_epoch, header.base_sequence, header.record_count, tuple(rows),
         )  # fmt: skip
-
-
-def _produce_response(body: memoryview) -> Any:
-    from kafka.protocol.producer import ProduceResponse
-
-    response = ProduceResponse.decode(body, version=produce.API_VERSION)
-    return response.responses[0].partition_responses[0]

@@ -20,26 +20,30 @@ Note = Callable[[str, Any], None]
 Case = Callable[[Asker, Note], None]
 CASES: dict[str, Case] = {}
 SETTINGS: dict[str, dict[str, str]] = {}
+_SINCE: dict[str, tuple[int, ...]] = {}
 TIME_MS = 1_600_000_000_000
 OURS = 1 << 62  # an id that no broker gives
 READ_COMMITTED = 1
 
 
-def case(**settings: str) -> Callable[[Case], Case]:
-    """Add a conversation; ``_`` in a setting's name stands for ``.``."""
+def case(since: tuple[int, ...] = (0, 11), **settings: str) -> Callable[[Case], Case]:
+    """Add a conversation; ``_`` in a setting's name stands for ``.``.
+
+    :param since: the first release that has what the conversation is about, which stands beside it.
+    """
 
     def add(function: Case) -> Case:
         CASES[function.__name__] = function
         SETTINGS[function.__name__] = {k.replace("_", "."): v for k, v in settings.items()}
+        _SINCE[function.__name__] = since
         return function
 
     return add
 
 
 def served(version: str, name: str) -> bool:
-    """Say whether a release knows the settings of a case."""
-    since_3_6 = any(key.startswith(("message.timestamp.before", "message.timestamp.after")) for key in SETTINGS[name])
-    return not since_3_6 or tuple(map(int, version.split("."))) >= (3, 6)
+    """Say whether a release has what a case is about."""
+    return tuple(map(int, version.split("."))) >= _SINCE[name]
 
 
 def rows(count: int, key: bytes | None = b"k", size: int = 5) -> list[Row]:
@@ -140,7 +144,7 @@ def append_time(a: Asker, note: Note) -> None:
     note("log", a.fetch(0))
 
 
-@case(message_timestamp_before_max_ms="1000000", message_timestamp_after_max_ms="1000")
+@case(since=(3, 6), message_timestamp_before_max_ms="1000000", message_timestamp_after_max_ms="1000")  # KIP-937
 def times_out_of_range(a: Asker, note: Note) -> None:
     note("too old", a.produce(batch()))
     note("in the far future", a.produce(records.encode([Row(0, 4_000_000_000_000, b"k", b"v")])))
@@ -307,7 +311,7 @@ def a_transactional_id_is_taken_over(a: Asker, note: Note) -> None:
     note("a new name, compared", a.init(f"{name}-2", 60_000, 77, 3)[::2])
 
 
-@case()
+@case(since=(2, 5))  # an InitProducerId that compares (KIP-360)
 def a_transaction_is_taken_over_when_empty(a: Asker, note: Note) -> None:
     name = f"{a.tp.topic}-t"
     a.find_coordinator(name, 1)

@@ -134,7 +134,7 @@ class _Talk:
         p.sequence = 0
 
     def _delete(self) -> None:
-        end = self.a.epoch_end(0)[2]
+        end = self.a.list_offsets(-1)[2]
         before = self.rng.choice([-1, end // 2, end + 1, self.rng.randint(0, end)])
         self.note(f"delete before {before}", self.a.delete_records(before))
 
@@ -162,7 +162,7 @@ class _Talk:
             p.epoch, p.sequence, p.sent = epoch, 0, []
 
     def _fetch(self) -> None:
-        end = self.a.epoch_end(0)[2]
+        end = self.a.list_offsets(-1)[2]
         offset, isolation = self.rng.randint(0, end + 1), self.rng.randint(0, 1)
         size = self.rng.choice([1 << 20, 1, 100, 300])
         self.note(f"fetch {offset}, {isolation}, {size}", self.a.fetch(offset, isolation, size))
