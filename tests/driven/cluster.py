@@ -7,7 +7,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -112,8 +112,8 @@ class DrivenCluster:
         """Create a topic, or create it again: another id, empty logs. Leaders are dealt out in turn."""
         with self.lock:
             brokers = sorted(self.brokers)
-            config = replace(config or TopicConfig(), takes_append_time=self.release.takes_append_time)
-            logs = [PartitionLog(TopicPartition(name, p), config, self.clock) for p in range(partitions)]
+            config = config or TopicConfig()
+            logs = [PartitionLog(TopicPartition(name, p), config, self.clock, self.release) for p in range(partitions)]
             leaders = {p: brokers[p % len(brokers)] for p in range(partitions)}
             self.topics[name] = Topic(name, uuid.uuid4(), logs, leaders)
             self.news.notify_all()

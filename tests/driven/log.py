@@ -14,6 +14,7 @@ from tests.driven.clock import Clock
 from tests.driven.producers import Producers
 from tests.driven.records import Row
 from tests.driven.refused import Refused
+from tests.driven.release import Release
 from tests.driven.validation import TopicConfig, accepted
 
 READ_COMMITTED = 1
@@ -51,8 +52,8 @@ class PartitionLog:
     :ivar epochs: (leader epoch, offset at which it began), ascending.
     """
 
-    def __init__(self, tp: TopicPartition, config: TopicConfig, clock: Clock) -> None:
-        self.tp, self.config, self.clock = tp, config, clock
+    def __init__(self, tp: TopicPartition, config: TopicConfig, clock: Clock, release: Release) -> None:
+        self.tp, self.config, self.clock, self.release = tp, config, clock, release
         self.batches: list[Stored] = []
         self.log_start = self.end = 0
         self.replicated_to: int | None = None
@@ -92,7 +93,7 @@ class PartitionLog:
 
         :raises Refused: with what a leader answers; nothing is appended then.
         """
-        kept = accepted(content, header, self.config, self.clock.now_ms)
+        kept = accepted(content, header, self.config, self.release, self.clock.now_ms)
         if header.producer_id >= 0:
             repeated = self.producers.duplicate_of(header)
             if repeated is not None:

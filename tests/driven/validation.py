@@ -10,14 +10,12 @@ from airflow_mirror.wire.batch import BatchHeader
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven import records
 from tests.driven.refused import Refused
+from tests.driven.release import Release
 
 
 @dataclass
 class TopicConfig:
-    """The settings that decide what a partition takes. Compression is always the producer's.
-
-    :param takes_append_time: as of the broker's `Release`.
-    """
+    """The settings that decide what a partition takes. Compression is always the producer's."""
 
     max_message_bytes: int = 1_048_588
     segment_bytes: int = 1 << 30
@@ -25,7 +23,6 @@ class TopicConfig:
     append_time: bool = False
     timestamp_before_max_ms: int = 2**63 - 1
     timestamp_after_max_ms: int = 3_600_000
-    takes_append_time: bool = True
 
     @property
     def compacts(self) -> bool:
@@ -53,7 +50,7 @@ def check_request(content: bytes) -> BatchHeader:
     return header
 
 
-def accepted(content: bytes, header: BatchHeader, config: TopicConfig, now_ms: int) -> bytes:
+def accepted(content: bytes, header: BatchHeader, config: TopicConfig, release: Release, now_ms: int) -> bytes:
     """Check a batch and return it with the timestamps and attributes that the log keeps.
 
     :raises Refused: with the code that the broker answers.
@@ -67,7 +64,7 @@ def accepted(content: bytes, header: BatchHeader, config: TopicConfig, now_ms: i
     _check_header(header)
     rows = _rows(content, header)
     _check_rows(rows, config, now_ms)
-    refuses_bit = config.append_time or not config.takes_append_time
+    refuses_bit = config.append_time or not release.takes_append_time
     if refuses_bit and header.attributes & wire_batch.LOG_APPEND_TIME:
         raise Refused(ErrorCode.INVALID_TIMESTAMP)
     if header.size > config.segment_bytes:
