@@ -1,1 +1,1 @@
-"""What follows the data: topics, configs, consumer group offsets."""
+"""Topics, settings and consumer groups of the target, and the target's lag."""

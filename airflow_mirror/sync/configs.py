@@ -1,6 +1,6 @@
-"""Keep the target's topic configs what they have to be: held open while the mirror writes, the source's afterwards.
+"""Keep the target's topic settings in line: on hold while the mirror writes, the source's afterwards.
 
-``diff`` decides, ``sync_configs`` does it and reads it back. The rules are in :mod:`airflow_mirror.plan.configs`.
+``diff`` decides, ``sync_configs`` applies it and reads it back. The rules are in :mod:`airflow_mirror.plan.configs`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOBODYS = ConfigEntry(value=None, is_default=True)
 
 @dataclass(frozen=True)
 class ConfigDiff:
-    """What has to change in one target topic.
+    """The changes of one target topic's settings.
 
     :param set: overrides to write.
     :param delete: overrides to remove, so that the target's own default holds.
@@ -49,10 +49,10 @@ class ConfigDiff:
 
 @dataclass(frozen=True)
 class ConfigsReport:
-    """What differed between the target's topics and the rules.
+    """The differences between the target's topics and the rules.
 
-    :param drift: a line per difference that was found.
-    :param applied: the differences are gone, read back; False for a dry run with drift.
+    :param drift: a line per difference.
+    :param applied: the differences were removed, and that was read back; False for a dry run with drift.
     """
 
     hold: bool
@@ -71,10 +71,10 @@ def diff(
     keep: Collection[str] = (),
     own: Mapping[str, str | None] | None = None,
 ) -> ConfigDiff:
-    """Return what has to change so that ``target`` follows ``source``.
+    """Return the changes that bring ``target`` in line with ``source``.
 
-    :param hold: True while the mirror writes: retention, compaction and time rules stay open.
-    :param keep: keys of the target that are nobody's business, for example its own ``retention.ms``.
+    :param hold: True while the mirror writes: retention, compaction and time rules are off.
+    :param keep: keys of the target that are not touched, for example its own ``retention.ms``.
     :param own: values that hold on the target without an override, where they were seen on another topic.
     """
     to_set, to_delete = {}, []
@@ -85,14 +85,14 @@ def diff(
         if key in keep and not hold:
             continue
         if value is None:
-            # An override that says what the source says needs no change, also where the target has it by itself.
+            # An override with the source's value needs no change, even if it is also the target's default.
             needless = key in SURVIVES and key in source and same_value(target[key].value, source[key].value)
             if overridden and not needless:
                 to_delete.append(key)
         elif there is None or not same_value(there.value, value):
             to_set[key] = value
         elif not hold and not overridden and not source.get(key, _NOBODYS).is_default:
-            to_set[key] = value  # equal by chance only: the target's default may change, what was chosen may not
+            to_set[key] = value  # equal only by chance: the target's default may change, a chosen value may not
     before = {key: _shown(target[key]) for key in (*to_set, *to_delete) if key in target}
     return ConfigDiff(to_set, tuple(to_delete), before)
 
@@ -109,7 +109,7 @@ def sync_configs(
     keep: Collection[str] = (),
     dry_run: bool = False,
 ) -> ConfigsReport:
-    """Bring the target's topic configs in line with the source's as they are now, and read them back.
+    """Bring the target's topic settings in line with the source's present ones, and read them back.
 
     :param hold: see ``diff``. False once the mirror has stopped writing: restores retention, compaction, time rules.
     :param dry_run: only report.

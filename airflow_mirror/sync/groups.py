@@ -1,8 +1,8 @@
 """Move consumer groups: read their positions, translate them exactly, commit them, read them back.
 
-Kafka checks almost nothing here: it takes an offset outside the log, and the consumer then jumps by its
-auto.offset.reset. So the range is checked before, the group's state is checked before any group is touched, nothing is
-rewound unasked, and what was committed is read back.
+Kafka checks almost nothing here: it accepts an offset outside the log, and the consumer then jumps by its
+auto.offset.reset. So range and group state are checked before any group is touched, nothing is rewound unless requested,
+and committed positions are read back.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from airflow_mirror.plan.model import TopicPlan
 
 Positions = Mapping[str, Mapping[TopicPartition, GroupPosition]]
-# Partition and offset on the side that is left -> where that is on the other side.
+# Partition and offset on the old side -> the position on the new side.
 Translate = Callable[[TopicPartition, int], Translated]
 
 IDENTICAL, EXPIRED = "identical", "expired"
 _FOUND = {Where.RECORD: "exact", Where.HOLE: "hole", Where.END: "end"}
 
-# Group states in which Kafka lets an outsider set offsets.
+# Group states in which Kafka lets a non-member set offsets.
 _SETTABLE = ("Empty", "Dead")
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupMove:
-    """One group's position in one partition, here and there. Offsets are next-to-read.
+    """One group's position in one partition, on both sides. Offsets are next-to-read.
 
-    :param before: what the group has on the target already; None for nothing.
+    :param before: the group's position on the target; None for none.
     :param action: ``commit``, ``same``, ``kept`` (the target's position is further: not rewound) or ``rewind``;
         empty while only translated.
-    :param note: anything that a person should know about it.
+    :param note: a note for operators.
     :param found: how the offset was found: ``identical`` (it is the same), ``exact`` (by the offset map: the record
         itself), ``hole`` (the next record: there is none at this offset), ``end`` (behind the last record), or
         ``expired`` (deleted on both sides: the first record there is).
@@ -64,7 +64,7 @@ class Translation:
     """Translated positions.
 
     :param moves: by group and partition.
-    :param problems: positions that have no counterpart; only a dry run gets to see them here.
+    :param problems: positions that have no counterpart; only a dry run returns them.
     :param without_positions: groups that never committed in any of these topics.
     """
 
@@ -75,7 +75,7 @@ class Translation:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupReport:
-    """What was (or, in a dry run, would be) committed.
+    """The positions that were (or, in a dry run, would be) committed.
 
     :param active: groups with members on the target; a real run refuses them.
     """
@@ -108,7 +108,7 @@ def groups_left_behind(admin: ClusterAdmin, mirror: Mirror, topics: Collection[s
 
 
 def ahead(moves: Iterable[GroupMove]) -> list[str]:
-    """Return a line for each position that is further on the target than where it would be put."""
+    """Return a line for each position that is further on the target than the one that would be committed."""
     return [
         f"group {m.group!r} at {m.target}: {m.before} on the target, {m.source_offset} on the source"
         + (f" ({m.target_offset} there)" if m.target_offset != m.source_offset else "")
@@ -118,7 +118,7 @@ def ahead(moves: Iterable[GroupMove]) -> list[str]:
 
 
 def reverse(topics: Iterable[TopicPlan]) -> list[TopicPlan]:
-    """Return the topics of the way back, for groups that return: from the target's names to the source's."""
+    """Return the topic names of the reverse direction, for groups that return: target name to source name."""
     return [replace(t, source_topic=t.target_topic, target_topic=t.source_topic) for t in topics]
 
 
@@ -133,15 +133,15 @@ def translate(
 ) -> Translation:
     """Return the offset at which each group continues on the target.
 
-    A topic with identical offsets keeps the number, one with mapped offsets goes through its offset map. Nothing is
-    clamped, with one exception that changes nothing for the consumer: a position below the log start of *both* sides has
+    A topic with identical offsets keeps the offset, one with mapped offsets is translated by its offset map. Nothing is
+    clamped, with one exception that does not matter to the consumer: a position below the log start of *both* sides has
     expired, and continues at the target's log start.
 
     :param source_starts: log starts now, by source partition.
     :param target_starts: log starts now, by target partition.
     :param target_ends: log ends now, by target partition; a position there means "caught up".
     :param translate_offset: translates a source partition's offset, for topics in mapped mode.
-    :param strict: raise for the first problem (the others in its notes) instead of returning them.
+    :param strict: raise the first problem (with the others in its notes) instead of returning them.
     :raises OffsetOutOfRange: when the target does not hold the position: the mirror has to catch up first.
     :raises OffsetNotMirrored: when the offset map does not reach it.
     """
@@ -197,7 +197,7 @@ Place = tuple[int, str, str]  # offset on the other side, how it was found, a no
 def _way(
     mode: str, group: str, tp: TopicPartition, log_start: int, translate_offset: Translate | None
 ) -> Callable[[int], Place]:
-    """Return what places an offset of ``tp`` on the other side.
+    """Return the function that translates an offset of ``tp`` to the other side.
 
     :param log_start: first offset that the partition still has.
     """
@@ -219,7 +219,7 @@ def _by_map(group: str, tp: TopicPartition, offset: int, log_start: int, through
     if found.where is not Where.BEFORE:
         return found.offset, _FOUND[found.where], ""
     if through(tp, max(offset, log_start)).where is Where.BEFORE:
-        # Going on at the first mirrored record would skip records that the group has not read and that are still there.
+        # Continuing at the first mirrored record would skip records that the group has not read and that still exist.
         raise OffsetNotMirrored(
             group, tp.topic, tp.partition, offset,
             f"the mirror copied only records behind it (the log starts at {log_start})",
@@ -233,8 +233,8 @@ def commit_groups(
 ) -> GroupReport:
     """Commit translated positions on the target and read them back. Safe to repeat.
 
-    :param allow_rewind: also where the group has gone further on the target already.
-    :param dry_run: only say what would be done.
+    :param allow_rewind: also where the group is already further on the target.
+    :param dry_run: only report.
     :raises GroupActive: when any group has members there; none was touched.
     :raises NotKept: when a position reads back differently.
     """
@@ -268,7 +268,7 @@ def commit_groups(
 def _decide(
     moves: Iterable[GroupMove], current: Mapping[TopicPartition, GroupPosition], allow_rewind: bool
 ) -> list[GroupMove]:
-    """Say for each position of a group what to do, given what the target has now."""
+    """Return the action for each position of the group, given its present positions on the target."""
     decided = []
     for move in moves:
         there = current.get(move.target)

@@ -1,8 +1,8 @@
-"""Watch that target topics stay held open while a mirror writes to them.
+"""Watch that target topics stay on hold while a mirror writes to them.
 
-Somebody else may own these settings too: a GitOps tool that sets ``retention.ms`` back every few minutes would have old
-records deleted as they arrive. What was changed is set again, and said. Against somebody who does not stop, that is a
-losing race: after a few times the watch gives up, loudly.
+Somebody else may own these settings too: a GitOps tool that sets ``retention.ms`` back every few minutes would delete old
+records as they arrive. A changed setting is set again and logged. Against somebody who does not stop, that race can't be
+won: after a few times the watch raises an error.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 30.0  # brokers look for what retention may delete every five minutes (log.retention.check.interval.ms)
+EVERY_S = 30.0  # brokers check retention every five minutes (log.retention.check.interval.ms)
 TIMES = 3
 
 
 class HoldWatch:
-    """Looks at the settings of a plan's target topics every :data:`EVERY_S`. For one thread.
+    """Checks the settings of a plan's target topics every :data:`EVERY_S`. For one thread.
 
     :param may_write: raises when this job is not the mirror's writer any more: its topics may be in production.
-    :param clock: seconds, never falling.
-    :ivar notes: what was set again, a line each.
+    :param clock: seconds, monotonic.
+    :ivar notes: settings that were set again, a line each.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class HoldWatch:
         self.notes: list[str] = []
 
     def look_in_turn(self) -> bool:
-        """Look if it is time to; set again what was changed. Return whether anything was.
+        """Check when it is time; set changed settings again. Return whether any was.
 
-        :raises HoldLost: when a setting was set again :data:`TIMES` times already.
+        :raises HoldLost: when a setting was already set again :data:`TIMES` times.
         :raises LeaseLost: when this job is not the mirror's writer any more; nothing was set.
         """
         if self._clock() - self._looked < EVERY_S:
@@ -60,7 +60,7 @@ class HoldWatch:
         try:
             changed = self._changed()
         except TryAgain as e:
-            log.warning("settings of target topics not looked at: %s", e)
+            log.warning("settings of target topics were not checked: %s", e)
             return False
         if not changed:
             return False
@@ -70,7 +70,7 @@ class HoldWatch:
         return True
 
     def _changed(self) -> dict[str, dict[str, ConfigEntry]]:
-        there = self._target.topics(self._held)  # one that is gone is the business of the task that copies it
+        there = self._target.topics(self._held)  # the task that copies a deleted topic reports it
         found = {
             topic: {
                 key: entries[key]
@@ -95,4 +95,4 @@ class HoldWatch:
             self._set_again[topic, key] += 1
             line = f"{topic}: {key} was changed to {entry.value}, set back to {wanted[key]}"
             self.notes.append(f"{line} ({self._set_again[topic, key]} of {TIMES} times)")
-            log.warning("%s. What a broker did by it meanwhile, only a comparison finds", self.notes[-1])
+            log.warning("%s. Only a comparison finds what a broker deleted or changed meanwhile", self.notes[-1])

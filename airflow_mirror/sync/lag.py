@@ -1,4 +1,4 @@
-"""How far the target is behind: measured at both clusters, judged over several looks. No Airflow, no Spark."""
+"""The target's lag: measured on both clusters, judged over several samples. No Airflow, no Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PartitionLag:
     """One partition at one moment.
 
     :param position: the next source offset to copy.
-    :param end: the end of what is to be copied on the source.
+    :param end: the source offset up to which is copied.
     """
 
     source: TopicPartition
@@ -39,14 +39,14 @@ def measure(
     target: ClusterAdmin,
     mapped: Callable[[], Mapping[TopicPartition, int]] | None = None,
 ) -> list[PartitionLag]:
-    """Return the lag of each partition that the plan's topics have now.
+    """Return the lag of each present partition of the plan's topics.
 
-    The target is asked first: asked second, it could seem to be ahead of what the source had. A partition that the target
-    does not have yet stands at its start.
+    The target is asked first: asked second, it could seem to be ahead of the source. A partition that the target does not
+    have yet is at its start.
 
     :param mapped: returns the positions of partitions with mapped offsets, whose target end says nothing about the
         source: :meth:`airflow_mirror.sync.maps.OffsetMaps.positions`.
-    :raises InputError: when a topic is mapped and nobody said how to find its positions.
+    :raises InputError: when a topic is mapped and ``mapped`` was not given.
     """
     by_map = {t.source_topic for t in plan.topics if t.mode != "identical"}
     if by_map and mapped is None:
@@ -74,10 +74,10 @@ def measure(
 
 @dataclass(kw_only=True)
 class CatchUp:
-    """Judges looks at the lag: caught up after ``samples`` good ones in a row.
+    """Judges samples of the lag: caught up after ``samples`` good ones in a row.
 
-    :param max_lag_records: what counts as caught up, per partition.
-    :param stuck_after_s: a partition behind by more that does not move for so long is stuck.
+    :param max_lag_records: largest lag that counts as caught up, per partition.
+    :param stuck_after_s: a partition with a larger lag that does not move for so long is stuck.
     """
 
     max_lag_records: int
@@ -87,9 +87,9 @@ class CatchUp:
     _moved: dict[TopicPartition, tuple[int, float]] = field(default_factory=dict)
 
     def look(self, lags: list[PartitionLag], now_s: float) -> bool:
-        """Take one look into account; say whether the mirror has caught up.
+        """Add one sample; say whether the mirror has caught up.
 
-        :param now_s: a monotonic clock.
+        :param now_s: seconds of a monotonic clock.
         :raises PartitionStuck: naming every partition that does not move.
         """
         behind = [lag for lag in lags if lag.records > self.max_lag_records]
@@ -97,7 +97,7 @@ class CatchUp:
         stuck = []
         for lag in lags:
             position, since_s = self._moved.get(lag.source, (-1, now_s))
-            # An idle partition stands still for days and is not stuck; the clock runs only while it is behind.
+            # An idle partition does not move for days and is not stuck; the clock runs only while it has lag.
             if position != lag.position or lag.records <= self.max_lag_records:
                 self._moved[lag.source] = (lag.position, now_s)
             elif now_s - since_s >= self.stuck_after_s:

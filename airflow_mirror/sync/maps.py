@@ -1,7 +1,7 @@
-"""The offset maps of a plan's mapped topics, complete as both logs stand when asked.
+"""The offset maps of a plan's mapped topics, complete up to the present ends of both logs.
 
-Translation, lag, drain and comparison ask here. A map is read from its store and completed from the two logs; it is
-walked on only when one of the logs has moved since.
+Translation, lag, drain and comparison use them. A map is read from its store and completed from the two logs; it is
+completed again only when one of the logs has moved since.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class MapSource(NamedTuple):
-    """Where the maps of a mirror come from; travels to Spark tasks.
+    """Where the maps of a mirror come from; passed to Spark tasks.
 
     :param mirror: name of the Mirror: its producer ids derive from it.
     :param committed_only: read_committed; aborted records were not copied.
@@ -37,7 +37,7 @@ class MapSource(NamedTuple):
     map_dir: str
 
     def complete(self, one: CopyRange, source: WireCluster, target: WireCluster) -> OffsetMap:
-        """Return the map of a range as both logs stand now.
+        """Return the map of a range, complete up to the present ends of both logs.
 
         :raises NoOffsetMap: when its copy never began.
         :raises ForeignData: when the logs contradict what is stored.
@@ -103,9 +103,9 @@ class OffsetMaps:
     def to_target(self, tp: TopicPartition, offset: int) -> Translated:
         """Return the target offset at which a reader of source partition ``tp`` at ``offset`` continues.
 
-        ``Where.BEYOND`` means that the record was not yet copied when both logs were looked at, just now.
+        ``Where.BEYOND`` means that the record is not copied yet.
 
-        :raises InputError: when records are partitioned anew by key: then offsets have no counterpart.
+        :raises InputError: when records are partitioned by key: then offsets have no counterpart.
         :raises NoOffsetMap: when the partition's copy never began.
         """
         return self._translate(self._topics[tp.topic], tp.partition, lambda one: one.to_target(offset))
@@ -116,7 +116,7 @@ class OffsetMaps:
         return self._translate(topic, tp.partition, lambda one: one.to_source(offset))
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return up to which source offset readers of the target find everything, for each mapped partition there is.
+        """Return the source offset up to which readers of the target find everything, for each mapped partition.
 
         A partition whose copy has not begun is left out.
         """
@@ -138,7 +138,7 @@ class OffsetMaps:
     def _translate(self, topic: TopicPlan, partition: int, through: Callable[[OffsetMap], Translated]) -> Translated:
         if self._by_key:
             raise InputError(
-                f"topic {topic.source_topic!r}: partitioning='by_key' deals the records of a partition out to several; "
+                f"topic {topic.source_topic!r}: partitioning='by_key' splits the records of a partition to several; "
                 "an offset has no counterpart then. Start its groups at the earliest offset, or by time."
             )
         one = mapped_range(topic.source_topic, topic.target_topic, partition)
@@ -159,7 +159,7 @@ class OffsetMaps:
         return [replace(whole, target_partition=p, key_partitions=count) for p in range(count)]
 
     def _complete(self, ranges: Collection[CopyRange]) -> dict[str, OffsetMap]:
-        """Return the maps of ``ranges`` as both logs stand now, by their keys; ranges without one are left out."""
+        """Return the complete maps of ``ranges`` by their keys; ranges without one are left out."""
         assert self._from is not None
         looks = [
             look(tps)
@@ -171,7 +171,7 @@ class OffsetMaps:
         ]
         found: dict[str, OffsetMap] = {}
         for one in ranges:
-            # The same figures as last time: a walk would find nothing new.
+            # The same ends as last time: reading the logs would find nothing new.
             stamp = (*(look[one.source] for look in looks[:2]), *(look[one.target] for look in looks[2:]))
             seen, known = self._maps.get(one.map_key, ((), None))
             if known is None or seen != stamp:

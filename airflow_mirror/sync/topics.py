@@ -1,7 +1,7 @@
-"""Create what is missing on the target, with its retention held open; compare what is there.
+"""Create missing topics on the target, with retention off; compare existing ones.
 
-Safe to repeat: a topic that exists is compared, never assumed. Configs of existing topics are the business of
-:mod:`airflow_mirror.sync.configs`.
+Safe to repeat: a topic that exists is compared, never assumed. :mod:`airflow_mirror.sync.configs` changes the settings of
+existing topics.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from airflow_mirror.plan.model import Plan, TopicPlan
 
 
-# A new topic or setting reaches the brokers' metadata some milliseconds after the controller has said yes.
-_SETTLE_S = 60.0  # a busy broker hears of a hundred new topics late
+# A new topic or setting reaches the brokers' metadata some milliseconds after the controller's answer.
+_SETTLE_S = 60.0  # a busy broker learns of a hundred new topics late
 
 
 @dataclass(frozen=True)
 class TopicsReport:
-    """What was done to the target's topics. Names are the target's.
+    """The changes of the target's topics. Names are the target's.
 
-    :param differences: of topics that were there before: a line per setting that is not the plan's.
+    :param differences: of topics that existed before: a line per setting that differs from the plan.
     """
 
     created: tuple[str, ...]
@@ -90,7 +90,7 @@ def _create(target: ClusterAdmin, topics: Iterable[TopicPlan]) -> list[str]:
 
 
 def _unmade(target: ClusterAdmin, created: Iterable[TopicPlan], grown: Iterable[TopicPlan]) -> list[str]:
-    """Return what does not read back yet: all of a created topic; of a grown one its partitions, nothing else was set."""
+    """Return what does not read back yet: all of a created topic; of a grown one only its partitions."""
     counts = {t.target_topic: t.partitions for t in grown}
     found = target.topics(counts) if counts else {}
     lines = [
@@ -133,10 +133,10 @@ def differences(plan: TopicPlan, info: TopicInfo, configs: Mapping[str, ConfigEn
 
 
 def settle(wrong: Callable[[], list[str]], what: str, within_s: float = _SETTLE_S) -> None:
-    """Read back until nothing is wrong.
+    """Read back until there is no difference.
 
     :param wrong: reads, and returns a line per difference.
-    :raises NotKept: when something still is after ``within_s``.
+    :raises NotKept: when there still is one after ``within_s``.
     """
     deadline = time.monotonic() + within_s
     while lines := wrong():
