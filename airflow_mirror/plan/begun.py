@@ -1,7 +1,7 @@
 """Where a mirror with ``start="latest"`` has begun.
 
-"Latest" is a moment, not an offset: whoever asks again later gets another answer, and the records that came in between
-belong to nobody. So it is asked once for each partition; whatever plans again goes on from there.
+"Latest" is a moment, not an offset: resolved again later it is another offset, and the records in between would be
+skipped. So it is resolved once for each partition; a later plan continues from there.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Begun:
-    """Where copies have begun, and what has been followed since.
+    """Where copies began, and which topics were selected since.
 
     :param starts: first offset to copy, by source topic id and partition.
-    :param followed: says of the name of a topic that is not among them whether the mirror has selected it all along: the
-        topic is new then.
+    :param followed: says whether the mirror selected a topic, which is not in ``starts``, all the time: it is then new.
     """
 
     starts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
@@ -30,7 +29,7 @@ class Begun:
 
     @classmethod
     def of_plan(cls, last: Plan | None, mirror: Mirror) -> Begun:
-        """Return what the mirror's last plan knows; nothing when that did not begin at ``latest``."""
+        """Return the starts of the mirror's last plan; nothing when it did not begin at ``latest``."""
         if last is None or mirror.start != "latest" or last.mirror.start != "latest":
             return cls()
         starts = {t.source_topic_id: t.starts for t in last.topics}
@@ -39,8 +38,8 @@ class Begun:
     def begin(self, topic: TopicInfo, partition: int, log_start: int, end: int) -> int:
         """Return the first offset to copy of a partition.
 
-        A partition or a topic that appeared since is copied from its beginning: all of it came after the moment that
-        ``latest`` meant.
+        A partition or a topic that appeared since is copied from its beginning: all of it is later than the moment of
+        ``latest``.
         """
         starts = self.starts.get(topic.topic_id)
         if starts is None:

@@ -1,4 +1,4 @@
-"""Can a mirror work with these brokers, and what is done without where the source's are old?"""
+"""Can a mirror work with these brokers, and what can an old source not report?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_brokers(source: ClientConfig, target: ClientConfig) -> list[Without]:
-    """Ask each broker what it serves; return what the source's are too old to tell.
+    """Ask each broker which requests it serves; return what the source's brokers are too old to report.
 
     :raises BrokersUnsupported: naming every broker and request.
     :raises ClusterUnreachable: no broker answered within 8 s.
@@ -67,12 +67,12 @@ def lease(s: Situation) -> Iterator[Finding]:
 
 
 def old_source(s: Situation) -> Iterator[Finding]:
-    """Warn of each thing that the source can't tell."""
+    """Warn of each thing that the source can't report."""
     for one in s.lost:
         yield Finding(
             "warn",
             "brokers",
             "source cluster",
-            f"its brokers tell no {one.what} (Kafka {one.since} and later do): {one.effect}",
-            "Nothing needs to be done; know it on the night of the migration.",
+            f"its brokers don't report {one.what} (Kafka {one.since} and later do): {one.effect}",
+            "Nothing needs to be done; keep it in mind during the migration.",
         )

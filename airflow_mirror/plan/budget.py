@@ -1,6 +1,6 @@
-"""What identical offsets may cost: priming, padding, and the rights for both. Pure functions from figures to excesses.
+"""Limits for the cost of identical offsets: priming, padding, and the rights for both. Pure functions.
 
-A budget is a matter of the plan. The copy itself never stops in the middle because an estimate was too low.
+Only the plan applies budgets. The copy never stops in the middle because an estimate was too low.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan.model import Capabilities, HoleEstimate
 
-# However large their share: 8 MB, and about two minutes through the coordinator. Small topics are not worth a map.
+# Allowed at any share: 8 MB, and about two minutes through the coordinator. A small topic is not worth a map.
 ALWAYS_PADDED = 100_000
-# Longer than that, a map serves better than waiting. Only ``auto`` minds; who asks for identical offsets may wait.
+# Above that, a map is better than waiting. Only for ``auto``; whoever asks for identical offsets may wait.
 PATIENCE_S = 6 * 3600
 
 
 class Excess(NamedTuple):
-    """Something that identical offsets would need beyond what is allowed.
+    """A cost of identical offsets that exceeds its budget, or a right that they lack.
 
     :param check: the check that reports it: ``priming``, ``holes`` or ``capabilities``.
     :param evidence: the figures.
     :param remedy: what to change so that it fits.
-    :param only_auto: slow, but possible: ``auto`` turns to mapped offsets for it, nothing is blocked for it.
+    :param only_auto: slow, but possible: ``auto`` switches to mapped offsets, and nothing is blocked.
     """
 
     check: str
@@ -44,7 +44,7 @@ def excess(
     partitions: int,
     capabilities: Capabilities,
 ) -> list[Excess]:
-    """Return all that speaks against identical offsets for one topic; nothing when it fits.
+    """Return everything that prevents identical offsets for one topic; nothing when it fits.
 
     :param prime: offsets to fill below the first record, by partition.
     :param filler: ``markers`` or ``tombstones``; tombstones are removed again and need no right of their own.
@@ -92,14 +92,14 @@ def _markers(mirror: Mirror, holes: HoleEstimate, partitions: int, capabilities:
             "holes",
             f"about {holes.count:,} markers take {size(holes.bytes)} on each replica; hole_budget_bytes is "
             f"{size(mirror.hole_budget_bytes)}",
-            "Raise hole_budget_bytes. A compacted topic can do without: compacted_filler='tombstones'.",
+            "Raise hole_budget_bytes. A compacted topic needs no markers with compacted_filler='tombstones'.",
         )
     if capabilities.markers == "none":
         yield Excess(
             "capabilities",
             f"about {holes.count:,} offsets hold no record, and no marker can be written: "
             f"{'; '.join(capabilities.lacks) or capabilities.note}",
-            "Grant it. A compacted topic can do without: compacted_filler='tombstones'.",
+            "Grant it. A compacted topic needs no markers with compacted_filler='tombstones'.",
         )
     seconds = holes.padding_s(capabilities.markers, partitions)
     if seconds > PATIENCE_S:

@@ -1,4 +1,4 @@
-"""Make a plan: read both clusters, then decide. Nothing is written but a scratch topic, which is deleted again."""
+"""Make a plan: read both clusters, then decide. Only a scratch topic is written, and deleted again."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def build(
     """Read both clusters and plan the mirror.
 
     :param known_topics: ``known_topics`` of this mirror's last plan: target topics whose data are its own.
-    :param probe_target: find out on a scratch topic of the target what the principal may do there. It is deleted again;
-        it is all that planning writes.
-    :param begun: where this mirror has begun already, for ``start="latest"``.
+    :param probe_target: try out on a scratch topic of the target what the principal may do there. It is deleted again;
+        planning writes nothing else.
+    :param begun: where this mirror has already begun, for ``start="latest"``.
     :raises ClusterUnreachable: for either side, within 8 s.
-    :raises BrokersUnsupported: a broker of either side does not serve what a mirror needs.
-    :raises NothingMatches: when no topic is selected. Everything else that is wrong is a finding of the plan.
+    :raises BrokersUnsupported: a broker of either side does not serve the requests that a mirror needs.
+    :raises NothingMatches: when no topic is selected. Every other problem is a finding of the plan.
     """
     lost = check_brokers(source.config, target.config)
     names = select_topics(mirror, source)
@@ -75,12 +75,12 @@ def decide(
     lost: Sequence[Without] = (),
     refused: Mapping[str, str] | None = None,
 ) -> Plan:
-    """Plan from what was read; no cluster is asked.
+    """Plan from what was read, without asking a cluster.
 
-    :param samples: what the source's logs were found to hold; None: nothing was sampled.
+    :param samples: estimated holes of the source's logs; None: nothing was sampled.
     :param capabilities: what the principal may do on the target; None: nothing was tried.
-    :param lost: what the source's brokers are too old to tell.
-    :param refused: the target's own words for topics that it would not create as planned, by target topic.
+    :param lost: what the source's brokers are too old to report.
+    :param refused: the target's error messages for topics that it would not create as planned, by target topic.
     """
     samples, capabilities = samples or HoleSamples(), capabilities or Capabilities()
     paired = pairs(mirror, source, target, known_topics)
@@ -104,8 +104,8 @@ def decide(
     findings = run_checks(situation)
     known = dict(known_topics) if isinstance(known_topics, Mapping) else dict.fromkeys(known_topics, "")
     if not any(f.level == "block" for f in findings):
-        # From here on this mirror may create and fill them. A blocked plan must not adopt anything: what it was
-        # blocked for would pass the next time.
+        # From here on this mirror may create and fill them. A blocked plan must not adopt anything: the reason
+        # for the block would pass the next time.
         known |= {t.target_topic: t.mode for t in topics}
     return Plan(
         mirror=mirror,

@@ -1,7 +1,7 @@
 """Preflight checks: pure functions from the inventories to findings. Each names values, and what to do.
 
-A check yields its findings; one that yields nothing has passed. All of them run, so that a person sees everything that
-is wrong at once. To add one: write the function, add a line to ``CHECKS``, write the test in which it fails.
+A check yields its findings; one that yields nothing has passed. All of them run, so that a person sees every problem at
+once. To add one: write the function, add a line to ``CHECKS``, write a test in which it fails.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def _same_cluster(s: Situation) -> Iterator[Finding]:
             "block",
             "same_cluster",
             f"connections {s.mirror.source!r} and {s.mirror.target!r}",
-            f"both lead to cluster {s.source.cluster_id}",
-            "Correct one of them: a mirror onto its own source would overwrite or multiply what it reads.",
+            f"both are cluster {s.source.cluster_id}",
+            "Correct one of them: a mirror onto its own source would overwrite or multiply its records.",
         )
 
 
@@ -58,7 +58,7 @@ def _offsets(s: Situation) -> Iterator[Finding]:
                 "block",
                 "offsets",
                 f"target topic {pair.target_topic!r}",
-                f"it was begun with {pair.begun} offsets; offsets={s.mirror.offsets!r} asks for {topic.mode} ones",
+                f"its copy began with {pair.begun} offsets; offsets={s.mirror.offsets!r} asks for {topic.mode} ones",
                 f"Ask for offsets={pair.begun!r}, or delete the target topic and begin again.",
             )
         elif topic.mode == "mapped" and s.mirror.partitioning == "preserve":
@@ -67,8 +67,8 @@ def _offsets(s: Situation) -> Iterator[Finding]:
                 "offsets",
                 f"topic {topic.source_topic!r}",
                 f"its offsets are mapped ({topic.reason})",
-                "Groups are translated exactly, by the offset map. Offsets that are kept elsewhere (databases, "
-                "checkpoints) have to be translated by those who keep them: python -m airflow_mirror.jobs.translate.",
+                "Groups are translated exactly, by the offset map. Offsets outside Kafka (databases, "
+                "checkpoints) must be translated by their owners: python -m airflow_mirror.jobs.translate.",
             )
 
 
@@ -103,8 +103,8 @@ def _open_transactions(s: Situation) -> Iterator[Finding]:
                 "open_transactions",
                 f"topic {state.info.name!r}",
                 f"offsets behind an open transaction: {some(f'partition {p}: {n:,}' for p, n in held.items())}",
-                "They are copied once it ends. If the number doesn't shrink, find the producer that hangs: the mirror "
-                "can't reach the end before.",
+                "They are copied once it ends. If the number doesn't shrink, find the producer that hangs: until then "
+                "the mirror can't reach the end.",
             )
 
 
@@ -138,7 +138,7 @@ def _other_groups(s: Situation) -> Iterator[Finding]:
             "other_groups",
             count(len(s.source.other_groups), "group"),
             f"they have positions in these topics and are not selected: {some(s.source.other_groups)}",
-            "They stay behind: their consumers begin on the target by auto.offset.reset. Change groups or exclude_groups "
+            "They don't move: their consumers begin on the target by auto.offset.reset. Change groups or exclude_groups "
             "to move them.",
         )
 
@@ -149,7 +149,7 @@ CHECKS: tuple[Check, ...] = (
     ("brokers", "the source's brokers tell all that a mirror asks", brokers.old_source),
     ("lease", "the target's brokers take the writer lease", brokers.lease),
     ("partitioning", "records keep their partition", _partitioning),
-    ("offsets", "topics go on in the mode in which they were begun", _offsets),
+    ("offsets", "topics continue in the mode in which their copy began", _offsets),
     ("target_data", "no foreign data on the target", topic_checks.target_data),
     ("partitions", "partition counts are equal, or the topic is created", topic_checks.partitions),
     ("message_size", "the target takes the largest batch", topic_checks.message_size),
@@ -158,11 +158,11 @@ CHECKS: tuple[Check, ...] = (
     ("refused_configs", "the target takes the settings of the topics to create", topic_checks.refused),
     ("timestamp_type", "record times are kept", topic_checks.timestamp_type),
     ("compression", "batches are kept as they are", topic_checks.compression),
-    ("retention", "nothing that arrives would be deleted", topic_checks.retention),
+    ("retention", "no arriving record would be deleted", topic_checks.retention),
     ("compacted", "no compacted topic", topic_checks.compacted),
-    ("priming", "every log starts at 0, or is there already", hole_checks.priming),
+    ("priming", "every log starts at 0, or is already on the target", hole_checks.priming),
     ("holes", "no hole was found", hole_checks.holes),
-    ("capabilities", "the target lets us create, write, pad in bulk, prime and read", hole_checks.capabilities),
+    ("capabilities", "the target lets the principal create, write, pad in bulk, prime, read", hole_checks.capabilities),
     ("replication", "the target has brokers for every replica", topic_checks.replication),
     ("auto_create", "the target creates no topics by itself", _auto_create),
     ("open_transactions", "no open transaction holds records back", _open_transactions),

@@ -1,10 +1,10 @@
-"""Which topic configs go over to the target, and which are held open while history arrives.
+"""Which topic settings are carried over to the target, and which are on hold during the copy.
 
-Pure rules. What decides which records a topic keeps and takes goes over with its effective value, wherever the source
-has it from: a broker's file, a cluster-wide setting, Kafka's own default. The target's default is another cluster's
-choice, and may delete history or refuse records that the source held. For everything else the rule is MirrorMaker 2's
-(MirrorSourceConnector.targetConfig and DefaultConfigPropertyFilter). The rule for what is held open is ours: records
-that are years old must survive on the target until the mirror is done with them, byte for byte.
+Pure rules. A setting that decides which records a topic keeps and accepts is carried over with its effective value,
+wherever the source has it from: a broker's file, a cluster-wide setting, Kafka's own default. The target's default is
+another cluster's choice, and may delete history or refuse records that the source held. For all other settings the rule
+is MirrorMaker 2's (MirrorSourceConnector.targetConfig and DefaultConfigPropertyFilter). The rule for the hold is ours:
+records that are years old must survive on the target until the mirror is done with them, byte for byte.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HELD_OPEN: Mapping[str, str] = {
 BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
 _DIFFERENCE = "message.timestamp.difference.max.ms"  # before Kafka 3.6, one limit for both
 
-# What a topic keeps, and what it takes from producers.
+# Which records a topic keeps, and which it accepts from producers.
 SURVIVES = frozenset(
     {
         "cleanup.policy",
@@ -51,12 +51,12 @@ SURVIVES = frozenset(
     }
 )
 
-# MirrorMaker 2's list, without what survives here.
+# MirrorMaker 2's list, without the settings above.
 EXCLUDED = frozenset(
     {
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",
-        _DIFFERENCE,  # goes over as the two limits that took its place
+        _DIFFERENCE,  # carried over as the two limits that replaced it
         "unclean.leader.election.enable",
         # Tiered storage is a property of a cluster; a target without it refuses these.
         "local.retention.bytes",
@@ -71,8 +71,8 @@ EXCLUDED = frozenset(
 def is_carried(key: str, entry: ConfigEntry) -> bool:
     """Say whether the source's entry decides the target's.
 
-    Rule: what survives, does from anywhere. Of the rest MirrorMaker 2 keeps what is not read-only, not sensitive, not
-    from a broker's static file, not excluded.
+    Rule: the settings above are carried over from anywhere. Of the rest MirrorMaker 2 keeps those that are not read-only,
+    not sensitive, not from a broker's static file and not excluded.
     """
     if entry.is_read_only or entry.is_sensitive or entry.value is None:
         return False
@@ -82,7 +82,7 @@ def is_carried(key: str, entry: ConfigEntry) -> bool:
 def goal(
     source: Mapping[str, ConfigEntry], hold: bool, own: Mapping[str, str | None] | None = None
 ) -> dict[str, str | None]:
-    """Return what the target topic's overrides must be, by key; None means no override there.
+    """Return the overrides that the target topic must have, by key; None means no override.
 
     :param source: effective configs of the source topic.
     :param hold: True while the mirror writes; False for the settings that stay.
@@ -94,12 +94,12 @@ def goal(
     one_limit = source.get(_DIFFERENCE)
     if BEFORE not in source and one_limit is not None:
         wanted |= dict.fromkeys((BEFORE, AFTER), one_limit.value)
-    # What was held open goes back to the target's default where the source has no such key at all.
+    # A setting on hold returns to the target's default where the source has no such key at all.
     wanted = {**dict.fromkeys(HELD_OPEN), **wanted}
     if hold:
         limit = source.get("max.message.bytes")
         if limit is not None and limit.value is not None:
-            wanted["max.message.bytes"] = limit.value  # whatever the target has by itself: a copy must not hang on that
+            wanted["max.message.bytes"] = limit.value  # whatever the target's default is: a copy must not depend on that
         wanted |= HELD_OPEN
     if own is None:
         return wanted
@@ -110,7 +110,7 @@ def goal(
 
 
 def _wanted(key: str, entry: ConfigEntry, own: str | None) -> str | None:
-    """Return the override for one key: what nobody chose needs none where the target has the same by itself."""
+    """Return the override for one key; a value that nobody set needs none where the target's default is the same."""
     needless = same_value(entry.value, own) if key in SURVIVES else True
     return None if entry.is_default and needless else entry.value
 
@@ -138,13 +138,13 @@ def not_held(planned: Mapping[str, str], target: Mapping[str, ConfigEntry]) -> l
 
 
 def is_held(target: Mapping[str, ConfigEntry]) -> bool:
-    """Say whether nothing is deleted from a target topic by its own settings."""
+    """Say whether the settings of a target topic keep every record."""
     keys = ("cleanup.policy", "retention.bytes", "retention.ms")
     return all(key in target and same_value(target[key].value, HELD_OPEN[key]) for key in keys)
 
 
 def left_out(source: Mapping[str, ConfigEntry], known: Collection[str] | None = None) -> dict[str, str]:
-    """Return the settings of a source topic that somebody chose and that don't go over.
+    """Return the settings of a source topic that somebody set and that are not carried over.
 
     They are excluded, from a broker's static file, or unknown to the target: a vendor's, or removed in a later version.
     """

@@ -1,4 +1,4 @@
-"""What to do with each topic, decided from the inventories alone: name, replication, configs, mode, range, priming."""
+"""Decides each topic's name, replication, configs, mode, range and priming, from the inventories alone."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Pair:
     """A source topic, its name on the target, and the topic there, if it exists.
 
-    :param ours: an earlier plan of this mirror made or filled the target topic.
-    :param begun: the mode in which that was done; "" when nothing was written yet, or when nobody noted it.
+    :param ours: an earlier plan of this mirror created or filled the target topic.
+    :param begun: the mode in which it did; "" when nothing was written yet, or when the mode was not recorded.
     """
 
     source: TopicState
@@ -60,7 +60,7 @@ def plan_topic(
 ) -> TopicPlan:
     """Decide everything about one topic.
 
-    :param holes: what the source was estimated to have; None: not sampled.
+    :param holes: the source's estimated holes; None: not sampled.
     :param capabilities: what the principal may do on the target; None: not tried.
     :param own_configs: the topic configs that the target knows, and their values there; None: it could not be asked.
     """
@@ -92,10 +92,10 @@ def plan_topic(
 
 
 def offset_mode(mirror: Mirror, begun: str = "", excess: Sequence[Excess] = ()) -> tuple[str, str]:
-    """Return mode and reason. What can't be copied in that mode is blocked by a check, with the reason.
+    """Return mode and reason. A check blocks a topic that can't be copied in that mode, with the reason.
 
-    :param begun: the mode in which the target topic was begun; it wins over ``auto``, because the two can't be mixed.
-    :param excess: what speaks against identical offsets.
+    :param begun: the mode in which the copy began; it wins over ``auto``, because the two can't be mixed.
+    :param excess: what prevents identical offsets.
     """
     if mirror.delivery == "transactional":
         return "mapped", "delivery='transactional': the marker of each transaction takes an offset"
@@ -104,13 +104,13 @@ def offset_mode(mirror: Mirror, begun: str = "", excess: Sequence[Excess] = ()) 
     if mirror.offsets != "auto":
         return mirror.offsets, f"asked for: offsets={mirror.offsets!r}"
     if begun:
-        return begun, "auto: as it was begun"
+        return begun, "auto: the copy began in this mode"
     if excess:
         return "mapped", f"auto: {'; '.join(e.evidence for e in excess)}"
     return "identical", "auto: same offsets, nothing to translate"
 
 
 def _prime(pair: Pair) -> dict[int, int]:
-    """Return the offsets to fill, by partition. A partition that has been written to is primed already."""
+    """Return the offsets to fill, by partition. A partition that was written to is already primed."""
     begins = pair.source.begins
     return {p: begin for p, begin in begins.items() if begin > 0 and p not in pair.written}

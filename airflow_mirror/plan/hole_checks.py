@@ -1,4 +1,4 @@
-"""Preflight checks of what identical offsets cost: priming, holes, and the rights that both need."""
+"""Preflight checks of the cost of identical offsets: priming, holes, and the rights that both need."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def holes(s: Situation) -> Iterator[Finding]:
 
 
 def capabilities(s: Situation) -> Iterator[Finding]:
-    """What the target lets the mirror's principal do."""
+    """The rights of the mirror's principal on the target."""
     tried = s.capabilities
     for pair, topic in zip(s.pairs, s.topics, strict=True):
         yield from _excess(s, pair, topic, "capabilities")
@@ -59,7 +59,7 @@ def capabilities(s: Situation) -> Iterator[Finding]:
         )
     elif tried.note:
         yield Finding(
-            "warn", "capabilities", "target cluster", tried.note, "What is missing shows when the copy needs it."
+            "warn", "capabilities", "target cluster", tried.note, "A missing right is found only when the copy needs it."
         )
     elif tried.markers == "unknown":
         yield Finding("pass", "capabilities", "target cluster", "not tried out")
@@ -67,14 +67,14 @@ def capabilities(s: Situation) -> Iterator[Finding]:
 
 _PADDED = {
     "direct": "in bulk",
-    "coordinator": "one by one through the transaction coordinator, about 200 a second and partition",
+    "coordinator": "one by one through the transaction coordinator, about 200 a second per partition",
     "none": "not at all",
-    "unknown": "as far as rights turn out to go",
+    "unknown": "as far as the rights allow",
 }
 
 
 def _excess(s: Situation, pair: Pair, topic: TopicPlan, check: str) -> Iterator[Finding]:
-    """Block what is over its budget with identical offsets; a topic that was begun so goes on, come what may."""
+    """Block a topic whose identical offsets exceed a budget; a topic whose copy began with them continues."""
     if topic.mode != "identical" or pair.begun == "identical":
         return
     prime = topic.prime

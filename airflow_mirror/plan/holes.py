@@ -1,12 +1,12 @@
 """How many of a topic's offsets hold no record: estimated from the batch headers of a few places in its log.
 
-A header says it all: its offsets, and how many records are left in them, also after compaction. Markers are control
-batches, aborted transactions are listed in each fetch response, and what is not there at all is a gap between two
-batches. Only batches with holes inside are decoded, to see how many stretches the holes make.
+A header has the batch's offsets and its number of records, also after compaction. Markers are control batches, aborted
+transactions are listed in each fetch response, and missing batches show as gaps between two batches. Only batches with
+holes inside are decoded, to count the stretches of holes.
 
-Cheap by construction, at any number of partitions: :data:`SAMPLES` places in all, each of them 32 KB, in requests for up
-to 256 partitions. The range to copy is cut into equal parts, one sample at the start of each. What a sample shows counts
-for its whole part, so that a compacted half of a log weighs as much as the other one, however few bytes it has.
+The cost is bounded at any number of partitions: :data:`SAMPLES` places in total, 32 KB each, in requests for up to 256
+partitions. The range to copy is cut into equal parts, one sample at the start of each. A sample stands for its whole
+part, so that a compacted half of a log weighs as much as the other half, however few bytes it has.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _PER_TOPIC = 32
 _PER_PARTITION = 8
 _SAMPLE_BYTES = 32 << 10
 _PER_REQUEST = 256
-_PATIENCE_S = 20.0  # what is not answered by then stays unknown
+_PATIENCE_S = 20.0  # samples without an answer by then stay unknown
 
 
 class Part(NamedTuple):
-    """Offsets [start, end) of a partition, of which the beginning is looked at."""
+    """Offsets [start, end) of a partition, of which the beginning is sampled."""
 
     tp: TopicPartition
     start: int
@@ -53,7 +53,7 @@ class Part(NamedTuple):
 
 @dataclass
 class Seen:
-    """What a walk through some batches has shown: ``offsets`` walked, ``holes`` among them, in ``runs`` stretches."""
+    """The result of reading some batches: ``offsets`` read, ``holes`` among them, in ``runs`` stretches."""
 
     offsets: int = 0
     holes: int = 0
@@ -61,7 +61,7 @@ class Seen:
     _in_hole: bool = False
 
     def hole(self, length: int) -> None:
-        """Take note of offsets without a record."""
+        """Add offsets without a record."""
         if length > 0:
             self.offsets += length
             self.holes += length
@@ -69,7 +69,7 @@ class Seen:
             self._in_hole = True
 
     def records(self, count: int) -> None:
-        """Take note of offsets with a record each."""
+        """Add offsets with a record each."""
         if count > 0:
             self.offsets += count
             self._in_hole = False
@@ -77,7 +77,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class HoleSamples:
-    """What sampling found: estimates by source topic, and why a topic can't be read at all. Others stay unknown."""
+    """The result of sampling: estimates by source topic, and why a topic can't be read. Other topics are unknown."""
 
     holes: Mapping[str, HoleEstimate] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
@@ -109,11 +109,11 @@ def sample(source: ClientConfig, topics: Mapping[str, TopicState], *, committed:
 
 
 def choose(spans: Mapping[str, Mapping[tuple[int, int], int]]) -> list[list[Part]]:
-    """Choose the parts to sample, as rounds in which each partition appears once: so a fetch request wants it.
+    """Choose the parts to sample, as rounds in which each partition appears once, as a fetch request requires.
 
     :param spans: by topic, the length of each (partition, first offset).
     """
-    # Beyond that many topics the longest are looked at: with few records there can be few holes.
+    # With more topics than that, the longest are sampled: few records can have few holes.
     names = sorted(spans, key=lambda name: (-sum(spans[name].values()), name))[:SAMPLES]
     each = max(1, min(_PER_TOPIC, SAMPLES // max(1, len(names))))
     rounds: list[list[Part]] = []
@@ -158,7 +158,7 @@ def walk(answer: FetchedPartition, start: int, end: int) -> Seen:
 
 
 def estimate(offsets: int, found: Mapping[Part, Seen]) -> HoleEstimate:
-    """Project what samples have shown, each onto its part, onto all ``offsets`` of a topic."""
+    """Project the samples, each onto its part, onto all ``offsets`` of a topic."""
     parts = sum(part.end - part.start for part in found)
     scale = offsets / parts
     holes = sum((part.end - part.start) * seen.holes / seen.offsets for part, seen in found.items())
@@ -178,7 +178,7 @@ def _spans(state: TopicState, committed: bool) -> dict[tuple[int, int], int]:
 def _fetch_all(
     cluster: WireCluster, rounds: Sequence[Sequence[Part]], isolation: int, patience_s: float
 ) -> Iterator[tuple[Part, FetchedPartition]]:
-    """Fetch the beginning of each part; what a broker does not answer is left out."""
+    """Fetch the beginning of each part; parts without an answer are left out."""
     deadline = time.monotonic() + patience_s
     try:
         cluster.refresh({part.tp.topic for parts in rounds for part in parts})
@@ -192,7 +192,7 @@ def _fetch_all(
         for node_id, led in _by_leader(cluster, parts).items():
             for i in range(0, len(led), _PER_REQUEST):
                 if time.monotonic() > deadline:
-                    log.warning("holes are estimated from a part of the samples: no time for more")
+                    log.warning("holes are estimated from a part of the samples: the time for sampling is over")
                     return
                 yield from _fetch(cluster, node_id, led[i : i + _PER_REQUEST], isolation)
 
@@ -224,7 +224,7 @@ def _fetch(
 
 
 def _headers(records: memoryview) -> Iterator[tuple[BatchHeader | None, RawBatch | None]]:
-    """Yield each batch with its header; of a last one that was cut off, the header alone, if that is whole."""
+    """Yield each batch with its header; of a truncated last one the header alone, if that is complete."""
     at = 0
     try:
         for raw in wire_batch.iter_batches(records):
@@ -238,7 +238,7 @@ def _headers(records: memoryview) -> Iterator[tuple[BatchHeader | None, RawBatch
 
 
 def _aborted(listed: Iterable[tuple[int, int]]) -> Callable[[BatchHeader], bool]:
-    """Return a function that tells, batch after batch in log order, whether it belongs to an aborted transaction."""
+    """Return a function that says, batch by batch in log order, whether a batch belongs to an aborted transaction."""
     first_offsets: dict[int, list[int]] = {}
     for producer_id, first in listed:
         first_offsets.setdefault(producer_id, []).append(first)

@@ -1,4 +1,4 @@
-"""What the two clusters hold, read once and then only looked at. The only part of planning that asks a cluster."""
+"""The inventory of both clusters, read once."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TopicState:
-    """A topic as it is. Offsets by partition.
+    """A topic of a cluster. Offsets by partition.
 
-    :param starts: log start.
+    :param starts: log start offset.
     :param ends: high watermark.
     :param stable_ends: end for a read_committed consumer; below ``ends`` while a transaction is open.
     :param begins: where the mirror begins to copy (its ``start``); the log start unless it says otherwise.
@@ -46,7 +46,7 @@ class TopicState:
 
 @dataclass(frozen=True, kw_only=True)
 class Inventory:
-    """One cluster, as far as a mirror is concerned.
+    """One cluster: the part that a mirror uses.
 
     :param broker_configs: of one broker; None when the principal may not read them.
     :param groups: committed positions by group; of the source only.
@@ -80,9 +80,9 @@ def select_topics(mirror: Mirror, source: ClusterAdmin) -> list[str]:
 
 
 def missing_topics(plan: Plan, source: ClusterAdmin) -> list[str]:
-    """Return the source's topics that belong to the plan's mirror but not to the plan, sorted: they appeared since.
+    """Return the source's topics that match the plan's mirror but are not in the plan, sorted: they appeared since.
 
-    Nothing copies them, so a cutover would leave them behind.
+    Nothing copies them, so a cutover would lose them.
     """
     planned = {t.source_topic for t in plan.topics}
     return sorted(n for n in source.topic_names() if n not in planned and plan.mirror.selects_topic(n))
@@ -135,7 +135,7 @@ def _topics(
     configs = admin.topic_configs(infos)
     partitions = [TopicPartition(i.name, p) for i in infos.values() for p in range(i.partitions)]
     starts = _by_topic(admin.offsets(partitions, "earliest"))
-    # The stable end last: read first, records that came in between the two would look like an open transaction.
+    # The stable end last: read first, records that arrived in between would look like an open transaction.
     ends = _by_topic(admin.offsets(partitions, "latest"))
     stable_ends = _by_topic(admin.offsets(partitions, "latest_committed"))
     begins = starts

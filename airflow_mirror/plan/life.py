@@ -1,11 +1,11 @@
 """Which target topics a mirror has handed over to applications. From then on they are production.
 
-A task of a finished migration may be cleared at any time. It must then not hold production's topics open, nor copy into
-them again. So the record is kept by target topic, not by plan alone: a new plan of the same topics is refused as well. A
-target topic that was deleted and created again has another id, and belongs to nobody.
+A task of a finished migration may be cleared at any time. It must then neither turn retention off on production topics
+nor copy into them again. So the record is kept by target topic, not by plan alone: a new plan of the same topics is
+refused as well. A target topic that was deleted and created again has another id and is free.
 
-Whoever opens a target calls :func:`mark_cut_over` *before* it lets anybody write, and :func:`take_back` when it backs
-out after all: a crash between the two then refuses to go on, instead of overwriting.
+The cutover calls :func:`mark_cut_over` *before* it lets anybody write, and :func:`take_back` when it backs out: after a
+crash between the two, tasks refuse to continue instead of overwriting.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ class Opened:
 
 
 class LifeStore(Protocol):
-    """Where the topics that were opened are kept, by target topic."""
+    """The store of opened topics, by target topic."""
 
     def read(self) -> dict[str, Opened]:
         """Return all of them."""
 
     def changing(self) -> AbstractContextManager[dict[str, Opened]]:
-        """Yield all of them, for changing; what they are at the end of the block is kept. One block at a time."""
+        """Yield all of them, for changing; their state at the end of the block is stored. One block at a time."""
 
 
 class LifeFile:
     """One JSON file for a mirror.
 
-    :raises InputError: on reading, when the file can't be understood: "nothing was opened" is no safe guess.
+    :raises InputError: on reading, when the file is malformed: "nothing was opened" is not a safe assumption.
     """
 
     def __init__(self, path: Path) -> None:
@@ -90,9 +90,9 @@ class LifeFile:
 
 
 def mark_cut_over(store: LifeStore, plan: Plan, topic_ids: Mapping[str, str], at: str) -> None:
-    """Note that the plan's target topics are about to be opened. Safe to repeat: the first note stays.
+    """Record that the plan's target topics are about to be opened. Safe to repeat: the first record stays.
 
-    :param topic_ids: of the target's topics as they are now, by name.
+    :param topic_ids: present ids of the target's topics, by name.
     :param at: ISO 8601.
     """
     with store.changing() as opened:
@@ -112,14 +112,14 @@ def take_back(store: LifeStore, plan_hash: str) -> None:
 def state(store: LifeStore, plan: Plan, topic_ids: Mapping[str, str]) -> str:
     """Return :data:`CUT_OVER` when one of the plan's target topics is in production, :data:`ACTIVE` otherwise.
 
-    :param topic_ids: as of ``mark_cut_over``.
+    :param topic_ids: as for ``mark_cut_over``.
     """
     opened = store.read()
     return CUT_OVER if any(_is_open(opened, plan, t.target_topic, topic_ids) for t in plan.topics) else ACTIVE
 
 
 def require_active(store: LifeStore, plan: Plan, target: ClusterAdmin) -> None:
-    """Refuse to write to, or hold open, topics that this mirror has handed over.
+    """Refuse to write to, or to hold, topics that this mirror has handed over.
 
     :raises MirrorCutOver: naming them.
     """
@@ -136,4 +136,4 @@ def _is_open(opened: Mapping[str, Opened], plan: Plan, topic: str, topic_ids: Ma
     one = opened.get(topic)
     if one is None or one.cluster_id != plan.target_cluster_id or topic not in topic_ids:
         return False
-    return one.topic_id in ("", topic_ids[topic])  # without an id it can't be told that the topic is a new one
+    return one.topic_id in ("", topic_ids[topic])  # without an id it is unknown whether the topic is a new one

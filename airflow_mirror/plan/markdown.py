@@ -1,4 +1,4 @@
-"""A plan as Markdown: what blocks, what to know, what happens to each topic and group."""
+"""A plan as Markdown: blocks, warnings, and what happens to each topic and group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from airflow_mirror.plan.model import Finding, Plan, TopicPlan
 
 _VERDICT = {
-    "block": "**Blocked.** Nothing starts before the findings marked BLOCK are settled.",
+    "block": "**Blocked.** Nothing starts before the findings marked BLOCK are resolved.",
     "warn": "**Ready, with warnings.** Read them; each says what happens.",
     "pass": "**Ready.**",
 }
@@ -39,8 +39,8 @@ def render(plan: Plan) -> str:
         ),
         *_holes(plan),
         "## Settings",
-        "During the copy `cleanup.policy=delete`, no retention, `compression.type=producer` and the records' own times "
-        "are in force on every topic. These stay afterwards:",
+        "During the copy every topic has `cleanup.policy=delete`, no retention, `compression.type=producer` and the "
+        "records' own times. These settings apply afterwards:",
         _table(("topic", "settings", "not carried over"), (_settings(t) for t in plan.topics)),
         "## Consumer groups",
         _groups(plan),
@@ -87,7 +87,7 @@ def _holes(plan: Plan) -> list[str]:
 
 
 _EFFECTS = (
-    "Estimated from samples. Each of these offsets is filled, so that the records behind it keep theirs. No consumer "
+    "Estimated from samples. Each of these offsets is filled, so that later records keep their offsets. No consumer "
     "sees a marker, but it carries the time of the copy. So on these topics a **search by timestamp** lands earlier than "
     "on the source (never later), and **time retention** counts from the copy. Tombstones carry the time of the record "
     "before them and change neither; consumers see them until the target's cleaner has removed them."

@@ -1,7 +1,7 @@
-"""Plan: what a mirror is going to do, frozen before anything is written. Values, their JSON and their hash.
+"""Plan: what a mirror will do, frozen before anything is written. Values, their JSON and their hash.
 
-A plan crosses processes and days. It has a version, a hash over its canonical JSON (without the time it was made), and
-never a secret: connections appear by id only. Offsets are next-to-read positions; ranges are half-open.
+A plan is used by other processes, days later. It has a version, a hash over its canonical JSON (without its creation
+time), and never a secret: connections appear by id only. Offsets are next-to-read positions; ranges are half-open.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Finding:
 
     :param level: ``block`` (nothing may start), ``warn`` or ``pass``.
     :param check: the check's id.
-    :param object: what it is about: a topic, a cluster, "8 topics".
-    :param evidence: the values seen.
+    :param object: its subject: a topic, a cluster, "8 topics".
+    :param evidence: the values found.
     :param remedy: what to do, or what the mirror does about it; empty for a pass.
     """
 
@@ -56,8 +56,8 @@ class Capabilities:
     :param markers: how holes can be padded: ``direct`` (in bulk), ``coordinator`` (one by one), ``none``, or ``unknown``
         when it was not tried.
     :param prime: False when a log can't be made to start above 0 (no DELETE on topics).
-    :param lacks: the rights that are missing, as an operator would grant them.
-    :param note: anything else that was found: why nothing could be tried, what was left behind.
+    :param lacks: the missing rights, as an operator would grant them.
+    :param note: other results: why nothing could be tried, what was left behind.
     """
 
     markers: str = "unknown"
@@ -68,12 +68,12 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class HoleEstimate:
-    """About how many of a topic's offsets hold no record for its readers: markers, aborted or compacted-away records.
+    """Estimate of a topic's offsets without a record for its readers: markers, aborted records, compacted ones.
 
     :param count: offsets without a record, of those to copy.
     :param runs: how many stretches they make.
     :param share: ``count`` as a share of the offsets to copy, 0 to 1.
-    :param sampled: offsets that were looked at; the estimate is exact when that is all of them.
+    :param sampled: offsets that were read; the estimate is exact when that is all of them.
     """
 
     count: int
@@ -87,10 +87,10 @@ class HoleEstimate:
         return self.count * MARKER_BYTES
 
     def padding_s(self, markers: str, partitions: int) -> float:
-        """Return about how many seconds one task takes to pad them.
+        """Return the estimated seconds that one task takes to pad them.
 
-        With every right, each stretch still costs a question to the coordinator or a marker through it, so that many
-        short stretches take about as long as without.
+        Even with every right, each stretch costs a request to the coordinator or a marker through it, so many short
+        stretches take about as long as without the right.
 
         :param markers: as in :class:`Capabilities`; only ``direct`` is fast.
         """
@@ -103,13 +103,13 @@ class HoleEstimate:
 class TopicPlan:
     """What happens to one topic.
 
-    :param source_topic_id: the source's topic id; another one later means that the topic was re-created.
+    :param source_topic_id: the source's topic id; if it changes, the topic was re-created.
     :param target_exists: the target had the topic when the plan was made.
     :param partitions: of the source.
     :param replication_factor: of the topic to create, already capped by the target's broker count.
     :param configs: topic overrides on the target once the mirror is done.
     :param held_configs: topic overrides on the target while the mirror writes.
-    :param left_out: the source's non-default settings that don't go over.
+    :param left_out: the source's non-default settings that are not carried over.
     :param compacted: the source's cleanup.policy contains ``compact``.
     :param mode: ``identical`` or ``mapped``; ``reason`` says why.
     :param starts: first offset to copy, by partition.
@@ -157,8 +157,8 @@ class Plan:
     :param created_at: ISO 8601; not part of the hash.
     :param topics: sorted by source topic.
     :param positions: committed offsets of the selected groups: group, source topic, partition.
-    :param known_topics: target topics that this mirror made or filled, or is now allowed to, with the offset mode of
-        each; for the next plan. What was begun in one mode is never gone on with in the other.
+    :param known_topics: target topics that this mirror created or filled, or may from now on, with the offset mode of
+        each; for the next plan. A copy that began in one mode never continues in the other.
     :param capabilities: what the principal may do on the target.
     """
 
@@ -201,7 +201,7 @@ class Plan:
 
     @property
     def holes(self) -> int:
-        """About how many offsets without a record will be filled in all."""
+        """Estimated number of offsets without a record that will be filled."""
         return sum(t.holes.count for t in self.topics if t.holes and t.mode == "identical")
 
     def topic(self, source_topic: str) -> TopicPlan:
@@ -209,7 +209,7 @@ class Plan:
         return {t.source_topic: t for t in self.topics}[source_topic]
 
     def raise_if_blocked(self) -> None:
-        """Stop here when a check blocks.
+        """Raise when a check blocks.
 
         :raises PlanBlocked: with every block, not just the first.
         """
@@ -240,7 +240,7 @@ class Plan:
     def from_json(cls, text: str) -> Plan:
         """Read what ``to_json`` wrote.
 
-        :raises InputError: when it is no plan, of another version, or was edited (its hash differs).
+        :raises InputError: when it is not a plan, of another version, or was edited (its hash differs).
         """
         try:
             values = json.loads(text)
@@ -262,7 +262,7 @@ class Plan:
         except (AttributeError, KeyError, TypeError, ValueError, InvalidField) as e:
             raise InputError(f"not a plan: {e!r}. Make it again with PlanMirrorOperator.") from e
         if plan.hash != written:
-            raise InputError("the plan was edited: its hash is not that of its content. Make it again instead.")
+            raise InputError("the plan was edited: its hash is not that of its content. Make a new plan instead.")
         return plan
 
     @classmethod

@@ -1,11 +1,11 @@
-"""Find out what the mirror's principal may do on the target, by doing it once on a scratch topic.
+"""Find out what the mirror's principal may do on the target, by trying it on a scratch topic.
 
 Rights can't be read reliably: who may see them is a right of its own, and prefixes, wildcards, hosts and super users all
 count. So each step of a copy is done for real: create, write, read, a marker through the coordinator, markers in bulk,
 delete records. The topic is internal by its name, so that no mirror ever copies it, and it is deleted whatever happens;
 what a killed plan left behind is found by its name and deleted by the next one.
 
-What holds for the scratch topic need not hold for a topic with rules of its own: those show when the copy meets them.
+A topic with rules of its own may differ from the scratch topic; the copy then finds that.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def scratch_topic(mirror: str) -> str:
 
 
 def probe(target: ClusterAdmin, mirror: str) -> Capabilities:
-    """Try out on ``target`` all that a copy may need; never raises for what it finds missing.
+    """Try out on ``target`` all that a copy may need; a missing right is a result, not an error.
 
     :raises ClusterUnreachable: when there is no target.
     """
     topic = scratch_topic(mirror)
     missing = _create(target, topic)
     if missing is not None:
-        return Capabilities(note=f"nothing could be tried out, for want of a scratch topic: {missing}")
+        return Capabilities(note=f"nothing could be tried out, because there is no scratch topic: {missing}")
     lacks: list[str] = []
     markers, prime, note = "unknown", True, ""
     try:
@@ -73,7 +73,7 @@ def probe(target: ClusterAdmin, mirror: str) -> Capabilities:
 def _try_all(wire: WireCluster, mirror: str, tp: TopicPartition, lacks: list[str]) -> tuple[str, bool]:
     """Try each step; return how holes can be padded, and whether a log can be primed."""
     if not _allowed(lacks, lambda: _write(wire, tp)):
-        # Rights on a few topics by name: what the scratch topic refuses says nothing about those.
+        # The rights may be for some topics by name: a refusal on the scratch topic says nothing about those.
         return "unknown", True
     _allowed(lacks, lambda: _read(wire, tp))
     client = TransactionClient(wire, marker_id(mirror, tp))
@@ -81,7 +81,7 @@ def _try_all(wire: WireCluster, mirror: str, tp: TopicPartition, lacks: list[str
     producer: list[tuple[int, int]] = []
     if _allowed(lacks, lambda: producer.append(_coordinator_marker(client, tp))):
         markers = "coordinator"
-        # With another id it would be the same right; with this one it is what padding does.
+        # Another id would need the same right; with this one it is exactly what padding does.
         if _allowed(lacks, lambda: _direct_markers(wire, tp, *producer[0])):
             markers = "direct"
     prime = _allowed(lacks, lambda: _delete_records(wire, tp))
@@ -89,12 +89,12 @@ def _try_all(wire: WireCluster, mirror: str, tp: TopicPartition, lacks: list[str
 
 
 def _direct_markers(wire: WireCluster, tp: TopicPartition, producer_id: int, epoch: int) -> None:
-    """Write two markers past the coordinator, in its term."""
+    """Write two markers without the coordinator, with its epoch."""
     write_txn_markers(wire, tp, producer_id, epoch, 2, coordinator_epoch_of(wire, tp, producer_id))
 
 
 def _allowed(lacks: list[str], step: Callable[[], object]) -> bool:
-    """Run a step; take note of the right that it lacks. What passes by itself is raised: it proves nothing."""
+    """Run a step and record the right that it lacks. A temporary error is raised: it proves nothing."""
     try:
         step()
     except AclMissing as e:
@@ -105,7 +105,7 @@ def _allowed(lacks: list[str], step: Callable[[], object]) -> bool:
 
 
 def _needed(e: AclMissing) -> str:
-    """Name what to grant: a copy needs it for all its ids and topics, not for the scratch ones."""
+    """Name the right to grant: a copy needs it for all its ids and topics, not for the scratch ones."""
     if e.resource == "transactional id":
         prefix = e.resource_name.partition("." + _PREFIX)[0]
         return f"WRITE on transactional ids that begin with {prefix!r}"  # it includes DESCRIBE, which is asked for first
@@ -146,14 +146,14 @@ def _create(target: ClusterAdmin, topic: str) -> str | None:
         except BrokerError as e:
             if e.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 return str(e)
-            log.warning("the scratch topic %r of an earlier plan is still there; it is deleted", topic)
+            log.warning("the scratch topic %r of an earlier plan still exists; deleting it", topic)
             if _delete(target, topic) is not None:
                 return None  # it can't be deleted, but it serves
         except MissingRight:
             return f"no CREATE on the cluster, nor on topics that begin with {_PREFIX!r}"
         except InputError as e:
             return str(e)
-    return f"somebody else keeps making {topic!r}"
+    return f"somebody else keeps creating {topic!r}"
 
 
 def _delete(target: ClusterAdmin, topic: str) -> str | None:
@@ -163,7 +163,7 @@ def _delete(target: ClusterAdmin, topic: str) -> str | None:
         deadline = time.monotonic() + _GONE_WITHIN_S
         while target.topics([topic]):
             if time.monotonic() > deadline:
-                return f"it is still there {_GONE_WITHIN_S:.0f} s after its deletion"
+                return f"it still exists {_GONE_WITHIN_S:.0f} s after its deletion"
             time.sleep(0.05)
     except MissingRight:
         return "no DELETE on it. Grant it, or delete the topic by hand"

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """Both sides as they are, and what would be done. ``pairs`` and ``topics`` are in the same order.
+    """Both sides' inventories, and the planned topics. ``pairs`` and ``topics`` are in the same order.
 
     :param unreadable: source topics that could not be sampled, and why.
-    :param lost: what the source's brokers are too old to tell.
-    :param refused: the target's own words for topics that it would not create as planned, by target topic.
+    :param lost: what the source's brokers are too old to report.
+    :param refused: the target's error messages for topics that it would not create as planned, by target topic.
     """
 
     mirror: Mirror

@@ -1,7 +1,7 @@
-"""Plans by hash. A plan never changes once it is stored, so whoever has its hash has the plan that was meant.
+"""Plans by hash. A plan never changes once it is stored, so its hash identifies it.
 
-The hash is what tasks hand on to each other. A name would not do: two runs of one mirror plan at different times, and
-what one of them found must not become what the other one copies.
+Tasks pass the hash on to each other. A name would not be enough: two runs of one mirror plan at different times, and one
+must not copy what the other found.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 KEEP = 200  # plans of a directory; an hourly window makes 8,760 a year
 _HASH = re.compile(r"[0-9a-f]{64}")
-# How fast and in what portions, not what: a task may be given other values than the plan was made with.
+# These set the speed and portions of a copy, not its content: a task may have other values than the plan.
 _TUNING = frozenset({"max_bytes_per_second", "merge_below"})
 
 
@@ -43,7 +43,7 @@ class PlanStore(Protocol):
         """
 
     def last(self) -> Plan | None:
-        """Return the plan that was saved last and not blocked: what the next plan goes on from."""
+        """Return the last stored plan that was not blocked; the next plan continues from it."""
 
 
 class PlanDirectory:
@@ -55,10 +55,10 @@ class PlanDirectory:
     def path(self, plan_hash: str) -> Path:
         """Return the file of a plan.
 
-        :raises InputError: when ``plan_hash`` is none.
+        :raises InputError: when ``plan_hash`` is not a hash.
         """
         if not _HASH.fullmatch(plan_hash):
-            raise InputError(f"{plan_hash!r} is no plan's hash. Pass the 'hash' that PlanMirrorOperator returned.")
+            raise InputError(f"{plan_hash!r} is not a plan's hash. Pass the 'hash' that PlanMirrorOperator returned.")
         return self._directory / f"{plan_hash}.json"
 
     def save(self, plan: Plan) -> str:
@@ -99,7 +99,7 @@ class PlanDirectory:
 
 
 def require_plan_of(plan: Plan, mirror: Mirror) -> None:
-    """Refuse a plan that is not to be carried out for ``mirror``.
+    """Refuse a plan that must not be carried out for ``mirror``.
 
     :raises PlanOfAnother: naming the fields in which the plan's Mirror differs.
     :raises PlanBlocked: with every block.

@@ -1,7 +1,7 @@
-"""Which topic settings the target knows, what they are there where nobody set them, and which it refuses.
+"""The topic settings that the target knows, their defaults there, and the ones that it refuses.
 
-Versions and vendors differ: a setting that one cluster has, another one refuses, and with it the whole topic. No list of
-ours would stay true, so the target is asked.
+Versions and vendors differ: a setting that one cluster has, another refuses, and with it the whole topic. A fixed list
+would become outdated, so the target is asked.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SCRATCH = "__airflow-mirror.validated"
 
 
 def read_own_configs(target: ClusterAdmin) -> OwnConfigs | None:
-    """Read what any topic of the target shows; None when there is no topic that this principal may look at."""
+    """Read the settings of any topic of the target; None when this principal may not describe any topic."""
     own: OwnConfigs = {}
     for name in target.topic_names()[:_REFERENCES]:
         try:
@@ -44,9 +44,9 @@ def read_own_configs(target: ClusterAdmin) -> OwnConfigs | None:
 
 
 def try_configs(target: ClusterAdmin, topics: Iterable[Mapping[str, ConfigEntry]]) -> OwnConfigs | None:
-    """Find out which of the settings in ``topics`` the target knows, where it has no topic to look at.
+    """Find out which of the settings in ``topics`` the target knows, where it has no topic to describe.
 
-    :return: the keys that it takes; None when this principal may create no topic.
+    :return: the keys that it accepts; None when this principal may create no topic.
     """
     values = {key: e.value for entries in topics for key, e in entries.items() if e.value is not None}
     known: OwnConfigs = {}
@@ -65,9 +65,9 @@ def try_configs(target: ClusterAdmin, topics: Iterable[Mapping[str, ConfigEntry]
 
 
 def refusals(target: ClusterAdmin, topics: Iterable[TopicPlan]) -> dict[str, str]:
-    """Have the target validate the topics to create, while held and afterwards; return its words by target topic.
+    """Have the target validate the topics to create, on hold and afterwards; return its error messages by target topic.
 
-    Topics that are alike are asked for once: what differs between them is the name alone.
+    Topics that differ only in their name are validated once.
     """
     asked: dict[tuple[object, ...], str | None] = {}
     found: dict[str, str] = {}
@@ -89,5 +89,5 @@ def _refusal(target: ClusterAdmin, spec: NewTopicSpec) -> str | None:
     except RequestRefused as e:
         return f"{e.name}: {e.detail}" if e.code in (_INVALID_CONFIG, _POLICY_VIOLATION) else None
     except (BrokerError, MissingRight):
-        return None  # rights are the probe's business; a broker that is busy now says nothing about the settings
+        return None  # the probe reports rights; a broker that is busy now says nothing about the settings
     return None

@@ -1,4 +1,4 @@
-"""Preflight checks that look at one topic after the other."""
+"""Preflight checks of single topics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RETENTION = {"retention.ms": "the target's default", "retention.bytes": "-1"}
 
 
 def target_data(s: Situation) -> Iterator[Finding]:
-    """The target topic holds data that are not ours, or more than the source has."""
+    """The target topic holds data that are not ours, or more records than the source."""
     for pair, topic in zip(s.pairs, s.topics, strict=True):
         if pair.target is None or not pair.written:
             continue
@@ -28,7 +28,7 @@ def target_data(s: Situation) -> Iterator[Finding]:
                 "target_data",
                 f"target topic {pair.target_topic!r}",
                 f"it holds data that this mirror did not write ({shown})",
-                "It stays: records are appended behind it, and the offset map knows which are the mirror's.",
+                "These data stay: records are appended after them, and the offset map knows which are the mirror's.",
             )
             continue
         if not pair.ours:
@@ -38,7 +38,7 @@ def target_data(s: Situation) -> Iterator[Finding]:
                 f"target topic {pair.target_topic!r}",
                 f"it holds data that this mirror did not write ({shown})",
                 "Empty or delete the topic, exclude it, or choose policy='prefix'. If an earlier run of this mirror "
-                "wrote it, put its directory below [mirror] home back.",
+                "wrote them, restore its directory below [mirror] home.",
             )
             continue
         ahead = {p: end for p, end in pair.written.items() if end > pair.source.ends.get(p, end)}
@@ -103,7 +103,7 @@ def message_size(s: Situation) -> Iterator[Finding]:
 
 
 def request_size(s: Situation) -> Iterator[Finding]:
-    """The target's brokers take no request that is large enough for the source's largest batch."""
+    """The target's brokers refuse requests that are large enough for the source's largest batch."""
     entry = (s.target.broker_configs or {}).get("socket.request.max.bytes")
     if entry is None or entry.value is None:
         return
@@ -114,10 +114,10 @@ def request_size(s: Situation) -> Iterator[Finding]:
                 "block",
                 "request_size",
                 f"topic {pair.source.info.name!r}",
-                f"batches of up to {largest:,} bytes (max.message.bytes), and the target's brokers take no request above "
+                f"batches of up to {largest:,} bytes (max.message.bytes), but the target's brokers refuse requests above "
                 f"{int(entry.value):,} bytes (socket.request.max.bytes)",
                 f"Raise socket.request.max.bytes on the target above {largest:,}, or lower max.message.bytes on the "
-                "source to what its producers really send.",
+                "source to the largest batch that its producers send.",
             )
 
 
@@ -146,7 +146,7 @@ def refused(s: Situation) -> Iterator[Finding]:
             "refused_configs",
             f"target topic {topic!r}",
             f"the target would not create it with the source's settings ({words})",
-            "Change the setting on the source topic to what the target takes, or create the target topic yourself.",
+            "Change the setting on the source topic to one that the target accepts, or create the target topic yourself.",
         )
 
 
@@ -199,13 +199,13 @@ def retention(s: Situation) -> Iterator[Finding]:
             "retention",
             f"{len(short)} of {count(len(s.topics), 'topic')}",
             f"retention counts from the records' own times and would delete older ones as they arrive: {some(short)}",
-            f"Held open during the copy (retention.ms={HELD_OPEN['retention.ms']}): the target needs the disk. "
+            f"Off during the copy (retention.ms={HELD_OPEN['retention.ms']}): the target needs the disk space. "
             "SyncTopicConfigs(hold=False) restores it in aftercare.",
         )
 
 
 def compacted(s: Situation) -> Iterator[Finding]:
-    """Compaction goes on behind the copy, and has left holes."""
+    """Compaction continues during the copy, and has left holes."""
     compacted = [t.source_topic for t in s.topics if t.compacted]
     if compacted:
         yield Finding(
@@ -235,7 +235,7 @@ def replication(s: Situation) -> Iterator[Finding]:
 
 
 def left_out(s: Situation) -> Iterator[Finding]:
-    """Settings that don't go over."""
+    """Settings that are not carried over."""
     lost = [f"{t.source_topic} ({', '.join(f'{k}={v}' for k, v in t.left_out.items())})" for t in s.topics if t.left_out]
     if lost:
         yield Finding(

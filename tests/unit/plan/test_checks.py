@@ -43,7 +43,7 @@ def test_plain_topic_and_empty_target_pass_every_check() -> None:
 def test_both_connections_lead_to_the_same_cluster_and_nothing_else_is_reported() -> None:
     made = plan(a_topic(), cluster_id="c1")
     assert [(f.level, f.check) for f in made.findings] == [("block", "same_cluster")]
-    with pytest.raises(PlanBlocked, match="'kafka_dc1' and 'kafka_dc2'.*both lead to cluster c1"):
+    with pytest.raises(PlanBlocked, match="'kafka_dc1' and 'kafka_dc2'.*both are cluster c1"):
         made.raise_if_blocked()
 
 

@@ -222,7 +222,7 @@ def test_auto_stays_with_the_mode_in_which_the_topic_was_begun() -> None:
 
 def test_topic_begun_in_one_mode_is_refused_in_the_other() -> None:
     plan = made(target=[a_topic(spans=((0, 5),))], known={"orders": "mapped"}, offsets="identical")
-    assert "it was begun with mapped offsets" in plan.blocks[0].evidence
+    assert "its copy began with mapped offsets" in plan.blocks[0].evidence
 
 
 def test_no_right_to_write_markers_blocks_only_where_holes_are_expected_and_is_named() -> None:

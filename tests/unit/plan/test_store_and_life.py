@@ -45,7 +45,7 @@ def test_an_unknown_or_swapped_plan_is_refused(tmp_path: Path) -> None:
     plans.save(a_plan())
     with pytest.raises(InputError, match="Run PlanMirrorOperator first"):
         plans.load("0" * 64)
-    with pytest.raises(InputError, match="'../../etc' is no plan's hash"):
+    with pytest.raises(InputError, match="'../../etc' is not a plan's hash"):
         plans.load("../../etc")
     other = a_plan(end=60001)
     plans.path(other.hash).write_text(a_plan().to_json())
