@@ -1,1 +1,1 @@
-"""A cluster from outside: an admin facade over our own connections, and the values it returns."""
+"""Administration of a cluster: a facade over our own connections, and the values it returns."""

@@ -64,7 +64,7 @@ def create_acls(session: AdminSession, rules: Collection[Acl]) -> None:
 def delete_acls(session: AdminSession, rules: Collection[Acl]) -> list[Acl]:
     """Remove exactly these rules; return those that existed.
 
-    Behind an answer that was lost the rules may be gone already: they are then not among those returned.
+    After a lost answer the rules may already be gone: they are then not among those returned.
     """
     from kafka.protocol.admin import DeleteAclsRequest as Request
 
@@ -112,7 +112,7 @@ def _creation(rule: Acl) -> dict[str, Any]:
 
 
 def _acl(resource: Any, rule: Any) -> Acl:
-    """Read a rule; what a newer broker knows and we don't is UNKNOWN."""
+    """Read a rule; values that only a newer broker knows are UNKNOWN."""
     return Acl(
         resource_type=_named(_RESOURCES, resource.resource_type),
         name=resource.resource_name,
@@ -129,7 +129,7 @@ def _named(names: Sequence[str], number: int) -> str:
 
 
 def _lowest(rules: Iterable[Acl]) -> int:
-    """Return the lowest version that can say these rules: before patterns, a prefix would be taken for a name."""
+    """Return the lowest version that can express these rules: without patterns, a prefix would be read as a name."""
     return _WITH_PATTERNS if any(rule.pattern_type != "LITERAL" for rule in rules) else 0
 
 

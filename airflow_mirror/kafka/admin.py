@@ -1,9 +1,9 @@
-"""ClusterAdmin: everything that is asked of or told to a cluster from outside, over our own connections.
+"""ClusterAdmin: every administrative request to a cluster, over our own connections.
 
-One path serves every broker from 0.11 on: versions are negotiated for each request, and what an old broker can't do is
-replaced by the best that it can, or refused by name. Every answer is checked per object, no error is swallowed, and no
-call creates a topic by asking for it. Errors name the cluster's role, the object and the cause, in the broker's own words
-where it has some (:mod:`airflow_mirror.kafka.session`). Records are not its business.
+One path serves every broker from 0.11 on: versions are negotiated for each request; a request that an old broker lacks
+is replaced by the closest one that it has, or refused by name. Every answer is checked per object, no error is
+swallowed, and no call creates a topic by asking for it. Errors name the cluster's role, the object and the cause, with
+the broker's own message if there is one (:mod:`airflow_mirror.kafka.session`). It does not read or write records.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ __all__ = ["Acl", "ClusterAdmin", "ConfigEntry", "GroupInfo", "GroupPosition", "
 class ClusterAdmin:
     """Admin calls to one cluster. Not shared between threads. Close it, or use it as a context manager.
 
-    :param config: how to reach it; ``config.role`` is what errors call it.
+    :param config: how to reach it; errors name the cluster by ``config.role``.
     :param timeout_s: for each call.
-    :raises InvalidField: for a setting that can't be honoured. Nothing is connected before the first call.
+    :raises InvalidField: for an unsupported setting. Nothing is connected before the first call.
 
     Every method may raise :class:`ClusterUnreachable` (no broker answers, found within 8 s at the first call),
     :class:`AuthenticationFailed`, :class:`AclMissing` (a :class:`MissingRight` that names the ACL),
@@ -53,7 +53,7 @@ class ClusterAdmin:
 
     @property
     def role(self) -> str:
-        """What this cluster is to the user: ``source`` or ``target``."""
+        """The cluster's role: ``source`` or ``target``."""
         return self.config.role
 
     # --- the cluster ---
@@ -103,7 +103,7 @@ class ClusterAdmin:
     def alter_topic_configs(self, topic: str, set: Mapping[str, str] | None = None, delete: Collection[str] = ()) -> None:
         """Set and remove topic-level overrides; keys not named stay as they are.
 
-        Before 2.3 all overrides are written at once: what somebody else changes in the same moment is lost.
+        Before 2.3 all overrides are written at once: somebody else's change at the same moment is lost.
         """
         configs.alter_topic_configs(self._session, topic, set or {}, delete)
 
@@ -148,7 +148,7 @@ class ClusterAdmin:
         groups.commit_group_offsets(self._session, group, positions)
 
     def forget_group_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
-        """Remove a group's positions in these partitions (from 2.4 on); those that it has not are no error.
+        """Remove a group's positions in these partitions (from 2.4 on); missing ones are no error.
 
         :raises AclMissing: without DELETE on the group and READ on the topics.
         """

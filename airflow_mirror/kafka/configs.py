@@ -1,8 +1,8 @@
 """Configs of topics and brokers: read them, change a topic's overrides.
 
-Brokers before 1.1 say of a topic's config only whether the topic overrides it. Where it does not, nobody knows whether
-the value is Kafka's own or from the broker's file: such an entry is no default, and its source is ``UNKNOWN_CONFIG``.
-Taken for a default, retention that somebody had set in a file would be dropped without a word.
+Brokers before 1.1 report of a topic's config only whether the topic overrides it. Where it does not, it is unknown
+whether the value is Kafka's default or from the broker's file: such an entry is not a default, and its source is
+``UNKNOWN_CONFIG``. If it counted as a default, retention that somebody set in a file would be dropped silently.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def broker_configs(session: AdminSession) -> dict[int, Entries]:
     found = session.each(
         lambda broker: f"read configs of broker {broker!r}",
         [str(broker) for broker in describe_cluster(session).brokers],
-        # Each broker answers for itself alone.
+        # Each broker answers only for itself.
         lambda one: _describe(session, session.cluster.connection(int(one[0])), _BROKER, one),
         "DescribeConfigs",
         chunk=1,
@@ -65,8 +65,8 @@ def broker_configs(session: AdminSession) -> dict[int, Entries]:
 def alter_topic_configs(session: AdminSession, topic: str, set: Mapping[str, str], delete: Collection[str]) -> None:
     """Set and remove overrides of a topic; keys not named stay as they are.
 
-    Brokers before 2.3 know only the replacement of all overrides: they are read first, and written with the change. What
-    somebody else changes in between is lost there; no broker of that age offers a way around it.
+    Brokers before 2.3 can only replace all overrides: they are read first, and written with the change. Somebody else's
+    change in between is lost there; no broker of that age offers another way.
     """
     if not set and not delete:
         return

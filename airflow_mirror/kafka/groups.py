@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 Positions = dict[TopicPartition, GroupPosition]
 
-_WITH_STATES = 4  # ListGroups tells states from 2.6 on; it is the one request that knows those of KIP-848 groups, too
+_WITH_STATES = 4  # ListGroups returns states from 2.6 on; it is the only request that also knows those of KIP-848 groups
 _BATCHED = 8  # OffsetFetch takes many groups from 3.0 on
 _GROUPS_A_REQUEST = 100  # an answer holds all positions of these groups
-_PARTITIONS_A_COMMIT = 2000  # what is set at once must fit into one batch of the offsets topic
-# How a coordinator says to an outsider that a group has members; the last one in the middle of a rebalance.
+_PARTITIONS_A_COMMIT = 2000  # the positions of one request must fit into one batch of the offsets topic
+# A coordinator's answers to a non-member when a group has members; the last one is for a rebalance.
 _ACTIVE = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NON_EMPTY_GROUP, ErrorCode.REBALANCE_IN_PROGRESS})
 _CONSUMERS = ("consumer", "")  # protocol types; others are Connect's workers and the like, which have no positions
 # Brokers before 1.0 -> Kafka's name today.
@@ -36,7 +36,7 @@ def list_groups(session: AdminSession) -> list[GroupInfo]:
 
     A principal without any DESCRIBE right on groups gets an empty list and no error from Kafka.
 
-    :raises MirrorError: when any broker failed to answer: a partial list would lose groups without a word.
+    :raises MirrorError: when any broker failed to answer: a partial list would lose groups silently.
     """
 
     def ask() -> Reply[str, dict[str, GroupInfo]]:
@@ -56,8 +56,8 @@ def list_groups(session: AdminSession) -> list[GroupInfo]:
 def group_states(session: AdminSession, ids: Collection[str]) -> dict[str, str]:
     """Return the state of each group; ``Dead`` for one that does not exist.
 
-    DescribeGroups goes first, because it alone tells a group that may not be seen from one that is not there. It calls
-    KIP-848 groups dead; the list knows better.
+    DescribeGroups goes first, because only it distinguishes a group that may not be seen from one that does not exist. It
+    returns KIP-848 groups as dead; the list has their state.
     """
 
     def ask(connection: Connection, groups: list[str]) -> Iterator[Reply[str, str]]:
@@ -83,8 +83,8 @@ def group_states(session: AdminSession, ids: Collection[str]) -> dict[str, str]:
 def group_offsets(session: AdminSession, ids: Collection[str]) -> dict[str, Positions]:
     """Return the committed positions of each group, sorted by its id; partitions without one are absent.
 
-    Waits for open transactions that hold offset commits of a group: an unstable position is none. Brokers before 2.5
-    can't say that one is unstable, and answer with the last one that was committed.
+    Waits for open transactions that hold offset commits of a group: an unstable position does not count. Brokers before
+    2.5 can't report that one is unstable, and answer with the last one that was committed.
 
     Kafka leaves out positions in topics that the principal may not see.
     """
@@ -100,7 +100,7 @@ def group_offsets(session: AdminSession, ids: Collection[str]) -> dict[str, Posi
 def commit_group_offsets(session: AdminSession, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
     """Set a group's positions, without a leader epoch. Kafka checks no range: the caller must.
 
-    Setting the same positions again does no harm, so that a coordinator on its way is asked again.
+    Setting the same positions again does no harm, so the request is repeated when the coordinator moves.
 
     :raises GroupActive: when the group has members; nothing was set.
     :raises MirrorError: of the first partition that failed.
@@ -132,9 +132,9 @@ def commit_group_offsets(session: AdminSession, group: str, positions: Mapping[T
 
 
 def forget_group_offsets(session: AdminSession, group: str, partitions: Collection[TopicPartition]) -> None:
-    """Remove a group's positions in these partitions; those that it has not are no error.
+    """Remove a group's positions in these partitions; missing ones are no error.
 
-    A position can't be set to none, and deleting the group would take positions in topics of others (KIP-496).
+    A position can't be set to none, and deleting the group would also delete positions in other topics (KIP-496).
 
     :raises BrokerError: for a refusal such as GROUP_SUBSCRIBED_TO_TOPIC, of a group that consumes the topic now.
     """
@@ -188,7 +188,7 @@ def _lists_states(connection: Connection) -> bool:
 def _describe(session: AdminSession, connection: Connection, groups: list[str]) -> Iterator[Reply[str, str]]:
     from kafka.protocol.admin import DescribeGroupsRequest as Request
 
-    version = connection.newest(Request.API_KEY, 0, 5)  # from 6 on, what is unknown or of KIP-848 is an error
+    version = connection.newest(Request.API_KEY, 0, 5)  # from 6 on, an unknown or a KIP-848 group is an error
     message = Request(groups=groups, include_authorized_operations=False, version=version)
     for group in session.request(connection, message, version).groups:
         yield Reply(group.group_id, group.error_code, None, _STATES.get(group.group_state, group.group_state))
@@ -211,7 +211,7 @@ def _fetch(session: AdminSession, connection: Connection, groups: list[str]) -> 
 
 
 def _positions(group: str, answer: Any) -> Reply[str, Positions]:
-    """Read one group's part of an answer; a partition that can't be answered makes the whole group's answer none."""
+    """Read one group's part of an answer; an error of one partition is the whole group's."""
     if answer.error_code:
         return Reply(group, answer.error_code, None, {})
     found: Positions = {}
@@ -228,7 +228,7 @@ def _positions(group: str, answer: Any) -> Reply[str, Positions]:
 def _commit(
     session: AdminSession, connection: Connection, group: str, positions: Mapping[TopicPartition, GroupPosition]
 ) -> dict[TopicPartition, int]:
-    """Set positions from outside, as no member of no generation; return the error code of each partition."""
+    """Set positions as a non-member, without a generation; return the error code of each partition."""
     from kafka.protocol.consumer.group import OffsetCommitRequest as Request
 
     topic = Request.OffsetCommitRequestTopic

@@ -1,4 +1,4 @@
-"""What a cluster tells about itself: values only, no client.
+"""Values that describe a cluster; no client.
 
 Offsets are next-to-read positions. Names are Kafka's. Nothing here can hold a secret: a sensitive config has no value.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TopicInfo:
-    """A topic as its cluster describes it.
+    """A topic, described by its cluster.
 
     :param topic_id: Kafka's UUID, 22 characters; changes when a topic is deleted and created again.
     :param replication_factor: replicas of partition 0.
@@ -56,7 +56,7 @@ class NewTopicSpec:
 class GroupInfo:
     """A consumer group.
 
-    :param state: Kafka's name: ``Stable``, ``Empty``, ``PreparingRebalance``, ... as of one moment.
+    :param state: Kafka's name at one moment: ``Stable``, ``Empty``, ``PreparingRebalance``, ...
     :param protocol_type: ``consumer``, or ``""`` for a group that only ever committed offsets.
     """
 
@@ -67,10 +67,10 @@ class GroupInfo:
 
 @dataclass(frozen=True)
 class GroupPosition:
-    """Where a group goes on in one partition: the next offset to read, and the application's own note to itself.
+    """A group's position in one partition: the next offset to read, and the application's metadata.
 
-    It has no leader epoch on purpose. An epoch belongs to one cluster; committed on another one it makes consumers loop
-    on metadata (KIP-320).
+    It has no leader epoch on purpose. An epoch belongs to one cluster; committed on another cluster it makes consumers
+    loop on metadata (KIP-320).
     """
 
     offset: int

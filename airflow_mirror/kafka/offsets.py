@@ -1,4 +1,4 @@
-"""Offsets of partitions: where logs start and end, and moving their starts. Asked of each partition's leader.
+"""Offsets of partitions: read log start and log end offsets, move log starts. Each partition's leader is asked.
 
 Errors are those of :class:`airflow_mirror.wire.cluster.WireCluster`, which finds the leaders.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def offsets(session: AdminSession, partitions: Iterable[TopicPartition], spec: str | int) -> dict[TopicPartition, int]:
-    """Return one offset per partition; ``spec`` as of ``ClusterAdmin.offsets``."""
+    """Return one offset per partition; ``spec`` as for ``ClusterAdmin.offsets``."""
     asked = list(dict.fromkeys(partitions))
     if not asked:
         return {}
@@ -40,6 +40,6 @@ def delete_records(session: AdminSession, before: Mapping[TopicPartition, int]) 
 
 
 def _forget(cluster: WireCluster, partitions: Iterable[TopicPartition]) -> None:
-    """Keep no leaders: between two calls of an admin minutes may pass, and topics may be deleted."""
+    """Forget the leaders: between two admin calls minutes may pass, and topics may be deleted."""
     for topic in {tp.topic for tp in partitions}:
         cluster.forget(topic)

@@ -1,9 +1,9 @@
-"""One cluster that is asked from outside: the first contact, who is asked, what is tried again, and errors in our types.
+"""A session with one cluster: the first contact, routing, retries, and errors in our types.
 
 Every request names many objects, and a broker answers for each of them. :meth:`AdminSession.each` keeps these answers
-apart: what passes by itself is asked again, for the others every answer is awaited before the first refusal is raised.
-A call whose answer was lost may have been done. Only who calls can say whether a later refusal ("exists already") means
-that, so it is asked.
+apart: temporary errors are retried, and the first refusal is raised only after all objects have an answer. A request
+whose answer was lost may have been done. Only the caller can say whether a later refusal ("exists already") means that,
+so it passes a function for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 CONNECT_TIMEOUT_S = 8.0
 CHUNK = 500  # objects per request: one that names thousands may be too large for a broker
 
-# A broker that answers one of these will answer the same to the same request.
+# A broker that answers one of these will repeat it for the same request.
 _REFUSED = frozenset(
     {
         ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -45,7 +45,7 @@ _REFUSED = frozenset(
         ErrorCode.SECURITY_DISABLED,
     }
 )
-# A coordinator, leader or controller on its way, a quota that is full for the moment.
+# A coordinator, leader or controller is moving, or a quota is exceeded for the moment.
 _SOON = RETRIABLE | {ErrorCode.UNSTABLE_OFFSET_COMMIT}
 # After one of these the request may have been done, or be done later.
 _IN_DOUBT = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION})
@@ -59,7 +59,7 @@ _NOT_AUTHORIZED = frozenset(
 
 
 class Reply(NamedTuple, Generic[K, T]):
-    """What a broker said about one object. ``code`` 0: ``value`` counts; else ``text`` may be the broker's own words."""
+    """A broker's answer for one object. ``code`` 0: ``value`` is valid; else ``text`` may have the broker's message."""
 
     key: K
     code: int
@@ -82,7 +82,7 @@ class AdminSession:
     """Asks one cluster. Belongs to one thread. Connects at the first use, and again after :meth:`close`.
 
     :param timeout_s: for each call; the first one waits at most ``CONNECT_TIMEOUT_S`` for any broker.
-    :raises InvalidField: for a setting that can't be honoured; the error shows no secret.
+    :raises InvalidField: for an unsupported setting; the error shows no secret.
     """
 
     def __init__(self, config: ClientConfig, timeout_s: float = 15.0) -> None:
@@ -94,8 +94,8 @@ class AdminSession:
             raise InvalidField(f"{config.role} cluster: {e.field}", shown, cause, e.remedy) from None
         self.router = Router(self._cluster)
         self._connected = False
-        self._sent = False  # whether the request of the moment has left
-        self._muted: dict[str, float] = {}  # broker -> monotonic time until which it will not listen
+        self._sent = False  # whether the current request was sent
+        self._muted: dict[str, float] = {}  # broker -> monotonic time until which it throttles us
 
     def close(self) -> None:
         """Close the connections."""
@@ -116,23 +116,23 @@ class AdminSession:
 
     @property
     def write_timeout_ms(self) -> int:
-        """How long a broker may take for a change, before our own patience with the connection ends."""
+        """How long a broker may take for a change, before the connection times out."""
         return self.cluster.write_timeout_ms
 
     def anywhere(self) -> Connection:
-        """Return a connection to whichever broker answers."""
+        """Return a connection to any broker that answers."""
         return self.cluster.any_connection()
 
     def controller(self) -> Connection:
-        """Return a connection to the broker that takes changes of topics."""
+        """Return a connection to the controller, which changes topics."""
         _ = self.cluster
         return self.router.controller()
 
     def request(self, connection: Connection, message: Any, version: int) -> Any:
         """Send a request of kafka-python's classes; return the response.
 
-        A broker that throttles a client does not read from its connection for that time (KIP-219): nothing is sent to it
-        before, or the wait would look like a broker that is frozen.
+        A broker that throttles a client does not read from its connection for that time (KIP-219): nothing is sent
+        before, or the broker would seem frozen.
         """
         time.sleep(min(max(self._muted.get(connection.address, 0.0) - time.monotonic(), 0.0), self.timeout_s))
         self._sent = True
@@ -142,7 +142,7 @@ class AdminSession:
         return response
 
     def one(self, what: str, ask: Callable[[], Reply[str, T]], right: str) -> T:
-        """Ask about the one thing there is; see :meth:`each`."""
+        """Send a request about a single object; see :meth:`each`."""
         return self.each(lambda _: what, [""], lambda _: [ask()], right)[""]
 
     def each(
@@ -158,16 +158,16 @@ class AdminSession:
         done: Callable[[K, int], T | None] = lambda key, code: None,
         chunk: int = CHUNK,
     ) -> dict[K, T]:
-        """Ask about objects until each has an answer that counts; return the values.
+        """Ask about objects until each has a final answer; return the values.
 
         :param what: names an object, for errors: "create topic 'orders'".
         :param ask: sends one request for some objects and yields a reply for each of them.
         :param right: what an ACL must allow, as kafka-acls names it.
-        :param name: what that ACL is for, given an object and the error code.
-        :param topic_right: what it must allow on a topic, where that is another right.
+        :param name: the resource of that ACL, given an object and the error code.
+        :param topic_right: what it must allow on a topic, where that is a different right.
         :param absent: the error code that means "there is no such object": those are left out of the result.
-        :param done: called for a refusal that follows on a lost answer. It returns the value when the first request was
-            done after all, None when the refusal stands.
+        :param done: called for a refusal after a lost answer. It returns the value when the first request was done, None
+            when the refusal is real.
         :raises MirrorError: of the first object that was refused, after all of them have been asked.
         """
         pending = list(dict.fromkeys(keys))
@@ -189,7 +189,7 @@ class AdminSession:
                     del failed[key]
             in_doubt |= {key for key, failure in failed.items() if _code(failure) in _IN_DOUBT}
             final = [key for key, failure in failed.items() if _code(failure) not in _SOON]
-            if failed and (final or backoff.expired):  # beside a refusal, what may still pass can't help any more
+            if failed and (final or backoff.expired):  # after a refusal, retries of other objects can't help
                 key = (final or list(failed))[0]
                 code = _code(failed[key])
                 needed = topic_right or right if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED else right
@@ -203,7 +203,7 @@ class AdminSession:
     def at_coordinators(
         self, groups: list[str], ask: Callable[[Connection, list[str]], Iterable[Reply[str, T]]]
     ) -> Iterator[Reply[str, T]]:
-        """Ask the coordinator of each group about its groups; the loss of one does not lose the answers of others."""
+        """Ask the coordinator of each group; if one fails, the answers of the others are kept."""
         cluster = self.cluster
         by_broker, lost = self.router.coordinators(groups)
         for one in lost:
@@ -219,7 +219,7 @@ class AdminSession:
                     yield Reply(group, ErrorCode.NETWORK_EXCEPTION, str(e), None)  # type: ignore[arg-type]
 
     def error(self, code: int, text: str | None, what: str, right: str, name: str) -> MirrorError:
-        """Return the error for an error code and the broker's words; ``what`` names the object, ``name`` the resource."""
+        """Return the error for a code and the broker's message; ``what`` names the object, ``name`` the resource."""
         what = f"{self.config.role} cluster: {what}"
         if code in _NOT_AUTHORIZED:
             return refusal(what, code, right, name, self._cluster.settings.principal)
@@ -235,7 +235,7 @@ class AdminSession:
         self, keys: Sequence[K], ask: Callable[[list[K]], Iterable[Reply[K, T]]], chunk: int
     ) -> Iterator[tuple[K, Failure[K, T]]]:
         """Yield the reply for each object, or why there is none."""
-        _ = self.cluster  # the first contact has a time limit and errors of its own
+        _ = self.cluster  # the first contact has its own time limit and errors
         for some in chunks(keys, chunk):
             left = dict.fromkeys(some)
             self._sent = False

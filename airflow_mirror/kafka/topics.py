@@ -1,7 +1,7 @@
 """Topics of one cluster: describe, create, grow, delete.
 
-Creating, growing and deleting are no requests that may simply be sent twice: behind an answer that was lost, "exists
-already" may speak of our own topic. That is compared, and only then.
+Creating, growing and deleting must not simply be repeated: after a lost answer, "exists already" may mean our own topic.
+Only then the topic is compared with the request.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from airflow_mirror.kafka.session import AdminSession
 
-_NEWS_S = 5.0  # within this time every live broker has heard of a change
+_NEWS_S = 5.0  # within this time every live broker learns of a change
 
 
 def describe_topics(session: AdminSession, names: Collection[str] | None) -> dict[str, TopicInfo]:
@@ -30,7 +30,7 @@ def describe_topics(session: AdminSession, names: Collection[str] | None) -> dic
 
     def ask(some: list[str] | None) -> Iterator[Reply[str, TopicInfo]]:
         for topic in requests.metadata(session.anywhere(), some).topics:
-            # Without its partitions, a topic that is being made is no topic yet; with them the error is a leader's.
+            # Without partitions, the topic is still being created; with them the error is about a leader.
             code = 0 if topic.partitions else topic.error_code
             yield Reply(topic.name, code, None, _info(topic) if topic.partitions else TopicInfo(topic.name, "", 0, 0))
 
@@ -46,7 +46,7 @@ def describe_topics(session: AdminSession, names: Collection[str] | None) -> dic
 
 
 def _whole(replies: Iterable[Reply[str, TopicInfo]]) -> Reply[str, dict[str, TopicInfo]]:
-    """Return all topics, sorted by name, or why one of them can't be told: a part would lose topics without a word."""
+    """Return all topics, sorted by name, or an error for one of them: a partial list would lose topics silently."""
     found: dict[str, TopicInfo] = {}
     for name, code, _text, info in sorted(replies):
         if code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
@@ -57,7 +57,7 @@ def _whole(replies: Iterable[Reply[str, TopicInfo]]) -> Reply[str, dict[str, Top
 
 
 def create_topics(session: AdminSession, specs: Iterable[NewTopicSpec], *, validate_only: bool = False) -> None:
-    """Create topics; errors as of ``ClusterAdmin.create_topics``."""
+    """Create topics; errors as in ``ClusterAdmin.create_topics``."""
     from kafka.protocol.admin import CreateTopicsRequest as Request
 
     wanted = {spec.name: spec for spec in specs}
@@ -135,7 +135,7 @@ def _info(topic: Any) -> TopicInfo:
 
 
 def _has_partitions(session: AdminSession, topic: str, count: int) -> bool:
-    """Say whether a topic has so many partitions; a broker hears of the controller's deeds a moment later."""
+    """Say whether a topic has this many partitions; a broker learns of the controller's changes a moment later."""
     backoff = Backoff(min(_NEWS_S, session.timeout_s))
     while True:
         info = describe_topics(session, [topic]).get(topic)
@@ -147,7 +147,7 @@ def _has_partitions(session: AdminSession, topic: str, count: int) -> bool:
 
 
 def _is_as_asked(session: AdminSession, spec: NewTopicSpec) -> bool:
-    """Say whether the topic is what we asked for. Where that can't be read, it is not known to be ours."""
+    """Say whether the topic is the requested one. If it can't be read, the answer is no."""
     try:
         if not _has_partitions(session, spec.name, spec.partitions):
             return False
