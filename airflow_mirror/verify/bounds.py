@@ -1,4 +1,4 @@
-"""What the bounds of two logs say by themselves, and which offsets are worth reading. Pure."""
+"""Compares the bounds of two logs, and selects the offsets to read. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def window(pair: PartitionPair, source_log: LogBounds, target_log: LogBounds) -> tuple[int, int]:
-    """Return the offsets [start, end) that both sides hold and that were asked for; empty ones have start == end."""
+    """Return the requested offsets [start, end) that both sides hold; an empty range has start == end."""
     start = max(source_log.start, target_log.start, pair.start_offset or 0)
     end = min(source_log.stable, target_log.stable)
     if pair.end_offset is not None:
@@ -20,11 +20,10 @@ def window(pair: PartitionPair, source_log: LogBounds, target_log: LogBounds) ->
 
 
 def bounds_difference(pair: PartitionPair, source_log: LogBounds, target_log: LogBounds) -> Difference | None:
-    """Judge the bounds alone: what a comparison of the common window can't see.
+    """Judge the bounds alone: a comparison of the common range can't see these differences.
 
-    A later start alone is no difference, since retention moves starts on each side by itself; unless it is off on the
-    target. And a target that starts where the source ends holds nothing that could have been compared, and must not pass
-    as equal.
+    A later start alone is no difference, since retention moves log starts on each side independently; unless it is off on
+    the target. A target that starts at the source's end holds nothing to compare, and must not pass as equal.
     """
 
     def difference(offset: int, kind: str) -> Difference:
@@ -43,9 +42,9 @@ def bounds_difference(pair: PartitionPair, source_log: LogBounds, target_log: Lo
 
 
 def through_map(one: OffsetMap, target_log: LogBounds) -> LogBounds:
-    """Return the bounds of a target log with mapped offsets as source offsets: what of the source it holds.
+    """Return the bounds of a target log with mapped offsets as source offsets.
 
-    An open transaction on the target hides what lies behind it; the log's end is where the map ends.
+    An open transaction on the target hides the records after it; the log's end is the map's end.
     """
     stable = one.source_end if target_log.stable >= one.target_end else one.to_source(target_log.stable).offset
     start = one.source_start if target_log.start <= one.target_start else one.to_source(target_log.start).offset

@@ -1,15 +1,15 @@
 """Compare two logs batch by batch and record by record. Pure: batches in, verdict out; no socket, no clock.
 
-Both sides are walked once, in step, and only the batch at hand is held decoded: memory does not grow with the topic.
+Both sides are read once, in step, and only the current batch is held decoded: memory does not grow with the topic.
 
-- Where both sides hold a batch with the same frame and the same payload digest, it is taken as a whole, undecoded.
+- Where both sides hold a batch with the same frame and the same payload digest, the whole batch is equal, undecoded.
 - Elsewhere (the copy re-encoded it, compaction ran on one side, the window cuts it) records are compared one by one,
-  until both sides stand at a batch border again.
+  until both sides are at a batch boundary again.
 
-The first difference ends the walk. What is behind it is often one shift of everything, and would only bury the cause.
+The first difference ends the comparison. Later differences are often one shift of all records, and would hide the cause.
 
-Where offsets are mapped, each source record is looked for where the offset map says that its copy is. The map is no
-evidence: a record that is not there, or one that the map knows nothing of, is a difference.
+With mapped offsets, each source record is compared with the target record that the offset map names. The map is no
+evidence: a record that is missing there, or one that the map does not know, is a difference.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from airflow_mirror.wire.batch import RawBatch
     from airflow_mirror.wire.records import Record
 
-# Of the attributes, these two say what a reader sees; the others differ between a log and its copy by design.
+# Of the attributes, readers see only these two; the others differ between a log and its copy by design.
 _VISIBLE = wire_batch.CODEC_MASK | wire_batch.LOG_APPEND_TIME
 
 
 class Tally(NamedTuple):
-    """How far two logs were found equal: ``records`` of the source, in ``bytes`` of its batches.
+    """The equal part of two logs: ``records`` of the source, in ``bytes`` of its batches.
 
     ``fillers``: tombstones of the reserved key that the target holds in the holes of a compacted topic.
-    ``expired``: records of one side that the other side's retention took while they were compared.
+    ``expired``: records of one side that the other side's retention deleted during the comparison.
     """
 
     records: int
@@ -52,13 +52,13 @@ class Tally(NamedTuple):
 
 
 class Floor:
-    """The first offset of a log that is compared. Whoever reads the log raises it when retention takes more of it."""
+    """The first offset of a log that is compared. The reader raises it when retention deletes more."""
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
 
     def rise(self, offset: int) -> None:
-        """Take note that the log begins at ``offset`` by now."""
+        """Record that the log now begins at ``offset``."""
         self.offset = max(self.offset, offset)
 
 
@@ -71,7 +71,7 @@ class UnreadableBatch(ValueError):
 
 
 class Cursor:
-    """Reads one side: whole batches while they fit, records where they don't. Fillers are passed over, and counted.
+    """Reads one side: whole batches while they fit, records where they don't. Fillers are skipped and counted.
 
     :param side: ``source`` or ``target``, for errors.
     :param batches: data batches in log order (no control batches, no aborted ones).
@@ -99,7 +99,7 @@ class Cursor:
         return self._raw if inside else None
 
     def take_whole(self) -> None:
-        """Go past the batch that ``whole`` returned."""
+        """Skip the batch that ``whole`` returned."""
         self._raw = None
 
     def place(self, header: wire_batch.BatchHeader) -> int:
@@ -125,7 +125,7 @@ class Cursor:
 
     @property
     def begins(self) -> int:
-        """Where the log begins by now, as ``peek`` shows offsets."""
+        """The log's present start, in the offsets that ``peek`` returns."""
         return self._floor.offset if self._through is None else self._through.to_target(self._floor.offset).offset
 
     def own_offset(self) -> int:
@@ -133,7 +133,7 @@ class Cursor:
         return self._records[0].offset
 
     def take(self) -> None:
-        """Go past the record that ``peek`` returned."""
+        """Skip the record that ``peek`` returned."""
         self._records.popleft()
 
     def _load(self) -> bool:
@@ -171,12 +171,12 @@ def compare(
     """Compare the records of two logs whose offsets lie in [start, end).
 
     :param source: data batches of the source in log order; the first may begin before ``start``.
-    :param target: the same of the target.
-    :param by_batch: take batches with equal frame and payload digest as equal without decoding them.
-    :param through: where offsets are mapped: the offset map. Then a difference names both offsets.
-    :param target_window: what of the target belongs to [start, end) of the source; with ``through``.
-    :param floors: of both sides, when their logs' starts may move while they are read; ``start`` to begin with.
-    :param held: the target's retention is off: what it no longer has was not taken by that, and is a difference.
+    :param target: data batches of the target in log order.
+    :param by_batch: treat batches with equal frame and payload digest as equal without decoding them.
+    :param through: the offset map of mapped offsets. Then a difference names both offsets.
+    :param target_window: the target's part of [start, end) of the source; with ``through``.
+    :param floors: first offsets of both sides, when their log starts may move meanwhile; default: ``start``.
+    :param held: the target's retention is off: a record that it no longer has is a difference.
     """
     target_start, target_end = target_window or (start, end)
     source_floor, target_floor = floors or (Floor(start), Floor(target_start))
@@ -228,7 +228,7 @@ def _is_expired(only_here: Record | None, next_there: Record | None, there: Curs
 
 
 def _on_both_sides(found: Difference, source_offset: int | None, through: OffsetMap) -> Difference:
-    """Return a difference, so far named by target offsets alone, by the offsets of both sides.
+    """Return a difference, which so far names target offsets only, with the offsets of both sides.
 
     :param source_offset: of the source's record there; None when only the target has one.
     """
@@ -238,7 +238,7 @@ def _on_both_sides(found: Difference, source_offset: int | None, through: Offset
 
 
 def _same_batch(left: Cursor, right: Cursor) -> int:
-    """Return the record count of two batches that show a reader the same, 0 if that can't be told from outside."""
+    """Return the record count of two batches that are the same for a reader; 0 if their headers don't show that."""
     a, b = left.whole(), right.whole()
     if a is None or b is None or a.header is None or b.header is None:
         return 0

@@ -1,8 +1,8 @@
 """Read both sides of partitions and compare them. Read-only: no group, no commit, nothing is created by asking.
 
-The source is read as the copy read it: in read_committed aborted transactions are passed over, in read_uncommitted they
-are compared, and so are open ones. The target is always read in read_committed: a copy is visible there, and what a
-transactional delivery had to give up is not. Control batches are passed over on both sides.
+The source is read like the copy read it: in read_committed aborted transactions are skipped, in read_uncommitted they are
+compared, and so are open ones. The target is always read in read_committed: the copy is visible there, and aborted
+transactions of a transactional delivery are not. Control batches are skipped on both sides.
 One response per side is held at a time, so memory stays the same at any size of topic.
 """
 
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 STALL_S = 30.0
 _FETCH_BYTES = 4 << 20
-# Bounds are read for so many partitions together, when their turn comes: read all at once, retention would have moved the
-# later ones by then; read one by one, they would cost a fenced source of 2,000 partitions seconds.
+# Bounds are read for this many partitions together, when they are compared: read all at once, retention would have moved
+# the later ones by then; read one by one, they would cost a fenced source of 2,000 partitions seconds.
 _BOUNDS_AT_ONCE = 200
 
 
@@ -62,10 +62,10 @@ def compare_partitions(
     Differences are results, not errors; a cluster that can't be read is an error.
 
     :param level: ``offsets`` compares the bounds of the logs, ``batches`` also the records, taking batches whose frame
-        and payload digest agree as a whole, ``records`` decodes every record.
+        and payload digest agree as equal, ``records`` decodes every record.
     :param progress: called after each partition with its verdict, how many are done, and how many there are.
     :param maps: where the offset maps of mapped pairs are.
-    :param isolation: the Mirror's, in which it was copied.
+    :param isolation: the Mirror's isolation, with which the records were copied.
     :raises InvalidField: for an unknown level, and for a mapped pair without ``maps``.
     :raises TryAgain: when a broker does not answer.
     """
@@ -92,7 +92,7 @@ def log_bounds(
 ) -> dict[TopicPartition, LogBounds]:
     """Return the bounds of logs; the end is the true log end, not the high watermark.
 
-    :param committed: an open transaction hides what lies behind it.
+    :param committed: an open transaction hides the records after it.
     """
     # Starts last: retention may move a start past an end that was read before it, never the other way round.
     ends = cluster.log_ends(tps)
@@ -112,7 +112,7 @@ def compare_partition(
     maps: MapSource | None = None,
     isolation: str = "read_committed",
 ) -> PartitionComparison:
-    """Compare one partition, of which the bounds are known (the source's for this isolation)."""
+    """Compare one partition with known bounds (the source's for this isolation)."""
     through: OffsetMap | None = None
     held, difference = target_log, None  # what the target holds, in source offsets
     if pair.mapped:
@@ -156,11 +156,11 @@ def compare_partition(
 
 
 def _fillers_in_front(target: WireCluster, tp: TopicPartition, log: LogBounds) -> Difference | None:
-    """Find the fillers of a priming at the beginning of a log, where records that the source has left are no difference.
+    """Find the fillers of a priming at the start of a log, where other records than the source's are no difference.
 
-    They are deleted at once, but a broker that dies within a minute forgets that (`copy.priming.restore_start`).
+    They are deleted at once, but a broker that dies within a minute forgets that (`copy.writer.priming`).
     """
-    # One batch tells: fillers stand in front of everything else.
+    # One batch is enough: fillers come before everything else.
     first = next(read_batches(target, tp, log.start, log.end, isolation=READ_UNCOMMITTED, max_bytes=1), None)
     if first is None or not priming.is_filler(first[0]):
         return None
@@ -175,7 +175,7 @@ def _map_of(
     pair: PartitionPair, source: WireCluster, target: WireCluster, source_log: LogBounds, target_log: LogBounds,
     maps: MapSource | None,
 ) -> tuple[OffsetMap, Difference | None]:  # fmt: skip
-    """Return the pair's offset map, or an empty one and why there is no right one."""
+    """Return the pair's offset map, or an empty one and why there is none."""
     if maps is None:
         raise InvalidField("maps", None, f"the offsets of {pair.source} are mapped", "Say where its offset map is.")
     nothing = OffsetMap(source_log.start, target_log.end)
@@ -186,9 +186,9 @@ def _map_of(
         except BrokerError as e:
             if e.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
-            return maps.complete(one, source, target), None  # retention took what it was about to read
+            return maps.complete(one, source, target), None  # retention deleted the next records
     except NoOffsetMap:
-        return nothing, None  # never begun: the target holds nothing of it
+        return nothing, None  # never begun: the target holds no record of it
     except ForeignData as e:
         found = Difference(
             offset=source_log.start, kind="map", source=None, target={"map": e.cause}, target_offset=e.start_offset
@@ -199,14 +199,14 @@ def _map_of(
 def data_batches(
     cluster: WireCluster, tp: TopicPartition, start: int, end: int, *, committed: bool = True, floor: Floor | None = None
 ) -> Iterator[RawBatch]:
-    """Yield the data batches that overlap [start, end), as a consumer would take them.
+    """Yield the data batches that overlap [start, end), as a consumer would read them.
 
     The first one may begin before ``start``.
 
     :param committed: leave aborted records out. ``end`` must not be above the last stable offset then, nor above the high
         watermark otherwise.
-    :param floor: raised when retention takes what is read next, and reading goes on behind it; without one that is an
-        error.
+    :param floor: raised when retention deletes the next records, and reading continues after them; without one that is
+        an error.
     :raises BrokerError: when the broker refuses, or sends nothing for ``STALL_S`` seconds.
     :raises CorruptBatch: where no batch begins although one should.
     """
@@ -215,7 +215,7 @@ def data_batches(
 
 
 def count_data(cluster: WireCluster, tp: TopicPartition, start: int, end: int, *, committed: bool = False) -> int:
-    """Return how many records lie in [start, end); 0 means markers or holes only.
+    """Return the number of records in [start, end); 0 means markers or holes only.
 
     :param committed: leave aborted records out; ``end`` must then not be above the last stable offset.
     """
@@ -230,8 +230,8 @@ def _batches(
 ) -> Iterator[tuple[RawBatch, Aborted]]:
     """Yield every batch that overlaps [start, end), with the aborted transactions of its response.
 
-    An empty answer below ``end`` is no end of the log: a broker that throttles a client sends empty answers (KIP-219).
-    Taking one for the end would pass a partition as equal that was never read.
+    An empty answer below ``end`` is not the end of the log: a broker that throttles a client sends empty answers
+    (KIP-219). Treating it as the end would report a partition as equal that was never read.
     """
     position, stalled_since = start, time.monotonic()
     while position < end:

@@ -1,8 +1,8 @@
-"""What was found equal, kept so that the cutover need not compare it again while producers wait.
+"""Stores verified ranges, so that the cutover need not compare them again while producers wait.
 
 A proof is a range [start, end) of source offsets of one partition, at one level. It holds for the topics that were
-compared, by their ids on both sides, and proves nothing about what lies before it: two ranges become one only where they
-touch.
+compared, by their ids on both sides, and proves nothing about earlier offsets: two ranges are joined only where they are
+adjacent.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
 
 
 def reach(ranges: Iterable[Range], start: int) -> int | None:
-    """Return up to where everything from ``start`` on is proven; None when ``start`` itself is not."""
+    """Return the offset up to which everything from ``start`` on is proven; None when ``start`` itself is not."""
     return next((end for begin, end in merged(ranges) if begin <= start < end), None)
 
 
@@ -47,11 +47,11 @@ class ProofFile:
         self._path = path
 
     def add(self, plan: Plan, target_ids: Mapping[str, str], level: str, ranges: Mapping[TopicPartition, Range]) -> None:
-        """Add what a comparison found equal.
+        """Add ranges that a comparison found equal.
 
         :param target_ids: ids of the target's topics when they were compared, by name.
-        :param level: as it was compared; ``offsets`` compares no record and proves nothing.
-        :param ranges: by source partition.
+        :param level: of the comparison; ``offsets`` compares no record and proves nothing.
+        :param ranges: ranges by source partition.
         """
         if level == "offsets":
             return
@@ -64,10 +64,10 @@ class ProofFile:
             replace_file(self._path, json.dumps({"version": _VERSION, "topics": kept}, sort_keys=True) + "\n")
 
     def ends(self, plan: Plan, target_ids: Mapping[str, str], level: str) -> dict[TopicPartition, int]:
-        """Return up to which source offset (exclusive) everything from the plan's start on is proven, by partition.
+        """Return the source offset (exclusive) up to which everything from the plan's start is proven, by partition.
 
         :param target_ids: ids of the target's topics now.
-        :param level: only what was compared at least as closely counts.
+        :param level: only comparisons at least as close count.
         :raises InvalidField: for an unknown level.
         """
         kept, found = self._read(), {}
@@ -96,13 +96,13 @@ class ProofFile:
 
     @staticmethod
     def _identity(plan: Plan, topic: TopicPlan, target_ids: Mapping[str, str]) -> list[str]:
-        # A topic that was created again has another id: what was proven says nothing about it.
+        # A topic that was created again has another id: earlier proofs say nothing about it.
         there = target_ids.get(topic.target_topic, "")
         isolation = plan.mirror.isolation  # it says which records were looked at
         return [topic.source_topic, topic.source_topic_id, plan.target_cluster_id, there, isolation]
 
     def _read(self) -> dict[str, Any]:
-        """Return what is kept by target topic; nothing when it can't be read: then it is compared again."""
+        """Return the stored proofs by target topic; nothing when they can't be read: then all is compared again."""
         try:
             values = json.loads(self._path.read_text(encoding="utf-8"))
             return dict(values["topics"]) if values["version"] == _VERSION else {}

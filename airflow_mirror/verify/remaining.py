@@ -1,4 +1,4 @@
-"""The comparison that runs behind the fence: only what was not compared before it."""
+"""The comparison behind the fence: only offsets that were not compared before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a comparison found, as values that travel as JSON: from Spark tasks to the driver, and into reports.
+"""The results of a comparison, as values that are passed as JSON: from Spark tasks to the driver, and into reports.
 
 Records may be confidential and reports are kept for years: a difference carries lengths and digests, never payload.
 """
@@ -32,9 +32,9 @@ def check_level(level: str) -> str:
 
 
 class LogBounds(NamedTuple):
-    """Where a partition's log starts, up to where it is stable (no open transaction), and where it ends (exclusive).
+    """A log's start, its stable end (no open transaction) and its end (exclusive).
 
-    Of a source that is compared in read_uncommitted, open transactions are stable too: up to the high watermark.
+    For a source that is compared in read_uncommitted, open transactions are stable too: up to the high watermark.
     """
 
     start: int
@@ -44,12 +44,12 @@ class LogBounds(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionPair:
-    """What to compare: one partition under its names on both sides.
+    """One partition to compare, with its names on both sides.
 
-    :param start_offset: first offset of interest; None starts where both logs hold something.
-    :param end_offset: offset to stop at, exclusive; None goes to the end and demands that both ends are equal.
+    :param start_offset: first offset to compare; None starts where both logs hold records.
+    :param end_offset: offset to stop at, exclusive; None goes to the end and requires that both ends are equal.
     :param mapped: its offsets are mapped; both bounds are the source's.
-    :param held: the target's retention is off, so that its log must begin where the copy began.
+    :param held: the target's retention is off, so its log must begin where the copy began.
     """
 
     source_topic: str
@@ -75,13 +75,13 @@ class PartitionPair:
 class Difference:
     """The first place at which two partitions differ.
 
-    :param offset: where: on the source, or on the target for an ``extra`` record.
-    :param kind: one of :data:`KINDS`. ``offset``: the same record stands elsewhere; ``end``: one log is longer;
+    :param offset: the source's offset, or the target's for an ``extra`` record.
+    :param kind: one of :data:`KINDS`. ``offset``: the same record has another offset; ``end``: one log is longer;
         ``corrupt``: a batch can't be read (its checksum or compression is broken); ``map``: the logs contradict the
         stored offset map.
-    :param source: digests and lengths of what the source holds there; None if nothing.
-    :param target: the same of the target.
-    :param target_offset: where offsets are mapped: where on the target; ``offset`` is then always the source's.
+    :param source: digests and lengths of the source's record there; None without a record.
+    :param target: digests and lengths of the target's record there; None without a record.
+    :param target_offset: with mapped offsets, the target's offset; ``offset`` is then always the source's.
     """
 
     offset: int
@@ -107,12 +107,12 @@ class PartitionComparison:
     :param bytes: stored bytes of the source's batches that were read.
     :param equal: no difference in [start_offset, end_offset), nor at the end unless an end was asked for.
     :param first_difference: the lowest place that differs.
-    :param offsets_equal: both logs start, are stable and end at the same offsets. Reported apart from ``equal``,
-        because retention moves log starts on each side by itself.
+    :param offsets_equal: both logs start, are stable and end at the same offsets. Reported separately from ``equal``,
+        because retention moves log starts on each side independently.
     :param source_log: bounds of the source's log when it was compared.
-    :param target_log: the same of the target.
+    :param target_log: bounds of the target's log when it was compared.
     :param fillers: records of the target that fill holes (tombstones of the reserved key); no differences.
-    :param expired: records of one side that the other side's retention took during the comparison; no differences.
+    :param expired: records of one side that the other side's retention deleted during the comparison; no differences.
     """
 
     source_topic: str
