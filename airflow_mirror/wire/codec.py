@@ -25,7 +25,7 @@ def decompress(codec: int, payload: bytes | memoryview) -> bytes | memoryview:
     except KeyError:
         raise ValueError(f"unknown compression codec {codec}") from None
     except Exception as e:  # each library has its own error class; all mean the same here
-        raise ValueError(f"payload of {len(payload)} bytes is no valid {NAMES[codec]}: {e}") from e
+        raise ValueError(f"payload of {len(payload)} bytes is not valid {NAMES[codec]}: {e}") from e
 
 
 def compress(codec: int, payload: bytes | memoryview) -> bytes | memoryview:

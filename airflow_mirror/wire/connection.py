@@ -343,7 +343,7 @@ class Connection:
                 raise self._tls_failed(e, "TLS handshake") from None
             # A broker that dies or is just starting does it too, so it must not count as a wrong setting.
             hint = "A plain listener does that: if it goes on, check port and security.protocol."
-            raise self._lost("TLS handshake", "the peer hung up", hint) from None
+            raise self._lost("TLS handshake", "the peer closed the connection", hint) from None
 
     def _negotiate(self) -> None:
         from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
@@ -393,7 +393,7 @@ class Connection:
                 # What is left of a TLS record must be offered again as it was.
                 self._unsent = self._encrypted([*self._unsent, *_joined(buffers)], wait)
         except (BlockingIOError, TimeoutError):
-            raise self._lost(key, f"it took no data for {self.timeout_s:g} s") from None
+            raise self._lost(key, f"it accepted no data for {self.timeout_s:g} s") from None
         except OSError as e:
             error = self._last_words() or e
             if isinstance(error, ssl.SSLError):
@@ -466,7 +466,7 @@ class Connection:
             hint = "Is this a Kafka broker? If so, raise receive.message.max.bytes."
             raise self._lost(key, *(_foreign(bytes(head)) or (absurd, hint)))
         if correlation_id != expected:
-            raise self._lost(key, f"it answered request {correlation_id} where {expected} was due")
+            raise self._lost(key, f"it answered request {correlation_id} where {expected} was expected")
         return int(size) - 4
 
     def _fill(self, view: memoryview, key: int, where: str, at: int = 0, wait: bool = True) -> int:

@@ -93,7 +93,7 @@ class UnknownTopic(InputError):
         self.what, self.topic = what, topic
         super().__init__(
             f"{what}: the cluster has no topic or partition {topic!r}. Create it, correct the name, or check the "
-            "principal's DESCRIBE right: a topic that it may not see does not exist for it."
+            "principal's DESCRIBE right: topics that it may not see are not found."
         )
 
 
@@ -126,7 +126,7 @@ class MarkerUnsettled(TryAgain):
         self.transactional_id = transactional_id
         super().__init__(
             f"transactional id {transactional_id!r}: an earlier control marker may have been written after its call had "
-            "failed; nothing was written now. Read the log end again and go on from there."
+            "failed; nothing was written now. Read the log end offset again and continue from there."
         )
 
 

@@ -86,7 +86,7 @@ def _oidc(get: Get, role: str, bootstrap: str) -> Callable[[], tuple[str, float]
         except (OSError, ValueError, KeyError) as e:  # never the body: it may hold a token
             if isinstance(e, urllib.error.HTTPError):
                 e.close()  # a refusal is a response, with a connection of its own
-            cause = f"the token endpoint {url} gave no token: {type(e).__name__} {getattr(e, 'code', '')}"
+            cause = f"the token endpoint {url} returned no token: {type(e).__name__} {getattr(e, 'code', '')}"
             raise ClusterUnreachable(role, bootstrap, cause.strip()) from None
 
     return fetch

@@ -1,7 +1,7 @@
-"""What brokers must serve, and what is done without where they are old.
+"""The requests that brokers must serve, and what old brokers can't report.
 
 A source may be as old as 0.11, the first version with record batches and transactions (KIP-98). A target must be able to
-say who writes to it: 3.0, the first with DescribeTransactions and DescribeProducers (KIP-664).
+report its writers: 3.0, the first with DescribeTransactions and DescribeProducers (KIP-664).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OLDEST = {"source": "0.11", "target": "3.0"}
 
 
 class Without(NamedTuple):
-    """Something that an old broker can't tell. ``since`` is the version that brought it."""
+    """Something that an old broker can't report. ``since`` is the version that introduced it."""
 
     what: str
     since: str
@@ -48,19 +48,19 @@ class Without(NamedTuple):
 _OPTIONAL = {
     (3, 7): Without(
         "leader epochs", "2.1",
-        "records that the source loses in an unclean election are not noticed by their epoch, only where its log ends "
-        "below the copy; where logs end is read at the high watermark",
+        "records that the source loses in an unclean election are noticed only where its log ends below the copy; log "
+        "end offsets are read at the high watermark",
     ),
     (3, 10): Without(
         "topic ids", "2.8",
-        "a topic that is deleted and created again is found by its log alone: a shorter one, or other records",
+        "a topic that is deleted and created again is recognized by its log alone: a shorter one, or other records",
     ),
-    (35, 1): Without("sizes of logs", "1.0", "work is dealt out by samples"),
+    (35, 1): Without("sizes of logs", "1.0", "work is split by samples"),
 }  # fmt: skip
 
 
 def lacking(cluster: WireCluster, side: str) -> Iterator[str]:
-    """Yield for each broker and each request that it does not serve as a mirror needs it a few words.
+    """Yield a few words for each broker and each request that it does not serve in a version that a mirror needs.
 
     :param side: ``source`` or ``target``: what the cluster is to the mirror.
     """
@@ -74,7 +74,7 @@ def lacking(cluster: WireCluster, side: str) -> Iterator[str]:
 
 
 def without(cluster: WireCluster) -> list[Without]:
-    """Return what at least one broker of a source can't tell."""
+    """Return what at least one broker of a source can't report."""
     missing = {
         key: lost for connection in _each(cluster) for key, lost in _OPTIONAL.items() if not connection.serves(*key)
     }

@@ -127,7 +127,7 @@ def test_batch_that_nobody_can_read_is_offered_and_then_named(selector: selector
     judge = answered(UNKNOWN_SERVER_ERROR, selector, unreadable(log(4)[0]))
     (error,) = judge.stopped
     assert isinstance(error, CorruptBatch)
-    assert "no valid zstd" in str(error) or "records" in str(error)
+    assert "not valid zstd" in str(error) or "records" in str(error)
     assert (error.topic, error.partition, error.start_offset, error.end_offset) == ("orders", 4, START, START + 4)
     assert not judge.retried
 

@@ -100,7 +100,7 @@ def test_a_response_to_another_request_is_not_taken_for_ours() -> None:
         talk.answer(correlation_id + 7, b"somebody else's")
 
     with connected(script) as (connection, _peer):
-        with pytest.raises(ConnectionLost, match=r"it answered request \d+ where \d+ was due"):
+        with pytest.raises(ConnectionLost, match=r"it answered request \d+ where \d+ was expected"):
             connection.roundtrip(FETCH, 11, b"")
         assert connection.closed
 
@@ -297,7 +297,7 @@ def test_a_request_whose_sender_is_gone_is_not_delivered_afterwards(ends: str) -
     gone = threading.Event()
     with Peer(script, connections=100) as peer:
         if ends == "gives up":
-            with pytest.raises(ConnectionLost, match=r"it took no data for 0.3 s"):
+            with pytest.raises(ConnectionLost, match=r"it accepted no data for 0.3 s"):
                 opened_at_last(peer, timeout_s=0.3).send(FETCH, 11, [b"x" * (16 << 20)])
         else:
             sender = subprocess.Popen([sys.executable, "-c", SENDER, str(peer.port)], cwd=ROOT)

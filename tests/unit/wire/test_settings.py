@@ -187,6 +187,6 @@ def test_one_token_serves_all_connections_until_it_is_old(token_endpoint: Any) -
 def test_a_token_endpoint_that_refuses_is_named_without_its_answer(token_endpoint: Any) -> None:
     url, _seen, answers = token_endpoint
     answers.append((401, {"error": SECRET}))
-    with pytest.raises(ClusterUnreachable, match="token endpoint .* gave no token: HTTPError 401") as caught:
+    with pytest.raises(ClusterUnreachable, match="token endpoint .* returned no token: HTTPError 401") as caught:
         _mechanism(oidc(url), "b1").auth_bytes()
     assert SECRET not in str(caught.value)

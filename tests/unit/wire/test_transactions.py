@@ -177,7 +177,7 @@ def test_after_an_uncertain_marker_the_next_call_settles_it_and_writes_nothing(
     broker.answers[END] = lambda _: EndTxnResponse(error_code=0)
     broker.answers[DESCRIBE] = in_turn(described(left), described("CompleteCommit"))
     broker.asked.clear()
-    with pytest.raises(MarkerUnsettled, match="Read the log end again"):
+    with pytest.raises(MarkerUnsettled, match="Read the log end offset again"):
         client.write_marker(TP, 40, 2)
     assert [key for key in asked(broker) if key != FIND] == then
     broker.asked.clear()
