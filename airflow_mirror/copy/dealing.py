@@ -1,10 +1,10 @@
-"""How a bulk copy is dealt out to tasks: by bytes, the hot partitions alone, and more lists than slots.
+"""Distributes a bulk copy to tasks: by bytes, hot partitions alone, and more lists than slots.
 
-Three wishes pull in different directions. A hot partition can't be split, so it should begin at once and keep nobody
-waiting: it gets a list of its own where it outweighs a slot's share, and lists with heavy partitions come first.
-Estimates are wrong and cores are not equal, so a slot that is done early should find another list: there are several.
-But partitions that share a task share its requests, and a task with few of them sends small batches one round trip at a
-time: so a list is not cut below :data:`SHARE` partitions for the sake of more lists.
+Three goals compete. A hot partition can't be split, so it should begin at once and delay no other: it gets a list of its
+own where it outweighs a slot's share, and lists with heavy partitions come first. Estimates are inexact and cores are not
+equal, so a slot that is done early should find another list: there are several per slot. But partitions that share a task
+share its requests, and a task with few of them sends small batches one round trip at a time: so no list has fewer than
+:data:`SHARE` partitions for the sake of more lists.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from airflow_mirror.wire.fetch import READ_COMMITTED
 from airflow_mirror.wire.records import Record
 from airflow_mirror.wire.single import read_batches
 
-# Nearly always one batch is compared, which a broker sends whole, however large: more would be read for nothing.
+# Nearly always one batch is compared, which a broker sends whole, however large: more bytes would be read in vain.
 GLANCE_BYTES = 1 << 17
 
 
@@ -91,7 +91,7 @@ def first_foreign(one: CopyRange, ours: RawBatch, theirs: Sequence[RawBatch], lo
 
 
 def _same_bytes(a: RawBatch, b: RawBatch) -> bool:
-    """Say whether two batches show a reader the same without looking into them: they may be unreadable."""
+    """Say whether two batches are the same for a reader, without decoding them: they may be unreadable."""
     if a.header is None or b.header is None or (a.header.attributes | b.header.attributes) & LOG_APPEND_TIME:
         return False
     return _frame(a.header) == _frame(b.header) and bytes(a.view[HEADER_SIZE:]) == bytes(b.view[HEADER_SIZE:])

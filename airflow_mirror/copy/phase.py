@@ -1,4 +1,4 @@
-"""What a copy says it is doing, in one word for people: decided here, from whatever is known of it."""
+"""The phase of a copy, in one word for people."""
 
 from __future__ import annotations
 

@@ -488,5 +488,5 @@ def test_batch_that_nobody_can_read_stops_its_own_partition_alone(
         stopped, done = copy(old_cluster, target_cluster, ranges, merge_below=0)
     assert (done.done, done.records) == (True, 50)
     assert (stopped.position, stopped.records, stopped.final) == (3, 3, True)
-    assert "unreadable-0 offsets [3, 6): the target does not take this batch as it is" in str(stopped.error)
+    assert "unreadable-0 offsets [3, 6): the target refuses this batch unchanged" in str(stopped.error)
     assert any(raw.header and raw.header.codec == codec.ZSTD and raw.header.record_count == 3 for raw in sent)

@@ -1,8 +1,8 @@
 """Joining: one batch of many tiny ones while there is a backlog.
 
-A broker takes one batch for each partition in a request. A backlog of single-record batches would therefore be copied at
-one record per partition and round trip. Records keep offsets, timestamps and order; only batch borders change, and of a
-record's bytes only what depends on them (`packed`). A batch that can't be read goes its way as it is.
+A broker takes one batch for each partition in a request. A backlog of single-record batches would therefore be copied
+at one record per partition and round trip. Records keep offsets, timestamps and order; only batch boundaries change,
+and of a record's bytes only those that depend on them (`packed`). A batch that can't be decoded passes unchanged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.batch import BatchHeader, RawBatch
 from airflow_mirror.wire.packed import FRAME_BYTES, Packed
 
-_JOINED_BYTES = 1 << 18  # more gains nothing: the round trip is paid for long before
+_JOINED_BYTES = 1 << 18  # larger batches gain nothing: the round trip no longer matters
 
 
 class Joiner:

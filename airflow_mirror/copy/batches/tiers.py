@@ -1,4 +1,4 @@
-"""Which batch goes which way, decided from its header alone, and how a fetched stretch becomes actions.
+"""Selects the tier of each batch from its header alone, and turns fetched batches into actions.
 
 Three tiers (design, section 2): *pass* the payload as it is under a new header; *re-encode* the batch, keeping each
 record's offset; *drop* it and leave a hole. The copier turns holes into padding, so that offsets stay equal.
@@ -23,7 +23,7 @@ _OTHERWISE = wire_batch.CONTROL | wire_batch.LOG_APPEND_TIME
 
 
 class Tier(Enum):
-    """What is done with a batch."""
+    """The tier of a batch."""
 
     PASS = "pass"
     REENCODE = "reencode"

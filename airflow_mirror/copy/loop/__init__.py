@@ -1,1 +1,1 @@
-"""The task loop: it reads, writes, waits for coordinators and judges failures, for many partitions at once."""
+"""The task loop: it reads, writes, waits for coordinators and handles failures, for many partitions at once."""

@@ -1,4 +1,4 @@
-"""Who leads a partition, and how to reach it: found when the partition is opened, and good until it fails."""
+"""A partition's leader and its address: found when the partition is opened, and valid until it fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Connect = Callable[[], Connection]
 class Broker(NamedTuple):
     """The leader of a partition.
 
-    :param epoch: its term; a fetch that names an older one is refused (KIP-320). -1: not known.
+    :param epoch: its leader epoch; a fetch that names an older one is refused (KIP-320). -1: unknown.
     :param connect: opens a connection to it, in any thread.
     """
 

@@ -1,4 +1,4 @@
-"""What a task may hold in memory, and how fast it may write. Asked before work is begun, never enforced after."""
+"""Limits of a task's memory and byte rate. They are checked before work begins, never enforced afterwards."""
 
 from __future__ import annotations
 

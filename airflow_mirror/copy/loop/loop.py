@@ -47,7 +47,7 @@ _MEMORY_BYTES = 48 << 20
 _SILENCE_S = PRODUCE_TIMEOUT_MS / 1000 + 5  # a live broker answers within the timeout that it was given
 _IDLE_S = 0.25  # how often the loop looks up when nothing happens: stop requests, retries
 _HOLD_S = 5.0  # how long a partition may hold what was fetched for it while nothing of it moves and others starve
-LEASE_PATIENCE_S = 600.0  # how long a loop stands still while nobody can say whose the lease is
+LEASE_PATIENCE_S = 600.0  # how long a loop pauses while the lease can't be confirmed
 _OPENERS = 4  # threads
 
 
@@ -87,7 +87,7 @@ class CopyLoop:
         """Copy until everything ended or ``should_stop`` says so; batches under way are awaited.
 
         :raises LeaseLost: when the lease is gone; nothing is written from then on.
-        :raises LeaseUnconfirmed: when nobody could say for :data:`LEASE_PATIENCE_S` whose it is.
+        :raises LeaseUnconfirmed: when it could not be confirmed for :data:`LEASE_PATIENCE_S`.
         """
         with ExitStack() as stack:
             self._begin(stack)
@@ -155,7 +155,7 @@ class CopyLoop:
         return touched
 
     def _is_paused(self) -> bool:
-        """Say whether the loop must stand still because nobody can say whose the lease is; answers are still taken."""
+        """Say whether the loop must pause because the lease is not confirmed; answers are still processed."""
         now = self._clock()
         try:
             self._check_lease()
@@ -168,7 +168,7 @@ class CopyLoop:
             return True
         if self._paused_at is not None:
             pause_s, self._paused_at = now - self._paused_at, None
-            log.warning("going on after %.1f s: the writer lease is confirmed again", pause_s)
+            log.warning("continuing after %.1f s: the writer lease is confirmed again", pause_s)
             self._retries.forgive(pause_s)
         return False
 
@@ -210,7 +210,7 @@ class CopyLoop:
         return not self._unended
 
     def _await_answers(self, timeout_s: float) -> None:
-        """Take what has arrived, and only then give up on brokers from which nothing has."""
+        """Process received answers, and only then give up on silent brokers."""
         looked_at = self._clock()
         for key, _ in self._selector.select(timeout_s):
             if isinstance(key.data, FetchLane):
@@ -298,7 +298,7 @@ class CopyLoop:
                 self.stop(p, error)
 
     def stop(self, p: PartitionCopy, error: MirrorError) -> None:
-        """Stop a partition for good; the others go on."""
+        """Stop a partition for good; the others continue."""
         log.error("%s stopped: %s", p.range.source, error)
         p.stop(error)
         self._retries.drop(p)
@@ -319,5 +319,5 @@ def _map_store(partitions: Iterable[PartitionCopy], options: CopyOptions) -> Map
     if not mapped:
         return None
     if options.map_dir is None:
-        raise InputError(f"{mapped[0]}: mapped offsets need a place for the offset map. Give --map-dir.")
+        raise InputError(f"{mapped[0]}: mapped offsets need a directory for the offset map. Pass --map-dir.")
     return MapStore(options.map_dir)

@@ -1,4 +1,4 @@
-"""How other threads reach the loop: what they have for it is called in its thread, and its selector wakes up for it."""
+"""How other threads reach the loop: their calls are made in the loop's thread, and wake its selector up."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _ASKED_TOGETHER = 256  # partitions; a broker that does not answer holds up thos
 
 @dataclass(frozen=True)
 class Opened:
-    """Where a copy goes on, and who leads both sides."""
+    """Where a copy continues, and the leaders of both sides."""
 
     opening: Opening
     source: Broker

@@ -1,4 +1,4 @@
-"""One partition on its way: what was fetched, what comes next, what was acknowledged. No socket and no clock in here.
+"""The copy of one partition: fetched batches, the next step, acknowledged writes. No socket and no clock in here.
 
 The loop feeds fetch responses in and asks :meth:`PartitionCopy.next_step`; the answer is a batch to send, a hole to pad,
 a transaction to begin or commit, or nothing. State changes only on acknowledgement, so that a lost answer loses nothing:
@@ -114,7 +114,7 @@ class PartitionCopy:
     available_end: int = -1  # last stable offset or high watermark: what a fetch may return; -1 not yet known
     counters: Counters = field(default_factory=Counters)
     state: State = State.WAITING
-    error: MirrorError | None = None  # what it stopped with
+    error: MirrorError | None = None  # the error that stopped it
     fetching: bool = False
     generation: int = 0  # grows with every reopening; answers to older requests are thrown away
     failures: int = 0  # reopenings since the last progress
@@ -156,7 +156,7 @@ class PartitionCopy:
 
     @property
     def is_open(self) -> bool:
-        """True when it is known where to go on: answers of brokers count, others don't."""
+        """True when it is known where to continue: only then brokers' answers count."""
         return self.state in OPEN
 
     @property
@@ -189,11 +189,11 @@ class PartitionCopy:
         return not waiting and (queued < 2 or (queued < 8 and self.queued_bytes < _TRICKLE_BYTES))
 
     def begin_opening(self) -> None:
-        """Take note that somebody looks where to go on."""
+        """Record that the partition is being opened."""
         self._happens(Event.OPEN)
 
     def reopen(self, opening: Opening, source: Broker = NOBODY, target: Broker = NOBODY) -> None:
-        """Go on where the target's log says, at these leaders."""
+        """Continue at the target's log end offset, with these leaders."""
         self._happens(Event.OPENED)
         self.source_leader, self.target_leader = source, target
         unanswered, self._unanswered = self._unanswered, None
@@ -432,7 +432,7 @@ class PartitionCopy:
         self._settle()
 
     def padded(self, pad: Pad, written: int) -> None:
-        """Take note that a hole is filled."""
+        """Record that a hole is filled."""
         self._happens(Event.ANSWER)
         self.position = pad.end
         self.counters.padded += written
@@ -440,14 +440,14 @@ class PartitionCopy:
         self._settle()
 
     def began(self) -> None:
-        """Take note that a transaction is open."""
+        """Record that a transaction is open."""
         self._happens(Event.ANSWER)
         self.open_bytes = 0
         if self.map is not None:
             self.open_map = OffsetMap(self.map.source_end, self.map.target_end)
 
     def transaction_ended(self, commit: Commit) -> None:
-        """Take note that a transaction is committed."""
+        """Record that a transaction is committed."""
         self._happens(Event.ANSWER)
         self.open_bytes = -1
         self.committed = commit.position
@@ -549,13 +549,13 @@ class PartitionCopy:
         """
         # The base offset is the one field that no checksum covers.
         if behind is not None and at < raw.first_offset and behind < raw.next_offset:
-            return (Corrupt(at, at + 1, f"a batch of offset {raw.first_offset} stands before one of offset {behind}"),)
+            return (Corrupt(at, at + 1, f"a batch of offset {raw.first_offset} comes before one of offset {behind}"),)
         if raw.header is not None and raw.header.base_offset >= self.end:
             return None
         if corrupt := tiers.damage(raw, at):
             return (corrupt,)
         if at > start and raw.first_offset < at:
-            return (Corrupt(at, at + 1, f"a batch of offset {raw.first_offset} stands behind offset {at - 1}"),)
+            return (Corrupt(at, at + 1, f"a batch of offset {raw.first_offset} comes after offset {at - 1}"),)
         is_aborted = aborted.is_aborted(raw)
         if raw.next_offset <= at:
             return ()

@@ -1,4 +1,4 @@
-"""What an error means for a partition, and when one that failed is opened again. No socket; the clock is given."""
+"""Decides what an error means for a partition, and when a failed one is opened again. The clock is an argument."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 class Verdict(Enum):
-    """What an error of one partition leads to."""
+    """The consequence of an error of one partition."""
 
     END_TASK = "end the task"
     STOP = "stop the partition"
@@ -29,7 +29,7 @@ class Verdict(Enum):
 def verdict(error: MirrorError) -> Verdict:
     """Decide what an error means.
 
-    A moved end is tried again: opening tells whether another copier of ours was here (go on) or a foreign writer (stop).
+    A moved end is tried again: opening finds whether another copier of ours wrote (continue) or a foreign writer (stop).
     """
     if isinstance(error, LeaseLost):
         return Verdict.END_TASK
@@ -40,7 +40,7 @@ def verdict(error: MirrorError) -> Verdict:
 
 @dataclass
 class _Record:
-    """A partition's luck so far, in seconds of the clock. ``open_since`` is None while it is not open."""
+    """A partition's failures so far, in seconds of the clock. ``open_since`` is None while it is not open."""
 
     open_since: float | None = None
     failing_since: float = 0.0
@@ -58,11 +58,11 @@ class Retries:
         self._due: dict[PartitionCopy, float] = {}  # when those that wait are opened
 
     def opened(self, p: PartitionCopy) -> None:
-        """Take note that ``p`` is open."""
+        """Record that ``p`` is open."""
         self._record(p).open_since = self._clock()
 
     def again(self, p: PartitionCopy, cause: Exception | str) -> TryAgain | None:
-        """Have ``p`` opened again after a pause that grows; return an error if it has had its chances."""
+        """Open ``p`` again after a growing pause; return an error if it failed for too long."""
         record, now = self._record(p), self._clock()
         if record.open_since is not None and now - record.open_since > FORGIVEN_S:
             p.failures = 0  # an acknowledged write says the same, but there may have been nothing to write
@@ -84,7 +84,7 @@ class Retries:
             self._due[p] = self._clock()
 
     def forgive(self, seconds: float) -> None:
-        """Hold a pause of the whole task against no partition: what failed before it has as long as before."""
+        """Don't count a pause of the whole task: partitions that failed before it have as long as before."""
         for record in self._records.values():
             record.failing_since += seconds
 

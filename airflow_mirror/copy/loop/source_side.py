@@ -179,7 +179,7 @@ class SourceSide:
             # answer that was filled with other partitions' batches, or is empty because of a quota, says nothing.
             p.dry = p.dry + 1 if dry and p.is_behind else 0 if answer.records else p.dry
             if p.dry > _DRY_ANSWERS:
-                cause = f"nothing comes although the log ends at {p.available_end}; a batch with a wrong length looks so"
+                cause = f"nothing arrives although the log ends at {p.available_end}; a batch of wrong length causes that"
                 self._judge.stop(p, _unreadable(p, p.available_end, cause))
 
     def drop_silent(self, since: float, silence_s: float) -> None:

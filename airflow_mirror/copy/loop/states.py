@@ -18,7 +18,7 @@ class State(Enum):
     SENDING = "sending"  # a batch is
     STEPPING = "stepping"  # a thread pads, or begins or ends a transaction
     DONE = "done"  # everything up to the end of the range is on the target, for good
-    STOPPED = "stopped"  # by an error that trying again does not heal
+    STOPPED = "stopped"  # by an error that a retry can't fix
 
 
 class Event(Enum):
@@ -51,7 +51,7 @@ ENDED = frozenset({State.DONE, State.STOPPED})
 
 
 class IllegalTransition(RuntimeError):
-    """An event that must not happen in this state: the copy has lost track of what is under way, and must not write."""
+    """An event that must not happen in this state: the copy no longer knows what is in flight, and must not write."""
 
 
 def after(state: State, event: Event) -> State:

@@ -244,9 +244,9 @@ class TargetSide:
                 p,
                 CorruptBatch(
                     p.range.source_topic, p.range.partition, step.base_offset, step.next_source,
-                    f"the target does not take this batch as it is, and it can't be read to be encoded again: {cause}",
-                    "Its checksum is right, so it was written like that. Everything before it was copied. Start the "
-                    "mirror of this partition behind it.",
+                    f"the target refuses this batch unchanged, and it can't be decoded to be re-encoded: {cause}",
+                    "Its checksum is correct, so it was written like that. Everything before it was copied. Start the "
+                    "mirror of this partition after it.",
                 ),
             )  # fmt: skip
         elif answer.error:
@@ -269,7 +269,7 @@ class TargetSide:
                 p.range.source_topic, p.range.partition, step.base_offset, step.base_offset + step.record_count,
                 f"the target refuses these records: {cause}",
                 "Correct the target topic's settings (max.message.bytes, message.timestamp.*, cleanup.policy) and run "
-                "this again; nothing behind them was copied.",
+                "this again; nothing after them was copied.",
             ),
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What may change under a copy that runs, and no answer tells: looked at every few seconds, by a thread.
+"""Checks for changes during a copy that no answer shows. A thread looks every few seconds.
 
 A source topic that was created again: the next fetch tells that as long as the new log is shorter than our position. Once
 it is as long, its records come as if they were the old topic's: a fetch names topics by name, and the new leader's epoch
@@ -84,13 +84,13 @@ class Watch:
             found = {name: ask_topic_id(source, name) for name in topics}
             self._mailbox.post(partial(self._compare, watched, found))
         except MirrorError as e:
-            log.warning("source topics not looked at: %s", e)
+            log.warning("source topics were not checked: %s", e)
         try:
             self._restore_starts(target, primed)
         except LeaseLost:
             raise
         except MirrorError as e:
-            log.warning("log starts of the target not looked at: %s", e)
+            log.warning("log starts of the target were not checked: %s", e)
 
     def _compare(self, watched: Iterable[tuple[PartitionCopy, int, int]], found: Mapping[str, str | MirrorError]) -> None:
         for p, generation, position in watched:

@@ -98,7 +98,7 @@ def walk(
     if log_start > known.source_end:
         raise ForeignData(
             one.target_topic, one.target.partition, started[0], end,
-            f"it holds records of this mirror whose place is not in the offset map, and the source {one.source} has "
+            f"it holds records of this mirror that are not in the offset map, and the source {one.source} has "
             f"deleted theirs ([{known.source_end}, {log_start}))",
             "Raise the source's retention, delete the target topic and its offset map, and copy again.",
         )  # fmt: skip
@@ -113,7 +113,7 @@ def walk(
                     one.target_topic, one.target.partition, first, first + count,
                     f"the target holds {count} more record(s) of this mirror than the source {one.source} from offset "
                     f"{known.source_end} on",
-                    "The source lost records (retention, compaction) that were copied before their place was stored. "
+                    "The source lost records (retention, compaction) that were copied before their map was stored. "
                     "Delete the target topic and its offset map, and copy again.",
                 )  # fmt: skip
             taken = min(count, left)

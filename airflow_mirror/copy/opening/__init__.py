@@ -1,1 +1,1 @@
-"""Where the copy of a partition goes on, and the proof that it is the same log."""
+"""Finds where the copy of a partition continues, and proves that it is the same log."""

@@ -1,4 +1,4 @@
-"""What opening wants to know of both clusters, asked for many partitions at once and handed over as values.
+"""Asks both clusters what opening needs, for many partitions at once, and returns the answers as values.
 
 To open a partition takes seven to nine small questions; one after another, for a thousand partitions, that is seconds of
 nothing but round trips. The same question for many partitions fits into one request to each leader. Each leader is asked

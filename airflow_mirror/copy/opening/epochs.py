@@ -71,7 +71,7 @@ def check_same_log(source: WireCluster, one: CopyRange, consumed: Consumed, told
     elif found.end >= 0 and _has_others(source, one, first, position, epoch):
         raise _diverged(one, first, position, f"it never saw epoch {epoch}, under which they were written")
     elif found.end < 0 and 0 <= told.leader.epoch < epoch:
-        raise _diverged(one, first, position, f"its term is {told.leader.epoch}: this is another topic")
+        raise _diverged(one, first, position, f"its leader epoch is {told.leader.epoch}: this is another topic")
 
 
 def _has_others(source: WireCluster, one: CopyRange, first: int, position: int, epoch: int) -> bool:
@@ -87,7 +87,7 @@ def _has_others(source: WireCluster, one: CopyRange, first: int, position: int, 
 def _diverged(one: CopyRange, start: int, end: int, why: str) -> SourceTruncated:
     return SourceTruncated(
         one.source_topic, one.partition, start, end,
-        f"the source's new leader has not the records that were copied from the one before ({why})",
-        "The source lost records in an unclean leader election; the target still has them. Compare both sides; to go on "
-        "with the source as it is now, delete the target topic and copy again.",
+        f"the source's new leader lacks records that were copied from the previous one ({why})",
+        "The source lost records in an unclean leader election; the target still has them. Compare both sides; to "
+        "continue with the present source, delete the target topic and copy again.",
     )  # fmt: skip

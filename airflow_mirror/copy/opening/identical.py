@@ -1,4 +1,4 @@
-"""Where the copy of a partition goes on: read the journal, check that it is ours, prime if it is empty.
+"""Finds where the copy of a partition continues: reads the journal, checks that it is ours, primes an empty partition.
 
 Every start compares the last target batch with the source's records at the same offsets (the fingerprint), so that a
 foreign writer, a wrong target or a re-created topic is found before anything is written.
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """Where to go on, and as whom.
+    """Where to continue, and with which producer identity.
 
     :param position: next source offset; with identical offsets it is the target's log end too.
     :param producer_id: with ``epoch`` and ``sequence``: the identity of the next batch.
@@ -56,7 +56,7 @@ def open_partition(
     source: WireCluster, target: WireCluster, one: CopyRange, told: Answers, mirror: str, isolation: int,
     check: Callable[[], None],
 ) -> Opening:  # fmt: skip
-    """Return where a copy with identical offsets goes on; primes an empty partition first.
+    """Return where a copy with identical offsets continues; prime an empty partition first.
 
     :param told: what both clusters said of the partition.
     :param isolation: of the fetches that follow (0 read_uncommitted, 1 read_committed).
@@ -107,7 +107,7 @@ def truncated(one: CopyRange, end: int, position: int) -> SourceTruncated:
     """Return the error for a source whose log ends below what was copied."""
     return SourceTruncated(
         one.source_topic, one.partition, end, position,
-        f"the source's log ends at {end}, and was copied up to {position} already",
+        f"the source's log ends at {end}, and was already copied up to {position}",
         "The source lost records or was re-created, or the target has another writer. Compare both ends; to start over, "
         "delete the target topic.",
     )  # fmt: skip
@@ -118,7 +118,7 @@ def retention_lost(one: CopyRange, position: int, log_start: int) -> RetentionLo
     return RetentionLost(
         one.source_topic, one.partition, position, log_start,
         f"the source deleted these offsets before they were copied (its log now starts at {log_start})",
-        "Raise the source's retention. To go on without them, delete the target topic and copy again.",
+        "Raise the source's retention. To continue without them, delete the target topic and copy again.",
     )  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def check_same_topic(found: str | UnknownTopic, one: CopyRange, copied_to: Calla
         raise SourceTruncated(
             one.source_topic, one.partition, *affected(one, copied_to()),
             f"the source topic is gone, or hidden from this principal ({found})",
-            "What was copied of it stays on the target. Plan again without it, or give the right to describe it back.",
+            "Its copied records stay on the target. Plan again without it, or grant the right to describe it again.",
         ) from found  # fmt: skip
     if one.source_topic_id is not None and found != one.source_topic_id:
         raise SourceTruncated(
@@ -208,7 +208,7 @@ def _check_fingerprint(source: WireCluster, one: CopyRange, last: RawBatch | Non
 
 
 def _check_fillers(source: WireCluster, one: CopyRange, last: RawBatch, log_start: int, isolation: int) -> None:
-    """Check that the fillers at the target's end stand where the source has no records."""
+    """Check that the source has no records at the offsets of the fillers at the target's end."""
     assert last.header is not None
     start, end = last.header.base_offset, last.header.next_offset
     start = min(end, max(start, log_start))
@@ -226,9 +226,10 @@ def _check_fillers(source: WireCluster, one: CopyRange, last: RawBatch, log_star
 
 
 def _check_padding(source: WireCluster, one: CopyRange, found: Journal, log_start: int, isolation: int) -> None:
-    """Check that the markers at the target's end stand where the source has no records.
+    """Check that the source has no records at the offsets of the markers at the target's end.
 
-    A marker too many (a dying coordinator may repeat one) would otherwise be taken for copied records: lost, silently.
+    An extra marker (a dying coordinator may repeat one) would otherwise count as a copied record: it would be lost
+    silently.
     """
     last = found.last
     start = max(found.log_start, found.end - journal.LOOK_BACK)

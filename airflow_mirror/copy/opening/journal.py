@@ -5,7 +5,7 @@
 - Log end, producer epoch and next sequence must belong together. Read one after the other while an older copier still
   writes, they do not (measured: 1 of 6 concurrent runs corrupted). So the end is read before and after, and everything
   in between is thrown away unless nothing was appended: an optimistic snapshot (`answers`).
-- Nothing here waits for a log to stand still: others have to be opened too, and the partition comes back.
+- Nothing here waits for a log to be quiet: other partitions must be opened too, and this one is tried again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WALK_BACK = (1, 64, 4096, LOOK_BACK)
 
 @dataclass(frozen=True, kw_only=True)
 class Journal:
-    """What a target partition says about a copy.
+    """The state of a copy, as its target partition shows it.
 
     :param log_start: first offset of the partition.
     :param end: true log end; with identical offsets also the next source offset.
@@ -49,7 +49,7 @@ def read(target: WireCluster, mirror: str, tp: TopicPartition, told: TargetAnswe
     """Read the journal of one target partition.
 
     :param told: what the target said of it. Of the log below its end nothing changes afterwards.
-    :raises BrokerError: if the log end did not stand still, or the high watermark had not reached it.
+    :raises LogUnsettled: if the log end offset moved, or the high watermark had not reached it.
     """
     told.check_readable(tp)
     told.check_still(tp)

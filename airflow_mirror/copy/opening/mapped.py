@@ -1,4 +1,4 @@
-"""Where a copy with mapped offsets goes on: read what is stored of the offset map, walk the rest, check that it is ours.
+"""Finds where a copy with mapped offsets continues: reads the stored offset map, derives the rest, checks both.
 
 Nothing is padded and nothing primed; the target may hold data of others, before and between ours. The map's origin, the
 pair of offsets at which the copy begins, is stored before the first record is written.
@@ -26,7 +26,7 @@ from airflow_mirror.wire.single import read_batches
 
 @dataclass(frozen=True, kw_only=True)
 class _Writer:
-    """Who wrote this range, and who goes on.
+    """The producer that wrote this range, and the one that continues.
 
     :param progress: transactional: the next source offset of the last commit.
     """
@@ -42,7 +42,7 @@ def open_mapped(
     source: WireCluster, target: WireCluster, one: CopyRange, told: Answers, mirror: str, isolation: int, store: MapStore,
     check: Callable[[], None], *, transactional: bool = False,
 ) -> Opening:  # fmt: skip
-    """Return where a copy with mapped offsets goes on. The stored map is complete up to there when this returns.
+    """Return where a copy with mapped offsets continues. The stored map is complete up to there when this returns.
 
     :param told: what both clusters said of the partition.
     :param isolation: of the fetches that follow (0 read_uncommitted, 1 read_committed).
@@ -118,7 +118,7 @@ def _settled(target: WireCluster, one: CopyRange, writer: _Writer, told: TargetA
     if writer.transactional:
         told = ask_again(target, one.target)
         if target.last_stable([one.target])[one.target] != told.end:
-            raise LogUnsettled(one.target, told.end, "an open transaction of another producer hides what stands there")
+            raise LogUnsettled(one.target, told.end, "an open transaction of another producer hides the records there")
     told.check_readable(one.target)
     return told
 

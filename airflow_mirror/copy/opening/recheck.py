@@ -1,4 +1,4 @@
-"""What may change under a copy that runs: the source topic is created again, the target gets another writer."""
+"""Checks during a copy: was the source topic created again, does the target have another writer?"""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def not_foreign(
         if wrong is not None:
             raise ForeignData(
                 one.target_topic, one.target.partition, wrong, end,
-                f"what was written at offset {wrong} while this copy ran is not what the source has there",
+                f"the record written at offset {wrong} during this copy is not the source's",
                 "Another writer appended to the target. Stop it, then delete the target topic and copy it again.",
             )  # fmt: skip
         at = stop

@@ -142,12 +142,12 @@ class Padder:
         self.target.timeout_s = min(self.target.timeout_s, _RELEASE_ONE_S)
         for tp, hold in self._holds.items():
             if time.monotonic() > until:
-                log.info("partitions not given back in time, the first one: %s", tp)
+                log.info("partitions not released in time, the first one: %s", tp)
                 break
             try:
                 handover.give_back(hold.client, hold.producer_id, hold.epoch)
             except MirrorError as e:
-                log.info("%s is not given back: %s", tp, e)
+                log.info("%s is not released: %s", tp, e)
         self._holds.clear()
 
     def _next(self, filling: Filling) -> float:

@@ -57,10 +57,11 @@ def prime(target: WireCluster, mirror: str, tp: TopicPartition, end: int, up_to:
 def restore_start(
     target: WireCluster, mirror: str, tp: TopicPartition, log_start: int, end: int, check: Callable[[], None]
 ) -> int:
-    """Delete the fillers again with which a log begins that was primed before; return its first offset.
+    """Delete the fillers at the beginning of a log that was primed before; return its first offset.
 
-    A broker writes down once a minute what DeleteRecords did (log.flush.start.offset.checkpoint.interval.ms). One that
-    dies before that, with no replica that knows better, comes back with the fillers in front, for every reader to see.
+    A broker persists the effect of DeleteRecords once a minute (log.flush.start.offset.checkpoint.interval.ms). If it
+    dies before that, and no replica knows the new start, it comes back with the fillers in front, visible to every
+    reader.
     """
     ours, start = identity.filler_producer_id(mirror, tp), log_start
     # One batch at a time: nearly always the first one is no filler, and nothing else of it is needed.

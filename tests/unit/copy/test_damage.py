@@ -86,7 +86,7 @@ def test_a_base_offset_that_goes_back_stops_the_copy() -> None:
     struct.pack_into(">q", content, begins[2], START + 6)
     copy = opened()
     feed(copy, content)
-    with pytest.raises(CorruptBatch, match=r"offset 706 stands behind offset 712"):
+    with pytest.raises(CorruptBatch, match=r"offset 706 comes after offset 712"):
         run(copy)
     assert copy.position == START + 13
 
@@ -98,7 +98,7 @@ def test_a_base_offset_that_jumps_ahead_stops_the_copy_before_it() -> None:
         struct.pack_into(">q", content, begins[1], START + 800)
         copy = opened(end)
         feed(copy, content)
-        with pytest.raises(CorruptBatch, match=r"offset 1500 stands before one of offset 713"):
+        with pytest.raises(CorruptBatch, match=r"offset 1500 comes before one of offset 713"):
             run(copy)
         assert copy.position == START + 4
 
