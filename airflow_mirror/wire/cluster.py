@@ -215,7 +215,7 @@ class WireCluster:
         return self._list_offsets("log start", tps, requests.EARLIEST, requests.READ_UNCOMMITTED)
 
     def high_watermarks(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where consumers end. The log itself may go on: see :meth:`log_ends`."""
+        """Return where consumers end. The log itself may continue: see :meth:`log_ends`."""
         return self._list_offsets("high watermark", tps, requests.LATEST, requests.READ_UNCOMMITTED)
 
     def last_stable(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -246,7 +246,7 @@ class WireCluster:
     ) -> dict[TopicPartition, int]:
         """Move log starts up to ``offsets`` (-1: the high watermark); return the starts afterwards.
 
-        :param check: as of :meth:`Connection.send`.
+        :param check: as for :meth:`Connection.send`.
         :raises RequestRefused: beyond the high watermark, or on a topic that is only compacted.
         """
         wanted = dict(offsets)

@@ -51,7 +51,7 @@ _API_VERSIONS, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 18, 17, 36
 # which a broker refuses.
 _RENEW_AT, _RENEW_EARLIEST_S = 0.85, 1.1
 _PLAIN_HINT = "A TLS or SASL listener closes a plain connection without a word: check security.protocol."
-_TLS_HINT = "If it goes on, check the certificates, the ciphers and the port."
+_TLS_HINT = "If this repeats, check the certificates, the ciphers and the port."
 # Parts of OpenSSL's reasons with which TLS is refused for good; all others (an internal error of the peer, a record cut
 # short) come from brokers that die, too. Alerts of the peer and findings of our own have names of the same kind.
 _TLS_REFUSALS = (
@@ -342,7 +342,7 @@ class Connection:
             if isinstance(e, ssl.SSLError) and not isinstance(e, ssl.SSLEOFError | ssl.SSLZeroReturnError):
                 raise self._tls_failed(e, "TLS handshake") from None
             # A broker that dies or is just starting does it too, so it must not count as a wrong setting.
-            hint = "A plain listener does that: if it goes on, check port and security.protocol."
+            hint = "A plain listener does that: if this repeats, check port and security.protocol."
             raise self._lost("TLS handshake", "the peer closed the connection", hint) from None
 
     def _negotiate(self) -> None:

@@ -1,4 +1,4 @@
-"""How long to go on trying, and how to wait in between."""
+"""How long to retry, and how long to wait in between."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def produce_one(
 ) -> produce.Produced:
     """Produce one batch with acks=all and return the broker's answer. Never retried here: re-read the log end first.
 
-    :param check: as of :meth:`Connection.send`.
+    :param check: as for :meth:`Connection.send`.
     """
     connection = cluster.connection(cluster.leader(tp).node_id)
     body = produce.encode({tp: batch}, timeout_ms)

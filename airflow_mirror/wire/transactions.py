@@ -119,7 +119,7 @@ class TransactionClient:
 
         A retry inside can't write a second one: a partition is in a transaction once, and an ended transaction ends once.
         After a :class:`TryAgain` the marker may still come. The next call then waits until that is settled, writes
-        nothing and raises :class:`MarkerUnsettled`, so that nobody goes on from a log end that was read too early.
+        nothing and raises :class:`MarkerUnsettled`, so that nobody continues from a log end that was read too early.
 
         :raises Fenced: another writer took over this transactional id.
         :raises AclMissing: no WRITE on the topic or on the transactional id.
@@ -319,7 +319,7 @@ def write_txn_markers(
 
     After **any** error the markers may have been written, some of them or none: read the log end again before deciding.
 
-    :param check: as of :meth:`Connection.send`.
+    :param check: as for :meth:`Connection.send`.
     :raises ApiNotServed: the listener lets only its own brokers write markers; nothing was written.
     :raises AclMissing: needs ALTER or CLUSTER_ACTION on the cluster.
     :raises Fenced: a marker or batch with a higher epoch of this producer was written before.

@@ -166,7 +166,7 @@ def test_a_broker_that_dies_in_the_handshake_is_lost_with_a_hint_at_tls(
         (70, TlsRefused, "protocol version"),
         (71, TlsRefused, "insufficient security"),
         (112, TlsRefused, "unrecognized name"),
-        (80, ConnectionLost, r"internal error .*If it goes on, check the certificates"),
+        (80, ConnectionLost, r"internal error .*If this repeats, check the certificates"),
         (90, ConnectionLost, "user cancelled"),
     ],
 )
