@@ -2,7 +2,7 @@
 
 With a key it is the one that Kafka's Java producer would choose (BuiltInPartitioner: murmur2 of the key, its sign bit
 cleared, modulo the partition count). A record without a key has no partition of its own there; here its source partition
-decides, so that a copy that goes on after a crash decides the same.
+decides, so that a copy that continues after a crash decides the same.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ is written goes by `target_side`. What takes its time is done by threads with co
 the mailbox: steps that wait for a coordinator (`steps`), opening partitions (`opener`), looking whether topics are still
 the same (`watch`), storing offset maps (`maps`), and connecting (`crew`).
 
-Anything but the expected answer makes the partition re-read the target's end and go on from there: an error says nothing
-about whether the batch was appended.
+Anything but the expected answer makes the partition re-read the target's end and continue from there: an error says
+nothing about whether the batch was appended.
 """
 
 from __future__ import annotations

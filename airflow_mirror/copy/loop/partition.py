@@ -92,7 +92,7 @@ class PartitionCopy:
     :ivar timestamp: time of the last record on the target, in ms; fillers take it.
     :ivar position: next source offset: everything below it is on the target.
     :ivar map: in mapped mode, where this copy put what since it was opened (or since the map was last taken away).
-    :ivar open_map: the same of the open transaction: it counts when that is committed.
+    :ivar open_map: the map of the open transaction: it counts when that is committed.
     """
 
     range: CopyRange

@@ -43,7 +43,7 @@ class Steps:
         return p in self._under_way
 
     def start(self, p: PartitionCopy, step: Pad | Begin | Commit) -> None:
-        """Take a step in a thread of its own: a coordinator's answers take milliseconds each, and others can go on."""
+        """Take a step in a thread of its own: a coordinator's answers take milliseconds each, and others can continue."""
         if not self._workers:
             self._workers = [
                 Worker(

@@ -43,7 +43,7 @@ class Worker:
     :param target: its own, closed with it.
     :param check: called right before everything that has an effect is sent; raises when the writer lease is gone or
         unconfirmed.
-    :param direct_markers: as of :class:`~airflow_mirror.copy.options.CopyOptions`.
+    :param direct_markers: as for :class:`~airflow_mirror.copy.options.CopyOptions`.
     """
 
     def __init__(

@@ -96,7 +96,7 @@ class TailReader(DataSourceStreamReader):  # type: ignore[misc]
 def _duration_s(turn_s: float, until: float) -> float:
     """Return how long this task copies. A repeated one ends with the others of its turn, which would wait for it.
 
-    :param until: as of :class:`TurnPartition`. Where clocks differ, a repeated task ends a little early or late.
+    :param until: as for :class:`TurnPartition`. Where clocks differ, a repeated task ends a little early or late.
     """
     context = TaskContext.get()
     again = context is not None and context.attemptNumber() > 0

@@ -2,13 +2,13 @@
 
 The lease is a transactional id at the target's own coordinator. A starting job takes its next producer epoch
 (InitProducerId), which nobody had before, and writes that epoch down beside it, as the id's transaction timeout: the
-*mark*. Producer id and mark name one taking of the lease, whatever becomes of the epoch. Tasks confirm theirs every
+*mark*. Producer id and mark name one taking of the lease, whatever the epoch is later. Tasks confirm theirs every
 couple of seconds (DescribeTransactions) and write only while the last confirmation is fresh. A job that ended cleanly
 says so in the lease itself; after any other end a new job waits until every old task must have stopped (`handover`).
 A cutover takes the lease to end all writing: its marks are of a range of their own, so that anybody sees that no job is
 behind it, also when it was killed before it could write down what it took (ADR 14).
 
-Why writing may go on after a pause of any length: nothing but the age of the last confirmed *question* allows a write,
+Why writing may continue after a pause of any length: nothing but the age of the last confirmed *question* allows a write,
 so the first write after a pause comes after an answer to a question of that moment. Had another job taken the lease
 meanwhile, the mark would be another one, for good: a mark states the epoch of its taking, which no other taking of that
 producer id has, and only who knows the present epoch can write the present mark again. Only a coordinator that nobody
@@ -262,7 +262,7 @@ class LeaseWatch:
             raise
 
     def check(self) -> None:
-        """Return if the lease is ours, never waits; errors as of :meth:`Confirmation.check`."""
+        """Return if the lease is ours, never waits; errors as for :meth:`Confirmation.check`."""
         self._known.check()
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ TIMEOUT_MS = 60_000
 class Deliveries:
     """Begins and commits the transactions of target partitions. Not thread-safe: one for each thread.
 
-    :param check: as of :class:`~airflow_mirror.wire.transactions.TransactionClient`: asks for the writer lease.
+    :param check: as for :class:`~airflow_mirror.wire.transactions.TransactionClient`: asks for the writer lease.
     """
 
     def __init__(self, target: WireCluster, mirror: str, check: Callable[[], None]) -> None:
