@@ -39,7 +39,7 @@ def run_verify(
     Differences are results. A task that can't read a cluster is tried again by Spark, as often as it is told to.
 
     :param source: reference to the source's settings, as :func:`airflow_mirror.config.load` takes it.
-    :param target: the same of the target.
+    :param target: reference to the target's settings.
     :param handover: the clusters' settings for executors that can't read these references themselves.
     :param maps: where the offset maps of mapped pairs are; every task must reach it.
     :param isolation: the Mirror's, in which it was copied.
