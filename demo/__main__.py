@@ -166,7 +166,7 @@ def _migrate_and_judge(
     live: list[GroupResult] = []
 
     def moved(task: str) -> None:
-        """When the target is open, the applications go on there; what the mirror's own tasks still do is their matter."""
+        """When the target is open, the applications continue there; the mirror's remaining tasks don't concern them."""
         if task == "cutover":
             position = group_positions(clusters.source, LIVE_GROUP)
             live.extend(compare_groups(clusters.target, {LIVE_GROUP: position}))

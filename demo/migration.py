@@ -39,7 +39,7 @@ def migrate(
 ) -> Migration:
     """Trigger the DAG and wait until it ends.
 
-    :param succeeded: called once with the name of each task that succeeded, while the others go on.
+    :param succeeded: called once with the name of each task that succeeded, while the others continue.
     :raises MigrationFailed: when a task failed, or the run took more than a quarter of an hour.
     """
     run_id = airflow.trigger(DAG_ID, conf)

@@ -32,7 +32,7 @@ def number_of(value: bytes) -> int:
 
 
 class LiveProducer:
-    """Writes numbered records until the cluster refuses them, and goes on elsewhere when told to.
+    """Writes numbered records until the cluster refuses them, and continues elsewhere when told to.
 
     :param per_second: records per second.
     """
@@ -128,7 +128,7 @@ class _Run:
 
 
 class LiveGroup:
-    """A consumer group of one member that commits what it has read, and goes on where it had committed."""
+    """A consumer group of one member that commits what it has read, and continues at its committed position."""
 
     def __init__(self, topic: str, group: str) -> None:
         self.topic, self.group = topic, group

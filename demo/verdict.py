@@ -53,7 +53,7 @@ class GroupResult:
 
     @property
     def problems(self) -> list[str]:
-        """One sentence for each partition at which the group would go on elsewhere."""
+        """One sentence for each partition at which the group would continue elsewhere."""
         found = []
         for p in sorted({*self.before, *self.after}):
             before, after = self.before.get(p), self.after.get(p)

@@ -188,7 +188,7 @@ class Cluster:
     def pause(self, node_id: int) -> None:
         """Freeze a node (SIGSTOP): connections stay open and nothing answers, as with a hanging disk.
 
-        Returns when all its threads stand still; some answer for a moment after the signal was sent.
+        Returns when all its threads have stopped; some answer for a moment after the signal was sent.
         """
         node = self._node(node_id)
         node.send(signal.SIGSTOP)
@@ -197,7 +197,7 @@ class Cluster:
             time.sleep(0.01)
 
     def resume(self, node_id: int) -> None:
-        """Let a frozen node go on."""
+        """Let a frozen node continue."""
         self._node(node_id).send(signal.SIGCONT)
 
     def alive(self, node_id: int) -> bool:
