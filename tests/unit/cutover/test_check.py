@@ -193,9 +193,9 @@ def test_way_back_gives_topics_back(run: Run) -> None:
 def finished(run: Run) -> Run:
     """A cutover that is done: its fence stays, and group ``billing`` was set to 40."""
     run.report.ends = [{"topic": "orders", "partition": 0, "end": 100}, {"topic": "payments", "partition": 0, "end": 50}]
-    run.report.fence = FenceRecord("callable", {"topics": []}, 1.0, kept=True)
+    run.report.fence = FenceRecord(kind="callable", intent={"topics": []}, requested=1.0, kept=True)
     row = {"topic": "orders", "partition": 0, "target_topic": "orders", "target_offset": 40}
-    run.report.groups = [GroupRecord("billing", "empty", "Empty", [row])]
+    run.report.groups = [GroupRecord(group="billing", settled="empty", source_state="Empty", positions=[row])]
     run.report.outcome = "cut_over"
     return run
 

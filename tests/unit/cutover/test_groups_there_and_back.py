@@ -171,7 +171,7 @@ def test_a_group_that_can_not_be_put_back_does_not_keep_the_others(tmp_path: Pat
     target = ManyGroups(40, count=4)
     world.run.source, world.run.target = ManyGroups(90, count=4), target  # type: ignore[assignment]
     groups.commit_groups(world.run)
-    world.run.report.steps = [StepRecord("commit_groups", "done", 0.0)]
+    world.run.report.steps = [StepRecord(name="commit_groups", status="done", started=0.0)]
     target.active = {"group-0001", "group-0002"}  # a consumer was started on the target
     steps.back_out(world.run)
     positions = {group: held[ORDERS].offset for group, held in target.held.items()}

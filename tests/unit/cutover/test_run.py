@@ -35,9 +35,9 @@ NOWHERE = SimpleNamespace(config=ClientConfig({"bootstrap.servers": "localhost:1
 def fenced(run_dir: Path, kind: str, outcome: str = reports.RUNNING) -> CutoverReport:
     """The report of a process that was killed behind its fence."""
     intent = {"topics": ["orders"]} if kind != "acl" else {"deny": [asdict(DENY)], "allow": [], "held": []}
-    report = CutoverReport("flow", a_plan("orders", "payments").hash, outcome=outcome)
-    report.fence = FenceRecord(kind, intent, 10.0, kept=outcome == reports.DONE)
-    report.steps = [StepRecord("fence", "done", 10.0)]
+    report = CutoverReport(mirror="flow", plan_hash=a_plan("orders", "payments").hash, outcome=outcome)
+    report.fence = FenceRecord(kind=kind, intent=intent, requested=10.0, kept=outcome == reports.DONE)
+    report.steps = [StepRecord(name="fence", status="done", started=10.0)]
     report.save(run_dir)
     return report
 
@@ -119,7 +119,7 @@ def test_attempt_after_one_that_backed_out_keeps_what_that_one_was(
 
     def walk(run: Run) -> None:
         order.append("walk")
-        run.report.fence = FenceRecord("callable", {}, 10.0, kept=True)
+        run.report.fence = FenceRecord(kind="callable", intent={}, requested=10.0, kept=True)
 
     monkeypatch.setattr(cutover.steps, "walk", walk)  # type: ignore[attr-defined]
     report = cutover._run(run)

@@ -207,7 +207,9 @@ def test_killed_before_its_lease_is_on_disk_wants_a_tail(
 
     It took the lease for that of a tail, and fenced the source until the drain timed out.
     """
-    world.run.report.steps = [StepRecord(step, "running", time.time()) for step in ("fence", "stop_writers")]
+    world.run.report.steps = [
+        StepRecord(name=step, status="running", started=time.time()) for step in ("fence", "stop_writers")
+    ]
     world.run.save()
     with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
 
