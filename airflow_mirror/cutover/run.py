@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from airflow_mirror.sync.groups import Translate
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
+_LOCK_PATIENCE_S = 5.0  # an attempt that was just told to stop needs a moment to back out
 
 
 def run_cutover(
@@ -159,10 +160,12 @@ def recover(run: Run) -> CutoverReport | None:
         run.log.warning("attempt %d was interrupted in state %s; undoing what it did", earlier.attempt, earlier.state)
         earlier.error = earlier.error or f"the process was ended in state {earlier.state}"
         fresh, run.report = run.report, earlier
+        undone_before = len(earlier.undone)
         steps.back_out(run)
         run.report = fresh
         if earlier.outcome == reports.UNDO_FAILED:
-            raise NotUndone(str(run.run_dir), [f"{r['step']}: {r['error']}" for r in earlier.undone if not r["ok"]])
+            failed = [r for r in earlier.undone[undone_before:] if not r["ok"]]
+            raise NotUndone(str(run.run_dir), [f"{r['step']}: {r['error']}" for r in failed])
     return earlier
 
 
@@ -229,7 +232,7 @@ def _locked(run_dir: Path) -> Iterator[None]:
     """Hold the directory's lock; the kernel releases it when the process ends, however it ends."""
     run_dir.mkdir(parents=True, exist_ok=True)
     with (run_dir / "lock").open("a") as lock:
-        deadline = time.monotonic() + 5  # an attempt that was just asked to stop needs a moment to back out
+        deadline = time.monotonic() + _LOCK_PATIENCE_S
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

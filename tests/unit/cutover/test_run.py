@@ -71,6 +71,154 @@ def test_finished_cutover_looks_at_the_fence_that_it_kept(tmp_path: Path, monkey
     assert seen == ["acl"]
 
 
+# --- an earlier attempt in the same directory ---
+
+
+class Steps:
+    """Stand-ins for what a run is made of: what was called, in order. ``broken`` fails."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, broken: str = "") -> None:
+        self.calls, self._broken = list[str](), broken
+        monkeypatch.setattr(cutover, "precheck", lambda _: self._note("precheck"))
+        monkeypatch.setattr(cutover, "reverify", lambda _: self._note("reverify"))
+        monkeypatch.setattr(cutover, "hold_lease", lambda _: self._note("hold_lease"))
+        monkeypatch.setattr(cutover, "end_writing", lambda *_: self._note("end_writing"))
+        monkeypatch.setattr(cutover.steps, "walk", self._walk)
+        self.fence = CallableFence(lambda: self._note("on"), lambda: self._note("off"))
+
+    def _note(self, name: str) -> None:
+        self.calls.append(name)
+        if name == self._broken:
+            raise RuntimeError(name)
+
+    def _walk(self, run: Run) -> None:
+        self._note("walk")
+        run.report.fence = FenceRecord(
+            kind="callable", intent={"topics": []}, requested=10.0, opened=11.5, kept=run.keep_fence
+        )
+        run.report.outcome = reports.DONE
+
+
+@pytest.mark.parametrize("keep_fence", [True, False])
+def test_first_attempt_looks_before_it_touches_and_lifts_a_fence_that_is_not_kept_under_the_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep_fence: bool
+) -> None:
+    seen = Steps(monkeypatch)
+    run = a_run(tmp_path, seen.fence)
+    run.keep_fence = keep_fence
+    assert cutover._run(run).attempt == 1
+    assert seen.calls == ["precheck", "walk"] + ([] if keep_fence else ["hold_lease", "off"])
+    assert keep_fence or not CutoverReport.load(tmp_path).is_fenced  # type: ignore[union-attr]
+
+
+def test_what_the_precheck_finds_touches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Steps(monkeypatch, broken="precheck")
+    with pytest.raises(RuntimeError, match="precheck"):
+        cutover._run(a_run(tmp_path, seen.fence))
+    assert seen.calls == ["precheck"] and CutoverReport.load(tmp_path) is None
+
+
+@pytest.mark.parametrize("outcome", [reports.RUNNING, reports.UNDO_FAILED])
+def test_what_was_cut_off_is_taken_back_before_anything_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: str
+) -> None:
+    seen = Steps(monkeypatch)
+    fenced(tmp_path, "callable", outcome)
+    report = cutover._run(a_run(tmp_path, seen.fence))
+    assert seen.calls == ["off", "precheck", "walk"]
+    assert report.attempt == 2 and [e["outcome"] for e in report.earlier] == [reports.BACKED_OUT]
+    assert report.earlier[0]["error"] == "the process was ended in state CAUGHT_UP"
+
+
+def test_what_was_taken_back_already_is_not_taken_back_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Steps(monkeypatch)
+    fenced(tmp_path, "callable", reports.BACKED_OUT)
+    assert cutover._run(a_run(tmp_path, seen.fence)).attempt == 2
+    assert seen.calls == ["precheck", "walk"]
+
+
+def test_what_can_not_be_taken_back_lets_no_new_attempt_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Steps(monkeypatch, broken="off")
+    report = fenced(tmp_path, "callable", reports.UNDO_FAILED)
+    report.undone = [{"step": "commit_groups", "what": "restore_groups", "ok": False, "error": "of an earlier time"}]
+    report.save(tmp_path)
+    for _ in range(2):
+        with pytest.raises(NotUndone, match="fence: RuntimeError: off") as caught:
+            cutover._run(a_run(tmp_path, seen.fence))
+        assert len(caught.value.failures) == 1  # of this time
+    assert seen.calls == ["off", "off"]
+    assert CutoverReport.load(tmp_path).is_fenced  # type: ignore[union-attr]
+
+
+def test_finished_cutover_of_another_plan_is_not_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Steps(monkeypatch)
+    report = fenced(tmp_path, "callable", reports.DONE)
+    report.plan_hash = "0" * 64
+    report.save(tmp_path)
+    with pytest.raises(InputError, match="holds the cutover of another plan"):
+        cutover._run(a_run(tmp_path, seen.fence))
+    assert seen.calls == []
+
+
+def test_killed_between_its_end_and_the_lift_of_its_fence_it_lifts_it_under_the_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Steps(monkeypatch)
+    report = fenced(tmp_path, "callable", reports.DONE)
+    report.fence.kept = False  # type: ignore[union-attr]
+    report.save(tmp_path)
+    cutover._run(a_run(tmp_path, seen.fence))
+    assert seen.calls == ["hold_lease", "off", "reverify"]
+    assert not CutoverReport.load(tmp_path).is_fenced  # type: ignore[union-attr]
+
+
+# --- the teardown ---
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kept_too", "calls"),
+    [
+        (reports.RUNNING, False, ["off"]),
+        (reports.UNDO_FAILED, True, ["off"]),
+        (reports.DONE, False, []),
+        (reports.DONE, True, ["end_writing", "off"]),
+    ],
+)
+def test_teardown_lifts_what_was_not_meant_to_stay_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: str, kept_too: bool, calls: list[str]
+) -> None:
+    seen = Steps(monkeypatch)
+    fenced(tmp_path, "callable", outcome)
+    for _ in range(2):
+        cutover.lift_leftover_fence(tmp_path, NOWHERE, NOWHERE, seen.fence, kept_too=kept_too)  # type: ignore[arg-type]
+    assert seen.calls == calls
+
+
+def test_teardown_without_a_cutover_does_nothing(tmp_path: Path) -> None:
+    assert cutover.lift_leftover_fence(tmp_path, NOWHERE, NOWHERE) == []  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_process_at_a_time_holds_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cutover, "_LOCK_PATIENCE_S", 0.0)
+    seen = Steps(monkeypatch)
+    fenced(tmp_path, "callable")
+    with cutover._locked(tmp_path), pytest.raises(CutoverRunning):
+        cutover.lift_leftover_fence(tmp_path, NOWHERE, NOWHERE, seen.fence)  # type: ignore[arg-type]
+    assert seen.calls == []
+
+
+def test_page_that_can_not_be_written_does_not_fail_a_cutover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cutover, "replace_file", full)
+    cutover._write_html(a_run(tmp_path, None))
+    assert "report.html could not be written" in caplog.text
+
+
 def run_of(run_dir: Path, **options: Any) -> CutoverReport:
     """Start a cutover between clusters that nobody asks."""
     plan = a_plan("orders")
