@@ -193,6 +193,57 @@ def test_positions_that_may_not_be_deleted_stay_and_are_named(tmp_path: Path) ->
     assert at(world.target.positions) == {ORDERS: 40, PAYMENTS: 7}
 
 
+class Alive(Admin):
+    """Its group has members."""
+
+    def group_states(self, ids: Iterable[str]) -> dict[str, str]:
+        return dict.fromkeys(ids, "Stable")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that only waiting moves on."""
+    now = [0.0]
+
+    def pause(_run: Run, _seconds: float | None = None) -> None:
+        now[0] += 0.5
+
+    monkeypatch.setattr(Run, "now", lambda _: now[0])
+    monkeypatch.setattr(Run, "pause", pause)
+    monkeypatch.setattr(groups, "count_data", lambda *_, **__: 1)
+    return now
+
+
+def test_a_group_with_members_and_lag_has_to_stand_still_for_its_time(tmp_path: Path, clock: list[float]) -> None:
+    world = World(tmp_path, {ORDERS: 90}, {})
+    world.run.source = source = Alive({ORDERS: 90})  # type: ignore[assignment]
+    source.then = [{ORDERS: 91}] * 8 + [{ORDERS: 95}]
+    (settled,) = groups.settle(world.run).values()
+    assert (settled.why, at(settled.positions)) == ("stood still", {ORDERS: 95})
+    assert clock[0] >= 4 + world.run.limits.group_quiet_s
+
+
+def test_a_group_that_goes_on_reading_is_named_with_its_lag(tmp_path: Path, clock: list[float]) -> None:
+    world = World(tmp_path, {}, {})
+    world.run.source = source = Alive({ORDERS: 0})  # type: ignore[assignment]
+    source.then = [{ORDERS: 10 + i % 9} for i in range(1000)]
+    with pytest.raises(GroupsStillMoving, match="billing"):
+        groups.settle_groups(world.run)
+    assert clock[0] > world.run.limits.wait_groups_s
+
+
+@pytest.mark.parametrize(("position", "rest", "why"), [(100, 0, "at the end"), (98, 0, "at the end"), (98, 1, None)])
+def test_a_group_behind_nothing_but_markers_is_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, position: int, rest: int, why: str | None
+) -> None:
+    monkeypatch.setattr(groups, "count_data", lambda *_, **__: rest)
+    world = World(tmp_path, {}, {})
+    assert groups.at_rest("Stable", {ORDERS: GroupPosition(position)}, ENDS, 0, 6, groups._unread(world.run)) == why
+    far = {TopicPartition("orders", 0): 50_000}
+    world.run.report.ends = [{"topic": "orders", "partition": 0, "end": 50_000}]
+    assert groups.at_rest("Stable", {ORDERS: GroupPosition(3)}, far, 0, 6, groups._unread(world.run)) is None
+
+
 def test_a_thousand_groups_are_read_together_there_and_back(tmp_path: Path) -> None:
     """One after the other they take minutes, in which nobody can write anywhere."""
     world = World(tmp_path, {}, {})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,16 @@ from airflow_mirror.cutover.drain import drain, verify
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.quiet import prove_fence
 from airflow_mirror.cutover.report import FenceRecord
-from airflow_mirror.errors import DrainTimedOut, FenceGone, FenceLeaks, TargetMoved, TransactionsOpen, VerificationFailed
+from airflow_mirror.errors import (
+    BrokerError,
+    CutoverCancelled,
+    DrainTimedOut,
+    FenceGone,
+    FenceLeaks,
+    TargetMoved,
+    TransactionsOpen,
+    VerificationFailed,
+)
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.result import LogBounds, PartitionComparison
 from tests.unit.cutover.builders import Logs, a_run
@@ -156,3 +167,52 @@ def test_one_partition_that_differs_fails_the_whole_verification(world: World, l
     else:
         with pytest.raises(VerificationFailed, match="payments-0"):
             verify(world.run)
+
+
+def test_error_of_the_comparison_is_the_cutovers(world: World) -> None:
+    def fail(_: object) -> Sequence[PartitionComparison]:
+        raise BrokerError("fetch", 6, "NOT_LEADER_OR_FOLLOWER")
+
+    world.proven().run.verify = fail
+    with pytest.raises(BrokerError, match="NOT_LEADER"):
+        verify(world.run)
+
+
+@pytest.mark.parametrize(("what", "error"), [("stop", CutoverCancelled), ("leak", FenceLeaks)])
+def test_long_comparison_is_not_waited_for_when_there_is_nothing_to_wait_for(
+    world: World, monkeypatch: pytest.MonkeyPatch, what: str, error: type[Exception]
+) -> None:
+    released = threading.Event()
+
+    def endless(_: object) -> Sequence[PartitionComparison]:
+        released.wait(60)
+        return []
+
+    def tick(_: Run) -> float:
+        world.clock += 1
+        return world.clock
+
+    monkeypatch.setattr(Run, "now", tick)
+    world.proven().run.verify = endless
+    if what == "stop":
+        world.run.stop.set()
+    else:
+        world.records = 1
+        world.source.ends[ORDERS] = 101
+    try:
+        with pytest.raises(error):
+            verify(world.run)
+        assert not released.is_set()
+    finally:
+        released.set()
+
+
+def test_partitions_with_mapped_offsets_are_drained_by_the_map(world: World) -> None:
+    """What the target's log says is in the offsets of the other side."""
+    topics = world.run.plan.topics
+    world.run.plan = replace(world.run.plan, topics=(topics[0], replace(topics[1], mode="mapped")))
+    reached = {PAYMENTS: 5}
+    world.run.tail_positions = lambda: reached
+    world.proven().target.ends[PAYMENTS] = 4_000
+    world.at[3] = lambda: reached.update({PAYMENTS: 7})
+    assert drain(world.run) == {"lag_at_start": 2}

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.errors import NotKept, TargetTopicsDiffer
+from airflow_mirror.errors import BrokerError, NotKept, TargetTopicsDiffer
 from airflow_mirror.kafka.model import ConfigEntry, NewTopicSpec, TopicInfo
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync import topics
-from airflow_mirror.sync.topics import create_target_topics
+from airflow_mirror.sync.topics import create_target_topics, settle
 from tests.unit.cutover.builders import a_plan
 
 BY_AGE = {**HELD_OPEN, "retention.ms": "604800000"}
@@ -48,7 +48,6 @@ def plan() -> Plan:
 
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    settle = topics.settle
     monkeypatch.setattr(topics, "settle", lambda wrong, what: settle(wrong, what, within_s=0))
 
 
@@ -70,3 +69,57 @@ def test_a_topic_of_somebody_else_is_not_grown(plan: Plan) -> None:
     with pytest.raises(TargetTopicsDiffer, match="orders: 1 partitions, 3 needed"):
         create_target_topics(replace(plan, known_topics={}), target)
     assert target.there == {"orders": (1, BY_AGE)}
+
+
+def test_a_topic_that_another_run_created_meanwhile_is_compared_not_assumed(plan: Plan) -> None:
+    class Raced(FakeTarget):
+        def create_topics(self, specs: Any) -> None:
+            super().create_topics(specs)
+            (spec,) = specs
+            if spec.name == "orders":
+                self.there["orders"] = (3, BY_AGE)
+                raise BrokerError("create", 36, "TOPIC_ALREADY_EXISTS")
+
+    report = create_target_topics(plan, Raced({}))
+    assert (report.created, report.existing) == (("users",), ("orders",))
+    assert report.differences == ("orders: retention.ms=604800000, planned -1",)
+
+
+def test_a_topic_that_is_refused_is_an_error(plan: Plan) -> None:
+    class Refusing(FakeTarget):
+        def create_topics(self, specs: Any) -> None:
+            raise BrokerError("create", 44, "POLICY_VIOLATION")
+
+    with pytest.raises(BrokerError, match="POLICY_VIOLATION"):
+        create_target_topics(plan, Refusing({}))
+
+
+def test_a_created_topic_that_reads_back_otherwise_is_named(plan: Plan) -> None:
+    class Altering(FakeTarget):
+        def create_topics(self, specs: Any) -> None:
+            for spec in specs:
+                self.there[spec.name] = (spec.partitions + 1, {})
+
+        def topics(self, names: Any) -> Any:
+            return {n: replace(info, replication_factor=3) for n, info in super().topics(names).items()}
+
+    with pytest.raises(NotKept) as caught:
+        create_target_topics(plan, Altering({}))
+    assert {"orders: 4 partitions, planned 3", "orders: 3 replicas, planned 1"} <= set(caught.value.differences)
+    assert any(line.startswith("orders: retention.ms=None, planned -1") for line in caught.value.differences)
+
+
+def test_a_topic_that_not_every_broker_knows_yet_is_waited_for(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "settle", settle)
+
+    class Young(FakeTarget):
+        looks = 0
+
+        def topic_configs(self, names: Any) -> Any:
+            self.looks += 1
+            if self.looks == 1:
+                raise BrokerError("describe", 3, "UNKNOWN_TOPIC_OR_PARTITION")
+            return super().topic_configs(names)
+
+    report = create_target_topics(plan, Young({}))
+    assert report.to_dict()["created"] == ("orders", "users")
