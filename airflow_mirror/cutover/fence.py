@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from airflow_mirror.errors import FenceNotLifted, MissingRight, NoAuthorizer, OpenByDefaultUnknown, RequestRefused
 from airflow_mirror.kafka.admin import Acl
@@ -33,6 +33,7 @@ _OPEN_BY_DEFAULT = "allow.everyone.if.no.acl.found"
 Intent = dict[str, Any]
 
 
+@runtime_checkable
 class Fence(Protocol):
     """A way to stop all writers of some topics.
 

@@ -169,16 +169,20 @@ def fence_of(fence: str, source: ClusterAdmin, open_by_default: bool | None = No
     """Return the fence that an argument names.
 
     :param open_by_default: for a fence by ACL, see :class:`airflow_mirror.cutover.fence.AclFence`.
-    :raises InvalidField: when it is neither ``acl`` nor the path of a function.
+    :raises InvalidField: when it is neither ``acl`` nor the path of a function that returns a fence.
     """
-    from airflow_mirror.cutover.fence import AclFence
+    from airflow_mirror.cutover.fence import AclFence, Fence
 
     if fence == "acl":
         return AclFence(source, open_by_default)
-    module, _, name = fence.rpartition(".")
+    module, _, name = str(fence).rpartition(".")
     try:
         make = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as e:
         raise InvalidField("fence", fence, f"can't be imported: {e}", "Use 'acl', or package.module.function.") from None
-    made: Fence = make(source)
+    made = make(source)
+    if not isinstance(made, Fence):
+        raise InvalidField(
+            "fence", fence, f"returned {made!r}, which is no fence", "Return an AclFence or a CallableFence."
+        )
     return made

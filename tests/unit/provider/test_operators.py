@@ -22,13 +22,14 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from airflow.sdk.execution_time.task_runner import _run_execute_callable
 
 from airflow_mirror.cutover.context import Limits
+from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.operators.base import PlannedOperator, flag, number
-from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator
+from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator, fence_of
 from airflow_mirror.operators.drill import (
     CleanUpDrillOperator,
     FailOverDrillOperator,
@@ -802,6 +803,24 @@ def test_what_is_no_number_fails_before_anything_is_done(
     with pytest.raises(AirflowFailException, match=f"InvalidField: {name}='soon': not a number"):
         task.execute(context)
     assert fake_spark[0] == [] and not (home / "m" / "runs").exists()
+
+
+def no_fence(source: object) -> None:
+    """Return nothing, as a function does that was meant to return a fence."""
+
+
+@pytest.mark.usefixtures("connections", "plan")
+def test_a_function_that_returns_no_fence_is_named(context: Any, mirror: dict[str, Any]) -> None:
+    """It was found when the fence was to be raised, as an AttributeError that is tried again."""
+    for operator in (CutoverOperator, LiftFenceOperator):
+        given = {"plan": PLAN} if operator is CutoverOperator else {}
+        with pytest.raises(AirflowFailException, match=r"InvalidField: fence=.*returned None, which is no fence"):
+            operator(task_id="t", mirror=mirror, fence=f"{__name__}.no_fence", **given).execute(context)
+    made = CallableFence(lambda: None, lambda: None)
+    assert fence_of("acl", None).kind == "acl"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(f"{__name__}.no_fence", lambda _: made)
+        assert fence_of(f"{__name__}.no_fence", None) is made
 
 
 def test_wrong_modes_and_levels_are_refused(
