@@ -1,0 +1,156 @@
+"""A whole cutover with its own lease, its own tail and real logs; only groups and the fence are stood in for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.copy.writer.lease import LeaseWatch
+from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover import steps
+from airflow_mirror.cutover.context import Limits
+from airflow_mirror.cutover.fence import CallableFence
+from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.run import run_cutover
+from airflow_mirror.errors import FenceNotLifted, JobNotRunning, LeaseLost
+from airflow_mirror.kafka.model import GroupInfo, TopicInfo
+from airflow_mirror.wire.cluster import WireCluster
+from tests.driven.cluster import DrivenCluster
+from tests.driven.content import Writer
+from tests.driven.copying import Following, ends, ranges_of
+from tests.unit.cutover.builders import a_plan
+
+PLAN = a_plan("t")
+LIMITS = Limits(quiet_s=0.05, settle_s=0.0, poll_s=0.01, drain_timeout_s=20)
+
+
+class Admin:
+    """A cluster with one topic and no group."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config, self.role = config, config.role
+
+    def topic_names(self) -> list[str]:
+        return ["t"]
+
+    def topics(self, names: Collection[str]) -> dict[str, TopicInfo]:
+        return {name: TopicInfo(name, f"id-{name}", 1, 1) for name in names}
+
+    def groups(self) -> list[GroupInfo]:
+        return []
+
+    def group_states(self, _ids: Collection[str]) -> dict[str, str]:
+        return {}
+
+    groups_offsets = group_states
+
+
+class World:
+    def __init__(self, source: DrivenCluster, target: DrivenCluster, run_dir: Path) -> None:
+        self.source, self.target, self.run_dir, self.calls = source, target, run_dir, list[str]()
+        self.log = source.create("t").logs[0]
+        target.create("t")
+        self.write(10)
+
+    def write(self, count: int) -> None:
+        with self.source.changing():
+            Writer(self.log).plain(count)
+
+    def cut_over(self) -> CutoverReport:
+        note = self.calls.append
+        return run_cutover(
+            PLAN.mirror, PLAN, Admin(self.source.config), Admin(self.target.config),  # type: ignore[arg-type]
+            fence=CallableFence(lambda: note("on"), lambda: note("off")), keep_fence=True, run_dir=self.run_dir,
+            verify=lambda _: [], limits=LIMITS,
+        )  # fmt: skip
+
+    @contextmanager
+    def tail(self) -> Iterator[None]:
+        """Copy under the lease, until somebody takes it."""
+        with WireCluster(self.target.config) as wire:
+            token = lease.take(wire, PLAN.mirror.name)
+        with closing(LeaseWatch(self.target.config, token)) as watch:
+            copy = Following(self.source, self.target, ranges_of(self.source, "t"), check=watch.check).__enter__()
+            try:
+                copy.until(lambda: ends(self.target) == [self.log.end], "the tail has caught up")
+                yield
+                copy._thread.join(30)  # it ends by itself: its lease is gone
+            finally:
+                with suppress(LeaseLost):
+                    copy.__exit__()
+        assert isinstance(copy.failed, LeaseLost)
+
+
+@pytest.fixture
+def world(
+    source: DrivenCluster, target: DrivenCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> World:  # fmt: skip
+    for name, seconds in {"CONFIRM_EVERY_S": 0.1, "VALID_S": 0.4, "HANDOVER_S": 0.6}.items():
+        monkeypatch.setattr(lease, name, seconds)
+    return World(source, target, tmp_path / "run")
+
+
+def test_a_source_that_a_tail_follows_is_cut_over(world: World) -> None:
+    with world.tail():
+        world.write(5)
+        report = world.cut_over()
+    assert (report.outcome, world.calls) == (reports.DONE, ["on"])
+    assert [s.name for s in report.steps] == [step.name for step in steps.STEPS]
+    assert world.target.topics["t"].logs[0].rows() == world.log.rows() and len(world.log.rows()) == 15
+    world.write(3)
+    assert ends(world.target) == [15]
+
+
+class Killed(BaseException):
+    pass
+
+
+def kill(world: World, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """Cut over until ``where`` is called, and take nothing back: nobody lives to do that."""
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as killed, pytest.raises(FenceNotLifted) as caught:
+        killed.setattr(where, die)
+        killed.setattr(steps, "back_out", lambda *_: None)
+        world.cut_over()
+    assert isinstance(caught.value.__cause__, Killed)
+
+
+# Between the taking of the lease and the report that says so.
+JUST_TAKEN = "airflow_mirror.cutover.writers.asdict"
+
+
+def test_killed_right_after_it_took_the_lease_the_next_try_says_what_to_do_and_then_finishes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing on disk says that the tail is gone; the lease does."""
+    with world.tail():
+        kill(world, monkeypatch, JUST_TAKEN)
+    left = CutoverReport.load(world.run_dir)
+    assert left is not None and (left.outcome, left.lease) == (reports.RUNNING, None)
+    assert left.steps[-1].name == "stop_writers"
+
+    world.write(4)
+    with pytest.raises(JobNotRunning, match=r"t-0 by 4.*start the tail"):
+        world.cut_over()
+    assert world.calls == ["on", "off"], "the old fence is lifted, no new one was raised"
+    with world.tail():
+        again = world.cut_over()
+    assert (again.outcome, again.attempt) == (reports.DONE, 2)
+    assert world.target.topics["t"].logs[0].rows() == world.log.rows()
+
+
+def test_killed_right_after_it_took_the_lease_of_a_target_that_holds_all_the_next_try_finishes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with world.tail():
+        kill(world, monkeypatch, JUST_TAKEN)
+    again = world.cut_over()
+    assert (again.outcome, again.attempt, world.calls) == (reports.DONE, 2, ["on", "off", "on"])
