@@ -17,6 +17,7 @@ import pytest
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as cutover
+from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.context import Limits, Run
 from airflow_mirror.cutover.fence import AclFence, CallableFence
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord
@@ -83,7 +84,7 @@ class Steps:
         monkeypatch.setattr(cutover, "reverify", lambda _: self._note("reverify"))
         monkeypatch.setattr(cutover, "hold_lease", lambda _: self._note("hold_lease"))
         monkeypatch.setattr(cutover, "end_writing", lambda *_: self._note("end_writing"))
-        monkeypatch.setattr(cutover.steps, "walk", self._walk)
+        monkeypatch.setattr(steps, "walk", self._walk)
         self.fence = CallableFence(lambda: self._note("on"), lambda: self._note("off"))
 
     def _note(self, name: str) -> None:

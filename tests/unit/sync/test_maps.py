@@ -16,6 +16,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync import maps
 from airflow_mirror.sync.maps import MapSource, OffsetMaps
+from airflow_mirror.wire.fetch import READ_COMMITTED
 from tests.unit.cutover.builders import a_plan
 
 ORDERS = TopicPartition("orders", 0)
@@ -73,8 +74,9 @@ class World:
         monkeypatch.setattr(maps, "WireCluster", Cluster)
         monkeypatch.setattr(MapSource, "complete", lambda _source, one, *_: self._walk(one))
         self.maps = OffsetMaps(plan, CONFIG, CONFIG, "/maps")
-        self.source: Any = self.maps._source
-        self.target: Any = self.maps._target
+        self.source: Any
+        self.target: Any
+        self.source, self.target = self.maps._source, self.maps._target
         self.source.ends, self.target.ends = {"orders": [10]}, {"there": [10 + SHIFT]}
 
     def _walk(self, one: CopyRange) -> Map:
@@ -162,4 +164,4 @@ def test_a_map_is_completed_for_what_is_copied(monkeypatch: pytest.MonkeyPatch, 
     assert of is not None
     of.complete(maps.mapped_range("orders", "there", 0), None, None)  # type: ignore[arg-type]
     (given,) = seen
-    assert given[3] == "flow" and given[4] == (maps.READ_COMMITTED if isolation == "read_committed" else 0)
+    assert given[3] == "flow" and given[4] == (READ_COMMITTED if isolation == "read_committed" else 0)
