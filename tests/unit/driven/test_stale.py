@@ -1,0 +1,136 @@
+"""What comes too late, and what is still under way: neither may be taken for what is awaited now."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.copy.loop.states import State
+from airflow_mirror.copy.ranges import MAPPED, CopyRange
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.error_codes import ErrorCode
+from tests.driven.cluster import DrivenCluster
+from tests.driven.content import Writer
+from tests.driven.copying import Following, copy, ends, ranges_of
+from tests.driven.protocol import API_VERSIONS
+from tests.driven.script import WAIT_S, Fault
+
+TP = TopicPartition("t", 0)
+
+
+def test_an_answer_to_a_fetch_from_before_a_failure_is_thrown_away(source: DrivenCluster, target: DrivenCluster) -> None:
+    """It begins behind what was lost: what it lacks would be taken for a hole."""
+    for cluster in (source, target):
+        cluster.create("t")
+    log = source.topics["t"].logs[0]
+    Writer(log).plain(5)
+    late = source.script.on("Fetch", Fault(hold=True), when=lambda r: r.message.topics[0].partitions[0].fetch_offset == 5)
+    refusal = Fault(hold=True, effect=False, code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    refused = target.script.on("Produce", refusal)
+    with Following(source, target, ranges_of(source, "t")) as following:
+        (p,) = following.loop.partitions
+        refused.wait()
+        late.wait()
+        with source.changing():
+            Writer(log).plain(5)
+        refused.release()
+        following.until(lambda: p.failures == 1 and p.state is State.READY, "it is open again")
+        late.release()
+        following.until(lambda: ends(target) == [10], "all is copied")
+        assert following.loop.partitions[0].counters.padded == 0
+    assert target.topics["t"].logs[0].rows() == log.rows()
+
+
+def test_a_partition_is_not_opened_while_a_thread_still_pads_it(source: DrivenCluster, target: DrivenCluster) -> None:
+    """What opening would read of the target's end is about to change."""
+    for cluster in (source, target):
+        cluster.create("t")
+    log = source.topics["t"].logs[0]
+    Writer(log).plain(2)
+    Writer(log).skip(5)
+    Writer(log).plain(2)
+    padding = target.script.on("EndTxn", Fault(hold=True))
+    with Following(source, target, ranges_of(source, "t")) as following:
+        (p,) = following.loop.partitions
+        padding.wait()
+        refused = source.script.on("Fetch", Fault.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        refused.wait()
+        following.until(lambda: p.state is State.WAITING, "it failed")
+        asked = len(target.asked("DescribeProducers"))
+        for _ in range(30):
+            seen = len(source.requests)
+            following.until(lambda: p.state is State.WAITING, "it waits")
+            time.sleep(0.005)
+            assert seen <= len(source.requests)
+        assert len(target.asked("DescribeProducers")) == asked
+        padding.release()
+        following.until(lambda: ends(target) == [9], "it goes on")
+    assert target.topics["t"].logs[0].rows() == log.rows()
+
+
+def test_the_end_awaits_what_is_under_way(source: DrivenCluster, target: DrivenCluster) -> None:
+    """What is reported of a copy that was told to stop is what is on the target."""
+    for cluster in (source, target):
+        cluster.create("t")
+    Writer(source.topics["t"].logs[0]).plain(10)
+    sent = target.script.on("Produce", Fault(hold=True))
+    later = threading.Timer(0.3, sent.release)
+
+    def should_stop() -> bool:
+        if sent.arrived.is_set() and not later.is_alive():
+            later.start()
+        return sent.arrived.is_set()
+
+    (p,) = copy(source, target, ranges_of(source, "t"), should_stop=should_stop)
+    later.join()
+    assert (p.position, p.counters.records, ends(target)) == (10, 10, [10])
+
+
+@pytest.mark.parametrize("comes_up", [True, False])
+def test_a_partition_that_waits_for_its_old_leaders_connection_is_written_to_the_new_one(comes_up: bool) -> None:
+    with DrivenCluster("source") as source, DrivenCluster("target", brokers=2) as target:
+        for cluster in (source, target):
+            cluster.create("t")
+        log, old = source.topics["t"].logs[0], target.brokers[1]
+        with Following(source, target, ranges_of(source, "t")) as following:
+            (p,) = following.loop.partitions
+            following.until(lambda: p.state is State.READY, "it is open")
+            old.deaf_to = {API_VERSIONS}
+            with source.changing():
+                Writer(log).plain(5)
+            assert old.deaf.wait(WAIT_S)
+            target.move_leader(TP, 2)
+            source.script.on("Fetch", Fault.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)).wait()
+            following.until(lambda: p.target_leader.node_id == 2 and p.queued_bytes > 0, "it was opened again")
+            with target.changing():
+                old.deaf_to = set()
+                if not comes_up:
+                    old.disconnect()
+            following.until(lambda: ends(target) == [5], "it is written")
+        assert target.topics["t"].logs[0].rows() == log.rows()
+        assert {request.broker for request in target.asked("Produce")} == {2}
+
+
+def test_ranges_of_one_source_partition_get_their_records_each(
+    source: DrivenCluster, target: DrivenCluster, tmp_path: Path
+) -> None:
+    """A request asks for a partition once, so they take turns."""
+    log = source.create("t").logs[0]
+    target.create("t", 2)
+    ranges = [
+        CopyRange(
+            source_topic="t", target_topic="t", partition=0, start_offset=0, end_offset=60, mode=MAPPED,
+            target_partition=number, key_partitions=2,
+        )
+        for number in range(2)
+    ]  # fmt: skip
+    for _ in range(6):
+        Writer(log).plain(10)
+    copies = copy(source, target, ranges, map_dir=str(tmp_path))
+    assert [p.error for p in copies] == [None, None]
+    bodies = [row[1:] for one in target.topics["t"].logs for row in one.rows()]
+    assert sorted(map(repr, bodies)) == sorted(repr(row[1:]) for row in log.rows())
+    assert all(one.end for one in target.topics["t"].logs)

@@ -1,0 +1,83 @@
+"""Delivery in transactions: what is committed with the records is where the next copy goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.ranges import MAPPED
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.cluster import WireCluster
+from tests.driven.cluster import DrivenCluster
+from tests.driven.content import Writer
+from tests.driven.copying import copy, errors, ranges_of
+
+TP = TopicPartition("t", 0)
+
+
+def deliver(source: DrivenCluster, target: DrivenCluster, path: Path) -> None:
+    ranges = ranges_of(source, "t", MAPPED)
+    copies = copy(source, target, ranges, map_dir=str(path), delivery="transactional", transaction_bytes=300)
+    assert errors(copies) == {TP: None}
+
+
+def bodies(cluster: DrivenCluster) -> list[tuple[object, ...]]:
+    return [row[1:] for row in cluster.topics["t"].logs[0].rows()]
+
+
+@pytest.fixture
+def writer(source: DrivenCluster, target: DrivenCluster) -> Writer:
+    target.create("t")
+    return Writer(source.create("t").logs[0])
+
+
+def test_the_next_source_offset_is_committed_with_the_records_and_with_a_hole_at_the_end(
+    source: DrivenCluster, target: DrivenCluster, writer: Writer, tmp_path: Path
+) -> None:
+    writer.plain(5)
+    writer.in_transaction(9, 2)
+    writer.end(9, commit=False)
+    deliver(source, target, tmp_path)
+    (committed,) = target.groups.committed.values()
+    (position,) = committed.values()
+    assert position.offset == 8
+    assert json.loads(position.metadata)["producer_id"] in target.topics["t"].logs[0].producers.known
+
+
+def test_a_copy_goes_on_at_the_committed_offset(
+    source: DrivenCluster, target: DrivenCluster, writer: Writer, tmp_path: Path
+) -> None:
+    for _ in range(3):
+        writer.plain(5)
+        deliver(source, target, tmp_path)
+        writer.skip(2)
+    assert bodies(target) == bodies(source)
+
+
+def test_records_of_an_id_that_its_coordinator_forgot_are_still_ours(
+    source: DrivenCluster, target: DrivenCluster, writer: Writer, tmp_path: Path
+) -> None:
+    """The map is derived anew, and what was committed says who wrote what stands on the target."""
+    writer.plain(5)
+    deliver(source, target, tmp_path)
+    for part in tmp_path.rglob("*.parquet"):
+        part.unlink()
+    with target.lock:
+        target.transactions.known.clear()
+    writer.plain(5)
+    deliver(source, target, tmp_path)
+    assert bodies(target) == bodies(source)
+    whole = MapStore(str(tmp_path)).load("t/0")
+    assert whole is not None and (whole.source_start, whole.source_end) == (0, 10)
+    assert sum(whole.columns[2]) == 10
+
+
+def test_what_an_open_transaction_hides_is_not_stable(source: DrivenCluster, writer: Writer) -> None:
+    writer.plain(5)
+    writer.in_transaction(9, 2)
+    with WireCluster(source.config) as cluster:
+        cluster.refresh(["t"])
+        assert (cluster.last_stable([TP]), cluster.high_watermarks([TP])) == ({TP: 5}, {TP: 7})
