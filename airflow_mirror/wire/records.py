@@ -20,6 +20,7 @@ from airflow_mirror.wire.packed import Packed
 
 _UNLIMITED = 2**31 - 1
 _INT64 = 1 << 63
+_LENGTHS_BYTES = 15  # of key, value and headers together, or of a header's two parts: at most 5 each
 
 
 class Record(NamedTuple):
@@ -140,6 +141,16 @@ def as_bytes(record: Any) -> Packed:
         return record
     headers = [(name.encode(), value) for name, value in record.headers]
     return Packed(record.offset, record.timestamp, packed.body_of(record.key, record.value, headers))
+
+
+def size_of(record: Any) -> int:
+    """Return how many bytes a record takes in a batch, at most and without compression."""
+    if type(record) is Packed:
+        return packed.FRAME_BYTES + len(record.body)
+    size = packed.FRAME_BYTES + _LENGTHS_BYTES + len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        size += _LENGTHS_BYTES + len(name.encode()) + len(value or b"")
+    return size
 
 
 def _joined_in_c(records: Sequence[Any], timestamps: Sequence[int]) -> memoryview:

@@ -17,9 +17,10 @@ from airflow_mirror.wire import codec as wire_codec
 from airflow_mirror.wire import legacy
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.batch import BatchHeader, RawBatch
-from airflow_mirror.wire.packed import FRAME_BYTES, Packed
+from airflow_mirror.wire.packed import Packed
 
 _OTHERWISE = wire_batch.CONTROL | wire_batch.LOG_APPEND_TIME
+_OBJECTS_BYTES = 8 << 20  # of one batch without compression: more of it is taken apart record by record, for its memory
 
 
 class Tier(Enum):
@@ -143,11 +144,14 @@ def actions(
     at = max(start, header.base_offset) if header else min(start, raw.first_offset)
     number = header.codec if header else legacy.codec_of(raw.view)
     try:
-        if header is not None and (found := wire_records.objects(raw, max_bytes)) is not None:
-            # As a whole it fits, and so does every part of it: no record needs to be measured.
+        if header is not None and (found := wire_records.objects(raw, max(max_bytes, _OBJECTS_BYTES))) is not None:
             records, size = found
             kept = [r for r in records if start <= r.offset < end and (wanted is None or wanted(r.key))]
-            yield from _fitting(kept, size * len(kept) // max(1, len(records)), number, dense=dense)
+            if size <= max_bytes:
+                # As a whole it fits, and so does every part of it: no record needs to be measured.
+                yield from _fitting(kept, size * len(kept) // max(1, len(records)), number, dense=dense)
+            else:
+                yield from cut(kept, number, max_bytes, dense=dense)
             return
         # Lazily: a small compressed batch may hold a million records.
         few = (r for r in wire_records.pack(raw) if start <= r.offset < end and (wanted is None or wanted(r.key)))
@@ -184,7 +188,7 @@ def cut(records: Iterable[Packed], codec: int, max_bytes: int, *, dense: bool) -
     part: list[Packed] = []
     size = wire_batch.HEADER_SIZE
     for record in records:
-        record_size = FRAME_BYTES + len(record.body)
+        record_size = wire_records.size_of(record)
         hole = dense and part and record.offset != part[-1].offset + 1
         if part and (hole or size + record_size > max_bytes):
             yield _send(part, size, codec)

@@ -97,12 +97,40 @@ def test_records_outside_the_range_are_left_out() -> None:
     assert [(s.base_offset, s.record_count) for s in sends if isinstance(s, Send)] == [(11, 2), (15, 1)]
 
 
-def test_a_batch_larger_than_the_target_takes_is_split_and_nothing_is_lost() -> None:
+@pytest.mark.parametrize("most", [0, 1 << 20], ids=["record-by-record", "as-objects"])
+def test_a_batch_larger_than_the_target_takes_is_split_and_nothing_is_lost(
+    monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(tiers, "_OBJECTS_BYTES", most)
     raw = raw_with_offsets(list(range(200)), codec.NONE)
     sends = [s for s in tiers.actions(raw, Tier.REENCODE, 0, 200, 2000) if isinstance(s, Send)]
     assert len(sends) > 1
     assert all(len(records.encode_packed(s.records, s.codec, 1, 0, 0)) <= 2000 for s in sends)
-    assert [r for s in sends for r in s.records] == list(records.pack(raw))
+    assert [records.as_bytes(r) for s in sends for r in s.records] == list(records.pack(raw))
+
+
+def test_no_part_of_a_split_batch_is_too_large_whatever_its_records_hold() -> None:
+    """Null and long keys, no value, many headers, names of several bytes a letter: sizes are those of the bytes."""
+    rows = [
+        Record(
+            i, 1_700_000_000_000 - i * 10**9,
+            None if i % 3 else b"k" * (i % 90), None if i % 5 == 2 else b"v" * (i % 130),
+            [("ü€".encode() * (i % 4), None if i % 2 else b"x" * (i % 70))] * (i % 6),
+        )
+        for i in range(400)
+    ]  # fmt: skip
+    (raw,) = iter_batches(records.encode(rows, codec.NONE, 1, 0, 0))
+    for limit in (900, 1500, 4001):
+        sends = [s for s in tiers.actions(raw, Tier.REENCODE, 0, 400, limit) if isinstance(s, Send)]
+        parts = [records.encode_packed(s.records, s.codec, 1, 0, 0) for s in sends]
+        assert max(map(len, parts)) <= limit < sum(map(len, parts)) / 2
+        again = [r for part, s in zip(parts, sends, strict=True) for r in decoded_at(part, s.base_offset)]
+        assert again == rows
+
+
+def decoded_at(view: memoryview, base: int) -> list[Record]:
+    (raw,) = iter_batches(view)
+    return [r._replace(offset=r.offset + base) for r in records.decode(raw)]
 
 
 def test_a_broken_checksum_stops_with_its_offsets_and_is_never_signed_again() -> None:
