@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.copy.loop import maps
 from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
@@ -20,7 +21,7 @@ from tests.driven.content import Writer
 from tests.driven.copying import Following, ranges_of
 
 ROUNDS = 3
-TURNS = 60  # in which everybody gets what has arrived for everybody
+TURNS = 200  # in which everybody gets what has arrived for everybody; each piece of a large answer takes one
 LOOKS = 40  # at each partition: at its opening, and for each thing that happens to it
 
 
@@ -90,6 +91,7 @@ def copied_twice(identical: int, mapped: int, path: Path, monkeypatch: pytest.Mo
         ranges = filled(source, target, identical, mapped)
         for _ in range(2):  # the second copy finds records on the target, and compares them
             with monkeypatch.context() as patch:
+                patch.setattr(maps, "_EVERY_S", 3600.0)  # each map that is stored takes a turn, too
                 follow_in_rounds(source, target, ranges, Counted(patch), map_dir=str(path))
         for one in ranges:
             assert target.log(one.target).rows() == source.log(one.source).rows()
