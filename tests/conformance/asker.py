@@ -192,7 +192,7 @@ class Asker:
         """Return (error, producer id, epoch), the id unmasked: it is needed to go on."""
         compares = producer_id >= 0 or epoch >= 0
         if compares and not self._connection.serves(InitProducerIdRequest.API_KEY, 4):
-            return ErrorCode.UNSUPPORTED_VERSION, -1, -1  # before 2.7
+            return int(ErrorCode.UNSUPPORTED_VERSION), -1, -1  # before 2.7
         message = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
         if compares:
             message.producer_id, message.producer_epoch = producer_id, epoch
