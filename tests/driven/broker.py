@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tests.driven import protocol
 from tests.driven.protocol import Frame
+from tests.driven.refused import HungUp
 from tests.driven.script import WAIT_S
 
 if TYPE_CHECKING:
@@ -105,7 +106,10 @@ class Broker:
             frame = frame._replace(version=0, body=memoryview(b""), too_new=True)
         elif not lowest <= frame.version <= highest:
             return False  # a broker hangs up
-        outcome = self.cluster.serve(self, frame)
+        try:
+            outcome = self.cluster.serve(self, frame)
+        except HungUp:
+            return False
         if outcome.content is not None:  # as with acks=0
             link.send(outcome.content if outcome.only is None else outcome.content[: outcome.only])
         if outcome.freeze:

@@ -58,7 +58,7 @@ class PartitionLog:
         self.log_start = self.end = 0
         self.replicated_to: int | None = None
         self.epochs: list[tuple[int, int]] = [(0, 0)]
-        self.producers = Producers()
+        self.producers = Producers(release)
         self.ended: list[Ended] = []
 
     # --- where it ends ------------------------------------------------------------------------------------------------
@@ -83,6 +83,8 @@ class PartitionLog:
         first = min([high, *open_ones, *unseen])
         if first >= self.log_start:
             return first
+        if self.release.stable_in_log:
+            return self.log_start
         # Deleted meanwhile. UnifiedLog then names the batch that holds the log start, which may begin before it.
         return next((b.base_offset for b in self.batches if b.next_offset > self.log_start), self.log_start)
 
@@ -142,6 +144,7 @@ class PartitionLog:
         if not 0 <= before <= self.high_watermark:
             raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE)
         self.log_start = max(self.log_start, before)
+        self.producers.forget_below(self.log_start)
         return self.log_start
 
     def truncate(self, to: int) -> None:
@@ -154,7 +157,7 @@ class PartitionLog:
 
     def recover(self) -> None:
         """Derive the producers from the batches anew, as a broker does that was killed."""
-        self.producers, self.ended = Producers(), []
+        self.producers, self.ended = Producers(self.release), []
         for batch in self.batches:
             if batch.next_offset > self.log_start:
                 self._remember(batch)
@@ -252,7 +255,7 @@ class PartitionLog:
         assert kind is not None and body is not None
         commit, coordinator_epoch = kind[3] == 1, int.from_bytes(body[2:6], "big", signed=True)
         began = self.producers.note_marker(
-            header.producer_id, header.producer_epoch, coordinator_epoch, header.max_timestamp
+            header.producer_id, header.producer_epoch, coordinator_epoch, stored.base_offset, header.max_timestamp
         )
         if began is not None:
             self.ended.append(Ended(header.producer_id, began, stored.base_offset, not commit))

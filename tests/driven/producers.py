@@ -6,14 +6,14 @@ The rules are those of Kafka's ProducerStateManager and ProducerAppendInfo.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from airflow_mirror.wire.batch import MAX_SEQUENCE, BatchHeader
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.refused import Refused
+from tests.driven.release import Release
 
-_REMEMBERED = 5  # ProducerStateEntry.NUM_BATCHES_TO_RETAIN
 EXPIRES_MS = 86_400_000  # producer.id.expiration.ms
 
 
@@ -28,13 +28,19 @@ class Remembered(NamedTuple):
 
 @dataclass
 class Producer:
-    """One producer id. ``txn_start``: offset of its open transaction's first record; ``touched``: last timestamp, ms."""
+    """One producer id.
+
+    :ivar last_offset: of its last record or marker.
+    :ivar touched: the timestamp of that, ms.
+    :ivar txn_start: offset of its open transaction's first record.
+    """
 
     epoch: int
+    batches: deque[Remembered]
     coordinator_epoch: int = -1
+    last_offset: int = -1
     touched: int = -1
     txn_start: int | None = None
-    batches: deque[Remembered] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
 
     @property
     def last_sequence(self) -> int:
@@ -43,9 +49,10 @@ class Producer:
 
 
 class Producers:
-    """The producers of one partition."""
+    """The producers of one partition, by the rules of a release."""
 
-    def __init__(self) -> None:
+    def __init__(self, release: Release) -> None:
+        self._release = release
         self.known: dict[int, Producer] = {}
         # Producer id -> (epoch, lowest sequence) that asked to begin a transaction here (VerificationStateEntry).
         self._verifying: dict[int, tuple[int, int]] = {}
@@ -69,7 +76,9 @@ class Producers:
         if header.base_sequence > self._verifying.get(header.producer_id, (0, MAX_SEQUENCE))[1]:
             raise Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
         if known is None:
-            return  # an unknown id may begin with any epoch and sequence
+            if header.base_sequence != 0 and not self._release.begins_anywhere:
+                raise Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+            return  # with any epoch
         if header.producer_epoch > known.epoch:
             if header.base_sequence != 0:
                 raise Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
@@ -90,7 +99,7 @@ class Producers:
         known.batches.append(
             Remembered(header.base_sequence, _last_sequence(header), header.base_offset, header.max_timestamp)
         )
-        known.touched = header.max_timestamp
+        known.last_offset, known.touched = header.base_offset + header.last_offset_delta, header.max_timestamp
         if header.is_transactional and known.txn_start is None:
             known.txn_start = header.base_offset
         if header.is_transactional:
@@ -109,13 +118,24 @@ class Producers:
         if known is not None and coordinator_epoch < known.coordinator_epoch:
             raise Refused(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
-    def note_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, timestamp: int) -> int | None:
+    def note_marker(
+        self, producer_id: int, epoch: int, coordinator_epoch: int, offset: int, timestamp: int
+    ) -> int | None:
         """Remember a marker; return where the transaction began that it ends, None when there was none."""
         known = self._entry(producer_id, epoch)
         started, known.txn_start = known.txn_start, None
         self._verifying.pop(producer_id, None)
-        known.coordinator_epoch, known.touched = coordinator_epoch, timestamp
+        known.coordinator_epoch, known.last_offset, known.touched = coordinator_epoch, offset, timestamp
+        if self._release.markers_are_batches:
+            if known.batches:
+                known.batches.append(Remembered(known.last_sequence, known.last_sequence, offset, timestamp))
+            return offset if started is None else started
         return started
+
+    def forget_below(self, log_start: int) -> None:
+        """Forget those of whom all records are deleted, where a release does so."""
+        if self._release.forgets_deleted:
+            self.known = {key: known for key, known in self.known.items() if known.last_offset >= log_start}
 
     def expire(self, now_ms: int) -> None:
         """Forget those whose last record is older than a day; those with an open transaction stay."""
@@ -124,7 +144,7 @@ class Producers:
                 del self.known[producer_id]
 
     def _entry(self, producer_id: int, epoch: int) -> Producer:
-        known = self.known.setdefault(producer_id, Producer(epoch))
+        known = self.known.setdefault(producer_id, Producer(epoch, deque(maxlen=self._release.batches_remembered)))
         if known.epoch != epoch:
             known.epoch = epoch
             known.batches.clear()

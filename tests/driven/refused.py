@@ -11,3 +11,7 @@ class Refused(Exception):
     def __init__(self, code: ErrorCode, message: str | None = None, records: tuple[tuple[int, str], ...] = ()) -> None:
         self.code, self.message, self.records = code, message, records
         super().__init__(f"{code.name}: {message}")
+
+
+class HungUp(Exception):  # noqa: N818 - it is no error of ours
+    """A request is so wrong that the broker closes the connection."""

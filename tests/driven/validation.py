@@ -61,8 +61,12 @@ def accepted(content: bytes, header: BatchHeader, config: TopicConfig, release: 
         raise Refused(ErrorCode.MESSAGE_TOO_LARGE)
     if not wire_batch.crc_is_valid(memoryview(content), header):
         raise Refused(ErrorCode.CORRUPT_MESSAGE)
-    _check_header(header)
-    rows = _rows(content, header)
+    if header.codec > release.newest_codec:
+        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "codec")
+    _check_header(header, release)
+    rows = _rows(content, header, release)
+    if release.renumbers and header.last_offset_delta != len(rows) - 1:
+        content, header = _renumbered(rows, header)
     _check_rows(rows, config, now_ms)
     refuses_bit = config.append_time or not release.takes_append_time
     if refuses_bit and header.attributes & wire_batch.LOG_APPEND_TIME:
@@ -78,8 +82,9 @@ def accepted(content: bytes, header: BatchHeader, config: TopicConfig, release: 
     return records.changed(content, attributes=attributes, max_timestamp=newest)
 
 
-def _check_header(header: BatchHeader) -> None:
-    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
+def _check_header(header: BatchHeader, release: Release) -> None:
+    whole = release.renumbers or header.record_count == header.last_offset_delta + 1
+    if header.record_count <= 0 or not whole:
         raise Refused(ErrorCode.INVALID_RECORD, "count")
     if header.is_control:
         raise Refused(ErrorCode.INVALID_RECORD, "control")
@@ -87,7 +92,17 @@ def _check_header(header: BatchHeader) -> None:
         raise Refused(ErrorCode.INVALID_RECORD, "sequence")
 
 
-def _rows(content: bytes, header: BatchHeader) -> list[records.Row]:
+def _renumbered(rows: list[records.Row], header: BatchHeader) -> tuple[bytes, BatchHeader]:
+    """Return a batch without holes. An old broker leaves them in one that is not compressed, and counts without them."""
+    content = records.encode(
+        [row._replace(offset=i) for i, row in enumerate(rows)], codec_number=header.codec,
+        attributes=header.attributes & ~wire_batch.CODEC_MASK, producer_id=header.producer_id,
+        epoch=header.producer_epoch, sequence=header.base_sequence,
+    )  # fmt: skip
+    return content, records.header_of(content)
+
+
+def _rows(content: bytes, header: BatchHeader, release: Release) -> list[records.Row]:
     """Return the records with their inner times, walked as the broker walks them."""
     inner = records.changed(content, attributes=header.attributes & ~wire_batch.LOG_APPEND_TIME)
     if header.codec == codec.LZ4 and not content[wire_batch.HEADER_SIZE + 4] & 0x20:
@@ -97,7 +112,8 @@ def _rows(content: bytes, header: BatchHeader) -> list[records.Row]:
     except ValueError as e:
         raise Refused(ErrorCode.INVALID_RECORD, str(e)) from e
     # Of an uncompressed batch the inner offsets are counted, not looked at; readers then see what can't be.
-    if header.codec and [row.offset for row in rows] != list(range(header.record_count)):
+    whole = release.renumbers or [row.offset for row in rows] == list(range(header.record_count))
+    if header.codec and not whole:
         raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "offsets")
     return rows
 

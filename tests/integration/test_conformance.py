@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -14,19 +16,23 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 from sandbox import Cluster
+from sandbox.versions import DEFAULT_VERSION
 from tests.conformance import chance
 from tests.conformance.cases import CASES, SETTINGS, served
 from tests.conformance.transcript import GOLDEN, assert_alike, transcript
 from tests.driven.cluster import DrivenCluster
+from tests.driven.release import RELEASES
 from tests.integration.copying import config, create, wait_until
 
 SEEDS = int(os.environ.get("CONFORMANCE_SEEDS", "20"))
+OLDER = [version for version in RELEASES if version != DEFAULT_VERSION]
 
 
 @pytest.fixture(scope="module")
-def older() -> Iterator[Cluster]:
-    with Cluster("conformance", version="2.8.2") as cluster:
-        yield cluster
+def older() -> Iterator[Callable[[str], Cluster]]:
+    """Returns the running cluster of a release."""
+    with ExitStack() as stack:
+        yield cache(lambda version: stack.enter_context(Cluster("conformance", version=version)))
 
 
 def create_whole(cluster: Cluster, topic: str, settings: dict[str, str]) -> None:
@@ -46,8 +52,11 @@ def test_driven_broker_serves_nothing_that_the_real_one_does_not(target_cluster:
 
 
 @pytest.mark.versions
-def test_driven_older_broker_serves_nothing_that_the_real_one_does_not(older: Cluster) -> None:
-    assert_served(older)
+@pytest.mark.parametrize("version", OLDER)
+def test_driven_older_broker_serves_nothing_that_the_real_one_does_not(
+    version: str, older: Callable[[str], Cluster]
+) -> None:
+    assert_served(older(version))
 
 
 def assert_served(cluster: Cluster) -> None:
@@ -58,13 +67,19 @@ def assert_served(cluster: Cluster) -> None:
 
 
 @pytest.mark.versions
-@pytest.mark.parametrize("name", [name for name in CASES if served("2.8.2", name)])
-def test_older_broker_answers_as_written_down(name: str, older: Cluster, topic_name: str) -> None:
-    settings = {"retention.ms": "-1", "segment.ms": str(2**63 - 1)} | SETTINGS[name]
-    admin = AdminClient({"bootstrap.servers": older.bootstrap})
-    admin.create_topics([NewTopic(topic_name, 1, 1, config=settings)])[topic_name].result(240)
-    wait_until(lambda: has_heard(older, topic_name), f"the broker has heard of {topic_name}")
-    hold(older, topic_name, name)
+@pytest.mark.parametrize(("version", "name"), [(v, name) for v in OLDER for name in CASES if served(v, name)])
+def test_older_broker_answers_as_written_down(
+    version: str, name: str, older: Callable[[str], Cluster], topic_name: str
+) -> None:
+    create_on_older(older(version), topic_name, SETTINGS[name])
+    hold(older(version), topic_name, name)
+
+
+def create_on_older(cluster: Cluster, topic: str, settings: dict[str, str]) -> None:
+    whole = {"retention.ms": "-1", "segment.ms": str(2**63 - 1)} | settings
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1, config=whole)])[topic].result(240)
+    wait_until(lambda: has_heard(cluster, topic), f"the broker has heard of {topic}")
 
 
 def hold(cluster: Cluster, topic: str, name: str) -> None:
@@ -88,9 +103,24 @@ def has_heard(cluster: Cluster, topic: str) -> bool:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_random_conversations_are_answered_alike(seed: int, target_cluster: Cluster, topic_name: str) -> None:
     create_whole(target_cluster, topic_name, {})
-    expected = transcript(config(target_cluster), topic_name, chance.conversation(random.Random(seed)))
-    with DrivenCluster("driven") as driven:
+    hold_at_random(target_cluster, topic_name, seed)
+
+
+@pytest.mark.versions
+@pytest.mark.parametrize("version", ["0.11.0.3"])
+@pytest.mark.parametrize("seed", range(SEEDS // 2))
+def test_random_conversations_are_answered_alike_by_an_older_broker(
+    version: str, seed: int, older: Callable[[str], Cluster], topic_name: str
+) -> None:
+    create_on_older(older(version), topic_name, {})
+    hold_at_random(older(version), topic_name, seed)
+
+
+def hold_at_random(cluster: Cluster, topic: str, seed: int) -> None:
+    """Compare what a broker and its driven double answer to the conversation that a seed decides."""
+    expected = transcript(config(cluster), topic, chance.conversation(random.Random(seed)))
+    with DrivenCluster("driven", version=cluster.release.version) as driven:
         driven.clock.now_ms = int(time.time() * 1000)
-        driven.create(topic_name)
-        answers = transcript(driven.config, topic_name, chance.conversation(random.Random(seed)))
+        driven.create(topic)
+        answers = transcript(driven.config, topic, chance.conversation(random.Random(seed)))
     assert_alike(answers, expected)

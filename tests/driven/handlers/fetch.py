@@ -68,8 +68,8 @@ def _partition(broker: Broker, topic: str, asked: Any, message: Any, room: int, 
         _Topic.PartitionData.AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
         for one in aborted
     ]
+    stable = log.last_stable if committed or log.release.always_stable else -1
     return _Topic.PartitionData(
-        error_code=0, high_watermark=log.high_watermark, last_stable_offset=log.last_stable,
-        log_start_offset=log.log_start, aborted_transactions=transactions if committed else None, records=content,
-        **common,
+        error_code=0, high_watermark=log.high_watermark, last_stable_offset=stable, log_start_offset=log.log_start,
+        aborted_transactions=transactions if committed else None, records=content, **common,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.handlers.common import Refusal, check, led
 from tests.driven.log import Appended, PartitionLog
-from tests.driven.refused import Refused
+from tests.driven.refused import HungUp, Refused
 from tests.driven.validation import check_request
 
 if TYPE_CHECKING:
@@ -28,7 +28,11 @@ _WITHOUT_LOG_START = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LAR
 
 def answer(broker: Broker, message: Any, refusal: Refusal) -> Any:
     """Without acks nothing is answered."""
-    unnamed = message.transactional_id is None and any(_is_transactional(p.records) for p in _all(message))
+    if broker.cluster.release.hangs_up:
+        for p in _all(message):
+            _check_or_hang_up(p.records)
+    named = message.transactional_id is not None or not broker.cluster.release.names_transactions
+    unnamed = not named and any(_is_transactional(p.records) for p in _all(message))
     topics = []
     for topic in message.topic_data:
         partitions = [
@@ -43,6 +47,13 @@ def answer(broker: Broker, message: Any, refusal: Refusal) -> Any:
 
 def _all(message: Any) -> list[Any]:
     return [p for topic in message.topic_data for p in topic.partition_data]
+
+
+def _check_or_hang_up(content: Any) -> None:
+    try:
+        check_request(bytes(content or b""))
+    except Refused as e:
+        raise HungUp from e
 
 
 def _is_transactional(content: bytes | None) -> bool:
@@ -67,6 +78,8 @@ def _partition(broker: Broker, tp: TopicPartition, content: Any, message: Any, r
         appending = log
         appended = log.append(content, header)
     except Refused as e:
+        if e.code == ErrorCode.INVALID_RECORD:
+            e.code = broker.cluster.release.invalid_record
         return _refused(tp.partition, e, None if e.code in _WITHOUT_LOG_START else appending)
     waits = message.acks == -1 and log.high_watermark < log.end
     return _answered(tp.partition, ErrorCode.REQUEST_TIMED_OUT if waits else ErrorCode.NONE, appended, log.log_start)

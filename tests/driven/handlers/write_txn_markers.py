@@ -1,4 +1,4 @@
-"""WriteTxnMarkers 1: markers straight into logs, in the order given; nothing tells a repeated one from a new one.
+"""WriteTxnMarkers 0 to 1: markers straight into logs, in the order given; nothing tells a repeated one from a new one.
 
 Left out: version 2, rights. A real broker answers one entry for each producer id, and so does this one.
 """
@@ -17,7 +17,7 @@ from tests.driven.refused import Refused
 if TYPE_CHECKING:
     from tests.driven.broker import Broker
 
-KEY, SERVED = 27, (1, 1)
+KEY, SERVED = 27, (0, 1)
 _Marker = Response.WritableTxnMarkerResult
 _Topic = _Marker.WritableTxnMarkerTopicResult
 
