@@ -48,11 +48,11 @@ class Writer:
 
     def in_transaction(self, producer_id: int, count: int, epoch: int = 0, codec_number: int = codec.NONE) -> None:
         """A batch inside a transaction."""
-        self._lay(
-            self._rows(count, 20), codec_number=codec_number, producer_id=producer_id, epoch=epoch,
-            sequence=self._sequences.get(producer_id, 0), attributes=wire_batch.TRANSACTIONAL,
-        )  # fmt: skip
-        self._sequences[producer_id] = self._sequences.get(producer_id, 0) + count
+        self._numbered(producer_id, count, epoch, codec_number, attributes=wire_batch.TRANSACTIONAL)
+
+    def idempotent(self, producer_id: int, count: int, codec_number: int = codec.NONE) -> None:
+        """A batch of a producer that numbers its batches."""
+        self._numbered(producer_id, count, 0, codec_number, attributes=0)
 
     def end(self, producer_id: int, *, commit: bool, epoch: int = 0) -> None:
         """A transaction's marker."""
@@ -61,6 +61,13 @@ class Writer:
     def skip(self, count: int) -> None:
         """Offsets at which there is nothing at all: the cleaner took whole batches."""
         self._log.end += count
+
+    def _numbered(self, producer_id: int, count: int, epoch: int, codec_number: int, attributes: int) -> None:
+        self._lay(
+            self._rows(count, 20), codec_number=codec_number, producer_id=producer_id, epoch=epoch,
+            sequence=self._sequences.get(producer_id, 0), attributes=attributes,
+        )  # fmt: skip
+        self._sequences[producer_id] = self._sequences.get(producer_id, 0) + count
 
     def _rows(self, count: int, size: int) -> list[Row]:
         return [self._row(self._log.end + i, size) for i in range(count)]
@@ -74,13 +81,13 @@ class Writer:
 
 
 def hostile(log: PartitionLog) -> None:
-    """Fill a log with what is hard to copy, in few batches: a start above 0, holes, transactions, all codecs."""
+    """Fill a log with what is hard to copy, in few batches: a start above 0, holes, producers, all codecs."""
     log.begin_at(50)
     writer = Writer(log)
     writer.plain(6, codec.LZ4)
     log.begin_at(52)  # inside of a batch
     writer.plain(3)
-    writer.holed((0, 2, 5), 9, codec.ZSTD)
+    writer.holed((0, 2, 5), 9, log.release.newest_codec)
     writer.holed((), 4)
     writer.append_time(3, TIME_MS - 5)
     writer.in_transaction(7, 3, codec_number=codec.GZIP)
@@ -90,5 +97,7 @@ def hostile(log: PartitionLog) -> None:
     writer.end(8, commit=False)
     writer.skip(5)
     writer.plain(4, codec.SNAPPY)
+    writer.idempotent(9, 3)
+    writer.idempotent(9, 2, codec.LZ4)
     writer.in_transaction(7, 2)
     writer.end(7, commit=True)

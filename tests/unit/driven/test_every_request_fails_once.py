@@ -79,6 +79,7 @@ class NoSuchRequest(Exception):
 class Case(NamedTuple):
     mode: str
     options: dict[str, Any]
+    source_version: str = "4.3.1"
 
 
 CASES = {
@@ -87,16 +88,18 @@ CASES = {
     "tombstones": Case(IDENTICAL, {"tombstone_topics": ("t",)}),
     "mapped": Case(MAPPED, {}),
     "transactional": Case(MAPPED, {"delivery": "transactional", "transaction_bytes": 300, "merge_below": 0}),
+    "from-0.11": Case(IDENTICAL, {}, "0.11.0.3"),
+    "from-0.11-mapped": Case(MAPPED, {}, "0.11.0.3"),
 }
 
 
 @contextmanager
-def world() -> Iterator[dict[str, DrivenCluster]]:
-    with DrivenCluster("source") as source, DrivenCluster("target") as target:
+def world(source_version: str) -> Iterator[dict[str, DrivenCluster]]:
+    with DrivenCluster("source", version=source_version) as source, DrivenCluster("target") as target:
         source.create("t", 2), target.create("t", 2)
         hostile(source.topics["t"].logs[0])
         other = Writer(source.topics["t"].logs[1])
-        other.plain(5, codec.ZSTD)
+        other.plain(5, codec.GZIP)
         other.holed((1, 2), 6)
         other.plain(2)
         # A frozen broker is given up after this time, and one that the machine stops for as long is asked again.
@@ -106,7 +109,7 @@ def world() -> Iterator[dict[str, DrivenCluster]]:
 
 def run(case: Case, directory: Path, place: Place | None = None, fault: Fault | None = None) -> list[Place]:
     """Copy, with one fault; hold the target against the source; return which requests there were."""
-    with world() as sides:
+    with world(case.source_version) as sides:
         source, target = sides["source"], sides["target"]
         rule = None
         if place is not None and fault is not None:
@@ -182,6 +185,13 @@ def _soon_silent(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_some_requests_fail_once_and_the_copy_is_equal(name: str, tmp_path: Path) -> None:
     assert_none_matters(CASES[name], list(one_of_each(run(CASES[name], tmp_path / "clean"))), tmp_path)
+
+
+def test_each_answer_of_an_old_source_is_lost_once_and_the_copy_is_equal(tmp_path: Path) -> None:
+    case = CASES["from-0.11"]
+    places = [(place, "lost") for place in run(case, tmp_path / "clean") if place.side == "source"]
+    assert {place.api for place, _ in places} == {"ApiVersions", "Metadata", "ListOffsets", "Fetch"}
+    assert_none_matters(case, places, tmp_path)
 
 
 @pytest.mark.faults
