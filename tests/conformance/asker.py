@@ -242,10 +242,13 @@ class Asker:
             self._until_settled(lambda: self._ask(message, 0, 2).topics[0].partitions[0].error_code)
         )  # fmt: skip
 
-    def offset(self, group: str, *, stable: bool = True, is_open: bool = False) -> tuple[Any, ...]:
+    def offset(
+        self, group: str, *, stable: bool = True, is_open: bool = False, awaited: int | None = None
+    ) -> tuple[Any, ...]:
         """OffsetFetch: return (error, offset, metadata).
 
         :param is_open: a transaction that would change it is open. Otherwise its end may be on its way to the group.
+        :param awaited: the offset that an ended transaction sets; before 2.5 nothing else says that it is on its way.
         """
         if stable and is_open and not self._connection.serves(OffsetFetchRequest.API_KEY, 7):
             return NOT_SERVED  # before 2.5
@@ -257,6 +260,8 @@ class Asker:
             if answer.error_code:
                 return answer.error_code, -1, ""
             one = answer.topics[0].partitions[0]
+            if awaited is not None and not one.error_code and one.committed_offset != awaited:
+                return int(ErrorCode.UNSTABLE_OFFSET_COMMIT), one.committed_offset, one.metadata
             return one.error_code, one.committed_offset, one.metadata
 
         return self._until_settled(ask, frozenset() if is_open else frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT}))

@@ -337,7 +337,7 @@ def a_groups_offset_in_a_transaction(a: Asker, note: Note) -> None:
     note("offset", a.commit_offset(name, pid, epoch, group, 41))
     note("before the end", (a.offset(group, is_open=True), a.offset(group, stable=False)))
     note("committed", a.end(name, pid, epoch, commit=True))
-    note("after the end", a.offset(group))
+    note("after the end", a.offset(group, awaited=41))
     a.add_partition(name, pid, epoch)
     note("not added", a.commit_offset(name, pid, epoch, group, 42))
     a.add_offsets(name, pid, epoch, group)
