@@ -34,6 +34,7 @@ class Part:
     """Some of the tests.
 
     :param minutes: what it takes on a quiet machine of two cores, about.
+    :param options: of pytest.
     """
 
     name: str
@@ -41,11 +42,26 @@ class Part:
     marks: str
     minutes: int
     what: str
+    options: tuple[str, ...] = ()
 
 
 PARTS = (
-    Part("unit", ("tests/unit",), "", 1, "values, decisions, and the engine against a broker in the same process"),
-    Part("core", ("tests/integration",), "", 6, "real brokers, real Spark: one way through each thing"),
+    Part(
+        "unit",
+        ("tests/unit",),
+        "",
+        2,
+        "values, decisions, and the engine against a broker in the same process",
+        ("-n", "3", "--cov", "--cov-report="),  # they wait a little now and then: three for two cores
+    ),
+    Part(
+        "core",
+        ("tests/integration",),
+        "",
+        9,
+        "real brokers, real Spark: one way through each thing",
+        ("-n", "2", "--dist", "loadfile"),  # they wait for brokers most of the time; each worker has clusters of its own
+    ),
     Part("e2e", ("tests/e2e",), "", 5, "one real Airflow with the whole migration"),
     Part(
         "faults",
@@ -85,9 +101,8 @@ def command(part: Part, *more: str) -> list[str]:
     """Return the command line that runs a part."""
     marks = part.marks or " and ".join(f"not {mark}" for mark in _MARKS)
     report = RESULTS / f"{part.name}.xml"
-    # Unit tests share nothing; the others share clusters, an Airflow and two cores.
-    alone = ["-n", "auto", "--cov", "--cov-report="] if part.name == "unit" else []
-    return [sys.executable, "-m", "pytest", *part.folders, "-m", marks, f"--junitxml={report}", *alone, *more]
+    options = [*part.options, f"--junitxml={report}", *more]
+    return [sys.executable, "-m", "pytest", *part.folders, "-m", marks, *options]
 
 
 def run(part: Part, *more: str) -> Outcome:
