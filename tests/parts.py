@@ -45,6 +45,9 @@ class Part:
     options: tuple[str, ...] = ()
 
 
+# They wait for brokers most of the time: two processes, with clusters of their own. What a module shares stays in one.
+_BY_FILE = ("-n", "2", "--dist", "loadfile")
+
 PARTS = (
     Part(
         "unit",
@@ -60,7 +63,7 @@ PARTS = (
         "",
         9,
         "real brokers, real Spark: one way through each thing",
-        ("-n", "2", "--dist", "loadfile"),  # they wait for brokers most of the time; each worker has clusters of its own
+        _BY_FILE,
     ),
     Part("e2e", ("tests/e2e",), "", 5, "one real Airflow with the whole migration"),
     Part(
@@ -69,6 +72,7 @@ PARTS = (
         "faults",
         20,
         "killed and frozen brokers, broken networks, lost topics",
+        _BY_FILE,
     ),
     Part("spark", ("tests/integration",), "spark", 8, "a Spark cluster: lost executors and workers, live progress"),
     Part("versions", ("tests/integration",), "versions", 15, "brokers of other versions"),
