@@ -146,8 +146,8 @@ def test_a_mapped_mirror_moves_groups_exactly_there_and_back(
         verified = run(VerifyMirrorOperator, level="records")
         assert verified["records"] == done["records_verified"] and verified["differences"] == []
     finally:
-        stop = StopMirrorOperator(task_id="t", mirror=mirror, grace_s=300)
-        assert stop.execute(context)["tail"] == "SUCCEEDED"
+        stopped = StopMirrorOperator(task_id="t", mirror=mirror, grace_s=300).execute(context)
+    assert stopped["tail"] == "FAILED", "the cutover took its lease"
     report = json.loads(Path(done["report"]).read_text())
     assert {g["positions"][0]["source_offset"]: g["positions"][0]["found"] for g in report["groups"]} == places
     for offset in places:
