@@ -93,7 +93,7 @@ def following(
         return run(self, should_stop)
 
     patch.setattr(CopyLoop, "run", known)
-    for owner, name in ((SourceSide, "send"), (Watch, "look")):
+    for owner, name in ((SourceSide, "_ask_idle"), (Watch, "look")):  # what wants an answer is noted all the same
         hold_in(owner, name, tail, patch)
     patch.setattr(watch, "_EVERY_S", 0.5)
     patch.setenv("TEST_SOURCE", config(source).dump())
