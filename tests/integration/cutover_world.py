@@ -25,9 +25,10 @@ from airflow_mirror.errors import BrokerError, LeaseLost
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition, NewTopicSpec
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.model import Plan, TopicPlan
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
+from tests.builders import plan_of, topic_plan
 
 PARTITIONS = 2
 
@@ -74,31 +75,7 @@ class World:
     def plan(self, partitions: int = PARTITIONS) -> Plan:
         info = self.source.topics([self.topic])[self.topic]
         zeros = dict.fromkeys(range(partitions), 0)
-        topic = TopicPlan(
-            source_topic=self.topic,
-            target_topic=self.topic,
-            source_topic_id=info.topic_id,
-            target_exists=True,
-            partitions=partitions,
-            replication_factor=1,
-            configs={},
-            held_configs={},
-            left_out={},
-            compacted=False,
-            mode="identical",
-            reason="",
-            starts=zeros,
-            ends=zeros,
-        )
-        return Plan(
-            mirror=self.mirror,
-            created_at="2026-01-01T00:00:00+00:00",
-            source_cluster_id="s",
-            target_cluster_id="t",
-            topics=(topic,),
-            positions={},
-            findings=(),
-        )
+        return plan_of(self.mirror, topic_plan(self.topic, zeros, source_topic_id=info.topic_id))
 
     def group(self, suffix: str, offsets: dict[int, int], cluster: str = "source") -> str:
         """Commit positions for a group without members."""

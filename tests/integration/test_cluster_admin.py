@@ -23,10 +23,11 @@ from airflow_mirror.errors import (
     RequestRefused,
 )
 from airflow_mirror.kafka import session
-from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition, NewTopicSpec
+from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition, NewTopicSpec
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.errors import UnknownTopic
 from sandbox import Cluster
+from tests.builders import rule
 
 
 @pytest.fixture
@@ -192,19 +193,7 @@ def test_acls_on_a_cluster_without_authorizer_are_refused_in_words(admin: Any) -
     with pytest.raises(RequestRefused, match="SECURITY_DISABLED"):
         admin.describe_acls("TOPIC")
     with pytest.raises(RequestRefused, match="SECURITY_DISABLED"):
-        admin.create_acls(
-            [
-                Acl(
-                    resource_type="TOPIC",
-                    name="t",
-                    pattern_type="LITERAL",
-                    principal="User:*",
-                    host="*",
-                    operation="WRITE",
-                    permission="DENY",
-                )
-            ]
-        )
+        admin.create_acls([rule("t", "WRITE", "DENY")])
 
 
 @pytest.mark.parametrize("role", ["source", "target"])
@@ -252,24 +241,8 @@ def guarded() -> Iterator[Any]:
 
 
 def test_rules_are_added_found_and_removed_exactly(root: Any) -> None:
-    deny = Acl(
-        resource_type="TOPIC",
-        name="orders",
-        pattern_type="LITERAL",
-        principal="User:*",
-        host="*",
-        operation="WRITE",
-        permission="DENY",
-    )
-    allow = Acl(
-        resource_type="TOPIC",
-        name="ord",
-        pattern_type="PREFIXED",
-        principal="User:alice",
-        host="*",
-        operation="READ",
-        permission="ALLOW",
-    )
+    deny = rule("orders", "WRITE", "DENY")
+    allow = rule("ord", "READ", "ALLOW", "User:alice", pattern="PREFIXED")
     root.create_acls([deny, allow])
     root.create_acls([deny])
     wait_for(lambda: root.describe_acls("TOPIC") == sorted([allow, deny]))
@@ -285,29 +258,8 @@ def test_what_a_principal_may_not_do_is_said_never_answered_with_an_empty_list(
     guarded: Any, root: Any, alice: Any
 ) -> None:
     root.create_topics([NewTopicSpec("secret", 1, 1)])
-    rules = [
-        Acl(
-            resource_type="TOPIC",
-            name="secret",
-            pattern_type="LITERAL",
-            principal="User:mirror",
-            host="*",
-            operation="ALL",
-            permission="ALLOW",
-        )
-    ]
-    rules += [
-        Acl(
-            resource_type="CLUSTER",
-            name="kafka-cluster",
-            pattern_type="LITERAL",
-            principal="User:mirror",
-            host="*",
-            operation=o,
-            permission="ALLOW",
-        )
-        for o in ("ALTER", "DESCRIBE")
-    ]
+    rules = [rule("secret", "ALL", "ALLOW", "User:mirror")]
+    rules += [rule("kafka-cluster", o, "ALLOW", "User:mirror", kind="CLUSTER") for o in ("ALTER", "DESCRIBE")]
     root.create_acls(rules)
     wait_for(lambda: len(root.describe_acls()) == 3)
     partition = TopicPartition("secret", 0)

@@ -12,32 +12,17 @@ from confluent_kafka import Consumer, Producer
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import BrokerError, GroupActive, MissingRight, RequestRefused
-from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition, NewTopicSpec
+from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition, NewTopicSpec
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.errors import ApiNotServed, UnknownTopic
 from sandbox import Cluster
+from tests.builders import rule
 
 pytestmark = pytest.mark.versions
 
 VERSIONS = ("0.11.0.3", "1.1.1", "2.1.1", "2.8.2", "3.4.1")  # 3.4.1 with ZooKeeper here, as the older ones
-DENY = Acl(
-    resource_type="TOPIC",
-    name="orders",
-    pattern_type="LITERAL",
-    principal="User:*",
-    host="*",
-    operation="WRITE",
-    permission="DENY",
-)
-PREFIX = Acl(
-    resource_type="TOPIC",
-    name="ord",
-    pattern_type="PREFIXED",
-    principal="User:alice",
-    host="*",
-    operation="READ",
-    permission="ALLOW",
-)
+DENY = rule("orders", "WRITE", "DENY")
+PREFIX = rule("ord", "READ", "ALLOW", "User:alice", pattern="PREFIXED")
 
 
 @pytest.fixture(scope="module", params=VERSIONS)

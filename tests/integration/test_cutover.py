@@ -51,6 +51,7 @@ from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.verify.remaining import verify_rest
 from sandbox import Cluster
+from tests.builders import rule
 from tests.integration.cutover_once import LEASE_TIMES, LIMITS, opens
 from tests.integration.cutover_world import EngineTail, HeardFence, Member, Tail, World, Writer, wait_for, writer_lease
 
@@ -196,24 +197,8 @@ def test_topic_without_acls_is_not_fenced_on_a_guess(world: World) -> None:
 
 
 def test_acls_that_were_there_before_survive_the_lift(world: World) -> None:
-    mine = Acl(
-        resource_type="TOPIC",
-        name=world.topic,
-        pattern_type="LITERAL",
-        principal="User:alice",
-        host="*",
-        operation="ALL",
-        permission="ALLOW",
-    )
-    deny = Acl(
-        resource_type="TOPIC",
-        name=world.topic,
-        pattern_type="LITERAL",
-        principal="User:*",
-        host="*",
-        operation="WRITE",
-        permission="DENY",
-    )
+    mine = rule(world.topic, "ALL", "ALLOW", "User:alice")
+    deny = rule(world.topic, "WRITE", "DENY")
 
     def listed() -> list[Acl]:
         return world.source.describe_acls(resource_type="TOPIC", name=world.topic)

@@ -15,47 +15,13 @@ from airflow_mirror.plan.probe import probe, scratch_topic
 from airflow_mirror.policy import is_internal, lease_id, marker_id
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
+from tests.builders import rule
 from tests.integration.copying import config, wait_until
 
-CREATE = Acl(
-    resource_type="CLUSTER",
-    name="kafka-cluster",
-    pattern_type="LITERAL",
-    principal="User:mirror",
-    host="*",
-    operation="CREATE",
-    permission="ALLOW",
-)
-ALTER = Acl(
-    resource_type="CLUSTER",
-    name="kafka-cluster",
-    pattern_type="LITERAL",
-    principal="User:mirror",
-    host="*",
-    operation="ALTER",
-    permission="ALLOW",
-)
-WRITE, READ, DELETE = (
-    Acl(
-        resource_type="TOPIC",
-        name="*",
-        pattern_type="LITERAL",
-        principal="User:mirror",
-        host="*",
-        operation=o,
-        permission="ALLOW",
-    )
-    for o in ("WRITE", "READ", "DELETE")
-)
-MARK = Acl(
-    resource_type="TRANSACTIONAL_ID",
-    name="airflow-mirror.",
-    pattern_type="PREFIXED",
-    principal="User:mirror",
-    host="*",
-    operation="WRITE",
-    permission="ALLOW",
-)
+CREATE = rule("kafka-cluster", "CREATE", "ALLOW", "User:mirror", kind="CLUSTER")
+ALTER = rule("kafka-cluster", "ALTER", "ALLOW", "User:mirror", kind="CLUSTER")
+WRITE, READ, DELETE = (rule("*", o, "ALLOW", "User:mirror") for o in ("WRITE", "READ", "DELETE"))
+MARK = rule("airflow-mirror.", "WRITE", "ALLOW", "User:mirror", kind="TRANSACTIONAL_ID", pattern="PREFIXED")
 EVERYTHING = {"create": CREATE, "alter": ALTER, "write": WRITE, "read": READ, "delete": DELETE, "mark": MARK}
 
 

@@ -10,10 +10,11 @@ import pytest
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.jobs.driver.weights import OPENING, bytes_to_copy
-from airflow_mirror.kafka.admin import Acl, ClusterAdmin
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
+from tests.builders import rule
 from tests.integration.copying import config, copy, create, ranges_of, wait_until, write, write_transactions
 
 PARTITIONS = 5
@@ -65,15 +66,7 @@ def test_without_the_right_to_ask_samples_tell_large_from_small(
 ) -> None:
     with Cluster("guarded", authorizer=True, ready_timeout_s=180) as guarded:
         fill_unevenly(guarded, topic_name)
-        denied = Acl(
-            resource_type="CLUSTER",
-            name="kafka-cluster",
-            pattern_type="LITERAL",
-            principal="User:ANONYMOUS",
-            host="*",
-            operation="DESCRIBE",
-            permission="DENY",
-        )
+        denied = rule("kafka-cluster", "DESCRIBE", "DENY", "User:ANONYMOUS", kind="CLUSTER")
         with ClusterAdmin(ClientConfig(guarded.admin_properties(), "source")) as root:
             root.create_acls([denied])
             wait_until(lambda: root.describe_acls() == [denied], "the broker has heard of the ACL")

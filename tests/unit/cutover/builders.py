@@ -14,7 +14,8 @@ from airflow_mirror.errors import LeaseLost, RequestRefused
 from airflow_mirror.kafka.model import Acl, ConfigEntry
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.model import Plan, TopicPlan
+from airflow_mirror.plan.model import Plan
+from tests.builders import plan_of, topic_plan
 
 if TYPE_CHECKING:
     import pytest
@@ -22,34 +23,7 @@ if TYPE_CHECKING:
 
 def a_plan(*topics: str) -> Plan:
     mirror = Mirror(name="flow", source="src", target="dst")
-    planned = tuple(
-        TopicPlan(
-            source_topic=t,
-            target_topic=t,
-            source_topic_id=f"id-{t}",
-            target_exists=True,
-            partitions=1,
-            replication_factor=1,
-            configs={},
-            held_configs={},
-            left_out={},
-            compacted=False,
-            mode="identical",
-            reason="",
-            starts={0: 0},
-            ends={0: 0},
-        )
-        for t in topics
-    )
-    return Plan(
-        mirror=mirror,
-        created_at="2026-01-01T00:00:00+00:00",
-        source_cluster_id="s",
-        target_cluster_id="t",
-        topics=planned,
-        positions={},
-        findings=(),
-    )
+    return plan_of(mirror, *(topic_plan(t, {0: 0}, source_topic_id=f"id-{t}") for t in topics))
 
 
 class Acls:

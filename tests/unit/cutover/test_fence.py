@@ -9,19 +9,8 @@ import pytest
 from airflow_mirror.cutover.fence import AclFence, fence_text
 from airflow_mirror.errors import FenceNotLifted, MissingRight, NoAuthorizer, OpenByDefaultUnknown
 from airflow_mirror.kafka.model import Acl, ConfigEntry
+from tests.builders import rule
 from tests.unit.cutover.builders import Acls
-
-
-def acl(name: str, operation: str, permission: str, principal: str = "User:*", pattern: str = "LITERAL") -> Acl:
-    return Acl(
-        resource_type="TOPIC",
-        name=name,
-        pattern_type=pattern,
-        principal=principal,
-        host="*",
-        operation=operation,
-        permission=permission,
-    )
 
 
 def up_and_down(cluster: Acls, *topics: str, **how: bool) -> list[str]:
@@ -37,7 +26,7 @@ def up_and_down(cluster: Acls, *topics: str, **how: bool) -> list[str]:
 
 
 def test_topic_with_acls_gets_one_deny_and_loses_it_again() -> None:
-    cluster = Acls(acl("orders", "READ", "ALLOW", "User:alice"), open_by_default=True)
+    cluster = Acls(rule("orders", "READ", "ALLOW", "User:alice"), open_by_default=True)
     assert up_and_down(cluster, "orders") == ["+DENY WRITE orders", "-DENY WRITE orders"]
 
 
@@ -51,13 +40,13 @@ def test_topic_without_acls_that_was_open_stays_readable_at_every_moment() -> No
 @pytest.mark.parametrize("stated", [True, False])
 def test_topic_without_acls_on_brokers_that_hide_their_default_needs_a_word(stated: bool) -> None:
     """As brokers answer: the key belongs to the authorizer's plug-in, so they hide its value."""
-    cluster = Acls(acl("covered", "READ", "ALLOW"), open_by_default="hidden")
+    cluster = Acls(rule("covered", "READ", "ALLOW"), open_by_default="hidden")
     with pytest.raises(OpenByDefaultUnknown, match=r"orders.*open_by_default=True"):
         AclFence(cluster).intent(["covered", "orders"])  # type: ignore[arg-type]
     assert cluster.done == []
     done = up_and_down(cluster, "covered", "orders", open_by_default=stated)
     assert ("+ALLOW READ orders" in done) == stated
-    assert up_and_down(Acls(acl("covered", "READ", "ALLOW"), open_by_default="hidden"), "covered")  # nothing to know
+    assert up_and_down(Acls(rule("covered", "READ", "ALLOW"), open_by_default="hidden"), "covered")  # nothing to know
 
 
 def test_brokers_whose_settings_may_not_be_read_say_nothing_about_topics_without_acls() -> None:
@@ -82,9 +71,9 @@ def test_who_fences_may_say_whether_topics_are_open_by_default() -> None:
 @pytest.mark.parametrize(
     "covering",
     [
-        acl("ord", "READ", "ALLOW", "User:bob", "PREFIXED"),
-        acl("*", "ALL", "ALLOW", "User:bob"),
-        acl("orders", "WRITE", "DENY", "User:bob"),
+        rule("ord", "READ", "ALLOW", "User:bob", pattern="PREFIXED"),
+        rule("*", "ALL", "ALLOW", "User:bob"),
+        rule("orders", "WRITE", "DENY", "User:bob"),
     ],
 )
 def test_prefix_and_wildcard_acls_count_as_acls_of_the_topic(covering: Acl) -> None:
@@ -93,15 +82,15 @@ def test_prefix_and_wildcard_acls_count_as_acls_of_the_topic(covering: Acl) -> N
 
 def test_acls_of_other_topics_do_not_count() -> None:
     near = (
-        acl("orders2", "READ", "ALLOW"),
-        acl("order", "READ", "ALLOW"),
-        acl("ordersX", "READ", "ALLOW", "u", "PREFIXED"),
+        rule("orders2", "READ", "ALLOW"),
+        rule("order", "READ", "ALLOW"),
+        rule("ordersX", "READ", "ALLOW", "u", pattern="PREFIXED"),
     )
     assert "+ALLOW READ orders" in up_and_down(Acls(*near, open_by_default=True), "orders")
 
 
 def test_deny_that_was_there_before_is_held_and_survives() -> None:
-    there = acl("orders", "WRITE", "DENY")
+    there = rule("orders", "WRITE", "DENY")
     cluster = Acls(there)
     assert up_and_down(cluster, "orders", "payments") == ["+DENY WRITE payments", "-DENY WRITE payments"]
     assert there in cluster.acls
@@ -121,7 +110,7 @@ def test_lift_waits_until_the_broker_that_is_asked_has_heard_of_it() -> None:
         def describe_acls(self, resource_type: str) -> list[Acl]:
             if "-DENY WRITE orders" in self.done and self.late:
                 self.late -= 1
-                return [acl("orders", "WRITE", "DENY")]
+                return [rule("orders", "WRITE", "DENY")]
             return super().describe_acls(resource_type)
 
     cluster = Late()

@@ -22,13 +22,10 @@ from airflow_mirror.cutover.context import Limits, Run
 from airflow_mirror.cutover.fence import AclFence, CallableFence
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord
 from airflow_mirror.errors import CutoverCancelled, CutoverRunning, InputError, NotUndone
-from airflow_mirror.kafka.model import Acl
+from tests.builders import rule
 from tests.unit.cutover.builders import Acls, a_plan, a_run
 
-DENY = Acl(
-    resource_type="TOPIC", name="orders", pattern_type="LITERAL", principal="User:*", host="*", operation="WRITE",
-    permission="DENY",
-)  # fmt: skip
+DENY = rule("orders", "WRITE", "DENY")
 
 NOWHERE = SimpleNamespace(config=ClientConfig({"bootstrap.servers": "localhost:1"}, "source"), role="source")
 

@@ -12,8 +12,9 @@ from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.errors import InputError, NoMapDirectory, NoOffsetMap
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.model import Plan, TopicPlan
+from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync.maps import MapSource, OffsetMaps, map_source
+from tests.builders import plan_of, topic_plan
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
 from tests.driven.copying import copy, errors, ranges_of
@@ -22,17 +23,8 @@ TP = TopicPartition("t", 0)
 
 
 def a_plan(partitions: int = 1, mode: str = MAPPED, **fields: object) -> Plan:
-    at = dict.fromkeys(range(partitions), 0)
-    topic = TopicPlan(
-        source_topic="t", target_topic="t", source_topic_id="id", target_exists=True, partitions=partitions,
-        replication_factor=1, configs={}, held_configs={}, left_out={}, compacted=False, mode=mode, reason="", starts=at,
-        ends=at,
-    )  # fmt: skip
     mirror = Mirror(name="m", source="src", target="dst", **fields)  # type: ignore[arg-type]
-    return Plan(
-        mirror=mirror, created_at="2026-01-01T00:00:00+00:00", source_cluster_id="s", target_cluster_id="t",
-        topics=(topic,), positions={}, findings=(),
-    )  # fmt: skip
+    return plan_of(mirror, topic_plan("t", dict.fromkeys(range(partitions), 0), source_topic_id="id", mode=mode))
 
 
 class World:

@@ -9,38 +9,14 @@ import pytest
 from kafka.protocol.admin import CreateAclsResponse, DeleteAclsResponse, DescribeAclsResponse
 
 from airflow_mirror.errors import RequestRefused
-from airflow_mirror.kafka.admin import Acl
 from airflow_mirror.wire.errors import AclMissing, ApiNotServed
+from tests.builders import rule
 from tests.unit.kafka.world import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS, LOST, world
 
 WITHOUT_PATTERNS = {DESCRIBE_ACLS: (0, 0), CREATE_ACLS: (0, 0), DELETE_ACLS: (0, 0)}
-DENY = Acl(
-    resource_type="TOPIC",
-    name="orders",
-    pattern_type="LITERAL",
-    principal="User:*",
-    host="*",
-    operation="WRITE",
-    permission="DENY",
-)
-READ = Acl(
-    resource_type="TOPIC",
-    name="orders",
-    pattern_type="LITERAL",
-    principal="User:alice",
-    host="*",
-    operation="READ",
-    permission="ALLOW",
-)
-PREFIX = Acl(
-    resource_type="TOPIC",
-    name="ord",
-    pattern_type="PREFIXED",
-    principal="User:alice",
-    host="*",
-    operation="READ",
-    permission="ALLOW",
-)
+DENY = rule("orders", "WRITE", "DENY")
+READ = rule("orders", "READ", "ALLOW", "User:alice")
+PREFIX = rule("ord", "READ", "ALLOW", "User:alice", pattern="PREFIXED")
 
 
 def created(*codes: int) -> Callable[[Any], Any]:
@@ -96,17 +72,7 @@ def test_refusal_to_tell_rules_is_no_empty_list() -> None:
 def test_kinds_that_only_newer_brokers_know_are_called_unknown() -> None:
     with world() as w:
         w.answer(DESCRIBE_ACLS, described((99, "x", 3, "User:a", 98, 3)))
-        assert w.admin.describe_acls() == [
-            Acl(
-                resource_type="UNKNOWN",
-                name="x",
-                pattern_type="LITERAL",
-                principal="User:a",
-                host="*",
-                operation="UNKNOWN",
-                permission="ALLOW",
-            )
-        ]
+        assert w.admin.describe_acls() == [rule("x", "UNKNOWN", "ALLOW", "User:a", kind="UNKNOWN")]
 
 
 def test_prefix_is_never_told_to_a_broker_that_would_take_it_for_a_name() -> None:
@@ -123,15 +89,7 @@ def test_broker_without_patterns_is_searched_by_name_as_newer_ones_are() -> None
         w.answer(DESCRIBE_ACLS, described(
             (2, "orders", 3, "User:*", 4, 2), (2, "*", 3, "User:b", 3, 3), (2, "other", 3, "User:c", 3, 3),
         ))  # fmt: skip
-        everyone = Acl(
-            resource_type="TOPIC",
-            name="*",
-            pattern_type="LITERAL",
-            principal="User:b",
-            host="*",
-            operation="READ",
-            permission="ALLOW",
-        )
+        everyone = rule("*", "READ", "ALLOW", "User:b")
         assert w.admin.describe_acls("TOPIC", "orders", "MATCH") == sorted([DENY, everyone])
         assert w.admin.describe_acls("TOPIC", "orders", "LITERAL") == [DENY]
         assert w.admin.describe_acls("TOPIC", "orders") == [DENY]

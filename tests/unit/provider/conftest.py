@@ -18,7 +18,8 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 import pytest
 
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.plan import Plan, PlanDirectory, TopicPlan
+from airflow_mirror.plan import Plan, PlanDirectory
+from tests.builders import plan_of, topic_plan
 
 # What the fake Spark has started, command line by command line, and how its jobs behave.
 Started = tuple[list[list[str]], dict[str, str]]
@@ -76,30 +77,11 @@ def mirror() -> dict[str, Any]:
     return {"name": "m", "source": "src", "target": "dst", "topics": ["t"]}
 
 
-_TOPIC = TopicPlan(
-    source_topic="t",
-    target_topic="t",
-    source_topic_id="id-1",
-    target_exists=True,
-    partitions=2,
-    replication_factor=1,
-    configs={},
-    held_configs={},
-    left_out={},
-    compacted=False,
-    mode="identical",
-    reason="",
-    starts={0: 0, 1: 5},
-    ends={0: 9, 1: 7},
-)
-THE_PLAN = Plan(
-    mirror=Mirror(name="m", source="src", target="dst", topics=["t"]),
-    created_at="2026-01-01T00:00:00+00:00",
+THE_PLAN = plan_of(
+    Mirror(name="m", source="src", target="dst", topics=["t"]),
+    topic_plan("t", {0: 0, 1: 5}, source_topic_id="id-1", ends={0: 9, 1: 7}),
     source_cluster_id="A",
     target_cluster_id="B",
-    topics=(_TOPIC,),
-    positions={},
-    findings=(),
 )
 PLAN = THE_PLAN.hash
 

@@ -1,0 +1,39 @@
+"""Values with many fields, of which a test names those that matter to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_mirror.kafka.model import Acl
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.model import Plan, TopicPlan
+
+
+def rule(
+    name: str, operation: str, permission: str = "ALLOW", principal: str = "User:*", *, kind: str = "TOPIC",
+    pattern: str = "LITERAL",
+) -> Acl:  # fmt: skip
+    """Return an access rule for every host."""
+    return Acl(
+        resource_type=kind, name=name, pattern_type=pattern, principal=principal, host="*", operation=operation,
+        permission=permission,
+    )  # fmt: skip
+
+
+def topic_plan(name: str, starts: Mapping[int, int], **fields: Any) -> TopicPlan:
+    """Return the plan of a topic that the target has already, with as many partitions as ``starts``, and no record."""
+    planned = {
+        "source_topic": name, "target_topic": name, "target_exists": True, "partitions": len(starts),
+        "replication_factor": 1, "configs": {}, "held_configs": {}, "left_out": {}, "compacted": False,
+        "mode": "identical", "reason": "", "starts": starts, "ends": starts,
+    }  # fmt: skip
+    return TopicPlan(**{**planned, **fields})
+
+
+def plan_of(mirror: Mirror, *topics: TopicPlan, source_cluster_id: str = "s", target_cluster_id: str = "t") -> Plan:
+    """Return a plan without groups and findings."""
+    return Plan(
+        mirror=mirror, created_at="2026-01-01T00:00:00+00:00", source_cluster_id=source_cluster_id,
+        target_cluster_id=target_cluster_id, topics=topics, positions={}, findings=(),
+    )  # fmt: skip
