@@ -291,7 +291,8 @@ class PartitionCopy:
 
         :param buffer: what holds the response's bytes; given back when the last of them was sent.
         """
-        known, self.available_end = self.available_end, self._readable_end(fetched)
+        known = self.available_end
+        self.available_end = fetched.last_stable if self.committed_only else fetched.high_watermark
         if self.available_end != known or fetched.records:
             self.touch()
         start = self.fetch_offset
@@ -314,9 +315,6 @@ class PartitionCopy:
         buffer.take()
         self._responses.append(_Response(steps, size, buffer))
         self.queued_bytes += size
-
-    def _readable_end(self, fetched: FetchedPartition) -> int:
-        return fetched.last_stable if self.committed_only else fetched.high_watermark
 
     def next_step(self) -> Send | Pad | Begin | Commit | None:
         """Return what to do next, or None when there is nothing (or something is under way, or it has stopped).
