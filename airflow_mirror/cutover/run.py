@@ -130,7 +130,7 @@ def _run(run: Run) -> CutoverReport:
             )
         run.report = earlier
         if earlier.fence is not None and earlier.fence.lifted is None:
-            run.fence = steps.fence_of(earlier.fence, run.fence, run.source)
+            run.fence = steps.recorded_fence(earlier.fence, run.fence, run.source)
         if earlier.is_opening:
             steps.finish_opening(run)
         _finish(run)
@@ -193,7 +193,7 @@ def lift_leftover_fence(
         report = CutoverReport.load(run_dir)
         if report is None or report.fence is None or not report.is_fenced or (report.fence.kept and not kept_too):
             return []
-        used = steps.fence_of(report.fence, fence, source)
+        used = steps.recorded_fence(report.fence, fence, source)
         if report.is_opening:
             raise OpeningUnfinished(str(run_dir), "run the cutover again")
         if report.outcome == reports.DONE:

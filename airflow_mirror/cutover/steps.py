@@ -80,11 +80,11 @@ def lift_fence(run: Run) -> str:
     record = run.report.fence
     if record is None or record.lifted is not None:
         return "no fence is up"
-    lift_recorded(fence_of(record, run.fence, run.source), record, run.source.role)
+    lift_recorded(recorded_fence(record, run.fence, run.source), record, run.source.role)
     return "fence lifted"
 
 
-def fence_of(record: FenceRecord, given: Fence | None, source: ClusterAdmin) -> Fence:
+def recorded_fence(record: FenceRecord, given: Fence | None, source: ClusterAdmin) -> Fence:
     """Return the fence that a record of an earlier process speaks of.
 
     The record of ACLs says all that there is to know, whatever fence was given this time; others have to be given again.
