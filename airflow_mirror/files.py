@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 import uuid
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
@@ -11,6 +12,8 @@ from typing import IO, TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+_AGAIN_S = 0.2  # between two tries to get a lock
 
 
 def replace_file(path: Path, content: str | bytes, *, durable: bool = True, mode: int | None = None) -> None:
@@ -50,16 +53,42 @@ def _sync(directory: Path) -> None:
         os.close(handle)
 
 
+def lock(path: Path, wait_s: float | None = None) -> IO[str]:
+    """Return the file ``path``, made if need be, with an exclusive lock that is held until the file is closed.
+
+    The kernel closes it when the process ends, however it ends.
+
+    :param wait_s: how long to wait for another holder; default: without end.
+    :raises BlockingIOError: somebody else still holds the lock.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("a")
+    try:
+        if wait_s is None:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            return file
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return file
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(_AGAIN_S)
+    except BaseException:
+        file.close()
+        raise
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[IO[str]]:
     """Hold an exclusive lock on the file ``path``, which is made if need be; waits for its turn.
 
     Yields the open file. It is closed, never unlocked: a child that inherited it goes on holding the lock until it ends.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield lock
+    with lock(path) as file:
+        yield file
 
 
 def is_locked(path: Path) -> bool:

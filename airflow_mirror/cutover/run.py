@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import signal
 import threading
-import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from airflow_mirror.cutover import html, steps
 from airflow_mirror.cutover import report as reports
@@ -19,7 +17,7 @@ from airflow_mirror.cutover.fence import fence_text
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.writers import end_writing, hold_lease
 from airflow_mirror.errors import CutoverCancelled, CutoverRunning, InputError, NotUndone, OpeningUnfinished
-from airflow_mirror.files import replace_file
+from airflow_mirror.files import lock, replace_file
 from airflow_mirror.plan.life import take_back
 from airflow_mirror.wire.cluster import WireCluster
 
@@ -227,21 +225,11 @@ def _write_html(run: Run) -> None:
         run.log.warning("report.html could not be written: %s", e)
 
 
-@contextmanager
-def _locked(run_dir: Path) -> Iterator[None]:
-    """Hold the directory's lock; the kernel releases it when the process ends, however it ends."""
-    run_dir.mkdir(parents=True, exist_ok=True)
-    with (run_dir / "lock").open("a") as lock:
-        deadline = time.monotonic() + _LOCK_PATIENCE_S
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise CutoverRunning(str(run_dir)) from None
-                time.sleep(0.2)
-        yield
+def _locked(run_dir: Path) -> IO[str]:
+    try:
+        return lock(run_dir / "lock", _LOCK_PATIENCE_S)
+    except BlockingIOError:
+        raise CutoverRunning(str(run_dir)) from None
 
 
 @contextmanager

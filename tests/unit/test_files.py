@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from airflow_mirror import files
-from airflow_mirror.files import is_locked, lock_of, locked, replace_file
+from airflow_mirror.files import is_locked, lock, lock_of, locked, replace_file
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -83,6 +84,21 @@ def test_lock_is_held_until_the_last_process_that_inherited_it_has_ended(tmp_pat
     assert is_locked(path), "its first holder has gone, its child has not"
     child.communicate()
     assert not is_locked(path)
+
+
+def test_lock_of_another_is_refused_after_the_wait(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with lock(path, wait_s=0.0), pytest.raises(BlockingIOError):
+        lock(path, wait_s=0.01)
+    lock(path, wait_s=0.0).close()
+
+
+def test_lock_that_becomes_free_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    held = lock(path)
+    monkeypatch.setattr(time, "sleep", lambda seconds: held.close())
+    with lock(path, wait_s=60.0):
+        assert is_locked(path)
 
 
 def test_file_that_was_replaced_under_its_lock_is_still_locked(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ with lag are listed (`jobs.progress.summary`), so that the file stays below half
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import threading
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InputError, JobAlreadyRuns, NeedsHuman
+from airflow_mirror.files import lock
 from airflow_mirror.jobs.runner.directory import read_json, write_json, write_text
 from airflow_mirror.jobs.runner.state import FAILED, FINAL, RUNNING, SUCCEEDED
 
@@ -41,14 +41,12 @@ class StatusFile:
             "notes": [],
             "error": None,
         }
-        self._lock: int | None = None
         self._turn = threading.Lock()  # progress writes from a thread of its own
         self._ended = False
         if self._dir is not None:
-            self._dir.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self._dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)
             try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with lock(self._dir / "lock", wait_s=0.0) as file:
+                    os.dup(file.fileno())  # nobody closes it before the process ends
             except BlockingIOError:
                 raise JobAlreadyRuns(str(self._dir)) from None
             self.update()
