@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_mirror.errors import InputError, InvalidField, NeedsHuman
+from airflow_mirror.errors import InputError, InvalidField, JobAlreadyRuns, NeedsHuman
 from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.directory import open_generation, write_json
 from airflow_mirror.jobs.runner.spec import JobSpec
-from airflow_mirror.jobs.runner.status import blame, ensure_final
+from airflow_mirror.jobs.runner.status import StatusFile, blame, ensure_final
 
 
 def test_a_spec_survives_json_with_its_hash() -> None:
@@ -99,3 +100,10 @@ def test_a_final_word_is_not_overwritten(tmp_path: Path) -> None:
 def test_generations_sort_as_numbers(tmp_path: Path) -> None:
     for n in range(12):
         assert open_generation(tmp_path / "job", JobSpec(kind="verify", mirror={"name": "m"})).name == str(n + 1)
+
+
+def test_a_directory_has_one_job_until_its_process_ends(tmp_path: Path) -> None:
+    StatusFile(tmp_path).fail("it failed, but its Spark session is still closing")
+    gc.collect()
+    with pytest.raises(JobAlreadyRuns, match=str(tmp_path)):
+        StatusFile(tmp_path)
