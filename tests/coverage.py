@@ -1,8 +1,8 @@
 """How much of what moves data do the unit tests go through? ``python -m tests.coverage`` shows what they left out.
 
 The unit part of the tests notes it (``python -m tests.parts unit``), and fails below the limit: nine tenths of the lines
-and branches of each package. A line that was run is not a line that was tested, for which there are the mutants; but a
-line that was not run was tested by nobody.
+and nine tenths of the branches of each package. A line that was run is not a line that was tested, for which there are
+the mutants; but a line that was not run was tested by nobody.
 """
 
 from __future__ import annotations
@@ -39,10 +39,9 @@ class Share:
     all_branches: int
 
     @property
-    def percent(self) -> float:
-        """Of lines and branches together; 0 where nothing was measured."""
-        total = self.all_lines + self.all_branches
-        return 100 * (self.lines + self.branches) / total if total else 0.0
+    def percent(self) -> tuple[float, float]:
+        """Of lines, and of branches; 0 where nothing was measured."""
+        return 100 * self.lines / max(self.all_lines, 1), 100 * self.branches / max(self.all_branches, 1)
 
 
 def shares() -> list[Share]:
@@ -62,7 +61,7 @@ def shares() -> list[Share]:
 
 
 def measured() -> Coverage:
-    """Return what the last run of the unit tests noted; errors as of :func:`shares`."""
+    """Return what the last run of the unit tests noted; errors as in :func:`shares`."""
     from coverage import Coverage
 
     if not DATA.exists():
@@ -75,13 +74,14 @@ def measured() -> Coverage:
 def show(found: Sequence[Share]) -> bool:
     """Print a row for each package; return whether all are at the limit or above."""
     table = Table(title="Unit tests go through", title_justify="left", box=None)
-    for column in ("package", "lines", "branches", "together"):
+    for column in ("package", "lines", "", "branches", ""):
         table.add_column(column, justify="left" if column == "package" else "right")
     for one in found:
-        row = (f"{one.lines} of {one.all_lines}", f"{one.branches} of {one.all_branches}", f"{one.percent:.1f} %")
-        table.add_row(f"airflow_mirror.{one.package}", *row)
+        lines, branches = (f"{percent:.1f} %" for percent in one.percent)
+        counted = f"{one.lines} of {one.all_lines}", f"{one.branches} of {one.all_branches}"
+        table.add_row(f"airflow_mirror.{one.package}", counted[0], lines, counted[1], branches)
     Console(width=100).print(table)
-    low = [one.package for one in found if one.percent < LIMIT]
+    low = [one.package for one in found if min(one.percent) < LIMIT]
     if low:
         print(f"below {LIMIT:.0f} %: {', '.join(low)}; python -m tests.coverage shows the lines")
     return not low

@@ -190,3 +190,20 @@ def test_a_token_endpoint_that_refuses_is_named_without_its_answer(token_endpoin
     with pytest.raises(ClusterUnreachable, match="token endpoint .* returned no token: HTTPError 401") as caught:
         _mechanism(oidc(url), "b1").auth_bytes()
     assert SECRET not in str(caught.value)
+
+
+def test_unsecured_tokens_say_who_and_for_how_long() -> None:
+    """librdkafka makes the same for test brokers, from the same settings."""
+    settings = built(
+        {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "enable.sasl.oauthbearer.unsecure.jwt": "true",
+            "sasl.oauthbearer.config": "principal=admin scope=a,b lifeSeconds=60",
+        }
+    )
+    token = _mechanism(settings, "b1").auth_bytes().removeprefix(b"n,,\x01auth=Bearer ").rstrip(b"\x01").decode()
+    header, claims, signature = (part + "=" * (-len(part) % 4) for part in token.split("."))
+    said = json.loads(base64.urlsafe_b64decode(claims))
+    assert (json.loads(base64.urlsafe_b64decode(header)), signature) == ({"alg": "none"}, "")
+    assert (said["sub"], said["scope"], said["exp"] - said["iat"]) == ("admin", ["a", "b"], 60)
