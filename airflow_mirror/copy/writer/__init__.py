@@ -1,1 +1,1 @@
-"""Who writes: the lease, producer ids, and whatever is written that is no record of the source."""
+"""The writer lease, producer ids, and everything written to the target that is not a source record."""

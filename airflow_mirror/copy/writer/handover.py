@@ -1,7 +1,8 @@
-"""Held or given back: what the transaction timeout of a transactional id says about its last owner.
+"""Record in a transactional id's timeout whether its last owner still holds it or released it.
 
-The coordinator keeps a timeout with each id and shows it to anybody. No data are ever written in transactions under
-these ids (a marker's live for milliseconds), so the timeout is free to say how an owner ended. See ``docs/adr/0002``.
+The coordinator stores a transaction timeout with each id, and DescribeTransactions returns it. These ids never carry data
+transactions (only markers, which stay open for milliseconds), so the timeout is free to encode how the last owner
+ended. See ``docs/adr/0002``.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ RELEASED_MS = 61_000  # every other timeout means held
 
 
 class TakenOver(NamedTuple):
-    """A transactional id that is ours now.
+    """A transactional id that this process now owns.
 
-    :param given_back: the owner before had given it back, or there was none: nobody needs to be waited for.
+    :param given_back: the previous owner released the id, or there was none, so the new owner need not wait.
     """
 
     producer_id: int
@@ -27,18 +28,18 @@ class TakenOver(NamedTuple):
 
 
 def take_over(client: TransactionClient) -> TakenOver:
-    """Take an id over from whoever holds it."""
+    """Take over an id with InitProducerId, fencing its current owner."""
     before = client.describe()
     producer_id, epoch = client.init(HELD_MS)
     if before is None:
         return TakenOver(producer_id, epoch, epoch == 0)
-    # Any other epoch than the next one: somebody took the id between our two questions.
+    # If the epoch did not advance by exactly one, another owner took the id between our two requests.
     follows = producer_id == before.producer_id and epoch == before.epoch + 1
     return TakenOver(producer_id, epoch, before.timeout_ms == RELEASED_MS and follows)
 
 
 def give_back(client: TransactionClient, producer_id: int, epoch: int) -> None:
-    """Say that nothing of ours is under way; nothing happens if somebody else took the id meanwhile."""
+    """Release the id: this owner has nothing in flight. A no-op if another owner has taken the id over."""
     try:
         client.init(RELEASED_MS, producer_id, epoch)
     except Fenced:

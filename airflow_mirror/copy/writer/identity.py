@@ -1,7 +1,8 @@
-"""Who writes: the producer ids that a Mirror uses at the target, all derived from names, none stored.
+"""The producer ids that a Mirror uses on the target. They are derived from names and stored nowhere.
 
-Two copiers of a partition, started by mistake or by a retry, therefore write under the same producer id and with the
-same sequences: the broker answers the second with the first one's offset, or with an error, never with a second copy.
+Two copiers of one partition, started by mistake or by a retry, therefore write with the same producer id and the same
+sequences. The broker answers the second copier with the first one's offset or with an error, and never appends a
+duplicate.
 """
 
 from __future__ import annotations
@@ -11,36 +12,37 @@ import xxhash
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.partition import TopicPartition
 
-# Ids that brokers hand out count up from 0; ours live in the upper half of the positive range.
+# Brokers allocate ids upwards from 0; ours are in the upper half of the positive range.
 _OURS = 1 << 62
 
 
 def is_ours(producer_id: int) -> bool:
-    """Say whether a producer id is one of ours, of whatever Mirror."""
+    """Return whether a producer id belongs to any Mirror."""
     return producer_id >= _OURS
 
 
 def data_producer_id(mirror: str, tp: TopicPartition) -> int:
-    """Return the producer id under which a Mirror writes records to a target partition."""
+    """Return the producer id that a Mirror uses to write records to a target partition."""
     return _OURS | (xxhash.xxh3_64_intdigest(f"data\0{mirror}\0{tp.topic}\0{tp.partition}".encode()) >> 2)
 
 
 def writer_of(mirror: str, one: CopyRange) -> int:
-    """Return the producer id for the records of ``one``; partitioned by key, several ranges write to a partition."""
+    """Return the producer id for the records of ``one``; with key partitioning, ranges share a target partition."""
     if one.key_partitions is None:
         return data_producer_id(mirror, one.target)
     return _OURS | (xxhash.xxh3_64_intdigest(f"by key\0{mirror}\0{one.map_key}".encode()) >> 2)
 
 
 def filler_producer_id(mirror: str, tp: TopicPartition) -> int:
-    """Return the producer id of the records that prime a partition up to its first offset."""
+    """Return the producer id of the filler records that prime a partition up to its first offset."""
     return _OURS | (xxhash.xxh3_64_intdigest(f"filler\0{mirror}\0{tp.topic}\0{tp.partition}".encode()) >> 2)
 
 
 def sequence_after_unknown(mirror: str, tp: TopicPartition, end_offset: int) -> int:
-    """Return the sequence to begin with when neither the log nor the broker remembers the last one.
+    """Return the first sequence to use when neither the log nor the broker knows the last one.
 
-    Any first sequence is accepted then. It must not look like the next one of a copier that still runs, or both
-    would be accepted: a hash of the position meets that by 1 in 2^31, "0" or the offset would by construction.
+    The broker then accepts any sequence. It must not equal the next sequence of another copier that is still running,
+    or the broker would accept both. A hash of the position collides with a probability of 1 in 2^31; "0" or the offset
+    would collide by construction.
     """
     return xxhash.xxh3_64_intdigest(f"{mirror}\0{tp.topic}\0{tp.partition}\0{end_offset}".encode()) & 0x7FFFFFFF

@@ -1,26 +1,27 @@
-"""The writer lease: one active job for each Mirror, from any machine, without a lock service.
+"""The writer lease: at most one active job per Mirror, from any machine, without a lock service.
 
-The lease is a transactional id at the target's own coordinator. A starting job takes its next producer epoch
-(InitProducerId), which nobody had before, and writes that epoch down beside it, as the id's transaction timeout: the
-*mark*. Producer id and mark name one taking of the lease, whatever the epoch is later. Tasks confirm theirs every
-couple of seconds (DescribeTransactions) and write only while the last confirmation is fresh. A job that ended cleanly
-says so in the lease itself; after any other end a new job waits until every old task must have stopped (`handover`).
-A cutover takes the lease to end all writing: its marks are of a range of their own, so that anybody sees that no job is
-behind it, also when it was killed before it could write down what it took (ADR 14).
+The lease is a transactional id at the target's coordinator. A starting job calls InitProducerId, which gives it a new
+producer epoch, and stores that epoch as the id's transaction timeout: the *mark*. Producer id and mark identify one
+acquisition of the lease, even if the epoch advances later. Tasks confirm the lease every few seconds
+(DescribeTransactions) and write only while the last confirmation is fresh. A job that ends cleanly releases the lease;
+after any other end a new job waits until every old task must have stopped (`handover`). A cutover takes the lease to end
+all writing. Its marks have a range of their own, so any client can tell that no job holds the lease, even if the cutover
+was killed before it recorded that it took it (ADR 14).
 
-Why writing may continue after a pause of any length: nothing but the age of the last confirmed *question* allows a write,
-so the first write after a pause comes after an answer to a question of that moment. Had another job taken the lease
-meanwhile, the mark would be another one, for good: a mark states the epoch of its taking, which no other taking of that
-producer id has, and only who knows the present epoch can write the present mark again. Only a coordinator that nobody
-can ask makes a pause; one that names another mark makes an end.
+Writing may safely resume after a pause of any length. Only the age of the last confirmed *request* permits a write, so
+the first write after a pause follows a response to a request sent after that pause. If another job had taken the lease
+meanwhile, the mark would differ permanently: a mark encodes the epoch of its acquisition, which no other acquisition of
+that producer id has, and only a client that knows the current epoch can write the current mark again. An unreachable
+coordinator pauses the writer; a different mark ends it.
 
-A coordinator forgets an id that is idle for a week (transactional.id.expiration.ms), so the driver renews its lease. As
-a rule it repeats the request that led to the present epoch (KIP-360): the coordinator gives the same answer and writes
-it down again. But it keeps the epoch before the present one in memory only. Once it was restarted or moved the repeated
-request is refused, and the renewal takes one epoch more, under the same mark: tasks notice nothing.
+A coordinator forgets an id that is idle for a week (transactional.id.expiration.ms), so the driver renews its lease.
+Normally the renewal repeats the request that led to the current epoch (KIP-360): the coordinator returns the same
+response and persists it again. The coordinator keeps the previous epoch only in memory, however. After a restart or a
+move of the coordinator it rejects the repeated request, and the renewal then advances the epoch by one under the same
+mark. Tasks notice nothing.
 
-What the lease can't do: stop a request that a frozen process had already handed to its kernel. For records the continued
-sequences do that (`identity`), for markers the guard (`padding`).
+The lease can't stop a request that a frozen process has already handed to its kernel. Contiguous sequences cover that
+case for records (`identity`), and the guard covers it for markers (`padding`).
 """
 
 from __future__ import annotations
@@ -42,25 +43,26 @@ from airflow_mirror.wire.transactions import TransactionClient, TransactionDescr
 CONFIRM_EVERY_S = 2.0
 RENEW_EVERY_S = 600.0
 RENEW_AGAIN_S = 30.0  # after a renewal that failed
-VALID_S = 6.0  # a task writes for at most this long after the send of its last confirmed question
-HANDOVER_S = VALID_S + 1.0  # what a new job waits when the old one may still be writing
+VALID_S = 6.0  # a task writes for at most this long after it sent its last confirmed request
+HANDOVER_S = VALID_S + 1.0  # how long a new job waits if the old one may still be writing
 _UNCONFIRMED_S = 0.2
 _FIRST_MARK_MS = handover.RELEASED_MS + 1
-# The last epoch of a producer id is 32,766; the next one comes with another id, by which tasks would not know their lease
-# any more. One that is taken so far up takes the rest of the epochs at once, a second for a thousand of them, so that a
-# held lease has this many left for renewals: each restart of the coordinator costs one.
+# The last epoch of a producer id is 32,766. After that the coordinator assigns another producer id, and tasks would no
+# longer recognise their lease. An acquisition above _WORN_EPOCH therefore uses up the remaining epochs at once (about a
+# second per thousand). So a held lease always has this many epochs left for renewals, of which each coordinator restart
+# costs one.
 _WORN_EPOCH, _LAST_EPOCH = 31_000, 32_766
-_FIRST_END_MS = _FIRST_MARK_MS + _LAST_EPOCH + 2  # of takings that end all writing
-LONGEST_MARK_MS = _FIRST_END_MS + _LAST_EPOCH  # what transaction.max.timeout.ms must allow
+_FIRST_END_MS = _FIRST_MARK_MS + _LAST_EPOCH + 2  # of acquisitions that end all writing
+LONGEST_MARK_MS = _FIRST_END_MS + _LAST_EPOCH  # transaction.max.timeout.ms must be at least this
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeaseToken:
-    """A held lease; travels to tasks.
+    """A held lease, in the form that is sent to tasks.
 
-    :param epoch: with which it was taken.
-    :param mark_ms: the transaction timeout that names it.
-    :param wait_s: how long after taking it nothing must be written yet.
+    :param epoch: producer epoch at acquisition.
+    :param mark_ms: transaction timeout that identifies this acquisition.
+    :param wait_s: seconds after acquisition during which nothing may be written.
     """
 
     transactional_id: str
@@ -70,16 +72,16 @@ class LeaseToken:
     wait_s: float
 
     def is_held(self, seen: TransactionDescription) -> bool:
-        """Say whether the coordinator names this lease."""
+        """Return whether the coordinator's description names this lease."""
         return (seen.producer_id, seen.timeout_ms) == (self.producer_id, self.mark_ms)
 
 
 def take(target: WireCluster, mirror: str, *, to_end: bool = False) -> LeaseToken:
-    """Take the lease of ``mirror`` from whoever holds it.
+    """Take the lease of ``mirror`` over from its current holder.
 
-    :param to_end: not to write, but to end the writing of others: :func:`is_anybody_writing` says no from then on.
-    :raises TryAgain: if the coordinator can't be reached; a typed error if the principal lacks WRITE on the id.
-    :raises Fenced: another job took it in the same moment.
+    :param to_end: take it to end the writing of others, not to write; :func:`is_anybody_writing` then returns False.
+    :raises TryAgain: the coordinator can't be reached; a typed error if the principal lacks WRITE on the id.
+    :raises Fenced: another job took the lease at the same moment.
     """
     client = TransactionClient(target, lease_id(mirror))
     taken = handover.take_over(client)
@@ -91,9 +93,9 @@ def take(target: WireCluster, mirror: str, *, to_end: bool = False) -> LeaseToke
 
 
 def renew(target: WireCluster, token: LeaseToken) -> None:
-    """Keep the coordinator from forgetting the lease; tasks notice nothing.
+    """Keep the coordinator from expiring the lease. Tasks notice nothing.
 
-    :raises Fenced: it was taken over, or forgotten, or its epochs are used up.
+    :raises Fenced: the lease was taken over or forgotten, or its epochs are used up.
     """
     client = TransactionClient(target, token.transactional_id)
     epoch = _epoch_of(client, token)
@@ -102,52 +104,52 @@ def renew(target: WireCluster, token: LeaseToken) -> None:
             client.init(token.mark_ms, token.producer_id, epoch - 1)
             return
         except Fenced:
-            pass  # the coordinator was restarted, and does not know any more that this led to the present epoch
+            pass  # a restarted coordinator no longer knows that this led to the current epoch
     if epoch >= _LAST_EPOCH:
         raise _gone(token)
     client.init(token.mark_ms, token.producer_id, epoch)
 
 
 def withdraw(target: WireCluster, token: LeaseToken) -> LeaseToken:
-    """Take the own lease anew: every task that holds ``token`` stops by itself, wherever it runs.
+    """Take our own lease again, so that every task that holds ``token`` stops, wherever it runs.
 
     The lease stays held: a new job must not start before those tasks have ended.
 
-    :raises Fenced: another job holds it already; the tasks stop for that reason.
+    :raises Fenced: another job already holds the lease; the tasks stop for that reason.
     """
     client = TransactionClient(target, token.transactional_id)
-    # Two epochs, as in `take`: a renewal that comes late compares with one that is neither the last nor the present.
+    # Two epochs, as in `take`: a late renewal then carries an epoch that is neither the previous nor the current one.
     producer_id, epoch = client.init(handover.HELD_MS, token.producer_id, _epoch_of(client, token))
     return _mark(client, producer_id, epoch, 0.0)
 
 
 def release(target: WireCluster, token: LeaseToken) -> None:
-    """Give the lease back, once every task has ended: the next job starts without waiting for them.
+    """Release the lease after every task has ended, so that the next job starts without waiting.
 
-    Nothing happens if it was taken over.
+    A no-op if another job has taken the lease over.
     """
     client = TransactionClient(target, token.transactional_id)
     try:
         epoch = _epoch_of(client, token)
     except Fenced:
-        return  # a newer job holds it: nothing of ours is left to release
+        return  # a newer job holds it
     handover.give_back(client, token.producer_id, epoch)
 
 
 def is_anybody_writing(target: WireCluster, mirror: str) -> bool:
-    """Say whether a job holds the lease. One that was killed holds it still: this is about who may, not about who does.
+    """Return whether a job holds the lease, that is, whether one may write. A job that was killed still holds it.
 
-    False when it was given back or never taken, when a cutover took it, and when a taking was cut off half way: no task
-    can confirm it then.
+    False if the lease was released or never taken, if a cutover took it, or if an acquisition was interrupted half way:
+    no task can confirm the lease in those cases.
     """
     seen = TransactionClient(target, lease_id(mirror)).describe()
     return seen is not None and _FIRST_MARK_MS <= seen.timeout_ms < _FIRST_END_MS
 
 
 def confirm(target: WireCluster, token: LeaseToken) -> None:
-    """Return if the lease is ours: whoever takes it from now on must wait for :data:`HANDOVER_S` before it writes.
+    """Return if the lease is ours: a job that takes it from now on must wait :data:`HANDOVER_S` before it writes.
 
-    :raises LeaseLost: somebody took it.
+    :raises LeaseLost: another job took the lease.
     """
     seen = TransactionClient(target, token.transactional_id).describe()
     if seen is None or not token.is_held(seen):
@@ -158,7 +160,7 @@ def confirm(target: WireCluster, token: LeaseToken) -> None:
 def _mark(
     client: TransactionClient, producer_id: int, epoch: int, wait_s: float, first_mark_ms: int = _FIRST_MARK_MS
 ) -> LeaseToken:
-    """Write down that the next epoch is a lease of its own."""
+    """Advance the epoch and record it as the mark of a new acquisition."""
     mark_ms = first_mark_ms + epoch + 1
     producer_id, epoch = client.init(mark_ms, producer_id, epoch)
     return LeaseToken(
@@ -167,7 +169,7 @@ def _mark(
 
 
 def _epoch_of(client: TransactionClient, token: LeaseToken) -> int:
-    """Return the present epoch of a lease that is still ours."""
+    """Return the current epoch of a lease that is still ours."""
     seen = client.describe()
     if seen is None or not token.is_held(seen):
         raise _gone(token)
@@ -179,38 +181,38 @@ def _gone(token: LeaseToken) -> Fenced:
 
 
 def _now_s() -> float:
-    """Return seconds of a clock that counts on while the machine sleeps, as CLOCK_MONOTONIC does not."""
+    """Return seconds from a clock that also advances while the machine is suspended, unlike CLOCK_MONOTONIC."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Confirmation:
-    """What is known of a lease, and how old that is. No thread and no socket in here.
+    """What is known about a lease, and how old that knowledge is. Uses no thread and no socket.
 
-    :param clock: seconds; never goes back.
+    :param clock: monotonic, in seconds.
     """
 
     def __init__(self, token: LeaseToken, clock: Callable[[], float]) -> None:
         self._token, self._clock = token, clock
         self._begun, self._confirmed = clock(), float("-inf")
         self._lost: str | None = None
-        self._cause: Exception | None = None  # why the last question has no answer
+        self._cause: Exception | None = None  # why the last request got no response
 
     @property
     def lost(self) -> bool:
-        """True once the lease is known not to be ours any more."""
+        """True once the lease is known to be lost."""
         return self._lost is not None
 
     @property
     def is_hurried(self) -> bool:
-        """True while a coordinator is missed that may be back any moment. A refused login is not tried so often."""
+        """True while an unreachable coordinator may be back at any moment. A rejected login is retried less often."""
         return isinstance(self._cause, TryAgain) and self._clock() - self._confirmed > CONFIRM_EVERY_S * 2
 
     def ask(self, describe: Callable[[], TransactionDescription | None]) -> None:
-        """Ask the coordinator, and remember what it said."""
-        asked = self._clock()  # before the question: the answer may have been true only then
+        """Query the coordinator and remember the result."""
+        asked = self._clock()  # before the request: the response may have been true only then
         try:
             seen = describe()
-        except Exception as e:  # of whatever kind: a thread that died of it would end a job that could go on
+        except Exception as e:  # any error: if the thread died of it, a job that could continue would end
             self._cause = e
             return
         if seen is None:
@@ -221,9 +223,9 @@ class Confirmation:
             self._confirmed, self._cause = asked, None
 
     def check_not_lost(self) -> None:
-        """Return unless the lease is known not to be ours.
+        """Return unless the lease is known to be lost.
 
-        :raises LeaseLost: another job holds it, or the coordinator has forgotten it. It won't be ours again.
+        :raises LeaseLost: another job holds the lease, or the coordinator has forgotten it. Both are permanent.
         """
         if self._lost is not None:
             raise LeaseLost(self._token.transactional_id, self._token.epoch, self._lost)
@@ -231,8 +233,8 @@ class Confirmation:
     def check(self) -> None:
         """Return if the lease was ours at most :data:`VALID_S` ago.
 
-        :raises LeaseLost: as above.
-        :raises LeaseUnconfirmed: nobody knows. It may be confirmed again by the next call.
+        :raises LeaseLost: see :meth:`check_not_lost`.
+        :raises LeaseUnconfirmed: the holder is unknown. A later call may succeed.
         """
         self.check_not_lost()
         confirmed, now = self._confirmed, self._clock()
@@ -242,9 +244,9 @@ class Confirmation:
 
 
 class LeaseWatch:
-    """Confirms a lease in the background and answers :meth:`check` without a round trip.
+    """Confirms a lease in the background, so that :meth:`check` needs no round trip.
 
-    :raises LeaseLost: from the constructor, if the lease is known not to be ours to begin with.
+    :raises LeaseLost: from the constructor, if the lease is already lost.
     """
 
     def __init__(self, target: ClientConfig, token: LeaseToken) -> None:
@@ -262,7 +264,7 @@ class LeaseWatch:
             raise
 
     def check(self) -> None:
-        """Return if the lease is ours, never waits; errors as for :meth:`Confirmation.check`."""
+        """Return if the lease is ours, without waiting; errors as for :meth:`Confirmation.check`."""
         self._known.check()
 
     def close(self) -> None:
@@ -282,5 +284,5 @@ class LeaseWatch:
         except TryAgain:
             raise
         except Exception:
-            self._cluster.close()  # whatever the connections are like now; the next question opens others
+            self._cluster.close()  # the connections may be unusable; the next request opens new ones
             raise

@@ -1,32 +1,35 @@
-"""Padding: fill a hole of the target log with transaction markers, each of which takes one offset and is never seen.
+"""Fill a hole of the target log with transaction markers. Each takes one offset and no consumer ever sees it.
 
-A marker has no compare-and-set: the broker appends every copy of a WriteTxnMarkers request it is given, from anybody.
-Two copiers that pad the same hole unguarded corrupt the partition (measured: 6 of 6 runs). The guard:
+Markers have no compare-and-set: the broker appends every WriteTxnMarkers request that it receives, from any client.
+Two copiers that pad the same hole without a guard corrupt the partition (measured: 6 of 6 runs). The guard:
 
-1. Each target partition has a transactional id of its own. A copier takes it over (InitProducerId) before it pads;
-   an older copier is refused at its next coordinator step. A transaction that the older one left open is aborted by
-   the takeover, which writes one marker: it was opened at this same hole, so its marker belongs there.
+1. Each target partition has its own transactional id. A copier takes it over (InitProducerId) before it pads, and the
+   coordinator rejects the older copier's next request. The takeover aborts a transaction that the older copier left
+   open, which writes one marker. That transaction was opened at this same hole, so its marker belongs there.
 2. The **first** marker of a hole goes through the transaction coordinator, without data (AddPartitionsToTxn, EndTxn:
-   exactly one marker). From then on the partition knows the new epoch and refuses the older copier's direct markers.
-3. Interior markers go directly, in bulk, under the coordinator's producer id and epoch.
-4. The **last** marker is a request of its own, and goes directly too. Between taking over and step 2 an older copier may
-   still land its one batch of interior markers; it never contains the last one, so the hole can be filled by it but not
-   overrun.
+   exactly one marker). After that the partition knows the new epoch and rejects the older copier's direct markers.
+3. Interior markers are sent directly, in bulk, with the coordinator's producer id and epoch.
+4. The **last** marker is a separate request and is also sent directly. Between the takeover and step 2 an older copier
+   can still land its one batch of interior markers. That batch never contains the last marker, so it can fill the hole
+   but not overrun it.
 
-Why the last one avoids the coordinator: one that dies between writing a marker and noting that it did is followed by one
-that writes it again (measured: in 5 of 12 kills). Any earlier marker has room for that; behind the last one it would
-take the next record's offset. Most holes are of one marker, and brokers are restarted all the time.
+The last marker avoids the coordinator because a coordinator that dies after it wrote a marker, and before it recorded
+that, is succeeded by one that writes the marker again (measured: in 5 of 12 kills). Earlier markers have room for a
+repeat; a repeat of the last one would take the next record's offset. Most holes need a single marker, and brokers are
+restarted all the time.
 
-What guards the last one instead: it is sent only while the coordinator confirmed within ``_FRESH_S`` that the partition
-is still ours, and whoever takes over a partition that was not given back waits for longer than that before its first
-look at the log. After any error the partition is taken over anew: that settles what the coordinator has under way, and
-the new epoch refuses what may still arrive of ours. What is left is a request that was held up in the network (not on
-this machine: sockets are reset when they end, whatever ends them) for longer than that pause and arrives in the
-milliseconds between a new copier's look and its first marker; the copy of that partition then stops, with an error.
+The last marker is guarded differently. It is sent only if the coordinator confirmed within ``_FRESH_S`` that the
+partition is still ours. A copier that takes over a partition that was not released waits longer than that before it first
+reads the log end. After any error the copier takes the partition over again: that settles whatever the coordinator has in
+progress, and the new epoch rejects our late requests. One risk remains: a request delayed in the network for longer than
+that wait (not on this machine: sockets are reset when they close, for whatever reason), which then arrives in the
+milliseconds between a new copier's first read and its first marker. The copy of that partition then stops with an error.
 
-A principal without rights on the cluster has the coordinator alone, and its repeated marker to fear.
+A principal without rights on the cluster can only use the coordinator, and is exposed to the coordinator's repeated
+marker.
 
-The log end is read again before each step, and nothing is ever retried blindly: an error says nothing about an append.
+The log end is read again before each step, and nothing is retried blindly: an error does not tell whether the append
+happened.
 """
 
 from __future__ import annotations
@@ -48,21 +51,21 @@ from airflow_mirror.wire.transactions import TransactionClient, coordinator_epoc
 log = logging.getLogger(__name__)
 
 _FRESH_S = 0.2  # how old the proof of ownership may be when the last marker is sent
-_QUIET_S = 0.5  # what a new owner waits when the old one may still believe in such a proof
-_DOUBT_S = 3.0  # after an error of our own, a marker that was sent may still be on its way for as long
-_BULK = 10_000  # markers a request: 62 k/s against 54 k/s with 1,000 (measured), and an answer of reasonable size
+_QUIET_S = 0.5  # how long a new owner waits if the old one may still rely on such a proof
+_DOUBT_S = 3.0  # how long after an error a marker that we sent may still be in flight
+_BULK = 10_000  # markers per request: 62 k/s against 54 k/s with 1,000 (measured), and a response of reasonable size
 _POLL_S = 0.002
 _APPEND_TIMEOUT_S = 10.0
-_RELEASE_S, _RELEASE_ONE_S = 10.0, 1.0  # how long giving back may take, all and one
+_RELEASE_S, _RELEASE_ONE_S = 10.0, 1.0  # time limits for releasing all partitions, and one of them
 _TRIES = 20
 
 
 @dataclass(kw_only=True)
 class _Hold:
-    """A partition that is ours.
+    """A partition that we own.
 
-    :param confirmed: monotonic time before the last question whose answer proved it.
-    :param coordinator_epoch: what direct markers must carry at least, as far as we know.
+    :param confirmed: monotonic time (s) at which we sent the last request whose response proved ownership.
+    :param coordinator_epoch: lowest coordinator epoch that direct markers must carry, as far as we know.
     """
 
     client: TransactionClient
@@ -74,10 +77,10 @@ class _Hold:
 
 @dataclass(kw_only=True)
 class Filling:
-    """A hole [start, end) of a target partition on its way.
+    """A hole [start, end) of a target partition that is being filled.
 
-    :ivar at: the target's log end, as far as it was seen; an earlier copier may have filled a part.
-    :ivar written: markers of ours.
+    :ivar at: the target's log end offset as last read; an earlier copier may have filled part of the hole.
+    :ivar written: number of markers that we wrote.
     """
 
     tp: TopicPartition
@@ -95,10 +98,9 @@ class Filling:
 
 @dataclass(kw_only=True)
 class Padder:
-    """Pads target partitions of one Mirror. Not thread-safe: one for each thread.
+    """Pads target partitions of one Mirror. Not thread-safe: use one per thread.
 
-    :param check: called right before everything that has an effect is sent; raises when the writer lease is gone or
-        unconfirmed.
+    :param check: called right before each request that has an effect; raises if the writer lease is lost or unconfirmed.
     """
 
     target: WireCluster
@@ -109,34 +111,34 @@ class Padder:
     _doubtful: dict[TopicPartition, float] = field(default_factory=dict)
 
     def fill(self, tp: TopicPartition, start: int, end: int) -> int:
-        """Fill [start, end) at one go; return how many markers we wrote. Errors as of :meth:`step`."""
+        """Fill [start, end) completely and return the number of markers that we wrote. Errors as for :meth:`step`."""
         filling = Filling(tp=tp, start=start, end=end)
         while not filling.done:
             time.sleep(self.step(filling))
         return filling.written
 
     def step(self, filling: Filling) -> float:
-        """Take one step of a filling, of at most one request with markers; return how many seconds to wait for the next.
+        """Take one step, with at most one request for markers, and return the seconds to wait before the next step.
 
-        Others may be served in between, for any length of time: the log end is read again at each step.
+        The caller may do other work between steps for any length of time: each step reads the log end again.
 
-        :raises TargetMoved: if the log end is outside the hole.
-        :raises Fenced: if a newer copier took this partition over.
+        :raises TargetMoved: the log end offset is outside the hole.
+        :raises Fenced: a newer copier took this partition over.
         """
         try:
             return self._next(filling)
         except MirrorError:
-            # A marker of ours may still be on its way, or a newer copier is here. If the lease is still ours, the next
-            # attempt takes the partition over again, and with it a new epoch; if not, `check` says so.
+            # A marker of ours may still be in flight, or a newer copier may be active. If the lease is still ours, the
+            # next attempt takes the partition over again with a new epoch; if not, `check` raises.
             self._holds.pop(filling.tp, None)
             self._doubtful[filling.tp] = time.monotonic() + _DOUBT_S
             raise
 
     def release(self) -> None:
-        """Give all partitions back, once nothing is under way: the next owners need not wait.
+        """Release all partitions once nothing is in flight, so that their next owners need not wait.
 
-        Those whose coordinator does not answer are left out, and so are all after :data:`_RELEASE_S`: their next owner
-        waits, that is all.
+        Partitions whose coordinator does not respond are skipped, as are all that remain after :data:`_RELEASE_S`. Their
+        next owners only have to wait.
         """
         until = time.monotonic() + _RELEASE_S
         self.target.timeout_s = min(self.target.timeout_s, _RELEASE_ONE_S)
@@ -177,12 +179,12 @@ class Padder:
         return 0.0
 
     def _write(self, tp: TopicPartition, hold: _Hold, left: int, *, guarded: bool) -> int:
-        """Write the next marker or markers of a hole and return how many."""
+        """Write the next marker or markers of a hole and return their number."""
         if self.direct and (guarded or left == 1):
             try:
                 return self._write_directly(tp, hold, max(1, min(left - 1, _BULK)), last=left == 1)
             except (MissingRight, ApiNotServed):
-                self.direct = False  # not for us: single markers through the coordinator do the same, slower
+                self.direct = False  # fall back to single markers through the coordinator, which are slower
         asked = time.monotonic()
         hold.client.write_marker(tp, hold.producer_id, hold.epoch)
         hold.confirmed = asked
@@ -196,7 +198,7 @@ class Padder:
                 self.target, tp, hold.producer_id, hold.epoch, count, hold.coordinator_epoch, check=self.check
             )
         except CoordinatorFenced:
-            # The one answer after which nothing was written for certain: the coordinator began a new term.
+            # The only error that proves that nothing was written: the coordinator has a new epoch.
             known = coordinator_epoch_of(self.target, tp, hold.producer_id)
             if known <= hold.coordinator_epoch:
                 raise
@@ -205,7 +207,7 @@ class Padder:
         return count
 
     def _confirm(self, tp: TopicPartition, hold: _Hold) -> None:
-        """Make sure that the partition was ours a moment ago."""
+        """Check that the partition is still ours, unless that was proved less than ``_FRESH_S`` ago."""
         asked = time.monotonic()
         if asked - hold.confirmed < _FRESH_S:
             return
@@ -215,7 +217,7 @@ class Padder:
         hold.confirmed = asked
 
     def _take_over(self, tp: TopicPartition) -> float:
-        """Make the partition ours; return how long to leave it alone before the first look at its log."""
+        """Take over the partition and return the seconds to wait before the first read of its log end."""
         client = TransactionClient(self.target, marker_id(self.mirror, tp), self.check)
         asked = time.monotonic()
         taken = handover.take_over(client)
@@ -224,7 +226,7 @@ class Padder:
         return 0.0 if taken.given_back else max(_QUIET_S, doubt_s)
 
     def _wait_for(self, tp: TopicPartition, end: int) -> None:
-        """Wait until the log end reached ``end``: EndTxn answers before its marker is in the log."""
+        """Wait until the log end reaches ``end``: EndTxn returns before its marker is in the log."""
         deadline = time.monotonic() + _APPEND_TIMEOUT_S
         while self.target.log_ends([tp])[tp] < end:
             if time.monotonic() > deadline:

@@ -1,10 +1,10 @@
-"""Priming: make an empty target partition start at the source's first offset.
+"""Make an empty target partition start at the source's first offset ("priming").
 
-The partition is filled with highly compressed records (an empty key, no value, time 0) up to that offset, and then they
-are deleted (DeleteRecords). 123,456,789 offsets took 12 s and 95 MB on a real broker; a plan caps what it may cost.
+Priming fills the partition up to that offset with highly compressed records (empty key, null value, timestamp 0) and then
+deletes them (DeleteRecords). 123,456,789 offsets took 12 s and 95 MB on a real broker; a plan caps the cost.
 
-The key is empty, not null: a compacted topic refuses null keys. Fillers have a producer id of their own and the offset
-as sequence, so that a second copier's fillers are recognised by the broker as repeats.
+The key is empty, not null, because a compacted topic rejects null keys. Fillers have their own producer id and use the
+offset as sequence, so the broker recognises a second copier's fillers as duplicates.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ FILLERS_PER_BATCH = 1_000_000  # 9 MB raw, 0.76 MB compressed: below the default
 
 
 def prime(target: WireCluster, mirror: str, tp: TopicPartition, end: int, up_to: int, check: Callable[[], None]) -> int:
-    """Move an empty partition, or one holding only our fillers, from log end ``end`` to [``up_to``, ``up_to``).
+    """Advance a partition that is empty or holds only our fillers from log end ``end`` to [``up_to``, ``up_to``).
 
-    :param check: called right before each write; raises when the writer lease is gone or unconfirmed.
-    :return: offsets filled by this call.
-    :raises TargetMoved: if somebody else writes to the partition meanwhile.
+    :param check: called right before each write; raises if the writer lease is lost or unconfirmed.
+    :return: number of offsets filled by this call.
+    :raises TargetMoved: another writer appended to the partition meanwhile.
     """
     producer_id = identity.filler_producer_id(mirror, tp)
     at = end
@@ -57,14 +57,14 @@ def prime(target: WireCluster, mirror: str, tp: TopicPartition, end: int, up_to:
 def restore_start(
     target: WireCluster, mirror: str, tp: TopicPartition, log_start: int, end: int, check: Callable[[], None]
 ) -> int:
-    """Delete the fillers at the beginning of a log that was primed before; return its first offset.
+    """Delete fillers at the start of a log that was primed earlier; return the log start offset.
 
     A broker persists the effect of DeleteRecords once a minute (log.flush.start.offset.checkpoint.interval.ms). If it
-    dies before that, and no replica knows the new start, it comes back with the fillers in front, visible to every
-    reader.
+    dies before that, and no replica knows the new log start offset, it comes back with the fillers at the front, visible
+    to every consumer.
     """
     ours, start = identity.filler_producer_id(mirror, tp), log_start
-    # One batch at a time: nearly always the first one is no filler, and nothing else of it is needed.
+    # Fetch one batch at a time: the first one is rarely a filler, and only its header is needed.
     for raw, _ in read_batches(target, tp, log_start, end, isolation=READ_UNCOMMITTED, max_bytes=1):
         if raw.header is None or raw.header.producer_id != ours:
             break
@@ -75,10 +75,10 @@ def restore_start(
 
 
 def is_filler(raw: RawBatch) -> bool:
-    """Say whether a batch holds fillers of any Mirror.
+    """Return whether a batch holds fillers of any Mirror.
 
-    Its frame says enough, nothing is unpacked: of our producers' ids, all of the time 0, and the offset as sequence. The
-    sequences of records that are copied begin with a hash.
+    The batch header is enough: a producer id of ours, all timestamps 0, and the offset as sequence. The sequences of
+    copied records start from a hash.
     """
     header = raw.header
     return (
@@ -90,7 +90,7 @@ def is_filler(raw: RawBatch) -> bool:
 
 
 def _settled_end(target: WireCluster, tp: TopicPartition, expected: int) -> int:
-    """Return the log end once it reached ``expected``, or what it is after a second: another copier may lead."""
+    """Wait up to a second for the log end to reach ``expected`` and return it: another copier may be ahead."""
     deadline = time.monotonic() + 1.0
     while (at := target.log_ends([tp])[tp]) < expected and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -99,11 +99,11 @@ def _settled_end(target: WireCluster, tp: TopicPartition, expected: int) -> int:
 
 @lru_cache(maxsize=2)
 def _payload(count: int) -> bytes:
-    """Return ``count`` encoded filler records, compressed. The last batch of a priming is the only shorter one."""
+    """Return ``count`` encoded filler records, compressed. Only the last batch of a priming is shorter."""
     return bytes(codec.compress(codec.ZSTD, b"".join(_record(delta) for delta in range(count))))
 
 
 def _record(delta: int) -> bytes:
-    """One record: length, attributes, timestamp delta 0, offset delta, empty key, null value, no headers."""
+    """Encode one record: length, attributes, timestamp delta 0, offset delta, empty key, null value, no headers."""
     body = b"\0\0" + zigzag(delta) + b"\x00\x01\x00"
     return zigzag(len(body)) + body

@@ -1,11 +1,11 @@
 """Transactional delivery: records and progress become visible together, or not at all.
 
-Each target partition has a transactional id of its own. A copier takes it over when it opens the partition, which aborts
-what a predecessor left open and refuses everything that one may still send: a frozen copier that thaws can't commit.
-The progress, the next source offset, is committed for a consumer group in the same transaction (KIP-98, KIP-447), so
-that a reader in read_committed sees either a stretch of the source with the progress over it, or nothing.
+Each target partition has its own transactional id. A copier takes it over when it opens the partition. The takeover
+aborts a transaction that the previous copier left open and fences that copier: a frozen copier that resumes can't commit.
+The progress (the next source offset) is committed for a consumer group in the same transaction (KIP-98, KIP-447). A
+read_committed consumer therefore sees both a range of the source and the progress over it, or neither.
 
-Markers and aborted records take offsets of the target: delivery in transactions needs mapped offsets.
+Markers and aborted records take up offsets on the target, so transactional delivery needs mapped offsets.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from airflow_mirror.policy import marker_id, progress_group
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.transactions import TransactionClient
 
-# The coordinator aborts what a dead copier left open after this; a live one commits within seconds.
+# The coordinator aborts a dead copier's open transaction after this; a live copier commits within seconds.
 TIMEOUT_MS = 60_000
 
 
 class Deliveries:
-    """Begins and commits the transactions of target partitions. Not thread-safe: one for each thread.
+    """Begins and commits the transactions of target partitions. Not thread-safe: use one per thread.
 
-    :param check: as for :class:`~airflow_mirror.wire.transactions.TransactionClient`: asks for the writer lease.
+    :param check: checks the writer lease; see :class:`~airflow_mirror.wire.transactions.TransactionClient`.
     """
 
     def __init__(self, target: WireCluster, mirror: str, check: Callable[[], None]) -> None:
@@ -34,7 +34,7 @@ class Deliveries:
         self._clients: dict[TopicPartition, TransactionClient] = {}
 
     def take_over(self, tp: TopicPartition) -> tuple[int, int]:
-        """Return (producer id, epoch) to write with; an earlier writer is fenced, its transaction aborted."""
+        """Return (producer id, epoch) to write with. Fences an earlier writer and aborts its transaction."""
         return self._client(tp).init(TIMEOUT_MS)
 
     def begin(self, tp: TopicPartition, producer_id: int, epoch: int) -> None:
@@ -55,7 +55,7 @@ class Deliveries:
         return offset, int(json.loads(metadata)["producer_id"])
 
     def writer(self, tp: TopicPartition) -> int | None:
-        """Return the producer id that the coordinator has for ``tp``, None when it was never taken over."""
+        """Return the producer id that the coordinator has for ``tp``; None if the id was never taken over."""
         described = self._client(tp).describe()
         return None if described is None else described.producer_id
 
