@@ -1,1 +1,1 @@
-"""Offset maps of mapped topics: the value, its store, and how it is derived from two logs."""
+"""Offset maps of mapped topics: the map itself, its store, and its derivation from both logs."""

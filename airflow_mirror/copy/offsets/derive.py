@@ -1,9 +1,10 @@
-"""The offset map, derived from both logs: the k-th record of ours on the target is the k-th mirrorable one of the source.
+"""Derive the offset map from both logs: our k-th record on the target is the k-th mirrorable record of the source.
 
-That holds because one writer at a time appends a source partition's records in order, under producer ids of its own.
-What is stored of a map only saves the walk over what it covers; a crash at any moment costs a longer walk and nothing
-else. What the walk can't survive: a source that lost records (retention, compaction) after they were copied and before
-the map over them was stored. The counts or the records then differ at the end of the walk, and the error says so.
+This holds because one writer at a time appends a source partition's records in order, under its own producer ids. A
+stored map only saves walking the logs over the range that it covers. A crash at any moment makes the walk longer and has
+no other effect. The walk can't recover if the source lost records (retention, compaction) after they were copied and
+before their map was stored. In that case the counts or the last records differ at the end of the walk, and the error says
+so.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ Run = tuple[int, int]  # first offset, count
 def complete(
     source: WireCluster, target: WireCluster, one: CopyRange, mirror: str, isolation: int, store: MapStore
 ) -> OffsetMap:
-    """Return the whole map of ``one`` as both logs stand now, and store what was missing. Reads only; no lease is needed.
+    """Return the complete map of ``one`` for the current logs, and store what was missing.
 
-    :param isolation: of the copy, as for Fetch (1 read_committed).
-    :raises NoOffsetMap: nothing was ever copied, or the map's beginning is lost.
+    Only reads from the clusters; needs no lease.
+
+    :param isolation: of the copy, as in Fetch (1 read_committed).
+    :raises NoOffsetMap: nothing was ever copied, or the start of the map is lost.
     :raises ForeignData: the logs contradict the stored map.
     """
     known = store.load(one.map_key)
@@ -56,9 +59,9 @@ def complete(
 
 
 def next_mirrorable(source: WireCluster, one: CopyRange, start: int, isolation: int) -> int:
-    """Return the offset of the first mirrorable record from ``start`` on, or the source's end if there is none.
+    """Return the offset of the first mirrorable record at or after ``start``, or the source's end if there is none.
 
-    A log often ends with markers. Without a look behind the last record, the map would seem to end before the log.
+    A log often ends with markers. Unless they are skipped, the map would seem to end before the log does.
     """
     ends = source.last_stable if isolation == READ_COMMITTED else source.high_watermarks
     end = ends([one.source])[one.source]
@@ -69,7 +72,7 @@ def next_mirrorable(source: WireCluster, one: CopyRange, start: int, isolation: 
 
 
 def writers(target: WireCluster, mirror: str, one: CopyRange) -> tuple[set[int], bool]:
-    """Return the producer ids under which ``one`` was written, and whether in transactions."""
+    """Return the producer ids that wrote ``one``, and whether they wrote in transactions."""
     deliveries = Deliveries(target, mirror, lambda: None)
     found = deliveries.progress(one.target) if one.key_partitions is None else None
     if found is None:
@@ -82,11 +85,12 @@ def walk(
     source: WireCluster, target: WireCluster, one: CopyRange, known: OffsetMap, producers: Collection[int],
     isolation: int, end: int, *, committed_only: bool,
 ) -> OffsetMap:  # fmt: skip
-    """Return what continues ``known`` up to the target offset ``end``; empty when nothing of ours was appended since.
+    """Return the continuation of ``known`` up to the target offset ``end``; empty if nothing of ours was appended since.
 
-    :param producers: the ids under which this range was written.
-    :param committed_only: on the target: it was written in transactions.
-    :raises ForeignData: the target has more records of ours than the source has records.
+    :param producers: the producer ids that wrote this range.
+    :param committed_only: the target was written in transactions; count committed records only.
+    :raises ForeignData: the target has more of our records than the source has, or the source has deleted records that
+        are not in the map yet.
     """
     part = OffsetMap(known.source_end, known.target_end)
     theirs = target_runs(target, one.target, known.target_log_end, end, producers, committed_only=committed_only)
@@ -124,7 +128,7 @@ def walk(
 
 
 def check_last(source: WireCluster, target: WireCluster, one: CopyRange, known: OffsetMap, isolation: int) -> None:
-    """Compare the last mapped record with its source: a map that counted wrongly would show here.
+    """Compare the last mapped record with its source record, which would expose a miscounted map.
 
     :raises ForeignData: they differ.
     """
@@ -132,9 +136,9 @@ def check_last(source: WireCluster, target: WireCluster, one: CopyRange, known: 
         return
     here, there = last.source + last.count - 1, last.target + last.count - 1
     if here < source.log_starts([one.source])[one.source] or there < target.log_starts([one.target])[one.target]:
-        return  # deleted by now: proves nothing
+        return  # already deleted
     original, copied = digests(source, target, one, here, there, isolation)
-    if original is not None and copied is not None and original != copied:  # None: compacted away meanwhile
+    if original is not None and copied is not None and original != copied:  # None: compacted away
         raise ForeignData(
             one.target_topic, one.target.partition, there, there + 1,
             f"the target's record differs from the source's at offset {here} (source {original}, target {copied}), "
@@ -147,7 +151,7 @@ def check_last(source: WireCluster, target: WireCluster, one: CopyRange, known: 
 def digests(
     source: WireCluster, target: WireCluster, one: CopyRange, here: int, there: int, isolation: int
 ) -> tuple[str | None, str | None]:
-    """Return what the record at ``here`` on the source and the one at ``there`` on the target hold; None without one."""
+    """Return the digests of the source record at ``here`` and the target record at ``there``, None without a record."""
     original = committed_records(source, one.source, here, here + 1, isolation).get(here)
     copied = committed_records(target, one.target, there, there + 1, READ_UNCOMMITTED).get(there)
     return original and digest(original), copied and digest(copied)
@@ -156,7 +160,7 @@ def digests(
 def source_runs(
     cluster: WireCluster, one: CopyRange, start: int, isolation: int, end: int = FOREVER, max_bytes: int = _FETCH_BYTES
 ) -> Iterator[Run]:
-    """Yield the offsets of mirrorable records from ``start`` on, as runs; by headers alone where batches are dense."""
+    """Yield the offsets of mirrorable records from ``start`` on as runs; dense batches need their headers only."""
     wanted = None
     if one.key_partitions is not None:
         wanted = key_filter(one.partition, one.target.partition, one.key_partitions)

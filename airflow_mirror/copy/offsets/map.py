@@ -1,15 +1,15 @@
-"""The offset map of one partition: which target offset holds which source record, exactly, in both directions.
+"""The offset map of one partition: the exact relation between source and target offsets, in both directions.
 
-A map is a list of runs (:class:`Segment`), extended only where a side has a gap: a hole of the source (markers, aborted
-or compacted records) or of the target (markers of its own transactions). Between two segments there is no record of
-the mirror, on neither side. That makes translation exact for *every* offset, not only for those that hold a record:
+A map is a list of runs (:class:`Segment`). A new segment starts only where one side has a gap: a hole of the source
+(markers, aborted or compacted records) or of the target (markers of its own transactions). Neither side holds a mirrored
+record between two segments. Translation is therefore exact for *every* offset, with or without a record:
 
-- an offset in a segment is that record's offset on the other side;
-- an offset in a hole is the next record's;
-- the end is the position behind the last record;
-- what lies outside is answered too, but marked, because no record of the map stands for it.
+- an offset in a segment maps to the same record's offset on the other side;
+- an offset in a hole maps to the next record's offset;
+- the end maps to the position after the last record;
+- an offset outside the map gets an answer too, but a marked one, because no mapped record backs it.
 
-Pure: no clock, no socket, no file. 24 bytes a segment, lookups by bisection.
+Pure: no clock, no socket, no file. A segment takes 24 bytes; lookups use bisection.
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ from operator import add, le
 from typing import NamedTuple
 
 FOREVER = 2**63 - 1
-Columns = tuple["array[int]", "array[int]", "array[int]"]  # source, target and count of all segments
+Columns = tuple["array[int]", "array[int]", "array[int]"]  # source, target and count of every segment
 
 
 class Segment(NamedTuple):
-    """``count`` records that stand at ``source``... on the source and at ``target``... on the target, without a gap."""
+    """``count`` consecutive records, starting at ``source`` on the source and at ``target`` on the target."""
 
     source: int
     target: int
-    count: int  # type: ignore[assignment]  # a tuple has a method of that name, which nobody needs here
+    count: int  # type: ignore[assignment]  # shadows tuple.count, which is not used here
 
 
 class Where(Enum):
-    """What the offset that was asked for is, on its own side."""
+    """Where the requested offset lies on its own side."""
 
-    RECORD = "record"  # a mirrored record
-    HOLE = "hole"  # no mirrored record; the answer is the next one
-    END = "end"  # the end of what was mirrored; the answer is the position behind the last record
-    BEFORE = "before"  # below the first mirrored offset; the answer is the first mirrored record
-    BEYOND = "beyond"  # above what was mirrored so far: not known; the answer is the end
+    RECORD = "record"  # at a mirrored record
+    HOLE = "hole"  # no mirrored record; the result is the next one
+    END = "end"  # the end of the mirrored range; the result is the position after the last record
+    BEFORE = "before"  # below the first mirrored offset; the result is the first mirrored record
+    BEYOND = "beyond"  # above the mirrored range, so unknown; the result is the end
 
 
 class Translated(NamedTuple):
-    """An offset on the other side, and how it was found."""
+    """An offset on the other side, and where the requested offset lies."""
 
     offset: int
     where: Where
 
 
 class OffsetMap:
-    """The map of one partition, from where its copy began. What it shows is to be read only.
+    """The map of one partition, from the start of its copy. Treat its attributes as read-only.
 
-    :ivar source_start: first source offset that the map speaks of.
+    :ivar source_start: first source offset that the map covers.
     :ivar target_start: target offset of the first record that was or will be written.
     :ivar source_end: source offset up to which the map is complete.
-    :ivar target_end: target offset behind the last mirrored record.
-    :ivar target_log_end: target offset up to which the map speaks: ``target_end``, or behind markers that follow it.
+    :ivar target_end: target offset after the last mirrored record.
+    :ivar target_log_end: target offset up to which the map is complete: ``target_end``, or after markers that follow it.
     :ivar columns: all segments.
     """
 
@@ -71,11 +71,11 @@ class OffsetMap:
 
     @classmethod
     def of_columns(cls, starts: tuple[int, int], ends: tuple[int, int], columns: Columns) -> OffsetMap:
-        """Return a map that takes over whole columns, as they were stored.
+        """Build a map from complete, stored columns.
 
         :param starts: ``source_start, target_start``.
         :param ends: ``source_end, target_log_end``.
-        :raises ValueError: if they are not the columns of a map.
+        :raises ValueError: the columns do not form a map.
         """
         one = cls(*starts)
         one.columns = source, target, count = columns
@@ -91,7 +91,7 @@ class OffsetMap:
 
     @property
     def last(self) -> Segment | None:
-        """The last segment; None without records."""
+        """The last segment; None if the map has no records."""
         return Segment(*(side[-1] for side in self.columns)) if len(self) else None
 
     def __len__(self) -> int:
@@ -100,7 +100,7 @@ class OffsetMap:
     def __eq__(self, other: object) -> bool:
         return vars(self) == vars(other) if isinstance(other, OffsetMap) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
+    __hash__ = None  # type: ignore[assignment]  # mutable
 
     def __repr__(self) -> str:
         return (
@@ -109,9 +109,9 @@ class OffsetMap:
         )
 
     def add(self, source: int, target: int, count: int) -> None:
-        """Append ``count`` records; what lies between the end so far and them is a hole.
+        """Append ``count`` records; the range between the current end and them becomes a hole.
 
-        :raises ValueError: if that goes backwards on either side.
+        :raises ValueError: the records start before the current end on either side.
         """
         if count <= 0 or source < self.source_end or target < self.target_end:
             raise ValueError(f"{count} records at source {source}, target {target} can't follow {self!r}")
@@ -124,9 +124,9 @@ class OffsetMap:
         self._take_ends()
 
     def advance(self, source_end: int, target_log_end: int = 0) -> None:
-        """Take note that both logs were read up to here, and hold no more mirrored records than those added.
+        """Record that both logs were read up to here and hold no mirrored records beyond those added.
 
-        :raises ValueError: if the source's end goes backwards.
+        :raises ValueError: ``source_end`` is below the current one.
         """
         if source_end < self.source_end:
             raise ValueError(f"the source's end can't go back to {source_end} in {self!r}")
@@ -134,7 +134,7 @@ class OffsetMap:
         self.target_log_end = max(self.target_log_end, target_log_end)
 
     def to_target(self, offset: int) -> Translated:
-        """Return the target offset at which a reader of the source that stands at ``offset`` continues.
+        """Return the target offset at which a reader at source position ``offset`` continues.
 
         The record there is the mirror of the first mirrored source record at or after ``offset``.
         """
@@ -146,7 +146,7 @@ class OffsetMap:
         return self._find(offset, source, target, self.target_end)
 
     def to_source(self, offset: int) -> Translated:
-        """Return the source offset at which a reader of the target that stands at ``offset`` continues.
+        """Return the source offset at which a reader at target position ``offset`` continues.
 
         The record there is the one whose mirror is the first mirrored record at or after ``offset``.
         """
@@ -158,7 +158,7 @@ class OffsetMap:
         return self._find(offset, target, source, self.source_end)
 
     def segments(self, start: int = 0, end: int = FOREVER) -> Iterator[Segment]:
-        """Yield the segments in order, cut to the source offsets [start, end)."""
+        """Yield the segments in order, clipped to the source offsets [start, end)."""
         for index in range(max(0, bisect_right(self.columns[0], start) - 1), len(self)):
             source, target, count = (side[index] for side in self.columns)
             if source >= end:
@@ -168,9 +168,9 @@ class OffsetMap:
                 yield Segment(source + skip, target + skip, left)
 
     def extend(self, other: OffsetMap) -> None:
-        """Append what ``other`` knows above our end; where both speak of the same offsets they must agree.
+        """Append the part of ``other`` above our end; where both cover the same offsets, they must agree.
 
-        :raises ValueError: if there is a gap between the two, or they differ.
+        :raises ValueError: there is a gap between the two maps, or they differ.
         """
         if not self.source_start <= other.source_start <= self.source_end:
             raise ValueError(f"{other!r} does not continue {self!r}")
@@ -185,13 +185,13 @@ class OffsetMap:
         if first is not None:
             self.add(*first)
             rest = bisect_right(other.columns[0], first.source)
-            for mine, theirs in zip(self.columns, other.columns, strict=True):  # at the speed of C
+            for mine, theirs in zip(self.columns, other.columns, strict=True):  # runs in C
                 mine.extend(theirs[rest:])
             self._take_ends()
         self.advance(other.source_end, other.target_log_end)
 
     def end(self) -> OffsetMap:
-        """Return what is needed to go on: the map without all segments but the last."""
+        """Return the part that a copy needs to continue: the map with its last segment only."""
         if (last := self.last) is None:
             return self
         one = OffsetMap(last.source, last.target)
@@ -200,7 +200,7 @@ class OffsetMap:
         return one
 
     def _take_ends(self) -> None:
-        """Move the ends behind the last segment."""
+        """Move the ends to the end of the last segment."""
         source, target, count = (side[-1] for side in self.columns)
         self.source_end, self.target_end = source + count, target + count
         self.target_log_end = max(self.target_log_end, self.target_end)
@@ -213,5 +213,5 @@ class OffsetMap:
 
 
 def _rising(starts: array[int], counts: array[int]) -> bool:
-    """True if no run reaches into the next one; at the speed of C, a map may have millions."""
+    """Return whether no run overlaps the next one. Runs in C, because a map may have millions of runs."""
     return all(map(le, map(add, starts, counts), islice(starts, 1, None)))

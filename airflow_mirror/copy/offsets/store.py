@@ -1,20 +1,20 @@
-"""Where offset maps are kept: Parquet files in a directory, or under any URL that fsspec knows.
+"""Store offset maps as Parquet files in a directory or under any URL that fsspec supports.
 
-For each partition (its *key*, ``<topic>/<partition>``) there is
+Each partition (its *key* is ``<topic>/<partition>``) has
 
-- ``origin.json``: where the copy began on both sides, written before its first record, and a token;
-- parts, ``<first source offset>-<end>.parquet`` (20 digits each): a piece of the map each, with the token of the origin
-  that they belong to. Columns ``source, target, count`` (int64, delta packed, zstd: 2 to 5 bytes a segment); the piece's
-  ends are in the metadata.
+- ``origin.json``: the start offsets of the copy on both sides and a token, written before the first record;
+- parts, ``<first source offset>-<end>.parquet`` (20 digits each): pieces of the map, each with the token of its origin.
+  Columns ``source, target, count`` (int64, delta packed, zstd: 2 to 5 bytes per segment); the metadata hold the ends of
+  the piece.
 
-The map is derived from the two logs; what is stored only saves the walk. So nothing here needs to be complete: a part
-that is missing, truncated or garbage ends what can be loaded, and the rest is walked again. What is loaded must be
-*right*, though. Hence the token: a target topic that was deleted and copied anew gets a new origin, and the parts of
-its former life no longer count, not even those that a frozen copier writes when it thaws.
+The map is derived from the two logs; a stored map only saves walking them. So the store need not be complete: loading
+stops at a missing, truncated or corrupt part, and the rest is derived again. A part that does load must be *right*,
+though. Hence the token: a target topic that was deleted and copied again gets a new origin, which invalidates the
+parts of the previous copy, including those that a frozen copier writes after it resumes.
 
-A file appears whole or not at all: locally it is written beside its place, synced and renamed; object stores do the
-same by themselves. No file is ever replaced by one that holds less, and whoever takes a part away has stored one that
-covers it: so several processes may append, complete and compact at once.
+A file appears completely or not at all: a local file is written to a temporary name, synced and renamed; object stores
+write atomically by themselves. A file is never replaced by one that holds less, and a process deletes a part only after
+it has stored one that covers it. So several processes may append, complete and compact at once.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _ORIGIN = "origin.json"
 _PART = re.compile(r"(\d{20})-(\d{20})\.parquet")
 _COLUMNS = ("source", "target", "count")
 _MANY_PARTS = 32
-# Segments. Whoever joins or goes on holds no more of a map than this, some megabytes, however long it is.
+# In segments. Joining parts, or continuing a copy, holds at most this much of a map in memory: some megabytes.
 _LARGEST_PART = 1 << 18
-_LISTINGS = 3  # how often a compaction beside us may take parts away between listing and reading
+_LISTINGS = 3  # how often a concurrent compaction may delete parts between listing and reading
 
 
 class Origin(NamedTuple):
-    """Where a copy began, and the token that its parts carry."""
+    """The start offsets of a copy, and the token that its parts carry."""
 
     source_start: int
     target_start: int
@@ -64,9 +64,9 @@ class MapStore:
         self._tokens: dict[str, str] = {}
 
     def origin(self, key: str, source_start: int, target_start: int) -> None:
-        """Begin a new map. To be called before the first record is written: what was stored of ``key`` no longer counts.
+        """Begin a new map and invalidate what is stored for ``key``. Call this before the first record is written.
 
-        :raises OSError: if it can't be stored; then nothing must be written to the target.
+        :raises OSError: the origin can't be stored; nothing may be written to the target then.
         """
         where = Origin(source_start, target_start, uuid.uuid4().hex)
         directory = self._root / key
@@ -74,27 +74,27 @@ class MapStore:
         _write(directory / _ORIGIN, json.dumps(where._asdict()).encode())
         self._tokens[key] = where.token
         for name in _part_names(directory):
-            _remove(directory / name)  # only tidy: they carry another token
+            _remove(directory / name)  # cleanup only: their token is already invalid
 
     def has_begun(self, target_topic: str) -> bool:
-        """Say whether any partition of a target topic was ever copied with a map.
+        """Return whether any partition of a target topic was ever copied with a map.
 
-        :raises OSError: if the store itself can't be read.
+        :raises OSError: the store can't be read.
         """
         return (self._root / target_topic).is_dir()
 
     def source_start(self, key: str) -> int | None:
-        """Return the source offset at which a map begins; None when it was never begun.
+        """Return the source offset at which a map begins; None if the map was never begun.
 
-        :raises OSError: if the store itself can't be read.
+        :raises OSError: the store can't be read.
         """
         origin = _read_origin(self._root / key)
         return None if origin is None else origin.source_start
 
     def append(self, key: str, part: OffsetMap) -> None:
-        """Store a piece of the map; again is harmless. Without an origin nothing is stored: it would never be read.
+        """Store a piece of the map; idempotent. Stores nothing without an origin, because it would never be read.
 
-        :raises OSError: if it can't be stored.
+        :raises OSError: the piece can't be stored.
         """
         directory = self._root / key
         token = self._tokens.get(key)
@@ -107,26 +107,26 @@ class MapStore:
         _write(directory / _name(part), _encode(part, token))
 
     def load(self, key: str) -> OffsetMap | None:
-        """Return the map from its origin up to the first part that is missing or unreadable; None without an origin.
+        """Return the map from its origin up to the first missing or unreadable part; None without an origin.
 
-        :raises OSError: if the store itself can't be read (rights, network).
+        :raises OSError: the store can't be read (permissions, network).
         """
         return self._read(key, whole=True)
 
     def load_end(self, key: str) -> OffsetMap | None:
-        """Return the end of the map, which is all that a copy needs to go on: its ends and its last segment.
+        """Return the end of the map, which is all that a copy needs to continue: its ends and its last segment.
 
-        The map may be larger than a task's memory: no more than a part of it is held at a time.
+        The map may exceed a task's memory, so only one part of it is held at a time.
 
-        :raises OSError: if the store itself can't be read.
+        :raises OSError: the store can't be read.
         """
         return self._read(key, whole=False)
 
     def compact(self, key: str, many: int = _MANY_PARTS) -> None:
-        """Join small parts when there are at least ``many``; a crash at any moment loses nothing.
+        """Join small parts if there are at least ``many``; a crash at any moment loses nothing.
 
-        Only the newest parts are joined, until the next older one is larger than them together: so each segment is
-        written again a logarithmic number of times. No part becomes longer than fits well into memory.
+        Only the newest parts are joined, until the next older part is larger than all of them together, so each segment
+        is rewritten a logarithmic number of times. No part grows beyond what fits comfortably in memory.
         """
         directory = self._root / key
         names = _part_names(directory)
@@ -139,9 +139,9 @@ class MapStore:
             try:
                 older = _read_part(directory / name, origin.token)
             except FileNotFoundError:
-                return  # another compaction is at work
+                return  # another compaction is running
             if older is None:
-                _remove(directory / name)  # unreadable, or of a former life: of no use to anybody
+                _remove(directory / name)  # unreadable, or from an earlier copy
                 continue
             if joined is not None:
                 enough = len(used) > 1 and len(older) > 2 * len(joined)
@@ -151,7 +151,7 @@ class MapStore:
             used.append(name)
         if joined is None or len(used) < 2:
             return
-        # First the long part is there, then its pieces go: in between they overlap and agree.
+        # Write the joined part before its pieces are deleted: meanwhile they overlap and agree.
         _write(directory / _name(joined), _encode(joined, origin.token))
         for name in used:
             if name != _name(joined):
@@ -168,18 +168,18 @@ class MapStore:
                 for name in _part_names(directory):
                     first, end = _bounds(name)
                     if first > found.source_end:
-                        break  # a gap: what comes behind it can't be joined on
+                        break  # a gap: later parts can't be appended
                     if end < found.source_end:
-                        continue  # nothing new; a compaction that was cut off leaves such parts behind
+                        continue  # covered already; an interrupted compaction leaves such parts behind
                     if not whole and first < found.source_start:
-                        return self._read(key, whole=True)  # to be compared with what was let go already
+                        return self._read(key, whole=True)  # it must be compared with segments that were dropped already
                     part = _read_part(directory / name, origin.token)
-                    # Where one is of no use, another one may cover the same offsets.
+                    # If this part is unusable, another one may cover the same offsets.
                     if part is not None and _extend(found, part, name) and not whole:
                         found = found.end()
                 break
             except FileNotFoundError:
-                pass  # a part went away between listing and reading: look again
+                pass  # a part was deleted between listing and reading: list again
         return found
 
 
@@ -216,9 +216,9 @@ def _encode(part: OffsetMap, token: str) -> bytes:
 
 
 def _decode(content: bytes, token: str) -> OffsetMap | None:
-    """Return the part, None when it belongs to another origin.
+    """Return the part, or None if it belongs to another origin.
 
-    :raises Exception: of many types, for anything that is no part.
+    :raises Exception: of many types, if the content is not a part.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -254,7 +254,7 @@ def _directory(root: str) -> Path | UPath:
 
 
 def _write(path: Path | UPath, content: bytes) -> None:
-    """Put a whole file in place, durably."""
+    """Write a complete file, durably."""
     if not isinstance(path, PosixPath):
         path.write_bytes(content)
         return
@@ -265,7 +265,7 @@ def _remove(path: Path | UPath) -> None:
     try:
         path.unlink()
     except FileNotFoundError:
-        pass  # another compaction was faster
+        pass  # another compaction has deleted it
 
 
 def _name(part: OffsetMap) -> str:
@@ -279,7 +279,7 @@ def _bounds(name: str) -> tuple[int, int]:
 
 
 def _part_names(directory: Path | UPath) -> list[str]:
-    """Return the names of all parts in the order of their first source offset; of two, the longer one first."""
+    """Return the names of all parts, ordered by first source offset; the longer of two with the same start first."""
     try:
         names = [path.name for path in directory.iterdir() if _PART.fullmatch(path.name)]
     except FileNotFoundError:
@@ -300,11 +300,11 @@ def _read_origin(directory: Path | UPath) -> Origin | None:
 def _read_part(path: Path | UPath, token: str) -> OffsetMap | None:
     """Return a part; None if it can't be used.
 
-    :raises FileNotFoundError: it is gone.
+    :raises FileNotFoundError: the file no longer exists.
     """
     content = path.read_bytes()
     try:
         return _decode(content, token)
-    except Exception as e:  # pyarrow has an error for each way in which a file can be broken
+    except Exception as e:  # pyarrow raises a different error for each kind of corruption
         log.warning("%s is no part of an offset map (%s): it is derived anew", path, e)
         return None
