@@ -1,1 +1,1 @@
-"""Finds where the copy of a partition continues, and proves that it is the same log."""
+"""Find where the copy of a partition continues, and prove that source and target are still the same log."""

@@ -1,12 +1,12 @@
-"""Asks both clusters what opening needs, for many partitions at once, and returns the answers as values.
+"""Query both clusters for what opening needs, for many partitions at once, and return the answers as values.
 
-To open a partition takes seven to nine small questions; one after another, for a thousand partitions, that is seconds of
-nothing but round trips. The same question for many partitions fits into one request to each leader. Each leader is asked
-once: what it does not answer is an error of that partition alone, which comes back after a pause.
+Opening a partition takes seven to nine small requests. Sent one after another for a thousand partitions, they cost
+seconds of round trips; the same question for many partitions fits into one request per leader. Each leader is asked once.
+If it does not answer for a partition, only that partition gets an error, and it is retried after a pause.
 
-The target's log end is asked before and after everything else of the target (`journal`), and the source after the target,
-so that a copier that is still writing can't make the source look shorter than the target. What is appended afterwards
-meets the continued sequences and the check of the returned offset, as with every opening.
+The target's log end is read before and after all other target questions (`journal`), and the source is queried after the
+target, so that a copier that is still writing can't make the source look shorter than the target. Records appended later
+are caught by the contiguous sequences and the check of the returned base offset, as in every opening.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ NOBODY = Leader(-1, -1)
 
 @dataclass(frozen=True, kw_only=True)
 class TargetAnswers:
-    """What the target said of one of its partitions.
+    """What the target answered about one of its partitions.
 
-    :param leader: who led it before the first question.
-    :param end: the log's true end, before the other questions; ``end_after``: behind them.
-    :param high_watermark: what can be read ends here.
-    :param producers: those that the leader remembers.
+    :param leader: the leader before the first question.
+    :param end: the log end offset before the other questions; ``end_after``: the one after them.
+    :param high_watermark: records can be read up to here.
+    :param producers: the producer states that the leader remembers.
     """
 
     leader: Leader
@@ -48,15 +48,15 @@ class TargetAnswers:
     def check_readable(self, tp: TopicPartition) -> None:
         """Check that everything below :attr:`end` can be read.
 
-        :raises LogUnsettled: it can't: what is above the high watermark will be replicated, or truncated.
+        :raises LogUnsettled: it can't: records above the high watermark will still be replicated or truncated.
         """
         if self.high_watermark < self.end:
             raise LogUnsettled(tp, self.end, f"its replicas don't follow (high watermark {self.high_watermark})")
 
     def check_still(self, tp: TopicPartition) -> None:
-        """Check that nothing was appended between the questions: the answers are one snapshot.
+        """Check that nothing was appended between the questions, so that the answers form one snapshot.
 
-        :raises LogUnsettled: something was.
+        :raises LogUnsettled: something was appended.
         """
         if self.end != self.end_after:
             raise LogUnsettled(tp, self.end_after, f"it ended at {self.end} a moment ago, so somebody else writes to it")
@@ -64,12 +64,12 @@ class TargetAnswers:
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What both clusters said of the two sides of a range.
+    """What both clusters answered about the two sides of a range.
 
-    :param topic_id: the source topic's, or the error that says why there is none; the source's leader and its offsets
-        are unknown then.
-    :param leader: who led the source partition before the first question.
-    :param epoch_ends: where the epochs that were asked about end in its log (`epochs`).
+    :param topic_id: the source topic's id, or the error that says why it has none; the source's leader and offsets are
+        unknown then.
+    :param leader: leader of the source partition before the first question.
+    :param epoch_ends: end offsets, in the leader's log, of the requested leader epochs (`epochs`).
     """
 
     target: TargetAnswers
@@ -81,7 +81,7 @@ class Answers:
 
 
 class Question(NamedTuple):
-    """A question that a leader is asked about many partitions: its name, how it is put, and what an ACL must allow."""
+    """A question to ask a leader about many partitions: its name, the request, and the ACL operation that it needs."""
 
     what: str
     ask: Ask[int]
@@ -101,7 +101,7 @@ _HIGH_WATERMARK = _offsets("high watermark", requests.LATEST)
 
 
 class _Round:
-    """The partitions of one cluster that have answered everything so far; who fails once is asked no more."""
+    """The partitions of one cluster that have answered everything so far. One that fails is not asked again."""
 
     def __init__(self, cluster: WireCluster, tps: Iterable[TopicPartition]) -> None:
         self._cluster = cluster
@@ -121,7 +121,7 @@ class _Round:
         return answers
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, Collection[int]]) -> dict[TopicPartition, dict[int, EpochEnd]]:
-        """Ask for one epoch of each partition at a time; partitioned anew by its keys, it may have several."""
+        """Ask for one epoch per partition at a time; with key partitioning, one source partition may need several."""
         found: dict[TopicPartition, dict[int, EpochEnd]] = {}
         left = {tp: sorted(epochs.get(tp, ())) for tp in self.left if self.leaders[tp].epoch >= 0}
         while left := {tp: several for tp, several in left.items() if several and tp not in self.errors}:
@@ -145,7 +145,7 @@ class _Round:
 
 
 def ask_target(target: WireCluster, tps: Iterable[TopicPartition]) -> dict[TopicPartition, TargetAnswers | MirrorError]:
-    """Ask about partitions of the target; each gets its answers, or the error that says why there are none."""
+    """Query target partitions. Each gets its answers, or the error that says why there are none."""
     asked = _Round(target, tps)
     ends, watermarks, starts = asked.ask(_LOG_END), asked.ask(_HIGH_WATERMARK), asked.ask(_LOG_START)
     producers, ends_after = asked.producers(), asked.ask(_LOG_END)
@@ -159,9 +159,9 @@ def ask_target(target: WireCluster, tps: Iterable[TopicPartition]) -> dict[Topic
 
 
 def ask_again(target: WireCluster, tp: TopicPartition) -> TargetAnswers:
-    """Ask the target about one partition, after something was done to it.
+    """Query the target again about one partition, after the partition was changed.
 
-    :raises MirrorError: what kept it from answering.
+    :raises MirrorError: why the partition could not answer.
     """
     told = ask_target(target, [tp])[tp]
     if isinstance(told, MirrorError):
@@ -173,16 +173,16 @@ def ask(
     source: WireCluster, target: WireCluster, ranges: Iterable[CopyRange],
     epochs: Mapping[TopicPartition, Collection[int]] | None = None,
 ) -> dict[CopyRange, Answers | MirrorError]:  # fmt: skip
-    """Ask both clusters about all that is to be opened; each range gets its answers, or the error that says why not.
+    """Query both clusters about all ranges to be opened. Each range gets its answers, or the error that says why not.
 
-    The metadata of the topics must have been read; a source topic that is not known by then is gone.
+    The topic metadata must have been fetched; a source topic that is then unknown no longer exists.
 
-    :param epochs: of source partitions: where they end in the leader's log is asked, too, if the leader has an epoch.
+    :param epochs: leader epochs of source partitions whose end offsets to query, if the leader has an epoch.
     """
     wanted = list(dict.fromkeys(ranges))
     topic_ids = {name: ask_topic_id(source, name) for name in {r.source_topic for r in wanted}}
     there = [r for r in wanted if isinstance(topic_ids[r.source_topic], str)]
-    # Who has no leader on one side is not asked about on the other.
+    # A partition without a leader on one side is not queried on the other.
     led = _Round(source, [r.source for r in there])
     told = ask_target(target, [r.target for r in wanted if r.source not in led.errors])
     led.left = [r.source for r in there if r.source in led.left and not isinstance(told[r.target], MirrorError)]
@@ -209,7 +209,7 @@ def ask(
 
 
 def ask_topic_id(source: WireCluster, name: str) -> str | MirrorError:
-    """Return a topic's id, or the error that says why there is none."""
+    """Return a topic's id, or the error that says why it has none."""
     try:
         return source.topic_id(name)
     except MirrorError as e:
@@ -217,5 +217,5 @@ def ask_topic_id(source: WireCluster, name: str) -> str | MirrorError:
 
 
 def ask_log_starts(cluster: WireCluster, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the first offset of each partition whose leader says it."""
+    """Return the log start offset of each partition whose leader answers."""
     return _Round(cluster, tps).ask(_LOG_START)

@@ -1,9 +1,10 @@
-"""Has the source's log diverged from what was copied of it? Asked whenever another leader may have taken over (KIP-320).
+"""Detect whether the source's log has diverged from what was copied, after every possible change of leader (KIP-320).
 
-Each batch carries the epoch of the leader that wrote it. A leader that was elected uncleanly lacks what its predecessor
-wrote last, and writes others at the same offsets; nothing else tells, once its log is longer than our position. So the
-new leader is asked where the epoch of the last batch that we consumed ends in its log. Fetches name the leader's epoch,
-and are refused as soon as there is a newer one: between two fetches no leader goes unnoticed.
+Each batch carries the epoch of the leader that wrote it. A leader elected uncleanly lacks its predecessor's last records
+and writes other records at the same offsets. Once its log has grown beyond our position, nothing else shows the
+difference. The new leader is therefore asked for the end offset, in its log, of the epoch of the last batch that we
+consumed. Fetch requests carry the current leader epoch and are rejected as soon as there is a newer one, so no change of
+leader between two fetches goes unnoticed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from airflow_mirror.wire.single import read_batches
 
 
 class Consumed(NamedTuple):
-    """What a copy consumed last: offsets [first, position), written under the leader epoch ``epoch``."""
+    """What a copy consumed last: offsets [first, position), written in the leader epoch ``epoch``."""
 
     epoch: int
     first: int
@@ -27,15 +28,15 @@ class Consumed(NamedTuple):
 
 
 class Trail:
-    """Under which leaders the batches were written that a copy consumes: (epoch, first offset), rising."""
+    """The leader epochs of the batches that a copy consumes, as (epoch, first offset) in ascending order."""
 
     def __init__(self) -> None:
         self._steps: list[tuple[int, int]] = []
 
     def note(self, epoch: int, offset: int, position: int) -> None:
-        """Take note of a batch of another epoch than the one before it.
+        """Record a batch, if its epoch differs from that of the batch before it.
 
-        :param position: what lies below it is on the target; of that only the last epoch is kept.
+        :param position: everything below it is on the target; only the last epoch below it is kept.
         """
         if not self._steps or self._steps[-1][0] != epoch:
             self._steps.append((epoch, offset))
@@ -43,12 +44,12 @@ class Trail:
             del self._steps[0]
 
     def cut(self, position: int) -> None:
-        """Forget what was consumed at ``position`` and above: it is fetched again."""
+        """Drop what was consumed at ``position`` and above, because it will be fetched again."""
         while self._steps and self._steps[-1][1] >= position:
             del self._steps[-1]
 
     def at(self, position: int) -> Consumed | None:
-        """Return what was consumed last below ``position``; None if that is not known, or had no epoch."""
+        """Return what was consumed last below ``position``; None if that is unknown or had no epoch."""
         below = [step for step in self._steps if step[1] < position]
         return Consumed(*below[-1], position) if below and below[-1][0] >= 0 else None
 
@@ -56,12 +57,12 @@ class Trail:
 def check_same_log(source: WireCluster, one: CopyRange, consumed: Consumed, told: Answers) -> None:
     """Check that the source's leader has what was consumed.
 
-    :param told: with where the epoch ends in the leader's log.
-    :raises SourceTruncated: it has not; with the offsets that are on the target and not on the source any more.
+    :param told: contains the end offset of the epoch in the leader's log.
+    :raises SourceTruncated: the leader lacks records; names the offsets that only the target still has.
     """
     epoch, first, position = consumed
     if epoch == told.leader.epoch:
-        return  # the same leader as ever; where its log ends, its high watermark tells
+        return  # same leader epoch; the high watermark shows where its log ends
     found = told.epoch_ends[epoch]
     if found.epoch == epoch:
         if found.end < position:
@@ -75,9 +76,9 @@ def check_same_log(source: WireCluster, one: CopyRange, consumed: Consumed, told
 
 
 def _has_others(source: WireCluster, one: CopyRange, first: int, position: int, epoch: int) -> bool:
-    """Say whether the source has batches in [first, position) that are not of ``epoch``.
+    """Return whether the source has batches in [first, position) that are not of ``epoch``.
 
-    A replica that was built from a compacted log never saw an epoch of which no batch was left; it lacks nothing.
+    A replica that was built from a compacted log never saw an epoch that had no batches left; it lacks nothing.
     """
     for raw, _aborted in read_batches(source, one.source, first, position, isolation=READ_UNCOMMITTED, max_bytes=1):
         return raw.header is None or (raw.header.base_offset < position and raw.header.leader_epoch != epoch)

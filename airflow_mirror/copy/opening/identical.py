@@ -1,7 +1,7 @@
-"""Finds where the copy of a partition continues: reads the journal, checks that it is ours, primes an empty partition.
+"""Find where the copy of a partition continues: read the journal, check that it is ours, prime an empty partition.
 
-Every start compares the last target batch with the source's records at the same offsets (the fingerprint), so that a
-foreign writer, a wrong target or a re-created topic is found before anything is written.
+Every start compares the last target batch with the source's records at the same offsets (the fingerprint). This detects a
+foreign writer, a wrong target or a re-created topic before anything is written.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ log = logging.getLogger(__name__)
 class Opening:
     """Where to continue, and with which producer identity.
 
-    :param position: next source offset; with identical offsets it is the target's log end too.
-    :param producer_id: with ``epoch`` and ``sequence``: the identity of the next batch.
-    :param primed: offsets that were filled before the first record.
-    :param log_start: the target's.
+    :param position: next source offset; with identical offsets also the target's log end offset.
+    :param producer_id: identity of the next batch, together with ``epoch`` and ``sequence``.
+    :param primed: number of offsets that were filled before the first record.
+    :param log_start: log start offset of the target.
     :param map: an empty map that continues the stored one; None with identical offsets.
-    :param timestamp: time of the last record on the target, in ms; 0 when none was found.
+    :param timestamp: timestamp of the last record on the target, in ms; 0 if none was found.
     """
 
     position: int
@@ -58,7 +58,7 @@ def open_partition(
 ) -> Opening:  # fmt: skip
     """Return where a copy with identical offsets continues; prime an empty partition first.
 
-    :param told: what both clusters said of the partition.
+    :param told: what both clusters answered about the partition.
     :param isolation: of the fetches that follow (0 read_uncommitted, 1 read_committed).
     :raises SourceTruncated, RetentionLost, ForeignData: with topic, partition, offset range and remedy.
     """
@@ -104,7 +104,7 @@ def open_partition(
 
 
 def truncated(one: CopyRange, end: int, position: int) -> SourceTruncated:
-    """Return the error for a source whose log ends below what was copied."""
+    """Return the error for a source whose log ends below the copied position."""
     return SourceTruncated(
         one.source_topic, one.partition, end, position,
         f"the source's log ends at {end}, and was already copied up to {position}",
@@ -123,11 +123,11 @@ def retention_lost(one: CopyRange, position: int, log_start: int) -> RetentionLo
 
 
 def check_same_topic(found: str | UnknownTopic, one: CopyRange, copied_to: Callable[[], int]) -> None:
-    """Compare the source topic's id with the one that was planned.
+    """Compare the source topic's id with the planned one.
 
-    :param found: its id, or the error that says why there is none.
-    :param copied_to: tells the source offset up to which the old topic was copied; asked only when it is another one.
-    :raises SourceTruncated: it is gone, or was created again; with the offsets of :func:`affected`.
+    :param found: the topic's id, or the error that says why it has none.
+    :param copied_to: returns the source offset up to which the old topic was copied; called only on a mismatch.
+    :raises SourceTruncated: the topic is gone or was re-created; carries the offsets from :func:`affected`.
     """
     if isinstance(found, UnknownTopic):
         raise SourceTruncated(
@@ -144,9 +144,9 @@ def check_same_topic(found: str | UnknownTopic, one: CopyRange, copied_to: Calla
 
 
 def affected(one: CopyRange, position: int) -> tuple[int, int]:
-    """Return the offsets that the loss of a topic concerns: those to come or, where there is no end, those copied of it.
+    """Return the offsets affected by the loss of a topic: those still to copy or, without an end offset, those copied.
 
-    :param position: up to where it was copied.
+    :param position: source offset up to which the topic was copied.
     """
     position = max(position, one.start_offset)
     if one.end_offset is not None and one.end_offset > position:
@@ -157,10 +157,10 @@ def affected(one: CopyRange, position: int) -> tuple[int, int]:
 def _is_fresh(
     found: Journal, one: CopyRange, log_start: int, mirror: str, producers: Iterable[ProducerState]
 ) -> bool:  # fmt: skip
-    """True for a partition that never held anything but, at most, our own fillers below the first offset.
+    """Return whether the partition never held anything except, at most, our own fillers below the first offset.
 
-    :param log_start: the source's. It may have moved since a priming, whose fillers end where it was then.
-    :param producers: that the target remembers.
+    :param log_start: log start offset of the source. It may have moved since a priming, whose fillers end at the old one.
+    :param producers: producer states that the target remembers.
     """
     if found.end == 0:
         return True
@@ -173,11 +173,11 @@ def _is_fresh(
 
 
 def _was_only_primed(found: Journal, filler: int, producers: Iterable[ProducerState]) -> bool:
-    """Say whether an empty log is one that was primed, and nothing more.
+    """Return whether an empty log was primed and nothing more.
 
-    Fillers have their offset as sequence, so the broker remembers that the last offset was one. Where it has forgotten
-    that (which it does within minutes, by their time of 0), the log may as well have lost records that were copied: then
-    whoever reads the error decides, not we.
+    Fillers use their offset as sequence, so the broker's producer state shows that the last offset was a filler. If the
+    broker has forgotten that state (which happens within minutes, because the fillers' timestamp is 0), the log may
+    equally have lost copied records. The operator who reads the error then has to decide.
     """
     last = (found.end - 1) % wire_batch.MAX_SEQUENCE
     primed = any(state.producer_id == filler and state.last_sequence == last for state in producers)
@@ -187,7 +187,7 @@ def _was_only_primed(found: Journal, filler: int, producers: Iterable[ProducerSt
 def _check_fingerprint(source: WireCluster, one: CopyRange, last: RawBatch | None, log_start: int) -> None:
     """Compare the target's last batch of records with the source at the same offsets (`fingerprint.first_foreign`).
 
-    Offsets that the source no longer has (retention) prove nothing and are passed over.
+    Offsets that the source no longer has (retention) prove nothing and are skipped.
     """
     if last is None or last.next_offset <= log_start:
         return
@@ -213,7 +213,7 @@ def _check_fillers(source: WireCluster, one: CopyRange, last: RawBatch, log_star
     start, end = last.header.base_offset, last.header.next_offset
     start = min(end, max(start, log_start))
     theirs = committed_records(source, one.source, start, end, isolation)
-    # A source that was filled by a mirror has fillers of its own, which are copied like records.
+    # A source that was filled by a mirror has its own fillers, which are copied like records.
     missing = [offset for offset, record in theirs.items() if not tombstones.is_filler_record(record)]
     if missing:
         raise ForeignData(
@@ -228,7 +228,7 @@ def _check_fillers(source: WireCluster, one: CopyRange, last: RawBatch, log_star
 def _check_padding(source: WireCluster, one: CopyRange, found: Journal, log_start: int, isolation: int) -> None:
     """Check that the source has no records at the offsets of the markers at the target's end.
 
-    An extra marker (a dying coordinator may repeat one) would otherwise count as a copied record: it would be lost
+    Otherwise an extra marker (a dying coordinator may repeat one) would count as a copied record, which would be lost
     silently.
     """
     last = found.last

@@ -1,11 +1,11 @@
-"""The target log is the journal: where a copy stands is read from the target partition itself, from one snapshot.
+"""Read a copy's position from the target partition itself, in one snapshot: the target log is the journal.
 
-- The log end is OffsetForLeaderEpoch's answer. ListOffsets returns the high watermark, which lags behind it: a copy
+- The log end offset comes from OffsetForLeaderEpoch. ListOffsets returns the high watermark, which lags behind it; a copy
   that resumed there would write records twice.
-- Log end, producer epoch and next sequence must belong together. Read one after the other while an older copier still
-  writes, they do not (measured: 1 of 6 concurrent runs corrupted). So the end is read before and after, and everything
-  in between is thrown away unless nothing was appended: an optimistic snapshot (`answers`).
-- Nothing here waits for a log to be quiet: other partitions must be opened too, and this one is tried again.
+- Log end, producer epoch and next sequence must belong together. They do not if they are read one after the other while
+  an older copier still writes (measured: 1 of 6 concurrent runs corrupted). So the log end is read before and after, and
+  everything in between is discarded unless nothing was appended: an optimistic snapshot (`answers`).
+- Nothing here waits for a log to settle, because other partitions must be opened too. The caller retries this one.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from airflow_mirror.wire.fetch import READ_UNCOMMITTED
 from airflow_mirror.wire.single import read_batches
 from airflow_mirror.wire.topology import ProducerState
 
-LOOK_BACK = 131_072  # offsets before the end in which the last data batch is looked for: at most 10 MB of markers
+LOOK_BACK = 131_072  # how many offsets before the end are searched for the last data batch: at most 10 MB of markers
 _WALK_BACK = (1, 64, 4096, LOOK_BACK)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Journal:
-    """The state of a copy, as its target partition shows it.
+    """The state of a copy, read from its target partition.
 
-    :param log_start: first offset of the partition.
-    :param end: true log end; with identical offsets also the next source offset.
+    :param log_start: log start offset of the partition.
+    :param end: log end offset; with identical offsets also the next source offset.
     :param last: the last batch with records, if one was found near the end.
     :param epoch: producer epoch to write with.
     :param sequence: next sequence of our data producer id.
@@ -48,8 +48,8 @@ class Journal:
 def read(target: WireCluster, mirror: str, tp: TopicPartition, told: TargetAnswers) -> Journal:
     """Read the journal of one target partition.
 
-    :param told: what the target said of it. Of the log below its end nothing changes afterwards.
-    :raises LogUnsettled: if the log end offset moved, or the high watermark had not reached it.
+    :param told: what the target answered about the partition. The log below its end does not change afterwards.
+    :raises LogUnsettled: the log end offset moved, or the high watermark had not reached it.
     """
     told.check_readable(tp)
     told.check_still(tp)
@@ -65,9 +65,9 @@ def last_data_batch(
     end: int,
     passed_over: Callable[[RawBatch], bool] = lambda _: False,
 ) -> RawBatch | None:
-    """Look for the last batch with records, further and further back: markers of a padded hole may stand after it.
+    """Search backwards for the last batch with records, in growing steps: markers of a padded hole may follow it.
 
-    :param passed_over: says of a batch with records that it is not the one.
+    :param passed_over: returns True for a batch with records that should be skipped.
     :return: None if there is none in the last :data:`LOOK_BACK` offsets.
     """
     for back in _WALK_BACK:
@@ -88,7 +88,7 @@ def _next_sequence(
     ours = identity.data_producer_id(mirror, tp)
     if last is not None and last.header is not None and last.header.producer_id == ours:
         header = last.header
-        # By its offsets, not by its records: the target's cleaner may have taken some of them.
+        # Advance by offsets, not by records: the target's log cleaner may have removed some records.
         return header.producer_epoch, wire_batch.next_sequence(header.base_sequence, header.last_offset_delta + 1)
     for state in producers:
         if state.producer_id == ours and state.last_sequence >= 0:

@@ -1,7 +1,7 @@
-"""Finds where a copy with mapped offsets continues: reads the stored offset map, derives the rest, checks both.
+"""Find where a copy with mapped offsets continues: read the stored offset map, derive the rest, check both.
 
-Nothing is padded and nothing primed; the target may hold data of others, before and between ours. The map's origin, the
-pair of offsets at which the copy begins, is stored before the first record is written.
+A mapped copy pads and primes nothing; the target may hold other producers' data before and between our records. The
+map's origin (the pair of offsets at which the copy begins) is stored before the first record is written.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from airflow_mirror.wire.single import read_batches
 
 @dataclass(frozen=True, kw_only=True)
 class _Writer:
-    """The producer that wrote this range, and the one that continues.
+    """The producers that wrote this range, and the one that continues it.
 
-    :param progress: transactional: the next source offset of the last commit.
+    :param progress: with transactional delivery: the next source offset from the last commit.
     """
 
     producers: frozenset[int]
@@ -42,12 +42,13 @@ def open_mapped(
     source: WireCluster, target: WireCluster, one: CopyRange, told: Answers, mirror: str, isolation: int, store: MapStore,
     check: Callable[[], None], *, transactional: bool = False,
 ) -> Opening:  # fmt: skip
-    """Return where a copy with mapped offsets continues. The stored map is complete up to there when this returns.
+    """Return where a copy with mapped offsets continues. On return, the stored map is complete up to that position.
 
-    :param told: what both clusters said of the partition.
+    :param told: what both clusters answered about the partition.
     :param isolation: of the fetches that follow (0 read_uncommitted, 1 read_committed).
-    :param check: called before every step that has an effect; raises when the writer lease is gone.
-    :raises SourceTruncated, RetentionLost, ForeignData, TargetTruncated: with topic, partition, offset range and remedy.
+    :param check: called before every step that has an effect; raises if the writer lease is gone.
+    :raises SourceTruncated, RetentionLost, ForeignData, TargetTruncated: with topic, partition, offset range and
+        remedy.
     """
     check_same_topic(told.topic_id, one, lambda: _mapped_to(store, one))
     log_start = told.log_start
@@ -63,7 +64,7 @@ def open_mapped(
         known = part = _begin(store, one, max(one.start_offset, log_start), now.end)
     position = max(part.source_end, writer.progress or 0)
     epoch, sequence = _next_sequence(target, mirror, one, writer, part if len(part) else known, now)
-    # Asked again, because of transactions the target was: an older copier may have committed meanwhile.
+    # Read again, because transactional delivery queried the target again: an older copier may have committed meanwhile.
     if position > told.high_watermark and position > (end := source.high_watermarks([one.source])[one.source]):
         raise truncated(one, end, position)
     if log_start > position:
@@ -109,11 +110,12 @@ def _writer(
 
 
 def _settled(target: WireCluster, one: CopyRange, writer: _Writer, told: TargetAnswers) -> TargetAnswers:
-    """Return what the target says of itself once everything below its log end can be read.
+    """Return the target's answers once everything below its log end can be read.
 
-    In transactions, what an open one of somebody else hides may be ours. And to take over ours may have moved the end.
+    With transactions, records hidden by another producer's open transaction may be ours, and our own takeover may have
+    moved the log end.
 
-    :raises LogUnsettled: it can't be read now; what is not replicated yet will be, or will be truncated.
+    :raises LogUnsettled: it can't be read yet; unreplicated records will be replicated or truncated.
     """
     if writer.transactional:
         told = ask_again(target, one.target)
@@ -127,7 +129,7 @@ def _known(
     source: WireCluster, target: WireCluster, one: CopyRange, store: MapStore, writer: _Writer, isolation: int,
     start: int, told: TargetAnswers, check: Callable[[], None],
 ) -> OffsetMap:  # fmt: skip
-    """Return the end of what is stored of the map; begins one when there is none."""
+    """Return the end of the stored map; begin a new map if there is none."""
     known, end = store.load_end(one.map_key), told.end
     if known is not None and end >= known.target_end:
         return known
@@ -152,7 +154,7 @@ def _begin(store: MapStore, one: CopyRange, source_start: int, target_start: int
 
 
 def _first_of_ours(target: WireCluster, one: CopyRange, writer: _Writer, told: TargetAnswers) -> int | None:
-    """Return the offset of the first record that this mirror wrote: the map was lost, or never stored."""
+    """Return the offset of the first record that this mirror wrote, for a map that was lost or never stored."""
     runs = derive.target_runs(
         target, one.target, told.log_start, told.end, writer.producers, committed_only=writer.transactional
     )  # fmt: skip
@@ -162,7 +164,7 @@ def _first_of_ours(target: WireCluster, one: CopyRange, writer: _Writer, told: T
 def _check_first(
     source: WireCluster, target: WireCluster, one: CopyRange, isolation: int, start: int, first: int
 ) -> None:
-    """Without a stored origin the first records must be each other's copies, or nobody knows where the copy began."""
+    """Check that the first records match: without a stored origin, nothing else shows where the copy began."""
     here = next((at for at, _ in derive.source_runs(source, one, start, isolation)), None)
     original, copied = (None, None) if here is None else derive.digests(source, target, one, here, first, isolation)
     if original is None or original != copied:
@@ -185,7 +187,7 @@ def _next_sequence(
             header = raw.header
             if header is not None and header.producer_id == writer.producer_id:
                 return header.producer_epoch, wire_batch.next_sequence(header.base_sequence, header.record_count)
-    # What a leader remembers belongs to this end only if nothing was appended meanwhile; others may write here, too.
+    # The leader's producer state belongs to this end only if nothing was appended meanwhile; others may write here too.
     told.check_still(one.target)
     for state in told.producers:
         if state.producer_id == writer.producer_id and state.last_sequence >= 0:

@@ -1,4 +1,4 @@
-"""Checks during a copy: was the source topic created again, does the target have another writer?"""
+"""Checks during a copy: whether the source topic was re-created, and whether the target has another writer."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from airflow_mirror.wire.errors import UnknownTopic
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
 from airflow_mirror.wire.single import read_batches
 
-_BATCHES = 64  # what another copier of ours may have added in the meantime is its own business beyond this
+_BATCHES = 64  # compare at most this many batches; the rest is left to the copier that wrote them
 
 
 def same_topic(found: str | UnknownTopic, one: CopyRange, since: int, position: int) -> None:
-    """Check the source topic's id (`opening.check_same_topic`) while it is copied.
+    """Check the source topic's id (`opening.check_same_topic`) during the copy.
 
-    :param found: its id now, or the error that says why there is none.
-    :param since: where the copy stood when the topic was last seen to be the planned one.
-    :raises SourceTruncated: with the offsets that may be the new topic's, or else those of `opening.affected`.
+    :param found: the topic's current id, or the error that says why it has none.
+    :param since: position of the copy when the topic was last seen with the planned id.
+    :raises SourceTruncated: names the offsets that may be the new topic's, or else those from `opening.affected`.
     """
     try:
         check_same_topic(found, one, lambda: position)
@@ -34,14 +34,14 @@ def same_topic(found: str | UnknownTopic, one: CopyRange, since: int, position: 
 def not_foreign(
     source: WireCluster, target: WireCluster, one: CopyRange, ours: int, start: int, end: int, isolation: int
 ) -> None:
-    """Compare what the target got in [start, end), since our last acknowledged write, with the source.
+    """Compare the records appended to the target in [start, end), since our last acknowledged write, with the source.
 
-    The last batch alone would not tell: behind a foreign record, ours stand one offset too late, and where the source
-    repeats itself (a heartbeat) they are equal all the same.
+    Comparing the last batch alone is not enough: after a foreign record, ours follow one offset too late, and if the
+    source repeats itself (a heartbeat) they are equal all the same.
 
-    :param ours: our producer id: records of another that the source does not have are foreign. Ours may lack there,
-        because the source was compacted meanwhile.
-    :raises ForeignData: naming the offsets from the first one that is not the source's.
+    :param ours: our producer id. Records of another producer that the source lacks are foreign. The source may lack
+        records of ours, because it was compacted meanwhile.
+    :raises ForeignData: names the offsets from the first one that differs from the source.
     """
     at = start
     for number, (raw, _aborted) in enumerate(read_batches(target, one.target, start, end, isolation=READ_UNCOMMITTED)):
