@@ -1,4 +1,4 @@
-"""Files that others read, or that must outlive a crash: replaced as a whole, by one process at a time."""
+"""Replace files atomically and lock them, for files that other processes read or that must survive a crash."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _AGAIN_S = 0.2  # between two tries to get a lock
 
 
 def replace_file(path: Path, content: str | bytes, *, durable: bool = True, mode: int | None = None) -> None:
-    """Put ``content`` in the place of ``path`` in one step: a reader sees the old file or the new one, never a part.
+    """Replace ``path`` with ``content`` atomically: a reader sees the old file or the new one, never a part.
 
-    Its directory is made if need be.
+    Creates the directory if it does not exist.
 
-    :param durable: it is on disk when this returns, under its name; False for what is only shown.
-    :param mode: permissions; default: what the process gives new files.
-    :raises OSError: nothing was replaced, and nothing is left beside it.
+    :param durable: the file is on disk under its name when this returns; False for files that are only displayed.
+    :param mode: permission bits; default: those that the process gives new files.
+    :raises OSError: nothing was replaced, and no temporary file is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A name of its own: two processes that write the same must not write into each other's.
+    # A unique name: two processes that replace the same file must not share a temporary file.
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with open(beside, "wb") as file:
@@ -45,7 +45,7 @@ def replace_file(path: Path, content: str | bytes, *, durable: bool = True, mode
 
 
 def _sync(directory: Path) -> None:
-    """Write the names in a directory to disk: without that a crash may bring the old file back."""
+    """Sync a directory entry to disk: otherwise a crash may bring the old file back."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -83,16 +83,16 @@ def lock(path: Path, wait_s: float | None = None) -> IO[str]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[IO[str]]:
-    """Hold an exclusive lock on the file ``path``, which is made if need be; waits for its turn.
+    """Hold an exclusive lock on the file ``path``; creates the file if needed, and waits for the lock.
 
-    Yields the open file. It is closed, never unlocked: a child that inherited it goes on holding the lock until it ends.
+    Yields the open file. It is closed, never unlocked: a child process that inherited it holds the lock until it ends.
     """
     with lock(path) as file:
         yield file
 
 
 def is_locked(path: Path) -> bool:
-    """Say whether somebody holds the lock on ``path``."""
+    """Return whether any process holds the lock on ``path``."""
     try:
         with open(path, encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -104,5 +104,5 @@ def is_locked(path: Path) -> bool:
 
 
 def lock_of(path: Path) -> Path:
-    """Return what to lock in order to read ``path`` and replace it: a replaced file can't carry its own lock."""
+    """Return the lock file to hold while ``path`` is read and replaced: a replaced file can't carry its own lock."""
     return path.with_name(f".{path.name}.lock")

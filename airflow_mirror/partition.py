@@ -1,4 +1,4 @@
-"""The one value that every layer speaks of: a partition of a topic."""
+"""TopicPartition: the value that every layer uses to name a partition."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class TopicPartition(NamedTuple):
-    """A partition, by topic name and number. Sorts by topic, then number."""
+    """A partition, by topic name and number. Sorts by topic, then by number."""
 
     topic: str
     partition: int

@@ -1,6 +1,6 @@
-"""What things are called on the other side: topics, and the groups and transactional ids of a mirror's own.
+"""Names on the target: of mirrored topics, and of a Mirror's own group and transactional ids.
 
-MirrorMaker 2 calls the rule for topics a replication policy. Pure functions of names; no cluster is asked.
+MirrorMaker 2 calls the rule for topics a replication policy. Pure functions of names; no cluster is queried.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Policy"]
 
 @dataclass(frozen=True)
 class Policy:
-    """How names are mapped: ``identity`` keeps them, ``prefix`` puts ``<alias><separator>`` before them."""
+    """How topic names are mapped: ``identity`` keeps them, ``prefix`` prepends ``<alias><separator>``."""
 
     kind: str = "identity"
     source_alias: str = ""
@@ -32,7 +32,7 @@ class Policy:
         return source_topic if self.kind == "identity" else f"{self.source_alias}{self.separator}{source_topic}"
 
     def source_topic(self, target_topic: str) -> str | None:
-        """Return the source's name of ``target_topic``, or None if this policy can't have made it."""
+        """Return the source name of ``target_topic``, or None if this policy can't have produced it."""
         if self.kind == "identity":
             return target_topic
         prefix = self.source_alias + self.separator
@@ -40,7 +40,7 @@ class Policy:
 
 
 def is_internal(topic: str) -> bool:
-    """Say whether a topic belongs to Kafka or a mirror and is never copied as bytes.
+    """Return whether a topic belongs to Kafka or to a mirror and is never copied as bytes.
 
     Rule: MirrorMaker 2 4.0+ ReplicationPolicy.isInternalTopic (KAFKA-17200).
     """
@@ -49,15 +49,15 @@ def is_internal(topic: str) -> bool:
 
 
 def lease_id(mirror: str) -> str:
-    """Return the transactional id that is the writer lease of a Mirror."""
+    """Return the transactional id that serves as a Mirror's writer lease."""
     return f"airflow-mirror.{mirror}"
 
 
 def progress_group(mirror: str) -> str:
-    """Return the consumer group at the target in which transactional delivery keeps its progress."""
+    """Return the consumer group on the target in which transactional delivery stores its progress."""
     return f"airflow-mirror.{mirror}"
 
 
 def marker_id(mirror: str, tp: TopicPartition) -> str:
-    """Return the transactional id of one target partition: it guards padding, and delivers where that is asked for."""
+    """Return the transactional id of one target partition, used to guard padding and for transactional delivery."""
     return f"airflow-mirror.{mirror}.{tp.topic}.{tp.partition}"
