@@ -1,4 +1,4 @@
-"""How a task reaches its two clusters. Given to the loop from outside: by `task` in a job, by tests as they need it."""
+"""How a task connects to its two clusters. Passed to the loop: by `task` in a job, by tests as they need it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from airflow_mirror.wire.cluster import WireCluster
 
 
 class Clusters(NamedTuple):
-    """Opens the source and the target, each call for another thread: a cluster belongs to the thread that uses it.
+    """Opens the source and the target, once per thread: a cluster object belongs to the thread that uses it.
 
-    Both take a client id.
+    Both callables take a client id.
     """
 
     source: Callable[[str], WireCluster]
@@ -21,5 +21,5 @@ class Clusters(NamedTuple):
 
     @classmethod
     def of(cls, source: ClientConfig, target: ClientConfig) -> Clusters:
-        """Return how the clusters of these settings are reached."""
+        """Return the openers for clusters with these settings."""
         return cls(partial(WireCluster, source), partial(WireCluster, target))

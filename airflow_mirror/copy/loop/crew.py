@@ -1,4 +1,4 @@
-"""Threads for what the loop must not wait for: opening partitions, looking at topics, writing maps, connecting."""
+"""Threads for work that must not block the loop: opening partitions, checking topics, storing maps, connecting."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ Job = Callable[[WireCluster, WireCluster], None]
 
 
 class Crew:
-    """A few threads, each with a source and a target of its own, in a hurry: the partition comes back, not the thread.
+    """A small thread pool; each thread has its own source and target.
 
-    A job tells the loop what it found by the mailbox. An error that it lets through ends the loop.
+    The clusters are in hurry mode: they fail fast, because a partition can be retried and the thread must stay free. A
+    job reports its results through the mailbox. An error that a job does not catch ends the loop.
 
-    :param client_id: of its connections.
+    :param client_id: client id of the connections.
     """
 
     def __init__(self, clusters: Clusters, client_id: str, mailbox: Mailbox, size: int) -> None:
@@ -34,11 +35,11 @@ class Crew:
 
     @property
     def busy(self) -> bool:
-        """True until the loop has received what every job had to tell."""
+        """True until the loop has received the results of every job."""
         return self._under_way > 0
 
     def submit(self, job: Job) -> None:
-        """Have a job done by whichever thread is free first."""
+        """Run a job on the first free thread."""
         self._under_way += 1
         self._jobs.put(job)
         if len(self._threads) < min(self.size, self._under_way):
@@ -47,15 +48,15 @@ class Crew:
             thread.start()
 
     def check_wanted(self) -> None:
-        """Check that the loop still wants what a job is about to do; called before every step that has an effect.
+        """Check that the loop still wants the next effect of a job; called before every step that has an effect.
 
-        :raises TryAgain: it has ended.
+        :raises TryAgain: the copy has ended.
         """
         if self._closing:
             raise TryAgain("the copy ends")
 
     def close(self) -> None:
-        """Drop the jobs that were not begun, and wait for those that were: none may write when its copy has ended."""
+        """Drop jobs that have not started and wait for those that have: none may write after its copy has ended."""
         self._closing = True
         for _ in self._threads:
             self._jobs.put(None)
@@ -70,7 +71,7 @@ class Crew:
                 while (job := self._jobs.get()) is not None:
                     if not self._closing:
                         self._do(job, source, target)
-        except BaseException as e:  # an executor without a file that the settings name, say: the loop would wait for ever
+        except BaseException as e:  # say, a missing file that the settings name: the loop would wait forever
             self._mailbox.post(partial(_raise, e))
 
     def _do(self, job: Job, source: WireCluster, target: WireCluster) -> None:
@@ -85,7 +86,7 @@ class Crew:
 
 
 class Dialler:
-    """Connects to brokers, each in a thread of its own: a machine that is gone takes half a minute not to answer."""
+    """Connects to brokers, one thread per attempt: a machine that is gone can take half a minute to time out."""
 
     def __init__(self, mailbox: Mailbox) -> None:
         self._mailbox = mailbox
@@ -94,11 +95,11 @@ class Dialler:
         self._undelivered: set[Connection] = set()
 
     def dial(self, connect: Connect, then: Callable[[Connection | MirrorError], None]) -> None:
-        """Have ``then`` called by the loop, with a connection that is the loop's from there on, or with the error."""
+        """Connect in a thread; the loop then calls ``then`` with the error or with a connection, which it owns."""
         threading.Thread(target=self._dial, args=(connect, then), name="dial", daemon=True).start()
 
     def close(self) -> None:
-        """Close what nobody has received, and what is connected from now on."""
+        """Close connections that were not delivered, and any that are established from now on."""
         with self._lock:
             self._closed = True
             for connection in self._undelivered:

@@ -1,4 +1,4 @@
-"""Who decides what an error means for a partition: both sides of a copy report to it, the loop is it."""
+"""The interface through which both sides of a copy report a partition's error. The loop decides what follows."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Protocol
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.errors import MirrorError
 
-# A partition as it was when a request was sent for it; answers that come after it has failed are not for it any more.
+# A partition and its generation when a request was sent; answers that arrive after the partition failed are ignored.
 Asked = tuple[PartitionCopy, int]
 
 
 class Judge(Protocol):
-    """Takes note of what went wrong."""
+    """Decides what follows from a partition's error."""
 
     def failed(self, p: PartitionCopy, error: MirrorError) -> None:
-        """Stop the partition, try it again, or stop the whole task, as ``error`` demands."""
+        """Stop the partition, retry it, or stop the whole task, depending on ``error``."""
 
     def stop(self, p: PartitionCopy, error: MirrorError) -> None:
         """Stop the partition for good."""
 
     def retry_later(self, p: PartitionCopy, cause: Exception | str) -> None:
-        """Forget what is in flight for it and re-read the target's end after a pause."""
+        """Discard what is in flight for the partition, and re-read the target's end after a pause."""
 
 
 def retry_all(judge: Judge, asked: Iterable[Asked], cause: Exception | str) -> None:
-    """Have those partitions tried again that have neither failed nor ended since."""
+    """Retry those partitions that have neither failed nor ended since the request was sent."""
     for p, generation in asked:
         if p.generation == generation and p.is_open:
             judge.retry_later(p, cause)

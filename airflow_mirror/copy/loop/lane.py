@@ -1,7 +1,7 @@
-"""A connection to one leader with at most one request under way: how it comes up and goes down, and what passes over it.
+"""A connection to one leader with at most one request in flight: its setup, its replacement and its traffic.
 
-Nothing in here waits. What the kernel does not take of a request, and what is not there yet of an answer, comes when the
-selector says so. A session that ends soon is not renewed but replaced: another connection logs in meanwhile, in a thread.
+Nothing here blocks. The rest of a request or a response is transferred when the selector reports the socket ready. A
+session that is about to expire is replaced, not renewed: a thread logs in on another connection meanwhile.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from airflow_mirror.wire.connection import Check, Connection
 
 log = logging.getLogger(__name__)
 
-_DIAL_AGAIN_S = 5.0  # after a login that was to replace a session and failed
+_DIAL_AGAIN_S = 5.0  # after a failed login for a replacement session
 
 
 class Lane:
     """One connection.
 
-    :ivar heard_at: when its last request was sent, or anything of it or of its answer last moved.
+    :ivar heard_at: when its last request was sent, or when any byte of that request or its response last moved.
     :ivar not_before: the broker asked us to pause until then (throttle_time_ms).
-    :ivar successor: a connection to go on with, once nothing is under way on this one.
+    :ivar successor: the connection to switch to once nothing is in flight on this one.
     """
 
     def __init__(self, node_id: int) -> None:
@@ -39,20 +39,20 @@ class Lane:
 
     @property
     def comes_up(self) -> bool:
-        """True while there is nothing to do but to wait for its first connection."""
+        """True while its first connection is being set up."""
         return self.dialling and self.connection is None
 
 
 class Lines:
-    """Connects the lanes of one side, in threads, and disconnects them; takes what arrives."""
+    """Connects the lanes of one side, in threads, disconnects them, and receives their responses."""
 
     def __init__(self, dialler: Dialler, selector: selectors.BaseSelector) -> None:
         self._dialler, self._selector = dialler, selector
 
     def is_up(self, lane: Lane, connect: Connect) -> bool:
-        """Say whether a request can be sent now; if not, it can once the broker has answered. Nothing may be under way.
+        """Return whether a request can be sent now. If not, the connection is being set up. Nothing may be in flight.
 
-        :raises MirrorError: it can't be connected to; asking once more tries again.
+        :raises MirrorError: the connection failed; the next call tries again.
         """
         if (successor := lane.successor) is not None:
             lane.successor = None
@@ -69,14 +69,14 @@ class Lines:
         return False
 
     def sent(self, lane: Lane, correlation_id: int) -> None:
-        """Take note that a request was sent, perhaps in part."""
+        """Record that a request was sent, perhaps in part."""
         lane.correlation = correlation_id
         self._attend(lane)
 
     def take(self, lane: Lane, check: Check | None = None) -> memoryview | None:
-        """Return the answer; None as long as it is not whole. What is left of the request goes first.
+        """Send what is left of the request, and return the response, or None while it is incomplete.
 
-        :param check: called before; if it raises, nothing of the request goes.
+        :param check: called first; if it raises, no more of the request is sent.
         :raises ConnectionLost: the connection is gone.
         """
         connection = lane.connection
@@ -86,7 +86,7 @@ class Lines:
         return connection.receive(lane.correlation) if connection.arrived(lane.correlation) else None
 
     def hang_up(self, lane: Lane) -> None:
-        """Disconnect; what was asked may or may not be done."""
+        """Disconnect; a request in flight may or may not have been executed."""
         if lane.connection is not None:
             self._selector.unregister(lane.connection)
             lane.connection.close()
@@ -94,14 +94,14 @@ class Lines:
         lane.writing = False
 
     def abandon(self, lane: Lane) -> None:
-        """Disconnect for good, also if the broker answers only later."""
+        """Disconnect for good, and close a connection that is still being set up as soon as it is there."""
         lane.abandoned = True
         self.hang_up(lane)
         if lane.successor is not None:
             lane.successor.close()
 
     def _attend(self, lane: Lane) -> None:
-        """Have the selector look whether more of the request can be sent, as long as that is of interest."""
+        """Have the selector report writability while part of the request is unsent."""
         assert lane.connection is not None
         if lane.writing != lane.connection.unsent:
             lane.writing = not lane.writing
@@ -118,7 +118,7 @@ class Lines:
         if isinstance(found, MirrorError):
             if lane.connection is None:
                 lane.failure = found
-            else:  # it is good for a while yet
+            else:  # the old session is still valid for a while
                 log.warning("no new session in place of one that ends soon: %s", found)
                 lane.connection.put_off(_DIAL_AGAIN_S)
         elif lane.abandoned:

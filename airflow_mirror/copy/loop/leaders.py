@@ -1,4 +1,4 @@
-"""A partition's leader and its address: found when the partition is opened, and valid until it fails."""
+"""A partition's leader and its address: looked up when the partition is opened, and valid until it fails."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Connect = Callable[[], Connection]
 class Broker(NamedTuple):
     """The leader of a partition.
 
-    :param epoch: its leader epoch; a fetch that names an older one is refused (KIP-320). -1: unknown.
-    :param connect: opens a connection to it, in any thread.
+    :param epoch: leader epoch; a fetch with an older one is rejected (KIP-320). -1: unknown.
+    :param connect: opens a connection to the broker, from any thread.
     """
 
     node_id: int

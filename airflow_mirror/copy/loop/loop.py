@@ -1,12 +1,12 @@
 """The task loop: one thread that keeps source and target brokers busy for many partitions at once.
 
-It reads sockets, decides, and writes; it waits for nothing but the next answer. What is read comes by `source_side`, what
-is written goes by `target_side`. What takes its time is done by threads with connections of their own, and comes back by
-the mailbox: steps that wait for a coordinator (`steps`), opening partitions (`opener`), looking whether topics are still
-the same (`watch`), storing offset maps (`maps`), and connecting (`crew`).
+The loop reads sockets, decides and writes; it waits for nothing but the next response. `source_side` fetches and
+`target_side` produces. Slow work runs in threads with their own connections, which report back through the mailbox:
+steps that wait for a coordinator (`steps`), opening partitions (`opener`), checking that topics are still the same
+(`watch`), storing offset maps (`maps`) and connecting (`crew`).
 
-Anything but the expected answer makes the partition re-read the target's end and continue from there: an error says
-nothing about whether the batch was appended.
+After anything but the expected response, the partition re-reads the target's end and continues from there: an error
+does not tell whether the batch was appended.
 """
 
 from __future__ import annotations
@@ -42,20 +42,21 @@ from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 
 log = logging.getLogger(__name__)
 
-# Fetch responses that a task holds. Two of full size for each of two connections are the most that speed can use.
+# Fetch responses that a task holds. Throughput gains nothing beyond two full responses for each of two connections.
 _MEMORY_BYTES = 48 << 20
-_SILENCE_S = PRODUCE_TIMEOUT_MS / 1000 + 5  # a live broker answers within the timeout that it was given
-_IDLE_S = 0.25  # how often the loop looks up when nothing happens: stop requests, retries
-_HOLD_S = 5.0  # how long a partition may hold what was fetched for it while nothing of it moves and others starve
+_SILENCE_S = PRODUCE_TIMEOUT_MS / 1000 + 5  # a live broker responds within the request's timeout
+_IDLE_S = 0.25  # how often an idle loop wakes up for stop requests and retries
+_HOLD_S = 5.0  # how long a partition that makes no progress may hold fetched data while others starve
 LEASE_PATIENCE_S = 600.0  # how long a loop pauses while the lease can't be confirmed
 _OPENERS = 4  # threads
 
 
 class CopyLoop:
-    """Copies ranges until each reached its end, stopped with an error, or the loop was told to stop.
+    """Copies ranges until each has reached its end or stopped with an error, or until the loop is told to stop.
 
-    :param check_lease: raises LeaseLost when this process must not write any more, LeaseUnconfirmed when not now.
-    :param clock: seconds, monotonic.
+    :param check_lease: raises LeaseLost if this process must never write again, LeaseUnconfirmed if it must not write
+        now.
+    :param clock: monotonic, in seconds.
     """
 
     def __init__(
@@ -64,12 +65,12 @@ class CopyLoop:
     ) -> None:  # fmt: skip
         self._clusters, self._options, self._check_lease, self._clock = clusters, options, check_lease, clock
         self._isolation = READ_COMMITTED if options.committed_only else READ_UNCOMMITTED
-        self._touched: dict[PartitionCopy, None] = {}  # something happened to these since the last turn
+        self._touched: dict[PartitionCopy, None] = {}  # partitions with an event since the last turn
         self.partitions = [self._copy_of(r) for r in ranges]
         self._unended = self.partitions.copy()
         self._store = _map_store(self.partitions, options)
         self._retries = Retries(clock)
-        self._seen: dict[PartitionCopy, int] = {}  # positions of what was under way at the last look for hoarders
+        self._seen: dict[PartitionCopy, int] = {}  # positions of partitions with a step in flight at the last `_shed`
         self._looked_at = clock()
         self._paused_at: float | None = None
 
@@ -84,10 +85,10 @@ class CopyLoop:
         )  # fmt: skip
 
     def run(self, should_stop: Callable[[], bool]) -> list[PartitionCopy]:
-        """Copy until everything ended or ``should_stop`` says so; batches under way are awaited.
+        """Copy until all partitions have ended or ``should_stop`` returns True; wait for batches in flight.
 
-        :raises LeaseLost: when the lease is gone; nothing is written from then on.
-        :raises LeaseUnconfirmed: when it could not be confirmed for :data:`LEASE_PATIENCE_S`.
+        :raises LeaseLost: the lease is lost; nothing is written after that.
+        :raises LeaseUnconfirmed: the lease could not be confirmed for :data:`LEASE_PATIENCE_S`.
         """
         with ExitStack() as stack:
             self._begin(stack)
@@ -99,7 +100,7 @@ class CopyLoop:
         return self.partitions
 
     def _begin(self, stack: ExitStack) -> None:
-        """Set up what a run needs; it is taken down in the opposite order, whatever happens."""
+        """Set up what a run needs; ``stack`` tears it down in reverse order, whatever happens."""
         options, check, clock = self._options, self._check_lease, self._clock
         self._selector = stack.enter_context(selectors.DefaultSelector())
         mailbox = self._mailbox = stack.enter_context(closing(Mailbox(self._selector)))
@@ -125,7 +126,7 @@ class CopyLoop:
         self._steps = stack.enter_context(closing(Steps(self._clusters.target, options, mailbox, check, self)))
 
     def _check_for(self, crew: Crew) -> None:
-        """Check, in a thread of ``crew``, whether it may write."""
+        """Check, in a thread of ``crew``, whether the thread may write."""
         crew.check_wanted()
         self._check_lease()
 
@@ -140,7 +141,7 @@ class CopyLoop:
         touched = self._take_touched()
         for p in touched:
             self._advance(p)
-        # After that, because what was dropped made room, and before the writing: the broker reads meanwhile.
+        # After advancing, which frees buffers, and before writing, so that the broker reads while we write.
         self._in.send(touched)
         self._shed()
         self._out.send()
@@ -149,13 +150,13 @@ class CopyLoop:
         self._await_answers(self._idle_s())
 
     def _take_touched(self) -> list[PartitionCopy]:
-        """Return the partitions to which something happened; with thousands of them nobody may look at all, each time."""
+        """Return the partitions with an event since the last turn: scanning thousands of them every turn is too slow."""
         touched = list(self._touched)
         self._touched.clear()
         return touched
 
     def _is_paused(self) -> bool:
-        """Say whether the loop must pause because the lease is not confirmed; answers are still processed."""
+        """Return whether the loop must pause because the lease is unconfirmed; responses are still processed."""
         now = self._clock()
         try:
             self._check_lease()
@@ -173,12 +174,12 @@ class CopyLoop:
         return False
 
     def _idle_s(self) -> float:
-        """Return how long to sleep when nothing happens: until the first pause that was imposed on us is over."""
+        """Return how long to sleep when nothing happens: until the first throttle, rate or retry pause ends."""
         pauses = chain(self._in.pauses(), self._out.pauses(), self._retries.pauses())
         return min([_IDLE_S, *(pause for pause in pauses if pause > 0)])
 
     def _advance(self, p: PartitionCopy) -> None:
-        """Start a partition's next step, or queue it when it has a batch to send."""
+        """Start a partition's next step, or queue the partition if it has a batch to send."""
         if p.state is not State.READY or self._out.has(p):
             return
         try:
@@ -191,9 +192,9 @@ class CopyLoop:
             self.failed(p, e)
 
     def _shed(self) -> None:
-        """Take the memory back from partitions that don't move while others could use it.
+        """Reclaim memory from partitions that make no progress while others could use it.
 
-        A response's buffer lives until the last of its partitions is done; one frozen broker would hold up all others.
+        A response's buffer lives until its last partition is done with it, so one frozen broker would block all others.
         """
         now = self._clock()
         if not self._in.starves or now - self._looked_at < _HOLD_S:
@@ -205,12 +206,12 @@ class CopyLoop:
                 self._out.expect(p, sent)
 
     def _ended(self) -> bool:
-        while self._unended and self._unended[-1].state in ENDED:  # which no partition leaves
+        while self._unended and self._unended[-1].state in ENDED:  # a final state
             self._unended.pop()
         return not self._unended
 
     def _await_answers(self, timeout_s: float) -> None:
-        """Process received answers, and only then give up on silent brokers."""
+        """Process received responses first; only then give up on silent brokers."""
         looked_at = self._clock()
         for key, _ in self._selector.select(timeout_s):
             if isinstance(key.data, FetchLane):
@@ -219,12 +220,12 @@ class CopyLoop:
                 self._out.receive(key.data)
             else:
                 self._mailbox.receive()
-        # By the time before the look: reading may have taken long, and answers may have arrived meanwhile.
+        # Use the time before select(): reading may have taken long, and responses may have arrived meanwhile.
         self._in.drop_silent(looked_at - _SILENCE_S, _SILENCE_S)
         self._out.drop_silent(looked_at - _SILENCE_S, _SILENCE_S)
 
     def _drain(self) -> None:
-        """Await what was sent: its answer tells whether more was appended than the counters say. Commit what is open."""
+        """Wait for requests in flight, whose responses show whether more was appended than counted; end transactions."""
         self._steps.cut_short()
         deadline = self._clock() + PRODUCE_TIMEOUT_MS / 1000
         due = self.partitions
@@ -236,7 +237,7 @@ class CopyLoop:
                 break
             self._await_answers(_IDLE_S)
             due = self._take_touched()
-        self._await_maps()  # what is being stored lacks what came since
+        self._await_maps()  # the maps being stored lack what was mapped since
         self._maps.store(self.partitions)
         self._await_maps()
 
@@ -247,8 +248,8 @@ class CopyLoop:
     # --- opening -----------------------------------------------------------------------------------------------------
 
     def _open_due(self) -> None:
-        """Have those partitions opened whose pause is over. Until a thread says that they are, nobody touches them."""
-        # Not while a thread pads it, or stores its map.
+        """Open the partitions whose pause is over. The loop leaves them alone until a thread reports them open."""
+        # Skip partitions that a thread still pads, or whose map it still stores.
         due = self._retries.take_due(lambda p: not self._steps.has(p) and not self._maps.has(p))
         size = max(1, -(-len(due) // self._openers.size))
         for first in range(0, len(due), size):
@@ -285,7 +286,7 @@ class CopyLoop:
     # --- judging -----------------------------------------------------------------------------------------------------
 
     def failed(self, p: PartitionCopy, error: MirrorError) -> None:
-        """Do what an error demands: the whole task stops, the partition stops, or it tries again."""
+        """Stop the whole task, stop the partition, or retry it, depending on the error."""
         match verdict(error):
             case Verdict.END_TASK:
                 raise error
@@ -304,16 +305,16 @@ class CopyLoop:
         self._retries.drop(p)
 
     def retry_later(self, p: PartitionCopy, cause: Exception | str) -> None:
-        """Forget what is in flight for a partition and re-read the target's end after a pause."""
+        """Discard what is in flight for a partition, and re-read the target's end after a pause."""
         p.fail()
         if (error := self._retries.again(p, cause)) is not None:
             self.stop(p, error)
 
 
 def _map_store(partitions: Iterable[PartitionCopy], options: CopyOptions) -> MapStore | None:
-    """Return where offset maps are kept, None when every offset stays as it is.
+    """Return the store of offset maps; None if all ranges keep their offsets.
 
-    :raises InputError: a mapped range without a place for its map.
+    :raises InputError: a range is mapped and no map directory is configured.
     """
     mapped = [p.range.source for p in partitions if p.range.is_mapped]
     if not mapped:

@@ -1,4 +1,4 @@
-"""How other threads reach the loop: their calls are made in the loop's thread, and wake its selector up."""
+"""Calls from other threads to the loop: they wake its selector and run in the loop's thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 class Mailbox:
-    """Takes calls from any thread; :meth:`receive` makes them, in their order."""
+    """Accepts calls from any thread; :meth:`receive` runs them in order."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self._wake_read, self._wake_write = socket.socketpair()
@@ -19,15 +19,15 @@ class Mailbox:
         selector.register(self._wake_read, selectors.EVENT_READ, self)
 
     def post(self, call: Callable[[], None]) -> None:
-        """Have ``call`` made by the loop. Never waits, also when nobody receives any more."""
+        """Have the loop run ``call``. Never blocks, even if nobody receives any more."""
         self._calls.append(call)
         try:
             self._wake_write.send(b".")
         except OSError:
-            pass  # full: the loop wakes up anyway; or closed: it has ended
+            pass  # full: the loop wakes up anyway; closed: it has ended
 
     def receive(self) -> None:
-        """Make the calls that have arrived; one that raises leaves those behind it for the next time."""
+        """Run the calls that have arrived. If one raises, the calls after it stay queued."""
         try:
             self._wake_read.recv(4096)
         except BlockingIOError:
@@ -36,6 +36,6 @@ class Mailbox:
             self._calls.popleft()()
 
     def close(self) -> None:
-        """Wake nobody any more."""
+        """Stop waking the loop."""
         self._wake_read.close()
         self._wake_write.close()

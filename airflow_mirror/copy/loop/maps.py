@@ -1,4 +1,4 @@
-"""The offset maps of a task, stored now and then by a thread: a file that is synced takes milliseconds, often many."""
+"""Store the offset maps of a task at intervals, in a thread: syncing a file takes milliseconds, often many."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.wire.cluster import WireCluster
 
-_EVERY_S = 5.0  # what a crash may cost: a walk over this much of both logs
+_EVERY_S = 5.0  # after a crash, this much of both logs has to be walked again
 
 
 class MapKeeper:
-    """Stores what was mapped since the last time, as parts of their own.
+    """Stores what was mapped since the last time, as separate parts.
 
-    :param crew: of one thread: parts of a map are stored in their order.
-    :param clock: seconds, monotonic.
+    :param crew: with one thread, so that the parts of a map are stored in order.
+    :param clock: monotonic, in seconds.
     """
 
     def __init__(self, store: MapStore | None, crew: Crew, mailbox: Mailbox, clock: Callable[[], float]) -> None:
@@ -29,16 +29,16 @@ class MapKeeper:
         self._under_way: set[PartitionCopy] = set()
 
     def has(self, p: PartitionCopy) -> bool:
-        """True while a part of its map is being stored; it must not be opened then, or its map would have a gap."""
+        """True while a part of ``p``'s map is being stored. Opening ``p`` now would leave a gap in its map."""
         return p in self._under_way
 
     def now_and_then(self, partitions: Iterable[PartitionCopy]) -> None:
-        """Store what there is, if the last time was a while ago."""
+        """Store the maps if the last time was more than a few seconds ago."""
         if self._store is not None and self._clock() - self._stored_at > _EVERY_S:
             self.store(partitions)
 
     def store(self, partitions: Iterable[PartitionCopy]) -> None:
-        """Have stored what there is."""
+        """Submit everything that was mapped since the last time for storage."""
         self._stored_at = self._clock()
         for p in partitions:
             if p in self._under_way or (part := p.take_map()) is None:
@@ -54,4 +54,4 @@ class MapKeeper:
     def _done(self, p: PartitionCopy, generation: int, left: OffsetMap | None) -> None:
         self._under_way.discard(p)
         if left is not None and p.generation == generation:
-            p.give_back_map(left)  # with the next one
+            p.give_back_map(left)  # stored with the next part

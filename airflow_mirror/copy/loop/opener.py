@@ -1,4 +1,4 @@
-"""Opening partitions, in a thread: nothing in here sees the loop's copies, and the loop leaves them alone meanwhile."""
+"""Open partitions in a thread. Nothing here touches the loop's copies, and the loop leaves them alone meanwhile."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from airflow_mirror.wire.errors import UnknownTopic
 
 log = logging.getLogger(__name__)
 
-_ASKED_TOGETHER = 256  # partitions; a broker that does not answer holds up those that are asked about with its own
+_ASKED_TOGETHER = 256  # in partitions; a broker that does not respond delays all partitions of the same round
 
 
 @dataclass(frozen=True)
 class Opened:
-    """Where a copy continues, and the leaders of both sides."""
+    """Where a copy continues, and the leaders on both sides."""
 
     opening: Opening
     source: Broker
@@ -37,14 +37,14 @@ class Opened:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """A partition that is to be opened.
+    """A partition to open.
 
-    :param transactional: it is delivered in transactions.
-    :param written_to: position up to which this copy wrote, None before it was open.
-    :param producer_id: under which it did.
-    :param mapped: what it mapped since its map was stored.
-    :param consumed: what it consumed of the source last.
-    :param if_landed: the same if the batch whose answer was lost is on the target.
+    :param transactional: the partition is delivered in transactions.
+    :param written_to: position up to which this copy wrote; None if it was not open before.
+    :param producer_id: producer id that this copy wrote with.
+    :param mapped: what this copy mapped since its map was last stored.
+    :param consumed: what this copy consumed of the source last.
+    :param if_landed: the same, if the batch with the lost response is on the target.
     """
 
     range: CopyRange
@@ -56,7 +56,7 @@ class Order:
     if_landed: Consumed | None = None
 
     def consumed_by(self, end: int) -> Consumed | None:
-        """Return what was consumed last of that which is on the target, whose log ends at ``end``."""
+        """Return what was last consumed and is on the target, given the target's log end offset ``end``."""
         landed = self.if_landed is not None and not self.range.is_mapped and end >= self.if_landed.position
         return self.if_landed if landed else self.consumed
 
@@ -65,8 +65,8 @@ class Opener:
     """Opens partitions of one task.
 
     :param isolation: of the fetches that follow (0 read_uncommitted, 1 read_committed).
-    :param wanted: raises TryAgain when nobody waits for it any more.
-    :param check: called before every step that has an effect; raises when it must not be taken any more.
+    :param wanted: raises TryAgain if nobody waits for the result any more.
+    :param check: called before every step that has an effect; raises if the step must no longer be taken.
     """
 
     def __init__(
@@ -80,8 +80,8 @@ class Opener:
         self, source: WireCluster, target: WireCluster, orders: Sequence[Order],
         tell: Callable[[int, Opened | MirrorError], None],
     ) -> None:  # fmt: skip
-        """Open partitions and tell of each as soon as it is open, or why it is not, by its place in ``orders``."""
-        # Once, not for each of the parts: what there is to know of a topic grows with its partitions.
+        """Open partitions. Call ``tell`` for each as soon as it is open or has failed, with its index in ``orders``."""
+        # Once, not for each round: a topic's metadata grow with its number of partitions.
         failure: MirrorError | None = None
         try:
             learn(source, {order.range.source_topic for order in orders})
@@ -141,14 +141,14 @@ class Opener:
         )  # fmt: skip
 
     def _check_not_foreign(self, source: WireCluster, target: WireCluster, order: Order, end: int) -> None:
-        """Compare what the target got since this copy last wrote to it."""
+        """Compare what was appended to the target since this copy last wrote to it."""
         start = order.written_to
         if start is not None and end > start:
             recheck.not_foreign(source, target, order.range, order.producer_id, start, end, self._isolation)
 
 
 def store_map(store: MapStore, one: CopyRange, part: OffsetMap | None) -> bool:
-    """Store a part of an offset map, and say whether it is; what is not is derived at the next start."""
+    """Store a part of an offset map and return whether that succeeded. If not, it is derived at the next start."""
     if part is None or part.source_end == part.source_start:
         return True
     try:
@@ -161,7 +161,7 @@ def store_map(store: MapStore, one: CopyRange, part: OffsetMap | None) -> bool:
 
 
 def learn(cluster: WireCluster, topics: Iterable[str]) -> None:
-    """Read the metadata of topics. One that is gone, or hidden, is found when its partitions are opened."""
+    """Fetch the metadata of topics. Opening their partitions reports topics that are gone or hidden."""
     try:
         cluster.refresh(topics)
     except (UnknownTopic, MissingRight) as e:

@@ -1,8 +1,9 @@
-"""The copy of one partition: fetched batches, the next step, acknowledged writes. No socket and no clock in here.
+"""The copy of one partition: fetched batches, the next step, acknowledged writes. No socket and no clock here.
 
-The loop feeds fetch responses in and asks :meth:`PartitionCopy.next_step`; the answer is a batch to send, a hole to pad,
-a transaction to begin or commit, or nothing. State changes only on acknowledgement, so that a lost answer loses nothing:
-the loop re-reads the target's end and calls :meth:`PartitionCopy.reopen`. What may happen when is a table (`states`).
+The loop feeds fetch responses in and calls :meth:`PartitionCopy.next_step`, which returns a batch to send, a hole to
+pad, a transaction to begin or commit, or nothing. State changes only on acknowledgement, so a lost response loses
+nothing: the loop re-reads the target's end and calls :meth:`PartitionCopy.reopen`. The legal transitions are a table
+(`states`).
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ _TRICKLE_BYTES = 1 << 16
 
 
 class Pad(NamedTuple):
-    """Fill target offsets [start, end): nothing must land there but padding."""
+    """Fill the target offsets [start, end) with padding; no record may be written there."""
 
     start: int
     end: int
 
 
 class Begin(NamedTuple):
-    """Open a transaction that will hold the records from ``position`` on."""
+    """Open a transaction for the records from ``position`` on."""
 
     position: int
 
 
 class Commit(NamedTuple):
-    """End the open transaction; in it goes ``position``, the next source offset."""
+    """Commit the open transaction, with ``position`` as the next source offset."""
 
     position: int
 
@@ -59,9 +60,9 @@ class Counters:
     records: int = 0
     bytes: int = 0
     batches: int = 0  # sent
-    passed: int = 0  # of these: as they were
-    reencoded: int = 0  # of these: decoded and encoded again, one from one or several from one
-    merged: int = 0  # source batches that were made part of a larger one
+    passed: int = 0  # of the batches sent: unchanged
+    reencoded: int = 0  # of the batches sent: decoded and re-encoded, each source batch into one or several
+    merged: int = 0  # larger batches that were merged from small source batches
     dropped: int = 0  # source batches not sent: markers, aborted, emptied
     padded: int = 0  # offsets
     primed: int = 0  # offsets
@@ -71,7 +72,7 @@ COUNTERS = tuple(f.name for f in fields(Counters))
 
 
 class _Response(NamedTuple):
-    """A fetch response that is being worked through."""
+    """A fetch response that is being processed."""
 
     steps: Iterator[Send | Corrupt]
     size: int
@@ -82,17 +83,17 @@ class _Response(NamedTuple):
 class PartitionCopy:
     """The copy of one range.
 
-    :param max_bytes: largest batch the target takes.
-    :param merge_below: batches of a backlog that are smaller than this on average (bytes) are merged; 0 never.
-    :param transaction_bytes: deliver in transactions that hold the progress too, of at most about this size; they are
-        committed earlier when the source has nothing more to offer. 0: without transactions. Mapped offsets only.
+    :param max_bytes: largest batch that the target accepts, in bytes.
+    :param merge_below: merge the batches of a backlog if they are smaller than this on average (bytes); 0: never.
+    :param transaction_bytes: deliver in transactions of at most about this size, which also commit the progress. A
+        transaction is committed earlier if the source has no more data. 0: no transactions. Mapped offsets only.
     :param tombstones: fill holes with tombstones of a reserved key instead of markers; identical offsets only.
-    :param touched: where it puts itself down whenever something has happened to it: a loop shares one with all of its
-        partitions, and looks at no others.
-    :ivar timestamp: time of the last record on the target, in ms; fillers take it.
+    :param touched: the copy adds itself here on every event. A loop shares one among all of its partitions and looks at
+        no others.
+    :ivar timestamp: timestamp of the last record on the target, in ms; fillers use it.
     :ivar position: next source offset: everything below it is on the target.
-    :ivar map: in mapped mode, where this copy put what since it was opened (or since the map was last taken away).
-    :ivar open_map: the map of the open transaction: it counts when that is committed.
+    :ivar map: with mapped offsets: what was mapped since the copy was opened (or since the map was last taken).
+    :ivar open_map: the map of the open transaction; it takes effect on commit.
     """
 
     range: CopyRange
@@ -111,28 +112,28 @@ class PartitionCopy:
     producer_id: int = -1
     epoch: int = 0
     sequence: int = 0
-    available_end: int = -1  # last stable offset or high watermark: what a fetch may return; -1 not yet known
+    available_end: int = -1  # last stable offset or high watermark: the end of what a fetch may return; -1 not yet known
     counters: Counters = field(default_factory=Counters)
     state: State = State.WAITING
     error: MirrorError | None = None  # the error that stopped it
     fetching: bool = False
-    generation: int = 0  # grows with every reopening; answers to older requests are thrown away
+    generation: int = 0  # grows with every reopening; responses to older requests are discarded
     failures: int = 0  # reopenings since the last progress
-    opened: bool = False  # once at least: where it stands is known
-    watched: int = 0  # position at which the source topic was last seen to be the planned one
+    opened: bool = False  # at least once, so its position is known
+    watched: int = 0  # position when the source topic was last seen with the planned id
     source_leader: Broker = NOBODY
     target_leader: Broker = NOBODY
-    target_start: int = 0  # log start of the target when it was opened
-    dry: int = 0  # answers in a row that held nothing for anybody although there should be more
+    target_start: int = 0  # log start offset of the target when it was opened
+    dry: int = 0  # consecutive fetch responses without records for any partition although there should be some
     open_bytes: int = -1  # sent in the open transaction; -1 when none is open
     committed: int = 0  # transactional: position of the last commit
     trail: Trail = field(default_factory=Trail)
     _responses: deque[_Response] = field(default_factory=deque)
     _next: Send | Corrupt | None = None
     _filler: Send | None = None
-    _unanswered: Send | None = None  # sent; whether it is on the target is known when that is read again, at the latest
+    _unanswered: Send | None = None  # sent, not acknowledged; re-reading the target shows if it was appended
     queued_bytes: int = 0
-    has_shed: bool = False  # gave back what was fetched, and fetches no more until the target has answered
+    has_shed: bool = False  # released its fetched data, and fetches no more until the target has responded
     _wanted: Callable[[bytes | None], bool] | None = None
 
     def __post_init__(self) -> None:
@@ -141,50 +142,50 @@ class PartitionCopy:
 
     @property
     def end(self) -> int:
-        """Offset to stop at; a huge number when following."""
+        """Offset to stop at; a huge number when following the log."""
         return FOREVER if self.range.end_offset is None else self.range.end_offset
 
     @property
     def transactional(self) -> bool:
-        """True when records are delivered in transactions."""
+        """True if records are delivered in transactions."""
         return self.transaction_bytes > 0
 
     @property
     def done(self) -> bool:
-        """True when everything up to the end of the range is on the target, for good."""
+        """True once everything up to the end of the range is on the target, for good."""
         return self.state is State.DONE
 
     @property
     def is_open(self) -> bool:
-        """True when it is known where to continue: only then brokers' answers count."""
+        """True while the position is known: only then do brokers' responses count."""
         return self.state in OPEN
 
     @property
     def if_landed(self) -> Consumed | None:
-        """What it consumed last if the batch whose answer was lost is on the target."""
+        """What was consumed last, if the batch with the lost response is on the target."""
         return None if self._unanswered is None else self.trail.at(self._unanswered.next_source)
 
     @property
     def is_under_way(self) -> bool:
-        """True while the target, or a coordinator, has something to answer."""
+        """True while a request to the target or to a coordinator is in flight."""
         return self.state in (State.SENDING, State.STEPPING)
 
     @property
     def settled_position(self) -> int:
-        """The next source offset that a copier would find if this one ended now."""
+        """The next source offset that another copier would find if this one ended now."""
         return self.committed if self.transactional else self.position
 
     @property
     def is_behind(self) -> bool:
-        """True when the next fetch is known or expected to find data at once."""
+        """True if the next fetch is known or expected to return data at once."""
         return self.available_end < 0 or self.fetch_offset < min(self.available_end, self.end)
 
     @property
     def wants_fetch(self) -> bool:
-        """True when another fetch response could be used."""
+        """True if another fetch response could be used."""
         waiting = self.state not in OPEN or self.fetching or self.fetch_offset >= self.end or self.has_shed
-        # Two are enough for a backlog: one is written, one is ready. A trickle needs more of them, or the partition would
-        # miss the next long poll while its last record is on its way, and then wait half a second for that poll's end.
+        # Two are enough for a backlog: one being written, one ready. A trickle needs more, or the partition would miss
+        # the next long poll while its last record is in flight, and would then wait half a second for that poll to end.
         queued = len(self._responses)
         return not waiting and (queued < 2 or (queued < 8 and self.queued_bytes < _TRICKLE_BYTES))
 
@@ -198,7 +199,7 @@ class PartitionCopy:
         self.source_leader, self.target_leader = source, target
         unanswered, self._unanswered = self._unanswered, None
         if unanswered is not None and opening.position >= unanswered.next_source:
-            self._count(unanswered)  # its answer was lost, or came too late
+            self._count(unanswered)  # its response was lost or came too late
         self.opened, self.watched = True, opening.position
         self.target_start = opening.log_start
         self.position = self.committed = self.fetch_offset = opening.position
@@ -210,7 +211,7 @@ class PartitionCopy:
         self._settle()
 
     def fail(self) -> None:
-        """Forget everything in flight, until the target's end is read again."""
+        """Discard everything in flight, until the target's end is read again."""
         self._happens(Event.FAIL)
         self._forget()
 
@@ -226,17 +227,17 @@ class PartitionCopy:
         self.touch()
 
     def touch(self) -> None:
-        """Have the loop look at it."""
+        """Mark the copy for the loop's next turn."""
         self.touched[self] = None
 
     def _settle(self) -> None:
-        """End where nothing is left to do: the progress over a hole at the end belongs in a transaction, too."""
+        """Finish if nothing is left to do. In transactions, the progress over a hole at the end must be committed too."""
         uncommitted = self.transactional and self._ended_uncommitted
         if self.state is State.READY and self.position >= self.end and self.open_bytes < 0 and not uncommitted:
             self._happens(Event.FINISH)
 
     def take_map(self) -> OffsetMap | None:
-        """Return what was mapped since the last time, None when nothing was; it is the caller's to store."""
+        """Return what was mapped since the last call, None if nothing was; the caller has to store it."""
         part = self.map
         if part is None or part.source_end == part.source_start:
             return None
@@ -244,13 +245,13 @@ class PartitionCopy:
         return part
 
     def give_back_map(self, part: OffsetMap) -> None:
-        """Take back what could not be stored, to be taken again with what was mapped since."""
+        """Take back a part that could not be stored; the next :meth:`take_map` returns it with what was mapped since."""
         if self.map is not None:
             part.extend(self.map)
             self.map = part
 
     def _forget(self) -> None:
-        """Drop what was fetched and not sent; answers under way are not for us any more."""
+        """Drop what was fetched and not sent; responses in flight will be ignored."""
         self.generation += 1
         self.fetching = False
         while self._responses:
@@ -260,11 +261,11 @@ class PartitionCopy:
         self.open_map = None
 
     def shed(self) -> Send | None:
-        """Give back what was fetched and is not under way: while the target takes its time, others need the memory.
+        """Release fetched data that is not in flight: while the target is slow, other partitions need the memory.
 
-        It is fetched again once the target has answered.
+        It is fetched again once the target has responded.
 
-        :return: what is under way, without the bytes that were sent: to be expected in place of the original.
+        :return: the batch in flight, without its bytes; expect the response for it instead of the original.
         """
         following = self._next
         if self.fetching or isinstance(following, Corrupt) or not self._responses:
@@ -273,7 +274,7 @@ class PartitionCopy:
         if sent is not None:
             self.fetch_offset = sent.next_source
         elif following is not None:
-            self.fetch_offset = following.base_offset  # what is padded ends there
+            self.fetch_offset = following.base_offset  # the padding in flight ends there
         else:
             return None
         while self._responses:
@@ -287,9 +288,9 @@ class PartitionCopy:
         return self._unanswered
 
     def feed(self, fetched: FetchedPartition, buffer: Buffer) -> None:
-        """Take a fetch response for :attr:`fetch_offset`; its batches are worked through lazily, in order.
+        """Accept a fetch response for :attr:`fetch_offset`; its batches are processed lazily, in order.
 
-        :param buffer: what holds the response's bytes; given back when the last of them was sent.
+        :param buffer: holds the response's bytes; released once the last of them was sent.
         """
         known = self.available_end
         self.available_end = fetched.last_stable if self.committed_only else fetched.high_watermark
@@ -302,7 +303,8 @@ class PartitionCopy:
             self.fetch_offset = max(self.fetch_offset, behind)
         except wire_batch.BrokenFrame:
             pass
-        # The first batch is sent whole, however large: if none is, its length is wrong, and working through it says so.
+        # Brokers send the first batch whole, however large. If no batch is whole, its length is wrong; processing
+        # reports it.
         broken = bool(fetched.records) and not batches
         self.fetch_offset = min(self.fetch_offset, self.end)
         if self.fetch_offset <= start and not broken:
@@ -317,16 +319,16 @@ class PartitionCopy:
         self.queued_bytes += size
 
     def next_step(self) -> Send | Pad | Begin | Commit | None:
-        """Return what to do next, or None when there is nothing (or something is under way, or it has stopped).
+        """Return the next step; None if there is none, if one is in flight, or if the copy is not open.
 
-        :raises CorruptBatch: when the next source batch is broken.
+        :raises CorruptBatch: the next source batch is corrupt.
         """
         if self.state is not State.READY:
             return None
         step = self._peek()
         if isinstance(step, Corrupt):
             if self.open_bytes >= 0:
-                return Commit(self.position)  # first what is whole
+                return Commit(self.position)  # commit the intact batches first
             raise CorruptBatch(
                 self.range.source_topic, self.range.partition, step.start, step.end, step.cause,
                 "Everything before it was copied. Restore the batch from another replica of the source, or start the "
@@ -352,15 +354,15 @@ class PartitionCopy:
         """Return what fills the hole from the position to ``end``, or the next part of it."""
         if not self.tombstones:
             return Pad(self.position, end)
-        # Kept, because the loop asks twice for each step, and packing one takes milliseconds.
+        # Cached, because the loop asks twice per step and packing a filler takes milliseconds.
         if self._filler is None or self._filler.base_offset != self.position:
             self._filler = tombstones.filler(self.position, end, self.timestamp, self.max_bytes)
         return self._filler
 
     def _at_the_end(self) -> Send | Pad | Begin | Commit | None:
-        """Nothing is left to send. Whatever lies between the last record and what was fetched is a hole.
+        """Handle the hole between the last record and the fetch position, once nothing is left to send.
 
-        It is filled, or passed over, once the source has nothing more to show, because the next response may begin with a
+        The hole is filled or skipped only once the source has no more data, because the next response may begin with a
         batch at any offset above it.
         """
         if self.fetch_offset > self.position and (not self.is_behind or self.fetch_offset >= self.end):
@@ -371,7 +373,7 @@ class PartitionCopy:
                 book.advance(self.position)
         if self.open_bytes >= 0:
             return Commit(self.position)
-        # A range may end in a hole: the progress over it belongs in a transaction too.
+        # A range may end in a hole; the progress over it must be committed too.
         return Begin(self.position) if self.transactional and self._ended_uncommitted else None
 
     @property
@@ -380,7 +382,7 @@ class PartitionCopy:
 
     @property
     def _book(self) -> OffsetMap | None:
-        """The map that the next record goes into."""
+        """The map that the next record is added to."""
         return self.open_map if self.open_map is not None else self.map
 
     @property
@@ -388,22 +390,23 @@ class PartitionCopy:
         return not self.range.is_mapped
 
     def sent(self, send: Send | None = None) -> None:
-        """Mark the step as under way.
+        """Mark a step as in flight.
 
-        :param send: the batch, if it is one.
+        :param send: the batch, if the step is one.
         """
         self._happens(Event.STEP if send is None else Event.SEND)
         self._unanswered = send
 
     def acknowledged(self, send: Send, base_offset: int) -> None:
-        """Take the broker's answer for a batch.
+        """Accept the broker's acknowledgement of a batch.
 
-        :raises TargetMoved: if it landed elsewhere than expected; the caller re-reads the end and decides again.
+        :raises TargetMoved: the batch was stored at another offset; the caller re-reads the end and decides again.
         """
         self._happens(Event.ANSWER)
         self._unanswered = None
         book = self._book
-        # Others may write to a mapped target too; a lower offset is the broker's answer to a batch that it has already.
+        # Others may write to a mapped target too. A lower offset is the broker's response to a batch that it already
+        # has.
         moved = base_offset != send.base_offset if book is None else base_offset < book.target_end
         if moved:
             raise TargetMoved(
@@ -480,16 +483,16 @@ class PartitionCopy:
         response.buffer.give_back()
 
     def _work(self, fetched: FetchedPartition, start: int, joiner: Joiner | None) -> Iterator[Send | Corrupt]:
-        """Yield what a response asks for, in order; ends behind the first thing that is broken.
+        """Yield the steps of a response in order; stop after the first corrupt batch.
 
-        :param joiner: makes one batch of small neighbours.
+        :param joiner: merges small neighbouring batches.
         """
         records = fetched.records
         aborted = AbortedFilter(fetched.aborted if self.committed_only else [])
         doubtful = wire_batch.TRANSACTIONAL if self.committed_only and fetched.aborted else 0
         whole, end, max_bytes = self._wanted is None, self.end, self.max_bytes
-        at, read = start, 0  # everything before this offset was looked at, and these bytes of the response
-        epoch: int | None = None  # of the batch before
+        at, read = start, 0  # everything below this offset, and these bytes of the response, were processed
+        epoch: int | None = None  # of the previous batch
         try:
             for raw in iter_batches(records):
                 read += len(raw.view)
@@ -497,7 +500,8 @@ class PartitionCopy:
                 if header is not None and header.leader_epoch != epoch:
                     epoch = header.leader_epoch
                     self.trail.note(epoch, max(at, header.base_offset), self.position)
-                # Nearly every batch: it comes next and passes as it is. What is below says the same for all of them.
+                # Fast path for nearly every batch: it is next and passes unchanged. The code below is valid for these
+                # too.
                 if (
                     header is not None and whole and header.base_offset == at and not header.attributes & doubtful
                     and tiers.passes(header, at, end, max_bytes) and not tiers.has_linked_blocks(raw, header)
@@ -531,19 +535,19 @@ class PartitionCopy:
         yield from self._cut_off(at, start, records)
 
     def _cut_off(self, at: int, start: int, records: memoryview) -> Iterator[Corrupt]:
-        """Say what is wrong with a response of which nothing could be used."""
+        """Report corruption for a response of which nothing could be used."""
         if at == start and records and self.fetch_offset == start:
             yield Corrupt(at, at + 1, "its length goes beyond everything that the source sent")
 
     def _unusual(
         self, raw: RawBatch, at: int, start: int, behind: int | None, aborted: AbortedFilter
     ) -> Iterable[Send | Corrupt] | None:
-        """Return what a batch asks for that is not the next one to pass as it is; None if it is beyond the range.
+        """Return the steps for a batch that does not simply pass next; None if the batch is beyond the range.
 
-        Its soundness comes first: a broken header could say that it lies behind us, or that it is a marker, and it would
-        be dropped.
+        Corruption is checked first: a corrupt header could claim that the batch lies below our position or is a marker,
+        and the batch would be dropped.
 
-        :param behind: the base offset of what follows in the response.
+        :param behind: base offset of the next batch in the response.
         """
         # The base offset is the one field that no checksum covers.
         if behind is not None and at < raw.first_offset and behind < raw.next_offset:
@@ -565,7 +569,7 @@ class PartitionCopy:
 
 
 def _joined(joiner: Joiner | None, send: Send) -> Iterator[Send]:
-    """Give a batch to the joiner, behind what it has; yield what does not become part of a larger one."""
+    """Append a batch to the joiner; yield what does not become part of a merged batch."""
     if joiner is not None and joiner.take(send):
         return
     yield from _flushed(joiner)

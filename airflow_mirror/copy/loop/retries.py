@@ -1,4 +1,4 @@
-"""Decides what an error means for a partition, and when a failed one is opened again. The clock is an argument."""
+"""Decide what an error means for a partition, and when a failed partition is opened again. The clock is an argument."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed, MirrorError, Targ
 
 log = logging.getLogger(__name__)
 
-PATIENCE_S = 120.0  # how long a partition may go without progress while its brokers fail: elections take seconds
-FORGIVEN_S = 60.0  # how long it must have been open before the failures ahead of that no longer count
+PATIENCE_S = 120.0  # how long a partition may make no progress while its brokers fail; elections take seconds
+FORGIVEN_S = 60.0  # after being open this long, a partition's earlier failures no longer count
 BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 class Verdict(Enum):
-    """The consequence of an error of one partition."""
+    """What an error of one partition leads to."""
 
     END_TASK = "end the task"
     STOP = "stop the partition"
@@ -27,9 +27,10 @@ class Verdict(Enum):
 
 
 def verdict(error: MirrorError) -> Verdict:
-    """Decide what an error means.
+    """Decide what an error leads to.
 
-    A moved end is tried again: opening finds whether another copier of ours wrote (continue) or a foreign writer (stop).
+    A moved end is retried: opening finds out whether another copier of ours wrote (continue) or a foreign writer
+    (stop).
     """
     if isinstance(error, LeaseLost):
         return Verdict.END_TASK
@@ -49,23 +50,23 @@ class _Record:
 class Retries:
     """Keeps the partitions that wait to be opened.
 
-    :param clock: seconds, monotonic.
+    :param clock: monotonic, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._records: dict[PartitionCopy, _Record] = {}
-        self._due: dict[PartitionCopy, float] = {}  # when those that wait are opened
+        self._due: dict[PartitionCopy, float] = {}  # when each waiting partition is opened
 
     def opened(self, p: PartitionCopy) -> None:
         """Record that ``p`` is open."""
         self._record(p).open_since = self._clock()
 
     def again(self, p: PartitionCopy, cause: Exception | str) -> TryAgain | None:
-        """Open ``p`` again after a growing pause; return an error if it failed for too long."""
+        """Open ``p`` again after a growing pause; return an error if it has failed for too long."""
         record, now = self._record(p), self._clock()
         if record.open_since is not None and now - record.open_since > FORGIVEN_S:
-            p.failures = 0  # an acknowledged write says the same, but there may have been nothing to write
+            p.failures = 0  # an acknowledged write resets this too, but there may have been nothing to write
         record.open_since = None
         p.failures += 1
         if p.failures == 1:
@@ -79,19 +80,19 @@ class Retries:
         return None
 
     def now(self, partitions: Iterable[PartitionCopy]) -> None:
-        """Have partitions opened at the next look."""
+        """Open partitions at the next turn."""
         for p in partitions:
             self._due[p] = self._clock()
 
     def forgive(self, seconds: float) -> None:
-        """Don't count a pause of the whole task: partitions that failed before it have as long as before."""
+        """Exclude a pause of the whole task from the patience for partitions that were failing before it."""
         for record in self._records.values():
             record.failing_since += seconds
 
     def take_due(self, may: Callable[[PartitionCopy], bool]) -> list[PartitionCopy]:
-        """Return the partitions whose pause is over, the longest first; they wait no more.
+        """Remove and return the partitions whose pause is over, longest overdue first.
 
-        :param may: says whether one may be opened now; if not, it stays.
+        :param may: returns whether a partition may be opened now; if not, it stays.
         """
         now = self._clock()
         due = sorted((p for p, at in self._due.items() if at <= now and may(p)), key=self._due.__getitem__)
@@ -100,12 +101,12 @@ class Retries:
         return due
 
     def pauses(self) -> Iterator[float]:
-        """Yield the seconds that each partition still has to wait; not above 0: none."""
+        """Yield each partition's remaining pause in seconds; 0 or less: no pause."""
         now = self._clock()
         return (at - now for at in self._due.values())
 
     def drop(self, p: PartitionCopy) -> None:
-        """Forget ``p``: it has stopped."""
+        """Forget ``p``, which has stopped."""
         self._records.pop(p, None)
         self._due.pop(p, None)
 

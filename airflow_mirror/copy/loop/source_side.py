@@ -1,9 +1,9 @@
-"""The source side of the loop: fetches, for many partitions at once.
+"""The source side of the loop: fetches for many partitions at once.
 
-For each leader up to two requests are out, one for partitions that are *behind* (answered at once) and one long poll for
-those that *follow* the log's end, so that neither waits for the other. The next fetch of a backlog is sent as soon as an
-answer has arrived, before its batches are written: the broker reads while we write. The next long poll comes after
-what the last one brought is on its way to the target: there every tenth of a millisecond is latency.
+Each leader has up to two requests in flight: one for partitions that are *behind* (answered at once), and one long poll
+for partitions that *follow* the log end, so that neither waits for the other. The next fetch of a backlog is sent as
+soon as a response has arrived, before its batches are written: the broker reads while we write. The next long poll is
+sent after the records of the last one were sent to the target, because every tenth of a millisecond adds latency there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LONG_POLL_MS = 500
 _PARTITION_FETCH_BYTES = 2 << 20
 _FETCH_BYTES = 16 << 20
 _LEAST_FETCH_BYTES = 1 << 20
-_DRY_ANSWERS = 2400  # a broker waits 50 ms before it sends an empty one, so this takes two minutes
+_DRY_ANSWERS = 2400  # a broker waits 50 ms before it sends an empty response, so this takes two minutes
 
 
 class FetchLane(Lane):
@@ -36,15 +36,15 @@ class FetchLane(Lane):
         super().__init__(node_id)
         self.following = following
         self.asked: dict[TopicPartition, Asked] = {}
-        self.expected = 0  # bytes that the answer may have
+        self.expected = 0  # bytes that the response may have
 
 
 class SourceSide:
     """Fetches for partitions and feeds them.
 
-    :param memory: what answers may take; nothing is asked for that would not fit.
+    :param memory: memory for responses; nothing is requested that would not fit.
     :param isolation: of every fetch (0 read_uncommitted, 1 read_committed).
-    :ivar starves: a backlog could not be asked for, because what was fetched takes all the memory.
+    :ivar starves: a backlog could not be fetched because fetched data takes all the memory.
     """
 
     starves = False
@@ -56,13 +56,13 @@ class SourceSide:
         self._lines, self._memory = Lines(dialler, selector), memory
         self._isolation, self._judge, self._clock = isolation, judge, clock
         self._lanes: dict[tuple[int, bool], FetchLane] = {}
-        # By lane, in their order: those that wanted an answer when something happened to them last.
+        # By lane, in order: the partitions that wanted a response at their last event.
         self._waiting: dict[tuple[int, bool], dict[PartitionCopy, None]] = {}
 
     def send(self, touched: Iterable[PartitionCopy]) -> None:
-        """Ask for those that can use an answer: now for a backlog, at :meth:`poll` for the others.
+        """Fetch for the partitions that can use a response: a backlog now, the others at :meth:`poll`.
 
-        :param touched: something happened to these since the last time; the others want what they wanted.
+        :param touched: partitions with an event since the last call; the wishes of the others are unchanged.
         """
         self.starves = False
         for p in touched:
@@ -87,11 +87,11 @@ class SourceSide:
                 self._ask(lane, self._wanting(key))
 
     def _wanting(self, key: tuple[int, bool]) -> list[PartitionCopy]:
-        """Return whom to ask for; who wants nothing any more, or has another leader by now, waits here no longer."""
+        """Return the partitions to fetch for; drop those that want no fetch any more or have another leader."""
         waiting = {p: None for p in self._waiting.pop(key) if p.wants_fetch and _lane_of(p) == key}
         if waiting:
             self._waiting[key] = waiting
-        # A request asks for a partition once; of several copies of it (by key) the others come next.
+        # A request may name a partition only once; other copies of it (by key) follow in the next request.
         several: dict[TopicPartition, PartitionCopy] = {}
         for p in waiting:
             several.setdefault(p.range.source, p)
@@ -102,7 +102,7 @@ class SourceSide:
             return
         expected = sum(other.expected for other in self._lanes.values() if other.asked)
         size = min(_FETCH_BYTES, self._memory.free - expected)
-        # A long poll brings little, and must not wait for the memory that a backlog has taken.
+        # A long poll returns little, and must not wait for memory that a backlog occupies.
         if size < _LEAST_FETCH_BYTES and not lane.following and (expected or self._memory.used):
             self.starves = True
             return
@@ -129,7 +129,7 @@ class SourceSide:
             del waiting[p]
 
     def receive(self, lane: FetchLane) -> None:
-        """Take what a connection has for us."""
+        """Receive from a connection that is ready to read or write."""
         if not lane.asked:
             self._drop(lane)  # readable without a request: the broker closed an idle connection
             return
@@ -156,11 +156,11 @@ class SourceSide:
             p, generation = asked[answer.tp]
             if p.generation == generation and p.is_open:
                 self._take_fetched(p, answer, buffer, dry)
-        for p, _ in asked.values():  # most brought nothing, and nobody else need look at them
+        for p, _ in asked.values():  # most got no records and are touched by nothing else
             self._enlist(p)
 
     def _answered(self, lane: FetchLane) -> dict[TopicPartition, Asked]:
-        """Return for whom an answer was awaited; they may be asked for again."""
+        """Return the partitions of the request in flight, and allow fetching for them again."""
         asked, lane.asked = lane.asked, {}
         for p, generation in asked.values():
             if p.generation == generation:
@@ -171,21 +171,21 @@ class SourceSide:
         if answer.error == ErrorCode.CORRUPT_MESSAGE and p.failures >= 3:
             self._judge.stop(p, _unreadable(p, p.fetch_offset + 1, "its broker can't read them (CORRUPT_MESSAGE)"))
         elif answer.error:
-            # Offset out of range included: reopening tells truncation from retention, with the offsets.
+            # Includes offset out of range: reopening tells truncation from lost retention, with the offsets.
             self._judge.retry_later(p, f"fetch from {answer.tp}: {error_name(answer.error)}")
         else:
             p.feed(answer, buffer)
-            # A batch whose length is wrong hides what is behind it: the broker then has nothing to send, for ever. An
-            # answer that was filled with other partitions' batches, or is empty because of a quota, says nothing.
+            # A batch with a wrong length hides what follows it: the broker then never has anything to send. A response
+            # that was filled with other partitions' batches, or is empty because of a quota, proves nothing.
             p.dry = p.dry + 1 if dry and p.is_behind else 0 if answer.records else p.dry
             if p.dry > _DRY_ANSWERS:
                 cause = f"nothing arrives although the log ends at {p.available_end}; a batch of wrong length causes that"
                 self._judge.stop(p, _unreadable(p, p.available_end, cause))
 
     def drop_silent(self, since: float, silence_s: float) -> None:
-        """Give up connections on which nothing has come for a request of before ``since``, ``silence_s`` ago.
+        """Give up connections with a request in flight on which nothing has moved since ``since``, ``silence_s`` ago.
 
-        Their broker is frozen or cut off; a socket that stays silent never wakes the selector.
+        Their broker is frozen or cut off; a silent socket never wakes the selector.
         """
         for lane in list(self._lanes.values()):
             if lane.asked and lane.heard_at < since:
@@ -194,7 +194,7 @@ class SourceSide:
                 retry_all(self._judge, asked.values(), f"no answer for {silence_s:.0f} s")
 
     def pauses(self) -> Iterator[float]:
-        """Yield for each connection the seconds that its broker still wants to be left alone; below 0: none."""
+        """Yield for each connection the seconds that its broker still throttles us; below 0: none."""
         now = self._clock()
         return (lane.not_before - now for lane in self._lanes.values())
 

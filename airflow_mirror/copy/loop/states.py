@@ -1,6 +1,6 @@
-"""The states of a partition's copy, and which follows which: a table that the copy walks, tests walk and docs show.
+"""The states of a partition's copy and their transitions: a table that the copy walks, tests check and docs show.
 
-``fetching`` is no state: a fetch may be under way in each of the open ones. Nor is an open transaction.
+``fetching`` is not a state, because a fetch may be in flight in each of the open states. Nor is an open transaction.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from enum import Enum
 
 
 class State(Enum):
-    """What a partition's copy is doing. Exactly one thing is under way in OPENING, SENDING and STEPPING."""
+    """What a partition's copy is doing. Exactly one thing is in flight in OPENING, SENDING and STEPPING."""
 
-    WAITING = "waiting"  # for its turn to be opened: at first, and after a pause when something failed
+    WAITING = "waiting"  # to be opened: at first, and after a pause when something failed
     OPENING = "opening"  # a thread reads where the target's log ends, and whether it is the same log
-    READY = "ready"  # open, and nothing is under way to the target
-    SENDING = "sending"  # a batch is
-    STEPPING = "stepping"  # a thread pads, or begins or ends a transaction
+    READY = "ready"  # open, with nothing in flight to the target
+    SENDING = "sending"  # a batch is in flight
+    STEPPING = "stepping"  # a thread pads, or begins or commits a transaction
     DONE = "done"  # everything up to the end of the range is on the target, for good
     STOPPED = "stopped"  # by an error that a retry can't fix
 
@@ -43,7 +43,7 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
     },
     State.SENDING: {Event.ANSWER: State.READY, Event.FAIL: State.WAITING, Event.STOP: State.STOPPED},
     State.STEPPING: {Event.ANSWER: State.READY, Event.FAIL: State.WAITING, Event.STOP: State.STOPPED},
-    State.DONE: {Event.STOP: State.STOPPED},  # its topic was created again while others were copied
+    State.DONE: {Event.STOP: State.STOPPED},  # its topic was re-created while other partitions were copied
     State.STOPPED: {},
 }  # fmt: skip
 OPEN = frozenset({State.READY, State.SENDING, State.STEPPING})
@@ -55,9 +55,9 @@ class IllegalTransition(RuntimeError):
 
 
 def after(state: State, event: Event) -> State:
-    """Return the state that follows.
+    """Return the next state.
 
-    :raises IllegalTransition: none does.
+    :raises IllegalTransition: the table has no transition for ``event``.
     """
     try:
         return TRANSITIONS[state][event]
@@ -66,7 +66,7 @@ def after(state: State, event: Event) -> State:
 
 
 def drawing() -> str:
-    """Return the table as a diagram (Mermaid), as `docs/design.md` shows it."""
+    """Return the table as a Mermaid diagram, as shown in `docs/design.md`."""
     lines = ["stateDiagram-v2", "    direction LR", f"    [*] --> {State.WAITING.value}"]
     lines += [f"    {a.value} --> {b.value}: {e.value}" for a, row in TRANSITIONS.items() for e, b in row.items()]
     return "\n".join([*lines, *(f"    {state.value} --> [*]" for state in State if state in ENDED)])

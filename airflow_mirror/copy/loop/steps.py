@@ -1,4 +1,4 @@
-"""Steps that wait for a coordinator, in threads of their own: padding, and the begin and end of transactions."""
+"""Steps that wait for a coordinator, in threads of their own: padding, and the begin and commit of transactions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _WORKERS = 4
 
 
 class Steps:
-    """Starts steps and takes their outcome, which comes by the mailbox.
+    """Starts steps and takes their results, which arrive through the mailbox.
 
-    :param target: opens the target cluster for a thread, under the client id that it is given.
+    :param target: opens the target cluster for a thread, with the given client id.
     """
 
     def __init__(
@@ -35,15 +35,15 @@ class Steps:
 
     @property
     def busy(self) -> bool:
-        """True while a step is under way."""
+        """True while a step is in progress."""
         return bool(self._under_way)
 
     def has(self, p: PartitionCopy) -> bool:
-        """True while a thread takes a step for ``p``, also one whose outcome nobody wants any more."""
+        """True while a thread takes a step for ``p``, even if its result is no longer wanted."""
         return p in self._under_way
 
     def start(self, p: PartitionCopy, step: Pad | Begin | Commit) -> None:
-        """Take a step in a thread of its own: a coordinator's answers take milliseconds each, and others can continue."""
+        """Run a step in a worker thread: each coordinator response takes milliseconds, and other partitions go on."""
         if not self._workers:
             self._workers = [
                 Worker(
@@ -55,7 +55,7 @@ class Steps:
                 )
                 for i in range(_WORKERS)
             ]
-        # Always the same worker for a partition: taking its transactional id over in another would fence this one.
+        # A partition always uses the same worker: if another took over its transactional id, it would fence this one.
         worker = self._workers[hash(p.range.target) % _WORKERS]
         future: Future[Any]
         if isinstance(step, Pad):
@@ -87,12 +87,12 @@ class Steps:
             p.transaction_ended(step)
 
     def cut_short(self) -> None:
-        """End the filling of holes where it is; the rest is for the next copy."""
+        """Stop filling holes where they are; the next copy fills the rest."""
         for worker in self._workers:
             worker.cut_short()
 
     def close(self) -> None:
-        """Wait for the requests under way, not for the steps that they belong to, and end the threads."""
+        """Wait for the requests in flight, not for the steps that they belong to, and end the threads."""
         for worker in self._workers:
             worker.end()
         for worker in self._workers:

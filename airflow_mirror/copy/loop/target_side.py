@@ -1,8 +1,8 @@
 """The target side of the loop: batches of many partitions in one request.
 
-For each leader a few lanes, each a connection with at most one Produce request under way (with acks=all a broker serves a
-connection's requests one after another, so that more in flight gains nothing and costs the certainty about what was
-appended). A request carries one batch of every partition of the lane that has one.
+Each leader has a few lanes. A lane is a connection with at most one Produce request in flight: with acks=all a broker
+serves a connection's requests one after another, so more in flight would gain nothing and make it uncertain what was
+appended. A request carries one batch of each of the lane's partitions that has one.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from airflow_mirror.wire.error_codes import ErrorCode, error_name
 
 PRODUCE_TIMEOUT_MS = 30_000
 _REQUEST_BYTES = 8 << 20
-_LANES = 2  # connections for each target leader: one is answered while the other is filled
-# The target will never take this batch.
+_LANES = 2  # connections per target leader: one is served while the other is filled
+# The target will never accept a batch after one of these errors.
 _REFUSED = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -62,11 +62,12 @@ class ProduceLane(Lane):
 
 
 class TargetSide:
-    """Sends the batches of partitions and takes the answers.
+    """Sends the batches of partitions and receives the acknowledgements.
 
-    :param pace: how fast it may write.
-    :param mirror: name of the Mirror: transactional ids derive from it.
-    :param check_lease: raises LeaseLost when this process must not write any more, LeaseUnconfirmed when not now.
+    :param pace: limits the write rate.
+    :param mirror: name of the Mirror, from which transactional ids are derived.
+    :param check_lease: raises LeaseLost if this process must never write again, LeaseUnconfirmed if it must not write
+        now.
     """
 
     def __init__(
@@ -76,15 +77,15 @@ class TargetSide:
         self._lines, self._pace, self._mirror = Lines(dialler, selector), pace, mirror
         self._check_lease, self._judge, self._clock = check_lease, judge, clock
         self._lanes: dict[tuple[int, int], ProduceLane] = {}
-        self._queued: set[PartitionCopy] = set()  # partitions that stand in a lane's ready queue
+        self._queued: set[PartitionCopy] = set()  # partitions in a lane's ready queue
 
     @property
     def busy(self) -> bool:
-        """True while any answer is awaited."""
+        """True while any response is awaited."""
         return any(lane.sent for lane in self._lanes.values())
 
     def has(self, p: PartitionCopy) -> bool:
-        """True when ``p`` is queued."""
+        """True if ``p`` is queued."""
         return p in self._queued
 
     def queue(self, p: PartitionCopy) -> None:
@@ -93,16 +94,16 @@ class TargetSide:
         self._queued.add(p)
 
     def expect(self, p: PartitionCopy, sent: Send) -> None:
-        """Take the answer for what is under way as one for ``sent``, which holds no bytes any more."""
+        """Match the response to the batch in flight with ``sent``, which no longer holds the batch's bytes."""
         for lane in self._lanes.values():
             asked = lane.sent.get(p.range.target)
             if asked is not None and asked[0] is p:
                 lane.sent[p.range.target] = p, sent, asked[2]
 
     def send(self) -> None:
-        """Fill a request on each connection that is idle."""
+        """Fill a request on each idle connection."""
         now = self._clock()
-        # Under a byte rate only the first one gets to write: the one that has waited longest.
+        # Under a rate limit only the first lane gets to write, so the one that has waited longest goes first.
         for lane in sorted(self._lanes.values(), key=lambda lane: lane.filled_at):
             if lane.ready and not lane.sent and lane.not_before <= now and self._pace.wait_s <= 0:
                 self._fill(lane)
@@ -123,15 +124,15 @@ class TargetSide:
                 break  # a request belongs to one transaction at most
             p = lane.ready[0]
             if p.range.target in batches or (p.transactional and batches):
-                lane.ready.rotate(-1)  # one batch a partition in a request: this one goes with the next
+                lane.ready.rotate(-1)  # one batch per partition and request: this one goes into the next
                 continue
             lane.ready.popleft()
             self._queued.discard(p)
             if p.target_leader.node_id != lane.node_id:
-                p.touch()  # it was reopened meanwhile, and has another leader: it is queued there
+                p.touch()  # it was reopened meanwhile with another leader, where it is queued
                 continue
             try:
-                step = p.next_step()  # the same as when it was queued, unless the partition was reopened meanwhile
+                step = p.next_step()  # the same as when it was queued, unless the partition was reopened
             except MirrorError as e:
                 self._judge.failed(p, e)
                 continue
@@ -170,7 +171,7 @@ class TargetSide:
             self._lose(lane, e)
 
     def _keep_back(self, lane: ProduceLane, error: LeaseUnconfirmed) -> None:
-        """Have those wait for the lease of whose request at least a part was not sent: it is none to the broker."""
+        """Make partitions wait for the lease whose request was not sent completely: the broker ignores such a request."""
         sent, lane.sent = lane.sent, {}
         for p, _, generation in sent.values():
             if p.generation == generation and p.is_open:
@@ -182,12 +183,12 @@ class TargetSide:
             wire_batch.resign(raw.view, step.raw.header, p.producer_id, p.epoch, p.sequence, p.transactional)
             return raw.view
         batch = wire_records.encode_packed(step.records, step.codec, p.producer_id, p.epoch, p.sequence, p.transactional)
-        if len(batch) > p.max_bytes and step.codec != NONE:  # a codec makes random bytes longer
+        if len(batch) > p.max_bytes and step.codec != NONE:  # compression makes random bytes longer
             batch = wire_records.encode_packed(step.records, NONE, p.producer_id, p.epoch, p.sequence, p.transactional)
         return batch
 
     def receive(self, lane: ProduceLane) -> None:
-        """Take what a connection has for us."""
+        """Receive from a connection that is ready to read or write."""
         if not lane.sent:
             self._lose(lane, "closed by the broker while idle")
             return
@@ -214,13 +215,13 @@ class TargetSide:
                 self._take_answer(p, step, answer)
 
     def drop_silent(self, since: float, silence_s: float) -> None:
-        """Give up connections as the source side does."""
+        """Give up silent connections, like the source side."""
         for lane in self._lanes.values():
             if lane.sent and lane.heard_at < since:
                 self._lose(lane, f"no answer for {silence_s:.0f} s")
 
     def pauses(self) -> Iterator[float]:
-        """Yield the seconds until the rate lets us write, and those of each connection as the source side does."""
+        """Yield the seconds until the rate allows a write, and each connection's throttle, like the source side."""
         yield self._pace.wait_s
         now = self._clock()
         for lane in self._lanes.values():
@@ -239,7 +240,7 @@ class TargetSide:
         if answer.error in _REFUSED:
             self._refuse(p, step, f"{error_name(answer.error)} {answer.message}".strip())
         elif answer.error == ErrorCode.UNKNOWN_SERVER_ERROR and (cause := _unreadable(step)) is not None:
-            # Passed as it is, because the target may have taken it. It does not, and can't say why.
+            # Passed unchanged because the target might have accepted it. It did not, and can't say why.
             self._judge.stop(
                 p,
                 CorruptBatch(
@@ -259,7 +260,7 @@ class TargetSide:
 
     def _refuse(self, p: PartitionCopy, step: Send, cause: str) -> None:
         if step.merged:
-            # Most of it may be fine: from here on batch by batch, so that the error names the one that is not.
+            # Most of it may be fine: continue batch by batch, so that the error names the one that is not.
             p.merge_below = 0
             self._judge.retry_later(p, f"the target refuses a merged batch: {cause}")
             return
@@ -274,7 +275,7 @@ class TargetSide:
         )  # fmt: skip
 
     def _give_up(self, lane: ProduceLane, error: MirrorError) -> None:
-        """Have those that wait for a broker find out who leads them now."""
+        """Make the partitions that wait for a broker look up their leader again."""
         waiting = list(lane.ready)
         lane.ready.clear()
         self._queued.difference_update(waiting)
@@ -285,14 +286,14 @@ class TargetSide:
                 p.touch()
 
     def _lose(self, lane: ProduceLane, cause: Exception | str) -> None:
-        """Give a connection up. What it carried may or may not be in the log: those partitions re-read the end."""
+        """Give up a connection. Its batches may or may not be in the log, so their partitions re-read the end."""
         self._lines.hang_up(lane)
         sent, lane.sent = lane.sent, {}
         retry_all(self._judge, [(p, generation) for p, _, generation in sent.values()], cause)
 
 
 def _unreadable(step: Send) -> str | None:
-    """Return why a batch that was sent as it was can't be read, None when it can be."""
+    """Return why a batch that was sent unchanged can't be decoded; None if it can be."""
     if step.raw is None:
         return None
     try:

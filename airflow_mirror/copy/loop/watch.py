@@ -1,11 +1,10 @@
-"""Checks for changes during a copy that no answer shows. A thread looks every few seconds.
+"""Check during a copy for changes that no response shows. A thread checks every few seconds.
 
-A source topic that was created again: the next fetch tells that as long as the new log is shorter than our position. Once
-it is as long, its records come as if they were the old topic's: a fetch names topics by name, and the new leader's epoch
-may be the same.
+A re-created source topic: the next fetch shows it only while the new log is shorter than our position. Once it is
+longer, its records look like the old topic's: a fetch names topics by name, and the new leader's epoch may be the same.
 
-A target broker that forgot in a crash that the fillers of priming were deleted. Its partitions may be complete, or have
-nothing to write, so that nothing else would open them again.
+A target broker that crashed and forgot that the fillers of priming were deleted: its partitions may be complete, or
+have nothing to write, so nothing else would open them again.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ from airflow_mirror.wire.errors import UnknownTopic
 log = logging.getLogger(__name__)
 
 _EVERY_S = 5.0
-_UNSURE_S = 180.0  # a broker wrote down by then what DeleteRecords did (once a minute, by default)
+_UNSURE_S = 180.0  # by then a broker has persisted the effect of DeleteRecords (once a minute by default)
 
 
 class _Primed(NamedTuple):
-    """Where a target partition's log must begin, and how far it was written."""
+    """Where a target partition's log must start, and how far it was written."""
 
     start: int
     position: int
 
 
 class Watch:
-    """Looks at source topics and at the beginnings of target logs.
+    """Checks source topics and the log start offsets of target partitions.
 
-    :param check: called before every step that has an effect; raises when it must not be taken any more.
-    :param clock: seconds, monotonic.
+    :param check: called before every step that has an effect; raises if the step must no longer be taken.
+    :param clock: monotonic, in seconds.
     """
 
     def __init__(
@@ -57,16 +56,16 @@ class Watch:
         self._looked_at = self._opened_at = clock()
 
     def opened(self) -> None:
-        """Take note that a partition was opened: for some time from now on a broker may forget what was deleted."""
+        """Record that a partition was opened: for some time a broker may forget what was deleted."""
         self._opened_at = self._clock()
 
     def look(self, partitions: Iterable[PartitionCopy], *, now: bool = False) -> None:
-        """Look, if the last time was a while ago; ``now``: in any case."""
+        """Check if the last check was more than a few seconds ago; ``now``: in any case."""
         since = self._clock() - self._looked_at
         if not now and (since < _EVERY_S or self._crew.busy):
             return
         self._looked_at = self._clock()
-        # Where they stand before anybody looks: what comes after that is not known to be the same topic's.
+        # Positions before the check: records copied after it are not known to be the same topic's.
         watched = [(p, p.generation, p.position) for p in partitions if p.is_open or p.done]
         primed: dict[TopicPartition, _Primed] = {}
         if now or self._looked_at - self._opened_at < _UNSURE_S:
@@ -96,9 +95,9 @@ class Watch:
         for p, generation, position in watched:
             now = found[p.range.source_topic]
             if p.generation != generation or not (p.is_open or p.done):
-                continue  # opening it looks, too
+                continue  # opening checks it too
             if isinstance(now, MirrorError) and not isinstance(now, UnknownTopic):
-                continue  # nobody knows
+                continue  # unknown
             try:
                 recheck.same_topic(now, p.range, p.watched, p.position)
                 p.watched = position

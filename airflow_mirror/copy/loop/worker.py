@@ -1,6 +1,7 @@
-"""A thread for the steps that wait for a coordinator: padding, and the begin and end of transactions.
+"""A thread for steps that wait for a coordinator: padding, and the begin and commit of transactions.
 
-A hole is filled in slices, one request each; in between come the other partitions' steps, in turn, and the end.
+A hole is filled in slices of one request each. The steps of other partitions, and the end of the thread, come in
+between.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from airflow_mirror.copy.writer.transactional import Deliveries
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 
-_LAST_CALL_S = 1.0  # at the end: how long the request under way may still be repeated
+_LAST_CALL_S = 1.0  # at the end: how long the request in flight may still be retried
 
 
 @dataclass(kw_only=True)
 class _Job:
-    """A step on its way.
+    """A step in progress.
 
-    :param slice: does a part; returns the seconds to wait for the next one, None when all is done.
-    :param filling: the hole that it fills, if it does; the result then, however far it got.
-    :param wanted: says whether anybody still waits for it.
+    :param slice: does one part; returns the seconds to wait before the next part, None when all is done.
+    :param filling: the hole that the step fills, if it does; becomes the result, however far it got.
+    :param wanted: returns whether anybody still waits for the step.
     """
 
     slice: Callable[[], float | None]
@@ -38,12 +39,12 @@ class _Job:
 
 
 class Worker:
-    """Takes slices of steps in turn; each future holds what the step returned, or its error.
+    """Runs slices of steps in turn; each future holds the step's result or its error.
 
-    :param target: its own, closed with it.
-    :param check: called right before everything that has an effect is sent; raises when the writer lease is gone or
+    :param target: the worker's own cluster; closed with the worker.
+    :param check: called right before each request that has an effect; raises if the writer lease is lost or
         unconfirmed.
-    :param direct_markers: as for :class:`~airflow_mirror.copy.options.CopyOptions`.
+    :param direct_markers: see :class:`~airflow_mirror.copy.options.CopyOptions`.
     """
 
     def __init__(
@@ -59,9 +60,9 @@ class Worker:
         self._thread.start()
 
     def pad(self, tp: TopicPartition, start: int, end: int, wanted: Callable[[], bool] = lambda: True) -> Future[Filling]:
-        """Fill [start, end) with markers; the result ends earlier when it was cut short.
+        """Fill [start, end) with markers; the result ends earlier if the step was cut short.
 
-        :param wanted: asked before each slice; once it says no, nothing more is written.
+        :param wanted: called before each slice; once it returns False, nothing more is written.
         """
         filling = Filling(tp=tp, start=start, end=end)
 
@@ -83,20 +84,20 @@ class Worker:
         return self._add(_Job(slice=step, filling=None, wanted=lambda: True))
 
     def cut_short(self) -> None:
-        """End every filling, those to come too, behind its present slice."""
+        """End every filling, including later ones, after its current slice."""
         with self._news:
             self._cutting = True
             self._news.notify()
 
     def end(self) -> None:
-        """Begin to end: no slice is begun any more, what waits is cancelled, the partitions are given back."""
+        """Begin to end: start no more slices, cancel waiting steps, release the partitions."""
         with self._news:
             self._ending = True
             self._cluster.timeout_s = _LAST_CALL_S
             self._news.notify()
 
     def join(self) -> None:
-        """Wait for the end; call :meth:`end` first."""
+        """Wait for the thread to end; call :meth:`end` first."""
         self._thread.join()
 
     def _add(self, job: _Job) -> Future[Any]:
@@ -118,7 +119,7 @@ class Worker:
                 self._cluster.close()
 
     def _await_job(self) -> _Job | None:
-        """Return the job whose turn it is, None at the end."""
+        """Return the next job in turn; None at the end."""
         with self._news:
             while not self._ending:
                 now = time.monotonic()
@@ -137,7 +138,7 @@ class Worker:
             else:
                 job.not_before = time.monotonic() + pause_s
                 self._add(job)
-        except BaseException as e:  # whoever waits for the step gets it, as from an executor
+        except BaseException as e:  # delivered to the waiter, as by an executor
             job.future.set_exception(e)
 
     def _is_cut(self, job: _Job) -> bool:
