@@ -1,1 +1,1 @@
-"""The Kafka protocol: connections, requests, record batches, checksums. Knows nothing of mirrors."""
+"""The Kafka protocol: connections, requests, record batches, checksums. Knows nothing about mirrors."""

@@ -1,4 +1,4 @@
-"""Reading past aborted transactions, as a consumer does (KIP-98). Bytes in, batches out; nothing here can block."""
+"""Skip aborted transactions, as a read_committed consumer does (KIP-98). Bytes in, batches out; nothing here blocks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ Aborted = list[tuple[int, int]]  # (producer id, first offset) of each aborted t
 
 
 class AbortedFilter:
-    """Tells which transactional batches of one fetch response were aborted.
+    """Identifies the transactional batches of one fetch response that were aborted.
 
-    A response lists every aborted transaction that overlaps it, so the state starts anew with each response.
+    A response lists every aborted transaction that overlaps it, so each response starts with fresh state.
     """
 
     def __init__(self, aborted: Aborted) -> None:
@@ -20,25 +20,25 @@ class AbortedFilter:
         self._active: set[int] = set()
 
     def is_aborted(self, raw: RawBatch) -> bool:
-        """Say whether ``raw`` is aborted data; batches must be shown in log order, markers too."""
+        """Return whether ``raw`` is aborted data. Must be called for every batch in log order, markers included."""
         header = raw.header
         if header is None:
             return False
         while self._pending and self._pending[-1][1] < header.next_offset:
             self._active.add(self._pending.pop()[0])
         if header.is_control:
-            # The broker lists a transaction as aborted because of the first marker behind its first offset. So that one
-            # need not be read to be known for its end, and may be emptied by the cleaner, or damaged.
+            # The broker lists a transaction as aborted because of the first marker after its first offset. That marker
+            # therefore ends the transaction even unread, and may be emptied by the log cleaner, or corrupt.
             self._active.discard(header.producer_id)
             return False
         return header.is_transactional and header.producer_id in self._active
 
 
 def data_batches(fetched: Iterable[tuple[RawBatch, Aborted]], *, committed: bool) -> Iterator[RawBatch]:
-    """Yield the batches of records in what was fetched, in order: no markers, and none that the cleaner emptied.
+    """Yield the fetched batches that hold records, in order: no markers, and none that the log cleaner emptied.
 
-    :param fetched: batches, each with the list of its response (the same object for all of a response).
-    :param committed: leave out what was aborted.
+    :param fetched: batches, each with the aborted list of its response (the same object for all batches of a response).
+    :param committed: skip aborted batches.
     """
     seen: Aborted | None = None
     aborted_filter = AbortedFilter([])

@@ -1,14 +1,14 @@
-"""The 61-byte header of a record batch: read it, check it, re-sign it. Bytes in, values out; nothing here can block.
+"""Read, check and re-sign the 61-byte header of a record batch. Bytes in, values out; nothing here blocks.
 
-Rules that live here, each of which costs data when broken (class names are Kafka's):
+The rules below are enforced here; breaking one loses data (class names are Kafka's):
 
-- ``last_offset_delta`` is never edited. A batch whose count differs from ``last_offset_delta + 1`` has holes; with only
-  the header edited an uncompressed one is accepted and the log is silently corrupted (LogValidator.
-  assignOffsetsNonCompressed compares no inner offset deltas). Such a batch goes through the re-encoder.
+- ``last_offset_delta`` is never edited. A batch whose count differs from ``last_offset_delta + 1`` has holes. If only
+  its header were edited, a broker would accept an uncompressed one and silently corrupt the log (LogValidator.
+  assignOffsetsNonCompressed does not compare inner offset deltas). Such a batch goes through the re-encoder.
 - The CRC-32C covers bytes 21 to the end and is checked *before* a header is re-signed; otherwise bit rot on the source
-  would be given a valid checksum on the target.
-- Bits 0x08 (LogAppendTime) and 0x40 (delete horizon) are cleared, 0x10 (transactional) too: on the target the batch is
-  an ordinary one of our own producer id. A kept 0x40 would make the target's cleaner drop tombstones early.
+  would get a valid checksum on the target.
+- Bits 0x08 (LogAppendTime), 0x40 (delete horizon) and 0x10 (transactional) are cleared: on the target the batch is an
+  ordinary one of our own producer id. A kept 0x40 would make the target's log cleaner drop tombstones early.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HEADER_SIZE = HEADER.size
 _PREFIX = struct.Struct(">qiib")  # base offset, length, (leader epoch | crc), magic: common to every magic
 _SIGNED = struct.Struct(">hiqqqhi")  # attributes .. base sequence, at byte 21
 _CRC_AT, _SIGNED_AT, _MAGIC_AT = 17, 21, 16
-LOG_OVERHEAD = 12  # base offset and length stand before what the length counts
+LOG_OVERHEAD = 12  # base offset and length precede the bytes that the length counts
 _SHORTEST = {0: 26, 1: 34, 2: HEADER_SIZE}  # bytes of the smallest batch of each magic
 
 CODEC_MASK = 0x07
@@ -54,12 +54,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """Size of the whole batch in bytes."""
         return self.length + LOG_OVERHEAD
 
     @property
     def next_offset(self) -> int:
-        """The offset after the batch. Advance by it, never by the last record: compaction may have removed that."""
+        """The offset after the batch. Advance by it, never by the last record, which compaction may have removed."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -69,7 +69,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
-        """True for data written inside a transaction, and for its markers."""
+        """True for data written in a transaction, and for transaction markers."""
         return bool(self.attributes & TRANSACTIONAL)
 
     @property
@@ -84,7 +84,7 @@ class BatchHeader(NamedTuple):
 
 
 class RawBatch(NamedTuple):
-    """One whole batch inside a buffer. ``header`` is None for magic 0 and 1, which have another layout."""
+    """One whole batch inside a buffer. ``header`` is None for magic 0 and 1, which have a different layout."""
 
     view: memoryview
     magic: int
@@ -92,7 +92,7 @@ class RawBatch(NamedTuple):
 
     @property
     def first_offset(self) -> int:
-        """The base offset; of magic 0 and 1 the only one that stands in front: a wrapper's *last*."""
+        """The base offset. For a wrapper of magic 0 or 1 this field holds the *last* offset instead."""
         return int.from_bytes(self.view[:8], "big", signed=True)
 
     @property
@@ -102,9 +102,9 @@ class RawBatch(NamedTuple):
 
 
 class BrokenFrame(ValueError):
-    """What stands where a batch should begin is none: its length or its magic can't be.
+    """The bytes where a batch should begin are not a batch: the length or the magic is impossible.
 
-    :ivar offset: the base offset that it claims.
+    :ivar offset: the base offset in those bytes.
     """
 
     def __init__(self, offset: int, size: int, magic: int) -> None:
@@ -113,9 +113,9 @@ class BrokenFrame(ValueError):
 
 
 def iter_batches(records: memoryview) -> Iterator[RawBatch]:
-    """Yield the complete batches of a fetched ``records`` field; a cut-off last one is left out (KIP-74).
+    """Yield the complete batches of a fetched ``records`` field; a truncated last batch is skipped (KIP-74).
 
-    :raises BrokenFrame: where the bytes can't be a batch; the good ones before it were yielded.
+    :raises BrokenFrame: the bytes are not a batch; the intact batches before it have been yielded.
     """
     for at, stop, magic in _frames(records):
         header = BatchHeader._make(HEADER.unpack_from(records, at)) if magic == 2 else None
@@ -123,7 +123,7 @@ def iter_batches(records: memoryview) -> Iterator[RawBatch]:
 
 
 def scan(records: memoryview) -> tuple[int, int]:
-    """Return how many complete batches there are and the offset behind them (0 without any), from their frames.
+    """Return the number of complete batches and the offset after them (0 without any), from their frames.
 
     :raises BrokenFrame: as :func:`iter_batches`.
     """
@@ -134,7 +134,7 @@ def scan(records: memoryview) -> tuple[int, int]:
 
 
 def _frames(records: memoryview) -> Iterator[tuple[int, int, int]]:
-    """Yield where each complete batch begins and ends, in bytes, and its magic."""
+    """Yield start and end (in bytes) and magic of each complete batch."""
     at, end = 0, len(records)
     while end - at > LOG_OVERHEAD + 5:
         offset, length, _, magic = _PREFIX.unpack_from(records, at)
@@ -148,7 +148,7 @@ def _frames(records: memoryview) -> Iterator[tuple[int, int, int]]:
 
 
 def follows(records: memoryview, at: int) -> int | None:
-    """Return the base offset of the batch that begins at byte ``at``, None when there is none or it can't be one."""
+    """Return the base offset of the batch at byte ``at``; None if there is none or the bytes can't be one."""
     if len(records) - at <= LOG_OVERHEAD + 5:
         return None
     offset, length, _, magic = _PREFIX.unpack_from(records, at)
@@ -156,19 +156,19 @@ def follows(records: memoryview, at: int) -> int | None:
 
 
 def crc_is_valid(view: memoryview, header: BatchHeader) -> bool:
-    """Compare the stored CRC-32C with that of the bytes."""
+    """Return whether the stored CRC-32C matches the bytes."""
     return crc32c.crc32c(view[_SIGNED_AT:]) == header.crc
 
 
 def resign(
     view: memoryview, header: BatchHeader, producer_id: int, epoch: int, sequence: int, transactional: bool = False
 ) -> None:
-    """Make a dense batch ours, in place: base offset 0, our producer identity, a new CRC; the payload stays as it is.
+    """Make a dense batch ours, in place: base offset 0, our producer identity, a new CRC. The payload is unchanged.
 
     :param view: writable view of exactly this batch.
-    :param sequence: of the first record, in [0, 2^31).
-    :param transactional: it is sent inside a transaction of ours.
-    :raises ValueError: for a batch that must not pass (holes, control, LogAppendTime).
+    :param sequence: sequence of the first record, in [0, 2^31).
+    :param transactional: the batch is sent in one of our transactions.
+    :raises ValueError: the batch must not pass unchanged (holes, control, LogAppendTime).
     """
     if not header.is_dense or header.attributes & (CONTROL | LOG_APPEND_TIME) or header.magic != 2:
         raise ValueError(f"batch at offset {header.base_offset} must not pass through: {header}")
@@ -198,9 +198,9 @@ def build(
     epoch: int,
     sequence: int,
 ) -> memoryview:
-    """Put a header before an encoded, dense payload of ``count`` records and sign it; base offset 0.
+    """Prepend a signed header with base offset 0 to an encoded, dense payload of ``count`` records.
 
-    :param attributes: the codec, and TRANSACTIONAL inside a transaction.
+    :param attributes: the codec, plus TRANSACTIONAL in a transaction.
     """
     size = HEADER_SIZE + len(payload)
     view = memoryview(bytearray(size))

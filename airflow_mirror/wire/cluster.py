@@ -1,4 +1,4 @@
-"""A cluster seen through the protocol: requests go to the leader that must answer them, and survive its change."""
+"""A cluster accessed through the protocol. Requests go to the responsible leader and survive a change of leader."""
 
 from __future__ import annotations
 
@@ -30,39 +30,40 @@ T = TypeVar("T")
 Ask = Callable[[Connection, requests.Led], Iterable[tuple[TopicPartition, int, T]]]
 
 _BOOTSTRAP = -1  # no broker has this id
-_HURRY_S = 1.0  # how long a cluster in a hurry tries what is not one partition's alone
-# A broker that has not heard of a topic says that it does not exist: of a new one, and for seconds after its start of
-# every one. So that is a rumour. It is believed after half a minute and from more than one broker; by callers that wait
-# for nothing else, who may have mistyped a name, as soon as every broker said it and some seconds passed.
+_HURRY_S = 1.0  # how long a cluster in a hurry retries requests that do not concern a single partition
+# A broker that has not heard of a topic reports it as nonexistent: a new topic, and for seconds after the broker's
+# start any topic. Such a report is a rumour. It is believed after half a minute and from more than one broker. For
+# patient callers, who may have mistyped a name, it is believed as soon as every broker has reported it and some seconds
+# passed.
 _BELIEVED_S, _UNANIMOUS_S = 30.0, 3.0
 
 
 @dataclass
 class _Rumour:
-    """That a topic or partition does not exist: since when, and who said so without anybody denying it."""
+    """A report that a topic or partition does not exist: its age, and the brokers that made it without contradiction."""
 
     since: float
     brokers: set[int] = field(default_factory=set)
 
 
 class WireCluster:
-    """Routes requests to partition leaders. Belongs to one thread, like the connections it caches.
+    """Routes requests to partition leaders. Belongs to one thread, like the connections that it caches.
 
-    Calls retry what passes by itself (a leader moved, a broker restarted) with fresh metadata for ``timeout_s``; then
-    they raise a :class:`TryAgain` that names the cluster, the partition and the last answer. One wait for a silent broker
-    may overrun it by a third. Authorization errors raise at once, unknown topics once every broker said so for some
-    seconds. After :meth:`hurry` the caller does the waiting.
+    Calls retry transient errors (a leader moved, a broker restarted) with fresh metadata for ``timeout_s``. Then they
+    raise a :class:`TryAgain` that names the cluster, the partition and the last answer. Waiting for a silent broker may
+    exceed the timeout by a third. Authorization errors are raised at once, unknown topics once every broker has
+    reported them for some seconds. After :meth:`hurry`, waiting is left to the caller.
 
     :param config: the cluster's settings.
     :param client_id: used unless the settings have a ``client.id``.
-    :raises InvalidField: a setting that the wire client can't honour.
+    :raises InvalidField: the wire client can't honour a setting.
     """
 
     def __init__(self, config: ClientConfig, client_id: str = "airflow-mirror", timeout_s: float = 30.0) -> None:
         self.settings = WireSettings.from_config(config, client_id)
         self.role, self.timeout_s = config.role, timeout_s
-        self.patient = True  # whether calls wait for a leader
-        # A third: a call then outlives one frozen broker and still reaches the partition's next leader.
+        self.patient = True  # whether calls wait for a leader; False after `hurry`
+        # A third of it, so that a call outlives one frozen broker and still reaches the partition's next leader.
         self._request_timeout_s = min(self.settings.socket_timeout_s, max(timeout_s / 3, 1.0))
         self._bootstrap = parse_bootstrap(config.bootstrap)
         self._brokers: dict[int, Address] = {}
@@ -73,22 +74,22 @@ class WireCluster:
 
     @property
     def write_timeout_ms(self) -> int:
-        """How long a broker may take for a change: it gives up before our patience with its connection ends."""
+        """Timeout of a change at the broker: it expires before our patience with the connection does."""
         return int(self._request_timeout_s * 900)
 
     def close(self) -> None:
-        """Close the cached connections; dedicated ones belong to who asked for them."""
+        """Close the cached connections. Dedicated connections belong to their callers."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
 
     def hurry(self) -> None:
-        """Leave the waiting to the caller from now on: one who has others to serve meanwhile, and who comes back.
+        """Leave waiting to the caller from now on, who has other work to do meanwhile and calls again.
 
-        A partition's leader is asked once: whatever passes by itself raises its :class:`TryAgain` at once, and a topic of
-        which a broker knows nothing its :class:`TopicNotSeen`, until that is believed. Metadata and coordinators, which
-        are not one partition's alone, are tried for a second. Only waits are cut short by that: the time that a broker
-        has for its answer stays what it was.
+        A partition's leader is asked once. Transient errors raise their :class:`TryAgain` at once, and an unknown topic
+        raises :class:`TopicNotSeen` until its absence is believed. Requests for metadata and coordinators, which do not
+        concern a single partition, are retried for a second. Only waits are shortened; the time limit for a broker's
+        response stays the same.
         """
         self.patient, self.timeout_s = False, min(self.timeout_s, _HURRY_S)
 
@@ -101,12 +102,12 @@ class WireCluster:
     # --- topology -----------------------------------------------------------------------------------------------------
 
     def refresh(self, topics: Iterable[str] = ()) -> None:
-        """Read the metadata of ``topics`` (of the known ones when none are named) again.
+        """Fetch the metadata of ``topics`` again; of all known topics if none are named.
 
-        What is known of a topic stays known until its absence is believed.
+        What is known about a topic is kept until its absence is believed.
 
-        :raises UnknownTopic: a topic does not exist; :raises AclMissing: it may not be described.
-        :raises TopicNotSeen: brokers know nothing of a topic, and it is too early to believe that.
+        :raises UnknownTopic: a topic does not exist; :raises AclMissing: the principal may not describe it.
+        :raises TopicNotSeen: brokers do not know a topic, and it is too early to believe them.
         :raises ClusterUnreachable: no broker answered.
         """
         wanted = sorted(set(topics)) or sorted(self._topics)
@@ -119,16 +120,16 @@ class WireCluster:
             backoff.pause()
 
     def forget(self, topic: str) -> None:
-        """Drop what is known of a topic, after a broker said that it does not lead: the next call asks again."""
+        """Drop what is known about a topic, after a broker said it is not the leader; the next call fetches it again."""
         self._topics.pop(topic, None)
 
     def leader(self, tp: TopicPartition) -> Leader:
-        """Return a partition's leader, from memory if known. Waits while the partition has none, but not in a hurry.
+        """Return a partition's leader, from the cache if known. Waits for a missing leader, except in a hurry.
 
         :raises BrokerError: no leader within ``timeout_s``.
         """
         leader = self._known_leader(tp)
-        if leader.node_id >= 0:  # nearly always, and a loop asks for each of its partitions in each turn
+        if leader.node_id >= 0:  # fast path: a loop asks for each of its partitions in every turn
             return leader
         backoff = Backoff(self.timeout_s)
         while leader.node_id < 0:
@@ -140,7 +141,7 @@ class WireCluster:
         return leader
 
     def partitions(self, topic: str) -> int:
-        """Return how many partitions a topic has."""
+        """Return the number of partitions of a topic."""
         return len(self._topic(topic).leaders)
 
     def topic_id(self, topic: str) -> str:
@@ -156,7 +157,7 @@ class WireCluster:
     # --- connections --------------------------------------------------------------------------------------------------
 
     def connection(self, node_id: int) -> Connection:
-        """Return the cached connection to a broker, opened if need be. Shared by all calls of this cluster."""
+        """Return the cached connection to a broker, opening it if needed. All calls of this cluster share it."""
         if node_id not in self._brokers:
             self.refresh()  # which may bring the connection as well
         connection = self._connections.get(node_id)
@@ -166,13 +167,13 @@ class WireCluster:
         return connection
 
     def dedicated(self, node_id: int, timeout_s: float | None = None) -> Connection:
-        """Open a connection that the caller owns and closes. ``socket.timeout.ms`` unless ``timeout_s`` is given."""
+        """Open a connection that the caller owns and closes. ``timeout_s`` defaults to ``socket.timeout.ms``."""
         return self._open(node_id, timeout_s)
 
     def reach(self, timeout_s: float) -> None:
         """Connect to any bootstrap server within ``timeout_s``, however many of them are silent.
 
-        :raises ClusterUnreachable: none answered. Refused credentials and certificates are raised at once.
+        :raises ClusterUnreachable: none answered. Rejected credentials and certificates are raised at once.
         """
         backoff = Backoff(timeout_s)
         while True:
@@ -185,7 +186,7 @@ class WireCluster:
             backoff.pause()
 
     def connector(self, node_id: int) -> Callable[[], Connection]:
-        """Return what opens a connection to a broker that the caller owns and closes; it may be called in any thread.
+        """Return a function that opens a connection that the caller owns and closes; callable from any thread.
 
         :raises ConnectionLost: no live broker has this id.
         """
@@ -193,17 +194,17 @@ class WireCluster:
         return partial(Connection.open, host, port, self.settings)
 
     def any_connection(self, asked: Collection[int] = ()) -> Connection:
-        """Return a connection to whichever broker answers, for requests that every broker can serve.
+        """Return a connection to any broker that answers, for requests that every broker can serve.
 
-        :param asked: brokers that come last: they were asked already.
-        :raises ClusterUnreachable: none did.
+        :param asked: brokers to try last, because they were asked already.
+        :raises ClusterUnreachable: none answered.
         """
-        # At random, not the open one first: a broker that is cut off from its cluster would be asked for ever.
+        # In random order, not the open one first: otherwise a broker that is cut off from its cluster is asked forever.
         causes: list[str] = []
         for node_id in sorted(random.sample(sorted(self._brokers), len(self._brokers)), key=lambda node: node in asked):
             try:
                 return self.connection(node_id)
-            except ConnectionLost as e:  # also a broker that is gone for good; the bootstrap servers are left
+            except ConnectionLost as e:  # including a broker that is gone for good; bootstrap servers come next
                 causes.append(str(e))
         known = self._connections.get(_BOOTSTRAP)
         return known if known is not None and not known.closed else self._from_bootstrap(causes)
@@ -211,43 +212,43 @@ class WireCluster:
     # --- offsets ------------------------------------------------------------------------------------------------------
 
     def log_starts(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition."""
+        """Return the log start offset of each partition."""
         return self._list_offsets("log start", tps, requests.EARLIEST, requests.READ_UNCOMMITTED)
 
     def high_watermarks(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where consumers end. The log itself may continue: see :meth:`log_ends`."""
+        """Return the high watermarks, where consumers stop. The log itself may go on: see :meth:`log_ends`."""
         return self._list_offsets("high watermark", tps, requests.LATEST, requests.READ_UNCOMMITTED)
 
     def last_stable(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where read_committed consumers end: the first open transaction, or the high watermark."""
+        """Return where read_committed consumers stop: at the first open transaction, or at the high watermark."""
         return self._list_offsets("last stable offset", tps, requests.LATEST, requests.READ_COMMITTED)
 
     def offsets_for_time(self, tps: Iterable[TopicPartition], ts_ms: int) -> dict[TopicPartition, int]:
-        """Return the offset of the first record with a timestamp of ``ts_ms`` or later; -1 when there is none."""
+        """Return the offset of the first record with a timestamp of at least ``ts_ms``; -1 if there is none."""
         return self._list_offsets(f"offset for time {ts_ms}", tps, ts_ms, requests.READ_UNCOMMITTED)
 
     def log_ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the true end of each log, unreplicated batches included.
+        """Return the log end offset of each partition, including unreplicated batches.
 
-        ListOffsets gives the high watermark, which lags behind after a leader change: a copy that resumed there would
-        send batches again that are in the log already. OffsetForLeaderEpoch with the current epoch gives the end.
+        ListOffsets returns the high watermark, which lags behind after a leader change: a copy that resumed there would
+        send batches again that are already in the log. OffsetForLeaderEpoch with the current epoch returns the log end.
         """
         return self._ask_leaders("OffsetForLeaderEpoch", tps, requests.log_ends, "Describe")
 
     def log_sizes(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the bytes that each partition's log takes at its leader.
+        """Return the size in bytes of each partition's log at its leader.
 
-        :raises AclMissing: without DESCRIBE on the cluster.
+        :raises AclMissing: the principal lacks DESCRIBE on the cluster.
         """
         return self._ask_leaders("DescribeLogDirs", tps, requests.log_sizes, "Describe")
 
     def delete_records(
         self, offsets: Mapping[TopicPartition, int], check: Check | None = None
     ) -> dict[TopicPartition, int]:
-        """Move log starts up to ``offsets`` (-1: the high watermark); return the starts afterwards.
+        """Raise the log start offsets to ``offsets`` (-1: the high watermark); return the resulting log start offsets.
 
-        :param check: as for :meth:`Connection.send`.
-        :raises RequestRefused: beyond the high watermark, or on a topic that is only compacted.
+        :param check: see :meth:`Connection.send`.
+        :raises RequestRefused: an offset is above the high watermark, or the topic is compacted only.
         """
         wanted = dict(offsets)
         return self._ask_leaders(
@@ -258,16 +259,16 @@ class WireCluster:
         )
 
     def describe_producers(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, list[ProducerState]]:
-        """Return the producers that each leader remembers. State expires by *record* time: none is no proof of none."""
+        """Return the producers that each leader knows. State expires by *record* time: an empty list proves nothing."""
         return self._ask_leaders("DescribeProducers", tps, requests.describe_producers, "Read")
 
     def ask_each(
         self, what: str, tps: Iterable[TopicPartition], ask: Ask[T], operation: str
     ) -> tuple[dict[TopicPartition, T], dict[TopicPartition, MirrorError]]:
-        """Ask each leader once about many partitions; whoever gets no answer gets an error, and holds up no other.
+        """Ask each leader once about many partitions. A partition without an answer gets an error and delays no other.
 
-        :param what: names the question in errors.
-        :param operation: what an ACL must allow, as kafka-acls names it: ``Read``.
+        :param what: names the request in errors.
+        :param operation: the ACL operation that is needed, as in kafka-acls: ``Read``.
         """
         wanted = list(dict.fromkeys(tps))
         answers: dict[TopicPartition, T] = {}
@@ -277,7 +278,7 @@ class WireCluster:
             if tp in answers:
                 continue
             failure = failures.get(tp, ErrorCode.LEADER_NOT_AVAILABLE)
-            # A leader that has not heard of its topic yet, or of its end already, says that it is unknown.
+            # A leader that has not heard of the topic yet, or has already heard of its deletion, reports it as unknown.
             if isinstance(failure, ConnectionLost):
                 errors[tp] = ConnectionLost(self.role, failure.address, f"{what} of {tp}", failure.cause)
             elif failure in RETRIABLE or failure == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -308,7 +309,8 @@ class WireCluster:
         while True:
             failures = self._ask_once(what, pending, ask, answers)
             for tp, failure in failures.items():
-                # A leader that does not know its partition has just started, or the metadata will tell that it is gone.
+                # The leader has just started and does not know its partition, or the metadata will show that it is
+                # gone.
                 passes = failure in RETRIABLE or failure == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 if isinstance(failure, int) and not passes:
                     raise self._refusal(f"{what} of {tp}", failure, operation, tp.topic)
@@ -323,7 +325,7 @@ class WireCluster:
     def _ask_once(
         self, what: str, pending: list[TopicPartition], ask: Ask[T], answers: dict[TopicPartition, T]
     ) -> dict[TopicPartition, int | ConnectionLost]:
-        """Ask every leader once; put what they say into ``answers`` and return what went wrong for the rest."""
+        """Ask every leader once; add their answers to ``answers`` and return the failures of the other partitions."""
         failures: dict[TopicPartition, int | ConnectionLost] = {}
         by_node: dict[int, list[tuple[TopicPartition, Leader]]] = {}
         for tp in pending:
@@ -374,7 +376,7 @@ class WireCluster:
             backoff.pause()
 
     def _heard(self, name: str) -> None:
-        """Take note that the broker asked last does not know a topic or partition."""
+        """Record that the broker that was asked last does not know a topic or partition."""
         rumour = self._rumours.setdefault(name, _Rumour(time.monotonic()))
         if self._asked_last is not None:
             rumour.brokers.add(self._asked_last)
@@ -394,16 +396,16 @@ class WireCluster:
         return TopicNotSeen(self.role, name, len(rumour.brokers), len(self._brokers), time.monotonic() - rumour.since)
 
     def _refresh_if_possible(self, topics: set[str]) -> None:
-        """Refresh inside a retry loop: while no broker answers, the loop's own deadline decides."""
+        """Refresh within a retry loop. While no broker answers, the loop's own deadline decides."""
         try:
             self._read_metadata(sorted(topics), Backoff(0))
         except TryAgain:
             pass
 
     def _read_metadata(self, topics: list[str], backoff: Backoff, rumour: str = "") -> list[str]:
-        """Ask any broker; remember what it says; return the topics that it does not know.
+        """Fetch metadata from any broker, cache it, and return the topics that the broker does not know.
 
-        :param rumour: about which those that have not said it yet are to be asked first; default: about the topics.
+        :param rumour: prefer brokers that have not yet reported this name as unknown; default: the topics.
         """
         said = {n for name in ([rumour] if rumour else topics) if (r := self._rumours.get(name)) for n in r.brokers}
         while True:
@@ -418,7 +420,8 @@ class WireCluster:
         if response.brokers:
             self._brokers = {b.node_id: Address(b.host, b.port) for b in response.brokers}
         self._adopt_bootstrap()
-        # Behind a load balancer nobody knows who answered. One without brokers has heard of nothing yet.
+        # Behind a load balancer the answering broker is unknown. A broker that lists no brokers has heard of nothing
+        # yet.
         whose = (node_id for node_id, known in self._connections.items() if known is connection)
         self._asked_last = next(whose, None) if response.brokers else None
         missing = []
@@ -447,7 +450,7 @@ class WireCluster:
         return self._brokers[node_id]
 
     def _adopt_bootstrap(self) -> None:
-        """Keep the bootstrap connection as its broker's, if its address is one; behind a load balancer it is nobody's."""
+        """Keep the bootstrap connection if its address is a broker's; behind a load balancer it is nobody's."""
         connection = self._connections.pop(_BOOTSTRAP, None)
         if connection is None:
             return
@@ -460,7 +463,7 @@ class WireCluster:
     def _from_bootstrap(self, causes: list[str], backoff: Backoff | None = None) -> Connection:
         """Connect to the first bootstrap server that answers, in random order, as every Kafka client does.
 
-        :param backoff: whose time the servers share; without it each has the time of a request.
+        :param backoff: the servers share its remaining time; without it each gets the timeout of a request.
         """
         for tried, (host, port) in enumerate(random.sample(self._bootstrap, len(self._bootstrap))):
             timeout_s = self._request_timeout_s

@@ -1,7 +1,7 @@
-"""The five compression codecs of record batches, each by its C library.
+"""The five compression codecs of record batches, each through its C library.
 
-Kafka reads LZ4 frames with independent blocks only (a linked-block frame makes the broker fail with
-UNKNOWN_SERVER_ERROR), and its Java producers write snappy in xerial blocks; both are followed here.
+Kafka reads only LZ4 frames with independent blocks (a linked-block frame makes the broker fail with
+UNKNOWN_SERVER_ERROR), and its Java producers write snappy in xerial blocks; this module does the same.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def decompress(codec: int, payload: bytes | memoryview) -> bytes | memoryview:
-    """Return the records of a payload as they were before compression.
+    """Return the decompressed records of a payload.
 
-    :raises ValueError: for an unknown codec number or a payload that its codec can't read.
+    :raises ValueError: the codec number is unknown, or the codec can't read the payload.
     """
     if codec == NONE:
         return payload
@@ -24,17 +24,17 @@ def decompress(codec: int, payload: bytes | memoryview) -> bytes | memoryview:
         return _DECOMPRESS[codec](payload)
     except KeyError:
         raise ValueError(f"unknown compression codec {codec}") from None
-    except Exception as e:  # each library has its own error class; all mean the same here
+    except Exception as e:  # each library has its own error class
         raise ValueError(f"payload of {len(payload)} bytes is not valid {NAMES[codec]}: {e}") from e
 
 
 def compress(codec: int, payload: bytes | memoryview) -> bytes | memoryview:
-    """Return a payload compressed so that every Kafka client can read it."""
+    """Return a payload compressed in a form that every Kafka client can read."""
     return payload if codec == NONE else _COMPRESS[codec](payload)
 
 
 def _gunzip(payload: bytes | memoryview) -> bytes:
-    return gzip.decompress(payload)  # reads several members, as concatenated streams are legal
+    return gzip.decompress(payload)  # reads several members: concatenated streams are legal
 
 
 def _gzip(payload: bytes | memoryview) -> bytes:
@@ -43,7 +43,7 @@ def _gzip(payload: bytes | memoryview) -> bytes:
 
 
 def _unsnappy(payload: bytes | memoryview) -> bytes:
-    from aiokafka.codec import snappy_decode  # knows raw and xerial framing
+    from aiokafka.codec import snappy_decode  # handles raw and xerial framing
 
     return bytes(snappy_decode(bytes(payload)))
 
@@ -69,7 +69,7 @@ def _lz4(payload: bytes | memoryview) -> bytes:
 def _unzstd(payload: bytes | memoryview) -> bytes:
     import zstandard
 
-    # A stream, because frames without a content size and several frames in a row are legal.
+    # Streamed, because frames without a content size and several frames in a row are legal.
     with zstandard.ZstdDecompressor().stream_reader(payload, read_across_frames=True) as reader:
         return reader.read()
 

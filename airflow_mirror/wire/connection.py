@@ -1,15 +1,16 @@
-"""One socket to one broker: frames out, frames in, TLS and SASL underneath.
+"""One socket to one broker: frames out, frames in, with TLS and SASL underneath.
 
-Rules that hold here:
+Rules:
 
 - A connection belongs to one thread. Several requests may be in flight; a broker answers them in order.
-- Calls wait, unless they are told not to: a caller that serves others meanwhile sends with ``wait=False``, pushes the
-  rest with :meth:`Connection.flush`, and receives once :meth:`Connection.arrived` says that the answer is whole.
-- Payload is never copied on a plain socket: ``sendmsg`` gathers the caller's buffers, ``recv_into`` fills the buffer
-  that the caller gets, which is writable, because batches are patched in place.
-- After any error or timeout the stream's position is unknown, so the connection is closed and can't be used again. What
-  was in flight may or may not have been done: :class:`ConnectionLost` promises nothing. What had not left this machine
-  by then never will.
+- Calls block unless told not to. A caller that does other work meanwhile sends with ``wait=False``, pushes the rest
+  with
+  :meth:`Connection.flush`, and receives once :meth:`Connection.arrived` reports that the response is complete.
+- The payload is never copied on a plain socket. ``sendmsg`` gathers the caller's buffers; ``recv_into`` fills the
+  buffer that the caller gets, which is writable because batches are patched in place.
+- After any error or timeout the position in the stream is unknown, so the connection is closed for good. Requests in
+  flight may or may not have been executed: :class:`ConnectionLost` promises neither. Bytes that had not left this
+  machine by then never will.
 """
 
 from __future__ import annotations
@@ -38,22 +39,22 @@ if TYPE_CHECKING:
 __all__ = ["Buffer", "Check", "Connection", "WireSettings"]
 
 Buffer = bytes | bytearray | memoryview
-Check = Callable[[], None]  # raises what keeps a request from being sent
+Check = Callable[[], None]  # raises if a request must not be sent
 
 _REQUEST = struct.Struct(">ihhih")  # size, api key, api version, correlation id, length of the client id
 _RESPONSE = struct.Struct(">Ii")  # size, correlation id
 _IOV_MAX = min(os.sysconf("SC_IOV_MAX"), 1024) if "SC_IOV_MAX" in os.sysconf_names else 16
-_TLS_JOIN_BYTES = 16 * 1024  # a TLS record; smaller buffers are joined into one, larger ones go as they are
+_TLS_JOIN_BYTES = 16 * 1024  # one TLS record: smaller buffers are joined, larger ones are sent as they are
 _ZEROED_BYTES = 64 * 1024
-_AT_ONCE_BYTES = 1 << 20  # so much of an answer, or all of it, has to be here before a selector need wake anybody
+_AT_ONCE_BYTES = 1 << 20  # a selector wakes up once this much of a response, or all of it, has arrived
 _API_VERSIONS, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 18, 17, 36
-# Kafka closes a session at its end; the Java client renews at 85 to 95 % of it. Not within a second of the last login,
-# which a broker refuses.
+# Kafka closes a session when it expires; the Java client re-authenticates at 85 to 95 % of its lifetime. A broker
+# rejects a re-authentication within a second of the last login.
 _RENEW_AT, _RENEW_EARLIEST_S = 0.85, 1.1
 _PLAIN_HINT = "A TLS or SASL listener closes a plain connection without a word: check security.protocol."
 _TLS_HINT = "If this repeats, check the certificates, the ciphers and the port."
-# Parts of OpenSSL's reasons with which TLS is refused for good; all others (an internal error of the peer, a record cut
-# short) come from brokers that die, too. Alerts of the peer and findings of our own have names of the same kind.
+# Substrings of OpenSSL's reasons that mean a permanent TLS failure. Brokers that die cause all other reasons too (an
+# internal error of the peer, a truncated record). Alerts from the peer and local findings share the same kind of names.
 _TLS_REFUSALS = (
     "CERT", "UNKNOWN_CA", "HANDSHAKE_FAILURE", "CIPHER", "PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL", "NO_PROTOCOLS",
     "WRONG_VERSION_NUMBER", "WRONG_SSL_VERSION", "ACCESS_DENIED", "INSUFFICIENT_SECURITY", "UNRECOGNIZED_NAME",
@@ -63,7 +64,7 @@ _NO_LOGIN_HINT = "A SASL listener closes a connection that does not log in witho
 
 
 class _Sent(NamedTuple):
-    """A request that waits for its answer; ``flexible`` is the answer's header."""
+    """A request that awaits its response; ``flexible`` describes the response header."""
 
     correlation_id: int
     api_key: int
@@ -71,17 +72,17 @@ class _Sent(NamedTuple):
 
 
 class _Arriving:
-    """A frame of which a part is here: the head first, then the body."""
+    """A partially received frame: first the head, then the body."""
 
     def __init__(self) -> None:
         self.view = memoryview(bytearray(_RESPONSE.size))
         self.at = 0
         self.is_body = False
-        self.lowered = False  # whether the kernel was told for how much of it to wake us
+        self.lowered = False  # whether SO_RCVLOWAT was raised for this frame
 
 
 class Connection:
-    """An open connection. Made by :meth:`open`.
+    """An open connection, created by :meth:`open`.
 
     :ivar api_versions: API key -> (lowest, highest) version that the broker serves.
     """
@@ -103,13 +104,13 @@ class Connection:
 
     @classmethod
     def open(cls, host: str, port: int, settings: WireSettings, timeout_s: float | None = None) -> Self:
-        """Connect, negotiate versions and log in.
+        """Connect, negotiate API versions and log in.
 
-        :param timeout_s: for the connect, and later for every wait in which no byte comes or goes. ``socket.timeout.ms``
-            of the settings when None.
-        :raises ConnectionLost: nobody listens, or the broker hung up (in a TLS handshake too); hints at the cause.
-        :raises TlsRefused: no agreement on TLS, or a certificate that is not trusted.
-        :raises AuthenticationFailed: the broker refuses the credentials.
+        :param timeout_s: for connecting, and later for every wait in which no byte moves. Default:
+            ``socket.timeout.ms`` from the settings.
+        :raises ConnectionLost: nothing listens, or the broker hung up (also in a TLS handshake); hints at the cause.
+        :raises TlsRefused: no agreement on TLS, or an untrusted certificate.
+        :raises AuthenticationFailed: the broker rejects the credentials.
         """
         connection = cls(host, port, settings, settings.socket_timeout_s if timeout_s is None else timeout_s)
         try:
@@ -125,7 +126,7 @@ class Connection:
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the socket; harmless when it is closed already."""
+        """Close the socket; idempotent."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -135,30 +136,30 @@ class Connection:
 
     @property
     def unsent(self) -> bool:
-        """Whether the kernel has yet to take a part of what was sent; see :meth:`flush`."""
+        """Whether part of a request has not been handed to the kernel yet; see :meth:`flush`."""
         return bool(self._unsent)
 
     @property
     def ends_soon(self) -> bool:
-        """Whether its session must be renewed: by whoever sends and may wait, or by another connection in its place."""
+        """Whether the session must be renewed: by the next blocking send, or by a replacement connection."""
         return time.monotonic() >= self._renew_at
 
     def put_off(self, seconds: float) -> None:
-        """Have :attr:`ends_soon` say no for a while."""
+        """Make :attr:`ends_soon` return False for a while."""
         self._renew_at = time.monotonic() + seconds
 
     @property
     def closed(self) -> bool:
-        """Whether the connection can't be used any more."""
+        """Whether the connection can no longer be used."""
         return self._socket is None
 
     @property
     def in_flight(self) -> int:
-        """How many requests wait for their answer."""
+        """Number of requests that await their response."""
         return len(self._in_flight) + len(self._early)
 
     def fileno(self) -> int:
-        """Return the socket's descriptor, to wait for several connections with ``select``; -1 when closed."""
+        """Return the socket's file descriptor, for ``select``; -1 when closed."""
         return -1 if self._socket is None else self._socket.fileno()
 
     def __enter__(self) -> Self:
@@ -179,10 +180,10 @@ class Connection:
         """Send a request whose body is ``buffers`` in order; return its correlation id for :meth:`receive`.
 
         :param flexible: whether this version has tagged fields (request header v2, response header v1).
-        :param check: called when nothing is left to wait for but the kernel; if it raises, not a byte is sent.
-        :param wait: for the kernel to take it all, and for a login before that if the session ends soon. Without, the
-            buffers must not change until :attr:`unsent` says no.
-        :raises ApiNotServed: before a byte is sent, when the broker does not serve this version.
+        :param check: called right before the bytes go to the kernel; if it raises, not a byte is sent.
+        :param wait: block until the kernel has taken everything, after a login if the session ends soon. If False, the
+            buffers must not change until :attr:`unsent` is False.
+        :raises ApiNotServed: before a byte is sent: the broker does not serve this version.
         :raises ConnectionLost: the connection is gone; the request may or may not have arrived.
         """
         served = self.api_versions.get(api_key)
@@ -195,9 +196,9 @@ class Connection:
         return self._send(api_key, api_version, buffers, flexible, wait=wait)
 
     def flush(self, check: Check | None = None) -> None:
-        """Give the kernel what it takes of the rest of a request, without waiting.
+        """Hand more of a request to the kernel, without blocking.
 
-        :param check: called before; if it raises, nothing is given. What is sent by then is no request without the rest.
+        :param check: called first; if it raises, nothing more is sent. The broker ignores an incomplete request.
         :raises ConnectionLost: the connection is gone.
         """
         if self._unsent:
@@ -206,9 +207,9 @@ class Connection:
             self._write([], self._in_flight[-1].api_key, wait=False)
 
     def arrived(self, correlation_id: int) -> bool:
-        """Take what is here of the answers, without waiting; say whether :meth:`receive` of this one would not wait.
+        """Receive what is there without blocking; return whether :meth:`receive` of this response would not block.
 
-        :raises ConnectionLost: the connection is gone, or what came is no Kafka frame.
+        :raises ConnectionLost: the connection is gone, or the bytes are not a Kafka frame.
         """
         while self._in_flight and correlation_id not in self._early:
             head = self._in_flight[0].correlation_id
@@ -219,11 +220,11 @@ class Connection:
         return True
 
     def receive(self, correlation_id: int) -> memoryview:
-        """Wait for the answer to a request and return its body, after the header. The view is writable.
+        """Wait for the response to a request and return its body, without the header. The view is writable.
 
-        Answers to earlier requests that were not asked for yet are kept until they are.
+        Responses to earlier requests are kept until they are asked for.
 
-        :raises ConnectionLost: the connection is gone, the wait took too long, or what came is no Kafka frame.
+        :raises ConnectionLost: the connection is gone, the wait timed out, or the bytes are not a Kafka frame.
         :raises ValueError: no request with this correlation id is in flight.
         """
         if correlation_id in self._early:
@@ -244,7 +245,7 @@ class Connection:
         self, api_key: int, api_version: int, body: Buffer | Sequence[Buffer], flexible: bool = False,
         check: Check | None = None,
     ) -> memoryview:  # fmt: skip
-        """Send a request and wait for its answer; return the answer's body. Raises what send and receive raise."""
+        """Send a request, wait for its response and return the body. Raises what send and receive raise."""
         buffers = [body] if isinstance(body, bytes | bytearray | memoryview) else body
         return self.receive(self.send(api_key, api_version, buffers, flexible, check))
 
@@ -256,9 +257,9 @@ class Connection:
         return message.header.get_response_class().decode(body, version=version)
 
     def exchange_token(self, token: bytes) -> bytes:
-        """Send a SASL token without a request around it, and return the broker's: how brokers before 1.0 log clients in.
+        """Send a bare SASL token and return the broker's token, which is how brokers before 1.0 authenticate clients.
 
-        :raises ConnectionLost: the broker hung up, which is also how such a broker refuses credentials.
+        :raises ConnectionLost: the broker hung up, which is also how such a broker rejects credentials.
         """
         self._write([struct.pack(">i", len(token)), token], _SASL_HANDSHAKE)
         size = memoryview(bytearray(4))
@@ -269,14 +270,14 @@ class Connection:
         return bytes(answer)
 
     def serves(self, api_key: int, version: int) -> bool:
-        """Say whether the broker serves a request in ``version`` or a newer one."""
+        """Return whether the broker serves a request in ``version`` or a newer one."""
         served = self.api_versions.get(api_key)
         return served is not None and served[1] >= version
 
     def newest(self, api_key: int, lowest: int, highest: int) -> int:
         """Return the newest version in [lowest, highest] that the broker serves too.
 
-        :raises ApiNotServed: when there is none.
+        :raises ApiNotServed: there is none.
         """
         served = self.api_versions.get(api_key)
         if served is None or min(highest, served[1]) < max(lowest, served[0]):
@@ -295,8 +296,8 @@ class Connection:
             raise
         self._gathers = not self.settings.uses_tls
         if self._gathers:
-            # A blocking socket with kernel timeouts: one recv with MSG_WAITALL then brings a whole frame, where a Python
-            # timeout costs a poll and a recv for each piece. TLS sockets don't survive kernel timeouts: they spin.
+            # A blocking socket with kernel timeouts receives a whole frame in one recv with MSG_WAITALL. With a Python
+            # timeout each piece costs a poll and a recv. TLS sockets can't use kernel timeouts: they spin.
             plain.settimeout(None)
             limit = struct.pack("ll", int(self.timeout_s), int(self.timeout_s % 1 * 1_000_000))
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
@@ -313,10 +314,10 @@ class Connection:
     def _tune(self, plain: socket.socket) -> None:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        # A socket that is closed, by us or by the death of this process, is reset: the kernel would else go on for
-        # minutes to deliver what it holds, and a request that was given up would arrive behind those that followed it.
+        # A closed socket is reset, whether we close it or the process dies. Otherwise the kernel would keep delivering
+        # its buffer for minutes, and an abandoned request could arrive after the requests that followed it.
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        # Not set unless asked for: a fixed size switches off the kernel's own tuning, which goes far higher.
+        # Not set by default: a fixed size disables the kernel's auto-tuning, which goes far higher.
         for option, size in zip((socket.SO_SNDBUF, socket.SO_RCVBUF), self.settings.buffer_bytes, strict=True):
             if size:
                 plain.setsockopt(socket.SOL_SOCKET, option, size)
@@ -324,7 +325,7 @@ class Connection:
     def _encrypt(self, plain: socket.socket) -> ssl.SSLSocket:
         try:
             context = self.settings.ssl_context
-            # Two calls: one alone leaves the handshake out, without a word, where the peer has hung up already.
+            # Two calls: a single one silently skips the handshake if the peer has already hung up.
             self._socket = tls = context.wrap_socket(plain, server_hostname=self.host, do_handshake_on_connect=False)
             tls.do_handshake()
             return tls
@@ -341,7 +342,7 @@ class Connection:
         except OSError as e:
             if isinstance(e, ssl.SSLError) and not isinstance(e, ssl.SSLEOFError | ssl.SSLZeroReturnError):
                 raise self._tls_failed(e, "TLS handshake") from None
-            # A broker that dies or is just starting does it too, so it must not count as a wrong setting.
+            # A broker that dies or is just starting does this too, so it must not count as a wrong setting.
             hint = "A plain listener does that: if this repeats, check port and security.protocol."
             raise self._lost("TLS handshake", "the peer closed the connection", hint) from None
 
@@ -350,7 +351,8 @@ class Connection:
 
         version = 3
         message = ApiVersionsRequest(client_software_name="airflow-mirror", client_software_version="1", version=version)
-        # The response header has no tags even where the body has: a broker that is too old must be understood as well.
+        # The response header has no tags although the body has, so that a response from an old broker can be parsed
+        # too.
         sent = self._send(_API_VERSIONS, version, [message.encode(version=version)], True, flexible_answer=False)
         response = ApiVersionsResponse.decode(self.receive(sent), version=version)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:  # before 2.4
@@ -361,8 +363,8 @@ class Connection:
         self.api_versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
     def _log_in(self) -> None:
-        """Log in, or log in again on a session that ends soon (KIP-368); requests in flight keep their answers."""
-        self._renew_at = float("inf")  # the login's own requests must not renew
+        """Log in, or re-authenticate a session that ends soon (KIP-368); requests in flight keep their responses."""
+        self._renew_at = float("inf")  # the login's own requests must not trigger a renewal
         lifetime_s = log_in(self, self.settings) / 1000
         if lifetime_s > 0:
             self._renew_at = time.monotonic() + max(_RENEW_AT * lifetime_s, _RENEW_EARLIEST_S)
@@ -390,7 +392,7 @@ class Connection:
             if self._gathers:
                 self._unsent = _gather(self._socket, [*self._unsent, *buffers], wait)
             else:
-                # What is left of a TLS record must be offered again as it was.
+                # The rest of a TLS record must be offered again unchanged.
                 self._unsent = self._encrypted([*self._unsent, *_joined(buffers)], wait)
         except (BlockingIOError, TimeoutError):
             raise self._lost(key, f"it accepted no data for {self.timeout_s:g} s") from None
@@ -401,7 +403,7 @@ class Connection:
             raise self._lost(key, f"sending failed: {e.strerror or e}", self._hint()) from None
 
     def _encrypted(self, chunks: list[Buffer], wait: bool) -> list[Buffer]:
-        """Send chunks through TLS; return what is left of them, which is nothing after a wait."""
+        """Send chunks through TLS; return the unsent rest, which is empty if ``wait`` is set."""
         assert self._socket is not None
         if wait:
             for chunk in chunks:
@@ -419,7 +421,7 @@ class Connection:
 
     @contextmanager
     def _unwaiting(self) -> Iterator[socket.socket]:
-        """Have a TLS socket wait for nothing; plain ones are told so in each call."""
+        """Make a TLS socket non-blocking; plain sockets get a flag in each call instead."""
         plain = self._socket
         assert plain is not None
         plain.settimeout(0)
@@ -430,9 +432,9 @@ class Connection:
                 plain.settimeout(self.timeout_s)
 
     def _read_frame(self, wait: bool = True) -> memoryview | None:
-        """Read the next frame, which must answer the oldest request in flight.
+        """Read the next frame, which must be the response to the oldest request in flight.
 
-        :return: None if ``wait`` is false and it is not whole yet; what is here of it is kept.
+        :return: None if ``wait`` is false and the frame is incomplete; the received part is kept.
         """
         expected, key, flexible = self._in_flight[0]
         frame = self._arriving
@@ -448,11 +450,11 @@ class Connection:
         return frame.view[_tags_end(frame.view) :] if flexible else frame.view
 
     def _take(self, frame: _Arriving, key: int, where: str, wait: bool) -> bool:
-        """Fill a frame's view; say whether it is full."""
+        """Receive into a frame's view; return whether it is full."""
         frame.at = self._fill(frame.view, key, where, frame.at, wait)
         left = len(frame.view) - frame.at
         if self._gathers and (frame.lowered or (left and frame.is_body)):
-            # Or a large answer would wake its reader for every few packets.
+            # Otherwise a large response would wake its reader every few packets.
             frame.lowered = left > 0
             assert self._socket is not None
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, max(1, min(left, _AT_ONCE_BYTES)))
@@ -470,7 +472,7 @@ class Connection:
         return int(size) - 4
 
     def _fill(self, view: memoryview, key: int, where: str, at: int = 0, wait: bool = True) -> int:
-        """Fill ``view`` from ``at`` on; return up to where it is filled, which is its end after a wait."""
+        """Fill ``view`` from ``at`` on; return the new end of the filled part: the end of the view if ``wait`` is set."""
         if self._socket is None:
             raise self._lost(key, "the connection is closed")
         flags = 0 if not self._gathers else socket.MSG_WAITALL if wait else socket.MSG_DONTWAIT
@@ -498,7 +500,7 @@ class Connection:
     # --- endings ------------------------------------------------------------------------------------------------------
 
     def _hint(self) -> str:
-        """A SASL listener answers ApiVersions to anybody and closes at the next request: two answers prove access."""
+        """Return a hint. A SASL listener answers ApiVersions without a login and closes at the next request."""
         if self._answers > 1 or self.settings.uses_sasl:
             return ""
         return _NO_LOGIN_HINT if self.settings.uses_tls else _PLAIN_HINT
@@ -509,7 +511,7 @@ class Connection:
         return ConnectionLost(self.settings.role, self.address, what, cause, hint)
 
     def _last_words(self) -> ssl.SSLError | None:
-        """Return the alert with which a broker ended the connection, where we found it closed while sending."""
+        """Return the TLS alert with which a broker ended the connection, if sending found it closed."""
         if self._answers or not isinstance(self._socket, ssl.SSLSocket):
             return None
         try:
@@ -521,10 +523,11 @@ class Connection:
         return None
 
     def _tls_failed(self, error: ssl.SSLError, asked: str | int) -> MirrorError:
-        """Return the error for a TLS failure: a refusal if the peer, or OpenSSL here, said so before the first answer.
+        """Return the error for a TLS failure: TlsRefused if peer or OpenSSL rejected TLS before the first response.
 
-        With TLS 1.3 a broker refuses our certificate after our side of the handshake is over, by an alert in place of the
-        first answer. Once a request was answered both sides had agreed: whatever comes then ends the connection only.
+        With TLS 1.3 a broker rejects our certificate after our side of the handshake has ended, with an alert in place
+        of the first response. Once a request was answered, both sides had agreed: later failures only end the
+        connection.
         """
         reason = error.reason or ""
         said = (reason or str(error)).replace("_", " ").lower()
@@ -536,16 +539,16 @@ class Connection:
 
 
 def _room(size: int) -> memoryview:
-    """Return memory to fill. Large answers get it as it is: to zero it first took a twelfth of a copier's CPU."""
+    """Return a buffer to fill. Large ones are not zeroed: that took a twelfth of a copier's CPU."""
     if size <= _ZEROED_BYTES:
         return memoryview(bytearray(size))
     import pyarrow
 
-    return memoryview(pyarrow.allocate_buffer(size)).cast("B")  # its bytes are signed ones otherwise
+    return memoryview(pyarrow.allocate_buffer(size)).cast("B")  # its format is signed bytes otherwise
 
 
 def _gather(plain: socket.socket, buffers: list[Buffer], wait: bool = True) -> list[Buffer]:
-    """Send buffers with as few calls and as little copying as the kernel allows; return what is left without a wait."""
+    """Send buffers with as few calls and copies as the kernel allows; return the rest that would have blocked."""
     flags = 0 if wait else socket.MSG_DONTWAIT
     while buffers:
         part = buffers[:_IOV_MAX]
@@ -571,7 +574,7 @@ def _tail(buffers: list[Buffer], size: int) -> list[Buffer]:
 
 
 def _joined(buffers: list[Buffer]) -> list[Buffer]:
-    """Join neighbours that fit into one TLS record; each sendall is a record, a packet and a system call of its own."""
+    """Join neighbours that fit into one TLS record; each sendall costs a record, a packet and a system call."""
     chunks: list[Buffer] = []
     small = bytearray()
     for buffer in buffers:
@@ -586,7 +589,7 @@ def _joined(buffers: list[Buffer]) -> list[Buffer]:
 
 
 def _tags_end(body: memoryview) -> int:
-    """Return where the tagged fields of a response header end. No broker sends any, but the format allows them."""
+    """Return the end of the tagged fields of a response header. No broker sends any, but the format allows them."""
     count, at = read_unsigned(body, 0)
     for _ in range(count):
         at = read_unsigned(body, at)[1]
@@ -596,7 +599,7 @@ def _tags_end(body: memoryview) -> int:
 
 
 def _foreign(head: bytes) -> tuple[str, str] | None:
-    """Say what answered (cause, hint) when the first bytes are another protocol's; as sizes they are above 256 MiB."""
+    """Identify another protocol by its first bytes and return (cause, hint); read as sizes they exceed 256 MiB."""
     if head[:2] in (b"\x15\x03", b"\x16\x03"):
         return "it answered with TLS", "The listener speaks TLS: set security.protocol to SSL or SASL_SSL."
     if head[:4] == b"HTTP":

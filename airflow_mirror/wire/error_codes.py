@@ -1,6 +1,6 @@
-"""Kafka's error codes under Kafka's names, so that no other module knows a number.
+"""Kafka's error codes by Kafka's names, so that no other module contains a number.
 
-Source: org.apache.kafka.common.protocol.Errors of 4.3.1, printed by itself.
+Source: org.apache.kafka.common.protocol.Errors of 4.3.1, as printed by the class itself.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """What a response says went wrong; equal to the number on the wire."""
+    """The error code of a response; equal to the number on the wire."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -149,7 +149,7 @@ class ErrorCode(IntEnum):
 
 
 def error_name(code: int) -> str:
-    """Return Kafka's name of an error code, like ``NOT_LEADER_OR_FOLLOWER``; of a newer broker's code its number."""
+    """Return Kafka's name of an error code, such as ``NOT_LEADER_OR_FOLLOWER``; for unknown codes the number."""
     try:
         return ErrorCode(code).name
     except ValueError:

@@ -1,6 +1,6 @@
-"""What can go wrong between this process and a broker, as errors of the tree in :mod:`airflow_mirror.errors`.
+"""Errors between this process and a broker, as part of the hierarchy in :mod:`airflow_mirror.errors`.
 
-:func:`refusal` is the one place that turns an error code of a response into an error of ours.
+Only :func:`refusal` turns the error code of a response into an exception.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from airflow_mirror.errors import BrokerError, InputError, MirrorError, MissingRight, RequestRefused, TryAgain
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 
-# Codes that pass: a leader moves, a replica or a coordinator is starting, an epoch of ours is older or newer than the
-# broker's. The metadata are read again before the next try.
+# Transient codes: a leader moves, a replica or a coordinator is starting, our epoch is older or newer than the
+# broker's. Metadata are fetched again before the next attempt.
 RETRIABLE = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -44,7 +44,7 @@ _AUTHORIZATION: dict[int, tuple[str, str]] = {
 
 
 class ConnectionLost(TryAgain):
-    """The connection to a broker failed or timed out. What was asked may or may not have been done."""
+    """The connection to a broker failed or timed out. The request may or may not have been executed."""
 
     def __init__(self, role: str, address: str, asked: str, cause: str, hint: str = "") -> None:
         self.role, self.address, self.asked, self.cause = role, address, asked, cause
@@ -52,7 +52,7 @@ class ConnectionLost(TryAgain):
 
 
 class TlsRefused(InputError):
-    """Client and broker can't agree on TLS, or one does not trust the other's certificate."""
+    """Client and broker can't agree on TLS, or one of them does not trust the other's certificate."""
 
     def __init__(self, role: str, address: str, cause: str, remedy: str) -> None:
         self.role, self.address, self.cause = role, address, cause
@@ -60,7 +60,7 @@ class TlsRefused(InputError):
 
 
 class ApiNotServed(InputError):
-    """A broker does not serve a request in the version that the mirror speaks."""
+    """A broker does not serve a request in the version that the mirror uses."""
 
     def __init__(self, address: str, api: str, version: int, served: tuple[int, int] | None) -> None:
         self.address, self.api, self.version, self.served = address, api, version, served
@@ -72,7 +72,7 @@ class ApiNotServed(InputError):
 
 
 class AclMissing(MissingRight):
-    """The principal may not do what has to be done; names the ACL that allows it."""
+    """The principal lacks a right; names the ACL that grants it."""
 
     def __init__(self, what: str, code: int, principal: str, operation: str, resource: str, name: str) -> None:
         option = _AUTHORIZATION[code][1]
@@ -98,7 +98,7 @@ class UnknownTopic(InputError):
 
 
 class TopicNotSeen(TryAgain):
-    """Brokers know nothing of a topic or partition, and it is too early to believe that it does not exist."""
+    """Brokers do not know a topic or partition, and it is too early to believe that it does not exist."""
 
     def __init__(self, role: str, name: str, witnesses: int, brokers: int, age_s: float) -> None:
         self.role, self.name = role, name
@@ -109,7 +109,7 @@ class TopicNotSeen(TryAgain):
 
 
 class Fenced(TryAgain):
-    """Another writer took over the producer id or transactional id; ours may write nothing any more."""
+    """Another writer took over the producer id or transactional id; this one must not write any more."""
 
     def __init__(self, what: str, code: int, producer_id: int, epoch: int) -> None:
         self.what, self.code, self.producer_id, self.epoch = what, code, producer_id, epoch
@@ -120,7 +120,7 @@ class Fenced(TryAgain):
 
 
 class MarkerUnsettled(TryAgain):
-    """An earlier marker, of which nobody knew whether it was written, is settled now; the log end must be read again."""
+    """An earlier marker with an unknown outcome is settled now; the log end must be read again."""
 
     def __init__(self, transactional_id: str) -> None:
         self.transactional_id = transactional_id
@@ -131,14 +131,14 @@ class MarkerUnsettled(TryAgain):
 
 
 class CoordinatorFenced(Fenced):
-    """A marker with a higher coordinator epoch was written before; a direct marker must carry at least that one."""
+    """A marker with a higher coordinator epoch was written before; a direct marker must carry at least that epoch."""
 
 
 def refusal(what: str, code: int, operation: str, name: str, principal: str, detail: str = "") -> MirrorError:
-    """Return the error to raise for ``code``.
+    """Return the exception for ``code``.
 
-    :param operation: what an ACL must allow, as kafka-acls names it: ``Read``.
-    :param name: the topic, group or transactional id that was asked about.
+    :param operation: the ACL operation that is needed, as in kafka-acls: ``Read``.
+    :param name: the topic, group or transactional id of the request.
     """
     if code in _AUTHORIZATION:
         resource = _AUTHORIZATION[code][0]

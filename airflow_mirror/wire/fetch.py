@@ -1,8 +1,8 @@
-"""Fetch v4 to v11, written and read by hand: the records of a response are views into the received buffer, never copies.
+"""Fetch v4 to v11, encoded and decoded by hand: a response's records are views into the receive buffer, never copies.
 
-v11 is the newest version without tagged fields and topic ids; brokers from 2.3 to 4.x serve it (KIP-896). v4 is the first
-with the last stable offset and aborted transactions (KIP-98, 0.11). In between came log starts (v5), sessions and an
-error for the whole request (v7), leader epochs (v9, KIP-320), zstd (v10, KIP-110) and racks (v11).
+v11 is the newest version without tagged fields and topic ids; brokers from 2.3 to 4.x serve it (KIP-896). v4 is the
+first with the last stable offset and aborted transactions (KIP-98, 0.11). The versions between added log starts (v5),
+sessions and a top-level error (v7), leader epochs (v9, KIP-320), zstd (v10, KIP-110) and racks (v11).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 API_KEY, OLDEST, NEWEST = 1, 4, 11
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-_LOG_STARTS, _SESSIONS, _LEADER_EPOCHS, _RACKS = 5, 7, 9, 11  # the versions that brought them
+_LOG_STARTS, _SESSIONS, _LEADER_EPOCHS, _RACKS = 5, 7, 9, 11  # the versions that added them
 
 _HEAD = struct.Struct(">iiiib")  # replica, max wait, min bytes, max bytes, isolation
 _SESSION = struct.Struct(">ii")  # session id, session epoch: none
@@ -30,7 +30,7 @@ _ABORTED = struct.Struct(">qq")
 
 
 class FetchSpec(NamedTuple):
-    """What to ask of one partition. ``leader_epoch`` -1 asks without the check of KIP-320."""
+    """What to fetch of one partition. ``leader_epoch`` -1 skips the check of KIP-320."""
 
     tp: TopicPartition
     offset: int
@@ -39,7 +39,7 @@ class FetchSpec(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    """What a broker said of one partition. ``aborted`` holds (producer id, first offset) of aborted transactions."""
+    """A broker's response for one partition. ``aborted`` holds (producer id, first offset) of aborted transactions."""
 
     tp: TopicPartition
     error: int
@@ -51,7 +51,7 @@ class FetchedPartition(NamedTuple):
 
 
 def version(connection: Connection) -> int:
-    """Return the newest version that both sides speak.
+    """Return the newest version that both sides support.
 
     :raises ApiNotServed: the broker is older than 0.11.
     """
@@ -64,7 +64,7 @@ def ask(
 ) -> int:  # fmt: skip
     """Send a request in the newest version that the broker serves; return its correlation id.
 
-    :param wait: as of :meth:`Connection.send`.
+    :param wait: see :meth:`Connection.send`.
     """
     spoken = version(connection)
     body = encode(specs, max_wait_ms, min_bytes, max_bytes, isolation, spoken)
@@ -72,7 +72,7 @@ def ask(
 
 
 def answer(connection: Connection, correlation_id: int) -> tuple[int, int, list[FetchedPartition]]:
-    """Wait for the answer to :func:`ask` and return it as :func:`decode` does."""
+    """Wait for the response to :func:`ask` and return it decoded, as :func:`decode` does."""
     return decode(connection.receive(correlation_id), version(connection))
 
 
@@ -105,7 +105,7 @@ def encode(
 
 
 def decode(body: memoryview, spoken: int = NEWEST) -> tuple[int, int, list[FetchedPartition]]:
-    """Return (throttle time in ms, error of the whole request, partitions) of a response body."""
+    """Return (throttle time in ms, top-level error, partitions) of a response body."""
     error = 0
     if spoken >= _SESSIONS:
         throttle_ms, error, _session, topics = struct.unpack_from(">ihii", body, 0)

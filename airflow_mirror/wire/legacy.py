@@ -1,11 +1,11 @@
-"""Message sets of magic 0 and 1: old segments that a broker of today still serves as they were written.
+"""Message sets of magic 0 and 1: old segments that current brokers still serve as they were written.
 
-Each message is a batch of its own; a compressed one wraps a message set. In a wrapper of magic 0 the inner messages carry
-their absolute offsets, in one of magic 1 offsets that count from the wrapper's first (KIP-31); in front of the wrapper
-stands the offset of its *last* message. The CRC-32 covers the bytes from the magic on.
+Each message is a batch of its own; a compressed message wraps a message set. Inner messages have absolute offsets in a
+wrapper of magic 0, and offsets relative to the wrapper's first in one of magic 1 (KIP-31). The wrapper's own offset is
+that of its *last* message. The CRC-32 covers the bytes from the magic on.
 
-Why not a client library's reader: none at hand reads LZ4 of magic 0, whose frames have a wrong header checksum
-(KAFKA-3160), and none says in one kind of error that a message is broken.
+No available client library's reader would do: none reads LZ4 of magic 0, whose frames have a wrong header checksum
+(KAFKA-3160), and none reports a corrupt message with a single kind of error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from airflow_mirror.wire import codec
 _HEADERS = {0: struct.Struct(">qiIbb"), 1: struct.Struct(">qiIbbq")}  # offset, length, crc, magic, attributes[, time]
 _OVERHEAD, _MAGIC_AT, _CRC_AT = 12, 16, 12
 _CODEC_MASK, _LOG_APPEND_TIME = 0x07, 0x08
-NO_TIMESTAMP = -1  # what a consumer sees of a message without one (RecordBatch.NO_TIMESTAMP)
+NO_TIMESTAMP = -1  # what a consumer sees for a message without a timestamp (RecordBatch.NO_TIMESTAMP)
 
 
 class Message(NamedTuple):
@@ -42,19 +42,19 @@ class _Entry(NamedTuple):
 
 
 def codec_of(view: memoryview) -> int:
-    """Return the codec number of a message: 0 for one that is no wrapper."""
+    """Return the codec number of a message; 0 if it is not a wrapper."""
     return view[_MAGIC_AT + 1] & _CODEC_MASK
 
 
 def crc_is_valid(view: memoryview) -> bool:
-    """Compare the stored CRC-32 with that of the bytes."""
+    """Return whether the stored CRC-32 matches the bytes."""
     return int.from_bytes(view[_CRC_AT:_MAGIC_AT], "big") == zlib.crc32(view[_MAGIC_AT:])
 
 
 def decode(view: memoryview) -> list[Message]:
-    """Return the messages of one message or wrapper, in order, each with its absolute offset.
+    """Return the messages of one message or wrapper in order, each with its absolute offset.
 
-    :raises ValueError: if it can't be decompressed or parsed.
+    :raises ValueError: it can't be decompressed or parsed.
     """
     try:
         (outer,) = _entries(view)
@@ -102,7 +102,7 @@ def _unwrapped(outer: _Entry) -> bytes | memoryview:
 
 
 def _with_right_checksum(frame: bytes) -> bytes:
-    """Repair the header checksum of an LZ4 frame of magic 0, which was computed over the frame's magic number too."""
+    """Repair the header checksum of an LZ4 frame of magic 0, which also covered the frame's magic number."""
     import xxhash
 
     descriptor = frame[4 : 6 + (8 if frame[4] & 0x08 else 0)]  # flags, block size and, by flag, the content size

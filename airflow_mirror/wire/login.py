@@ -1,4 +1,4 @@
-"""SASL logins. The mechanisms themselves are kafka-python's."""
+"""SASL logins. kafka-python implements the mechanisms."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from airflow_mirror.wire.settings import WireSettings
 
 
 class Line(Protocol):
-    """What a login needs of the connection that logs in; see :class:`~airflow_mirror.wire.connection.Connection`."""
+    """What a login needs from its connection; see :class:`~airflow_mirror.wire.connection.Connection`."""
 
     host: str
     address: str
 
     def serves(self, api_key: int, version: int) -> bool:
-        """Say whether the broker serves a request in ``version`` or a newer one."""
+        """Return whether the broker serves a request in ``version`` or a newer one."""
 
     def newest(self, api_key: int, lowest: int, highest: int) -> int:
         """Return the newest version in [lowest, highest] that the broker serves too."""
@@ -25,19 +25,19 @@ class Line(Protocol):
         """Send a request and return the decoded response."""
 
     def exchange_token(self, token: bytes) -> bytes:
-        """Send a token without a request around it, and return the broker's."""
+        """Send a bare token and return the broker's token."""
 
 
 def log_in(connection: Line, settings: WireSettings) -> int:
     """Run SaslHandshake and SaslAuthenticate on ``connection``.
 
-    :returns: how long the session lives in ms, 0 for ever (KIP-368).
-    :raises AuthenticationFailed: the broker does not serve the mechanism, or refuses the credentials.
+    :returns: lifetime of the session in ms, 0 for unlimited (KIP-368).
+    :raises AuthenticationFailed: the broker does not serve the mechanism, or rejects the credentials.
     """
     from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
     name = settings.sasl_mechanism
-    framed = connection.serves(SaslAuthenticateRequest.API_KEY, 0)  # since 1.0 (KIP-152); before, bare tokens follow
+    framed = connection.serves(SaslAuthenticateRequest.API_KEY, 0)  # since 1.0 (KIP-152); before that, bare tokens follow
     handshake = connection.request(SaslHandshakeRequest(mechanism=name, version=int(framed)), int(framed))
     if handshake.error_code:
         served = ", ".join(handshake.mechanisms) or "none"
@@ -65,11 +65,11 @@ def log_in(connection: Line, settings: WireSettings) -> int:
 
 
 def _receive(mechanism: Any, token: bytes, connection: Line, settings: WireSettings) -> None:
-    """Give a mechanism the broker's token."""
+    """Pass the broker's token to a mechanism."""
     name = settings.sasl_mechanism
     try:
         mechanism.receive(token)
-    except (ValueError, KeyError) as e:  # what kafka-python raises for a wrong SCRAM signature or message
+    except (ValueError, KeyError) as e:  # kafka-python raises these for a wrong SCRAM signature or message
         raise AuthenticationFailed(settings.role, connection.address, f"{name}: the broker answered {e}") from None
     if mechanism.is_done() and not mechanism.is_authenticated():
         raise AuthenticationFailed(settings.role, connection.address, f"{name}: not authenticated")
@@ -80,7 +80,7 @@ def _mechanism(settings: WireSettings, host: str) -> Any:
 
     name, user = settings.sasl_mechanism, settings.get("sasl.username")
     if name.startswith("SCRAM"):
-        # RFC 5802: these two separate the fields of a message. kafka-python 3.0.12 sends the name as it is.
+        # RFC 5802: these two separate the fields of a message. kafka-python 3.0.12 does not escape them.
         user = user.replace("=", "=3D").replace(",", "=2C")
     return get_sasl_mechanism(name)(
         host=host,

@@ -20,11 +20,11 @@ _TIMEOUT_S = 20.0
 
 
 def token_provider(get: Get, role: str, bootstrap: str) -> Any:
-    """Return a provider for kafka-python's OAUTHBEARER mechanism; asks for no token yet.
+    """Return a provider for kafka-python's OAUTHBEARER mechanism, without requesting a token yet.
 
-    :param get: returns a setting; a second argument is what it is without one, "" otherwise.
-    :param role: names the cluster in errors, as ``bootstrap`` does.
-    :raises InvalidField: a method or grant that is not supported, or a missing setting.
+    :param get: returns a setting; the second argument is the default, "" if omitted.
+    :param role: names the cluster in errors, as does ``bootstrap``.
+    :raises InvalidField: a method or grant is not supported, or a setting is missing.
     """
     method = get("sasl.oauthbearer.method", "default").lower()
     if method == "oidc":
@@ -41,7 +41,7 @@ def _kafka_python_provider(fetch: Callable[[], tuple[str, float]], extensions: d
     from kafka.net.sasl.oauth import AbstractTokenProvider
 
     class Provider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python ships no types
-        """Keeps a token for 80 % of its life, for all connections of a process."""
+        """Caches a token for 80 % of its lifetime, for all connections of a process."""
 
         def __init__(self) -> None:
             self._lock = threading.Lock()
@@ -83,9 +83,9 @@ def _oidc(get: Get, role: str, bootstrap: str) -> Callable[[], tuple[str, float]
             with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
                 answer = json.load(response)
             return str(answer["access_token"]), float(answer.get("expires_in", 300))
-        except (OSError, ValueError, KeyError) as e:  # never the body: it may hold a token
+        except (OSError, ValueError, KeyError) as e:  # never log the body: it may hold a token
             if isinstance(e, urllib.error.HTTPError):
-                e.close()  # a refusal is a response, with a connection of its own
+                e.close()  # an error response holds a connection of its own
             cause = f"the token endpoint {url} returned no token: {type(e).__name__} {getattr(e, 'code', '')}"
             raise ClusterUnreachable(role, bootstrap, cause.strip()) from None
 
@@ -93,7 +93,7 @@ def _oidc(get: Get, role: str, bootstrap: str) -> Callable[[], tuple[str, float]
 
 
 def _unsecured(get: Get) -> Callable[[], tuple[str, float]]:
-    """librdkafka's unsecured JWT, which test brokers accept: ``principal=admin scope=all lifeSeconds=60``."""
+    """Return librdkafka's unsecured JWT, which test brokers accept: ``principal=admin scope=all lifeSeconds=60``."""
     if get("enable.sasl.oauthbearer.unsecure.jwt", "false").lower() != "true":
         raise InvalidField(
             "sasl.oauthbearer.method", "default", "names no source of tokens", "Set sasl.oauthbearer.method=oidc."

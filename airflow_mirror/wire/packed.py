@@ -1,8 +1,8 @@
-"""Records as they stand in a batch: an offset, a time, and bytes that nobody looks into.
+"""Records as stored in a batch: an offset, a timestamp, and an opaque body.
 
-Only three fields of a record depend on the batch it is in: its length and the deltas of its timestamp and its offset. The
-rest, from the key's length on, goes from batch to batch as it is: null and empty keys, header names that are no UTF-8,
-headers that repeat. So nothing of it can change on the way. Format: KIP-98, `DefaultRecord` of the Java client.
+Only three fields of a record depend on its batch: its length and the deltas of its timestamp and offset. Everything
+else, from the key's length on, is copied from batch to batch unchanged: null and empty keys, header names that are not
+UTF-8, repeated headers. So none of it can change on the way. Format: KIP-98, `DefaultRecord` of the Java client.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from airflow_mirror.wire.batch import LOG_APPEND_TIME, BatchHeader
 from airflow_mirror.wire.varint import read_zigzag, zigzag
 
 Headers = Sequence[tuple[bytes, bytes | None]]
-FRAME_BYTES = 21  # at most, beside its body: length 5, attributes 1, timestamp delta 10, offset delta 5
+FRAME_BYTES = 21  # at most, besides the body: length 5, attributes 1, timestamp delta 10, offset delta 5
 _INT64 = 1 << 63
 
 
@@ -32,7 +32,7 @@ class Packed(NamedTuple):
 
 
 def body_of(key: bytes | None, value: bytes | None, headers: Headers) -> bytes:
-    """Return the body of a record with these fields."""
+    """Encode the body of a record with these fields."""
     parts = [_sized(key), _sized(value), zigzag(len(headers))]
     for name, content in headers:
         parts += (_sized(name), _sized(content))
@@ -42,7 +42,7 @@ def body_of(key: bytes | None, value: bytes | None, headers: Headers) -> bytes:
 def fields_of(body: bytes | memoryview) -> tuple[bytes | None, bytes | None, list[tuple[bytes, bytes | None]]]:
     """Return key, value and headers.
 
-    :raises ValueError: the bytes can't be a body.
+    :raises ValueError: the bytes are not a valid body.
     """
     try:
         key, at = _bytes(body, 0)
@@ -63,17 +63,19 @@ def fields_of(body: bytes | memoryview) -> tuple[bytes | None, bytes | None, lis
 
 
 def split(payload: bytes | memoryview, header: BatchHeader) -> Iterator[Packed]:
-    """Yield the records of a payload, in order, as views into it where it is one.
+    """Yield the records of a payload in order; their bodies are views into it if it is a view.
 
-    :param payload: what stands behind the batch's header, not compressed.
-    :raises ValueError: it does not hold the records that the header says; those before the first wrong one were yielded.
+    :param payload: the uncompressed bytes after the batch header.
+    :raises ValueError: the payload does not match the header; the records before the first invalid one have been
+        yielded.
     """
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     appended = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
     at, end, last = 0, len(payload), -1
     try:
         for _ in range(header.record_count):
-            # Integers of one and two bytes are read here: nearly all are, and a call would cost more than all the rest.
+            # One- and two-byte integers are decoded inline: nearly all are that short, and a call would dominate the
+            # cost.
             size = payload[at]
             if size < 0x80:
                 at += 1
@@ -86,7 +88,7 @@ def split(payload: bytes | memoryview, header: BatchHeader) -> Iterator[Packed]:
             stop = at + (size >> 1)
             if size & 1 or stop > end:
                 raise ValueError(f"a record goes beyond its payload of {end} bytes")
-            since = payload[at + 1]  # behind the attributes, of which no bit has a meaning yet
+            since = payload[at + 1]  # after the attributes, of which no bit has a meaning yet
             if since < 0x80:
                 since, at = (since >> 1) ^ -(since & 1), at + 2
             else:
@@ -101,7 +103,7 @@ def split(payload: bytes | memoryview, header: BatchHeader) -> Iterator[Packed]:
             last = delta
             timestamp = base_timestamp + since if appended is None else appended
             if not -_INT64 <= timestamp < _INT64:
-                timestamp = (timestamp + _INT64) % (2 * _INT64) - _INT64  # as a Java long wraps
+                timestamp = (timestamp + _INT64) % (2 * _INT64) - _INT64  # wraps like a Java long
             yield Packed(base_offset + delta, timestamp, payload[at:stop])
             at = stop
     except IndexError:
@@ -111,7 +113,7 @@ def split(payload: bytes | memoryview, header: BatchHeader) -> Iterator[Packed]:
 
 
 def join(records: Sequence[Packed]) -> bytes:
-    """Return the payload of a batch of these records: with consecutive offsets, and the first one's time as base."""
+    """Return the payload of a batch of these records: consecutive offsets, the first timestamp as base."""
     base = records[0].timestamp
     parts: list[bytes | memoryview] = []
     for delta, (_, timestamp, body) in enumerate(records):

@@ -1,7 +1,7 @@
-"""Produce v8, written and read by hand: batches are sent as scattered views, never joined.
+"""Produce v8, encoded and decoded by hand: batches are sent as scattered views, never joined.
 
-A broker takes exactly one batch for each partition in a request (ProduceRequest.validateRecords), and serves the
-requests of a connection one after another with acks=all: throughput comes from many partitions in a request.
+A broker accepts exactly one batch per partition in a request (ProduceRequest.validateRecords), and with acks=all it
+serves the requests of a connection one after another: throughput comes from many partitions per request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ANSWER = struct.Struct(">ihqqq")  # partition, error, base offset, append time,
 
 
 class Produced(NamedTuple):
-    """A broker's answer for one partition. An error says nothing about the append: re-read the log end."""
+    """A broker's response for one partition. An error does not tell whether it appended: re-read the log end."""
 
     tp: TopicPartition
     error: int
@@ -30,7 +30,7 @@ class Produced(NamedTuple):
 def encode(
     batches: Mapping[TopicPartition, memoryview], timeout_ms: int, transactional_id: str | None = None
 ) -> list[bytes | memoryview]:
-    """Encode a request body as buffers to be sent in order; acks=all."""
+    """Encode a request body with acks=all as buffers to be sent in order."""
     by_topic: dict[str, list[tuple[int, memoryview]]] = {}
     for tp, batch in batches.items():
         by_topic.setdefault(tp.topic, []).append((tp.partition, batch))
@@ -47,7 +47,7 @@ def encode(
 
 
 def decode(body: memoryview) -> tuple[int, list[Produced]]:
-    """Return (throttle time in ms, answers) of a response body."""
+    """Return (throttle time in ms, responses by partition) of a response body."""
     (topics,) = struct.unpack_from(">i", body, 0)
     at = 4
     answers: list[Produced] = []

@@ -1,8 +1,9 @@
-"""Records of a batch as values, and back: the slow path, for batches that can't pass as they are.
+"""Decode the records of a batch and encode them again: the slow path, for batches that can't pass unchanged.
 
-Two ways lead through it. Nearly always the inner loop is aiokafka's C codec; compression and the header are ours, so that
-it is given plain records only. Where it would not be exact, records are taken as bytes (`packed`).
-Timestamps are what a consumer sees: for a LogAppendTime batch, every record has the batch's maxTimestamp.
+There are two implementations. The inner loop is nearly always aiokafka's C codec; compression and the header are
+handled here, so the codec only sees plain records. Where the codec would not be exact, records are handled as bytes
+(`packed`). Timestamps are those that a consumer sees: in a LogAppendTime batch, every record has the batch's
+maxTimestamp.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from airflow_mirror.wire.packed import Packed
 
 _UNLIMITED = 2**31 - 1
 _INT64 = 1 << 63
-_LENGTHS_BYTES = 15  # of key, value and headers together, or of a header's two parts: at most 5 each
+_LENGTHS_BYTES = 15  # for key, value and headers together, or for a header's two parts: at most 5 each
 
 
 class Record(NamedTuple):
-    """A record as a consumer sees it. ``timestamp`` in ms; header names are any bytes and may repeat."""
+    """A record as a consumer sees it. ``timestamp`` in ms; header names are arbitrary bytes and may repeat."""
 
     offset: int
     timestamp: int
@@ -34,11 +35,11 @@ class Record(NamedTuple):
 
 
 def decode(raw: RawBatch) -> Iterator[Record]:
-    """Yield the records of a batch of any magic, in order, each with its own offset.
+    """Yield the records of a batch of any magic in order, each with its own offset.
 
-    One at a time: a small compressed batch may hold a million of them.
+    One at a time, because a small compressed batch may hold a million of them.
 
-    :raises ValueError: if the payload can't be decompressed or parsed.
+    :raises ValueError: the payload can't be decompressed or parsed.
     """
     if raw.header is None:
         yield from (Record(*message, []) for message in legacy.decode(raw.view))
@@ -54,8 +55,8 @@ def decode(raw: RawBatch) -> Iterator[Record]:
             done += 1
         return
     except UnicodeDecodeError:
-        pass  # a header's name is no UTF-8; brokers take it, and so do we
-    except Exception as e:  # the codec's own errors, index and type errors: all mean that the bytes are no records
+        pass  # a header name is not UTF-8; brokers accept it, and so do we
+    except Exception as e:  # codec errors, index and type errors all mean invalid records
         raise _no_records(plain, raw.header.record_count, e) from e
     for one in islice(packed.split(memoryview(plain)[wire_batch.HEADER_SIZE :], raw.header), done, None):
         yield Record(one.offset, one.timestamp, *packed.fields_of(one.body))
@@ -64,7 +65,7 @@ def decode(raw: RawBatch) -> Iterator[Record]:
 def pack(raw: RawBatch) -> Iterator[Packed]:
     """Yield the records of a batch of any magic as bytes, in order.
 
-    :raises ValueError: as :func:`decode`; those before the first wrong one were yielded.
+    :raises ValueError: as :func:`decode`; the records before the first invalid one have been yielded.
     """
     if raw.header is None:
         for m in legacy.decode(raw.view):
@@ -75,12 +76,12 @@ def pack(raw: RawBatch) -> Iterator[Packed]:
 
 
 def objects(raw: RawBatch, most: int) -> tuple[list[Packed], int] | None:
-    """Return the records of a batch of magic 2, to be encoded again, and its size without compression in bytes.
+    """Return the records of a batch of magic 2, for re-encoding, and the batch's uncompressed size in bytes.
 
-    Mostly they are the C codec's own objects, made in a third of the time; they have a Record's fields, but are equal to
-    nothing but themselves.
+    They are usually the C codec's own objects, which take a third of the time to create. They have a Record's fields,
+    but compare by identity.
 
-    :return: None if the batch has more than ``most`` bytes without compression.
+    :return: None if the batch has more than ``most`` bytes uncompressed.
     :raises ValueError: as :func:`decode`.
     """
     assert raw.header is not None
@@ -89,14 +90,14 @@ def objects(raw: RawBatch, most: int) -> tuple[list[Packed], int] | None:
         return None
     try:
         return list(DefaultRecordBatch(plain)), len(plain)
-    except UnicodeDecodeError:  # it makes text of header names
+    except UnicodeDecodeError:  # it decodes header names as UTF-8
         return list(packed.split(memoryview(plain)[wire_batch.HEADER_SIZE :], raw.header)), len(plain)
-    except Exception as e:  # the codec's own errors, index and type errors: all mean that the bytes are no records
+    except Exception as e:  # codec errors, index and type errors all mean invalid records
         raise _no_records(plain, raw.header.record_count, e) from e
 
 
 def damage(raw: RawBatch) -> str | None:
-    """Return what is broken about a batch of any magic as its checksum tells, None when nothing is."""
+    """Return why a batch of any magic fails its checksum; None if it does not."""
     if raw.header is None:
         return None if legacy.crc_is_valid(raw.view) else "its CRC-32 does not fit its bytes"
     return None if wire_batch.crc_is_valid(raw.view, raw.header) else "its CRC-32C does not fit its bytes"
@@ -113,7 +114,7 @@ def encode(
 def encode_packed(
     records: Sequence[Packed], codec_number: int, producer_id: int, epoch: int, sequence: int, transactional: bool = False
 ) -> memoryview:
-    """As :func:`encode`, for what :func:`pack` or :func:`objects` returned."""
+    """Encode like :func:`encode`, for the results of :func:`pack` or :func:`objects`."""
     timestamps = [record.timestamp for record in records]
     base, newest = timestamps[0], max(timestamps)
     kind: type = type(records[0])
@@ -121,7 +122,7 @@ def encode_packed(
         payload: bytes | memoryview = packed.join(records)
     elif newest - base < _INT64 and min(timestamps) - base >= -_INT64:
         payload = _joined_in_c(records, timestamps)
-    else:  # a delta that wraps, as a Java long does
+    else:  # a delta that wraps like a Java long
         payload = packed.join([as_bytes(record) for record in records])
     return wire_batch.build(
         bytes(codec.compress(codec_number, payload)),
@@ -144,7 +145,7 @@ def as_bytes(record: Any) -> Packed:
 
 
 def size_of(record: Any) -> int:
-    """Return how many bytes a record takes in a batch, at most and without compression."""
+    """Return an upper bound for the uncompressed size of a record in a batch, in bytes."""
     if type(record) is Packed:
         return packed.FRAME_BYTES + len(record.body)
     size = packed.FRAME_BYTES + _LENGTHS_BYTES + len(record.key or b"") + len(record.value or b"")
@@ -156,8 +157,8 @@ def size_of(record: Any) -> int:
 def _joined_in_c(records: Sequence[Any], timestamps: Sequence[int]) -> memoryview:
     """Return the payload of a batch of the C codec's own objects.
 
-    Times are given to the builder as they count from the first one. It takes -1 for "no base yet", so that a batch that
-    begins with a record of that time would get another record's as base.
+    The builder gets timestamps relative to the first one. It interprets -1 as "no base yet", so a batch whose first
+    record has the timestamp -1 would get another record's timestamp as base.
     """
     builder = DefaultRecordBatchBuilder(
         magic=2, compression_type=0, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1,
@@ -174,7 +175,7 @@ def _no_records(plain: bytes, count: int, cause: Exception) -> ValueError:
 
 
 def _uncompressed(view: memoryview, header: BatchHeader) -> bytes:
-    """Return the batch with its payload decompressed and the codec bits cleared; its CRC is not renewed."""
+    """Return the batch with its payload decompressed and the codec bits cleared; the CRC is not updated."""
     if header.codec == codec.NONE:
         return bytes(view)
     payload = codec.decompress(header.codec, view[wire_batch.HEADER_SIZE :])

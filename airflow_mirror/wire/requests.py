@@ -1,7 +1,8 @@
-"""The requests of :mod:`airflow_mirror.wire.cluster`, built and read with kafka-python's schema classes.
+"""The requests of :mod:`airflow_mirror.wire.cluster`, encoded and decoded with kafka-python's schema classes.
 
 Each function asks one broker about partitions that it leads and yields ``(partition, error code, value)``. kafka-python
-is imported inside the functions: it costs a quarter of a second, which a process that only parses DAGs must not pay.
+is imported inside the functions: the import takes a quarter of a second, which a process that only parses DAGs must not
+pay.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _OFFSET_FOR_LEADER_EPOCH = 23
 
 
 def metadata(connection: Connection, topics: Iterable[str] | None) -> Any:
-    """Return the MetadataResponse for ``topics``, for all that the principal may see when None. Creates none of them."""
+    """Return the MetadataResponse for ``topics``; None: for all visible topics. Never creates a topic."""
     from kafka.protocol.metadata import MetadataRequest
 
-    # 4: creates no topic by asking; 7: leader epochs (2.1); 10: topic ids (2.8).
+    # 4: does not auto-create topics; 7: leader epochs (2.1); 10: topic ids (2.8).
     version = connection.newest(MetadataRequest.API_KEY, 4, 12)
     asked = MetadataRequest.MetadataRequestTopic
     wanted = None if topics is None else [asked(name=topic, version=version) for topic in topics]
@@ -37,7 +38,7 @@ def metadata(connection: Connection, topics: Iterable[str] | None) -> Any:
 def list_offsets(
     connection: Connection, led: Led, timestamp: int, isolation: int
 ) -> Iterator[tuple[TopicPartition, int, int]]:
-    """ListOffsets: the offset for ``timestamp`` in ms, or for EARLIEST or LATEST; -1 when no record is as late."""
+    """ListOffsets: the offset for ``timestamp`` in ms, or for EARLIEST or LATEST; -1 if no record is that late."""
     from kafka.protocol.consumer import ListOffsetsRequest as Request
 
     version = connection.newest(Request.API_KEY, 2, 5)  # 2: isolation (0.11); 4: leader epochs (2.1)
@@ -62,9 +63,9 @@ def list_offsets(
 
 
 class EpochEnd(NamedTuple):
-    """Where an epoch ends in a leader's log: that of ``epoch``, the highest it knows up to the one asked for.
+    """The end offset of an epoch in a leader's log. ``epoch`` is the highest one it has up to the requested epoch.
 
-    Both are -1 when it knows none, or none as high.
+    Both are -1 if it has none that low.
     """
 
     epoch: int
@@ -72,17 +73,17 @@ class EpochEnd(NamedTuple):
 
 
 def log_ends(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition, int, int]]:
-    """Where the leader's own epoch ends: the end of the log itself, beyond the high watermark too.
+    """Yield where the leader's own epoch ends: the log end offset, including records above the high watermark.
 
-    Brokers before 2.1 tell clients no epochs. Of those the high watermark is all that can be known: what a leader has
-    appended beyond it and not replicated yet is not seen.
+    Brokers before 2.1 do not report epochs to clients. For those only the high watermark is known: records that a
+    leader has appended above it and not replicated yet are not seen.
     """
     if not connection.serves(_OFFSET_FOR_LEADER_EPOCH, 2):
         yield from list_offsets(connection, led, LATEST, READ_UNCOMMITTED)
         return
     epochs = {tp: leader.epoch for tp, leader in led}
     for tp, error, found in epoch_ends(connection, led, epochs):
-        # An older epoch than the one we asked for ends before the log does: our epoch is news to this broker.
+        # If the returned epoch is older than ours, it ends before the log does: the broker does not know our epoch yet.
         news = ErrorCode.UNKNOWN_LEADER_EPOCH if found.end < 0 or found.epoch != epochs[tp] else ErrorCode.NONE
         yield tp, error or news, found.end
 
@@ -90,7 +91,7 @@ def log_ends(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition,
 def epoch_ends(
     connection: Connection, led: Led, epochs: Mapping[TopicPartition, int]
 ) -> Iterator[tuple[TopicPartition, int, EpochEnd]]:
-    """OffsetForLeaderEpoch: where epochs end in the leader's log (KIP-320)."""
+    """OffsetForLeaderEpoch: the end offsets of epochs in the leader's log (KIP-320)."""
     from kafka.protocol.consumer import OffsetForLeaderEpochRequest as Request
 
     version = connection.newest(Request.API_KEY, 2, 3)
@@ -118,7 +119,7 @@ def epoch_ends(
 def delete_records(
     connection: Connection, led: Led, offsets: dict[TopicPartition, int], timeout_ms: int, check: Check | None = None
 ) -> Iterator[tuple[TopicPartition, int, int]]:
-    """DeleteRecords: the log starts afterwards, which are at least the offsets asked for."""
+    """DeleteRecords: the resulting log start offsets, which are at least the requested offsets."""
     from kafka.protocol.admin import DeleteRecordsRequest as Request
 
     version = connection.newest(Request.API_KEY, 0, 1)
@@ -140,7 +141,7 @@ def delete_records(
 
 
 def log_sizes(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition, int, int]]:
-    """DescribeLogDirs: bytes of each partition's log on this broker, which leads it. Needs DESCRIBE on the cluster."""
+    """DescribeLogDirs: bytes of each partition's log on this broker, its leader. Needs DESCRIBE on the cluster."""
     from kafka.protocol.admin import DescribeLogDirsRequest as Request
 
     version = connection.newest(Request.API_KEY, 1, 4)
@@ -149,7 +150,7 @@ def log_sizes(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition
         for topic, partitions in by_topic([tp for tp, _ in led]).items()
     ]
     response = connection.request(Request(topics=topics, version=version), version)
-    # Before v3 a principal without the right gets an empty answer.
+    # Before v3 a principal without the right gets an empty response.
     refused = getattr(response, "error_code", 0) or (0 if response.results else ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     sizes: dict[TopicPartition, int] = {}
     for directory in response.results:
@@ -162,7 +163,7 @@ def log_sizes(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition
 
 
 def describe_producers(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition, int, list[ProducerState]]]:
-    """DescribeProducers v0: the producers that the leader remembers, in no order."""
+    """DescribeProducers v0: the producers that the leader knows, in no particular order."""
     from kafka.protocol.admin import DescribeProducersRequest as Request
 
     topics = [

@@ -1,4 +1,4 @@
-"""How long to retry, and how long to wait in between."""
+"""Retry deadline and pauses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 
 class Backoff:
-    """A deadline with growing pauses. Jitter keeps a hundred tasks from asking in step after a broker's restart."""
+    """A deadline with growing pauses. Jitter keeps a hundred tasks from retrying in step after a broker's restart."""
 
     def __init__(self, timeout_s: float, first_s: float = 0.02, longest_s: float = 1.0) -> None:
         self._deadline = time.monotonic() + timeout_s
@@ -15,12 +15,12 @@ class Backoff:
 
     @property
     def left_s(self) -> float:
-        """Seconds until the deadline, 0 when it has passed."""
+        """Seconds until the deadline; 0 if it has passed."""
         return max(self._deadline - time.monotonic(), 0.0)
 
     @property
     def expired(self) -> bool:
-        """Whether the time is over."""
+        """Whether the deadline has passed."""
         return time.monotonic() >= self._deadline
 
     def pause(self) -> None:

@@ -1,6 +1,6 @@
-"""Which broker answers for what is no partition's: the controller, the coordinators of groups, every broker.
+"""Find the broker for requests that concern no partition: the controller, the coordinators of groups, all brokers.
 
-What is remembered here is dropped by :meth:`Router.forget` after any answer that says "not me": the next call asks again.
+:meth:`Router.forget` drops the cache after any "not me" error; the next call looks the broker up again.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from airflow_mirror.wire.connection import Connection
 
 GROUP, TRANSACTION = 0, 1  # FindCoordinator's key types
-_BATCHED = 4  # the version from which FindCoordinator takes many keys
+_BATCHED = 4  # first version of FindCoordinator that accepts many keys
 _DEPTH = 64  # requests in flight on one connection
 
 
 class Coordinator(NamedTuple):
-    """Who coordinates a group or a transactional id; or why that can't be said now, as code and in the broker's words."""
+    """The coordinator of a group or transactional id, or the error code and the broker's message if it has none now."""
 
     key: str
     node_id: int
@@ -38,16 +38,16 @@ class Router:
         self._coordinators: dict[str, int] = {}
 
     def forget(self) -> None:
-        """Drop what is known, after a broker said that it is not the one, or did not answer."""
+        """Clear the cache, after a broker said that it is not responsible, or did not answer."""
         self._controller = None
         self._coordinators.clear()
 
     def controller(self) -> Connection:
-        """Return a connection to the controller; with KRaft to any broker, which passes requests on to it."""
+        """Return a connection to the controller; with KRaft to any broker, which forwards requests to it."""
         if self._controller is None:
             answer = requests.metadata(self._cluster.any_connection(), [])
             self._controller = int(answer.controller_id)
-        if self._controller < 0:  # no controller now: any broker says so in its own words
+        if self._controller < 0:  # no controller now: any broker will report that itself
             return self._cluster.any_connection()
         return self._cluster.connection(self._controller)
 
@@ -61,7 +61,7 @@ class Router:
             yield node_id, self._cluster.connection(node_id)
 
     def coordinators(self, groups: Sequence[str]) -> tuple[dict[int, list[str]], list[Coordinator]]:
-        """Return the groups by the broker that coordinates them, and those that have no coordinator now."""
+        """Return the groups by coordinator, and those without a coordinator now."""
         unknown = [group for group in groups if group not in self._coordinators]
         found = list(find_coordinators(self._cluster.any_connection(), unknown, GROUP)) if unknown else []
         self._coordinators.update((one.key, one.node_id) for one in found if not one.code)
@@ -73,9 +73,9 @@ class Router:
 
 
 def find_coordinators(connection: Connection, keys: Sequence[str], key_type: int) -> Iterator[Coordinator]:
-    """Ask any broker who coordinates ``keys``, in one request where it takes many; yield them in order.
+    """Ask any broker for the coordinators of ``keys``, in one request if its version allows; yield them in order.
 
-    The first question for a transactional id also makes the internal topic.
+    The first lookup of a transactional id also creates the internal topic.
 
     :param key_type: :data:`GROUP` or :data:`TRANSACTION`.
     """
@@ -93,9 +93,9 @@ def find_coordinators(connection: Connection, keys: Sequence[str], key_type: int
 
 
 def pipelined(connection: Connection, messages: Iterable[Any], version: int) -> Iterator[Any]:
-    """Send requests without waiting for each answer; yield the answers in order.
+    """Send requests without waiting for each response; yield the responses in order.
 
-    For old versions that take one group a request: a broker answers them one by one, but nothing waits for the network.
+    For old versions that take one group per request: a broker serves them one by one, but without network round trips.
     """
     waiting: list[tuple[Any, int]] = []
     for message in messages:

@@ -1,7 +1,7 @@
-"""The requests that brokers must serve, and what old brokers can't report.
+"""The API versions that brokers must serve, and what old brokers can't report.
 
-A source may be as old as 0.11, the first version with record batches and transactions (KIP-98). A target must be able to
-report its writers: 3.0, the first with DescribeTransactions and DescribeProducers (KIP-664).
+A source may be as old as 0.11, the first version with record batches and transactions (KIP-98). A target must be able
+to report its writers: 3.0, the first with DescribeTransactions and DescribeProducers (KIP-664).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Connection, api_name
 
-# API key -> the oldest and the newest version that a mirror speaks of it.
+# API key -> oldest and newest version that a mirror supports.
 _EVERYBODY = {
     1: (4, 11),  # Fetch
     2: (2, 5),  # ListOffsets
@@ -25,8 +25,8 @@ NEEDED: Mapping[str, Mapping[int, tuple[int, int]]] = {
         **_EVERYBODY,
         0: (8, 8),  # Produce
         21: (1, 1),  # DeleteRecords
-        22: (3, 4),  # InitProducerId that compares (KIP-360)
-        23: (3, 3),  # OffsetForLeaderEpoch: the true end of a log
+        22: (3, 4),  # InitProducerId with compare-and-bump (KIP-360)
+        23: (3, 3),  # OffsetForLeaderEpoch: the log end offset
         24: (2, 2),  # AddPartitionsToTxn
         26: (2, 2),  # EndTxn
         61: (0, 0),  # DescribeProducers
@@ -37,14 +37,14 @@ OLDEST = {"source": "0.11", "target": "3.0"}
 
 
 class Without(NamedTuple):
-    """Something that an old broker can't report. ``since`` is the version that introduced it."""
+    """Something that an old broker can't report. ``since`` is the Kafka version that introduced it."""
 
     what: str
     since: str
     effect: str
 
 
-# (API key, version) that shows that a source has it.
+# The (API key, version) that proves that a source can report it.
 _OPTIONAL = {
     (3, 7): Without(
         "leader epochs", "2.1",
@@ -60,9 +60,9 @@ _OPTIONAL = {
 
 
 def lacking(cluster: WireCluster, side: str) -> Iterator[str]:
-    """Yield a few words for each broker and each request that it does not serve in a version that a mirror needs.
+    """Yield a short text for each broker and each request that it does not serve in a version that a mirror needs.
 
-    :param side: ``source`` or ``target``: what the cluster is to the mirror.
+    :param side: ``source`` or ``target``: the cluster's role in the mirror.
     """
     for connection in _each(cluster):
         for key, (oldest, newest) in NEEDED[side].items():

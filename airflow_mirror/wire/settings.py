@@ -1,7 +1,7 @@
-"""librdkafka's settings as the wire client understands them: what is supported, what is refused, and why.
+"""librdkafka's settings as the wire client interprets them: which are supported, which are rejected, and why.
 
-A setting that would change whom we trust or who we are must never be ignored in silence. So each key of the families
-``ssl.*`` and ``sasl.*`` is either honoured here or refused with its name.
+A setting that would change whom we trust or who we are must never be ignored silently. So each key of the families
+``ssl.*`` and ``sasl.*`` is either honoured here or rejected by name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-# 256 MiB: far above any fetch that the mirror asks for, and below what the first bytes of TLS or HTTP decode to.
+# 256 MiB: far above any fetch that the mirror requests, and below the value of the first bytes of TLS or HTTP as a
+# size.
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 
 _SUPPORTED = frozenset(
@@ -48,7 +49,7 @@ _SUPPORTED = frozenset(
         "ssl.endpoint.identification.algorithm",
     }
 )
-# Kerberos settings have defaults that clients set even without Kerberos; they matter only with GSSAPI, which is refused.
+# Clients set defaults for Kerberos settings even without Kerberos; they matter only with GSSAPI, which is rejected.
 _HARMLESS = ("sasl.kerberos.",)
 _REMEDIES = {
     "ssl.keystore.location": "Give ssl.certificate.location and ssl.key.location (PEM files) instead.",
@@ -61,10 +62,10 @@ _REMEDIES = {
 class WireSettings:
     """How to reach, trust and log in to the brokers of one cluster. Shared by connections and threads; never pickled.
 
-    :param properties: librdkafka settings with every value a string; unknown keys outside ssl.* and sasl.* are left to
-        the other clients of the same configuration.
+    :param properties: librdkafka settings, all values strings; unknown keys outside ssl.* and sasl.* are left to the
+        other clients of the same configuration.
     :param role: ``source``, ``target`` or a connection id, for errors.
-    :raises InvalidField: for a value that can't be used or a setting that the wire client does not honour.
+    :raises InvalidField: a value can't be used, or the wire client does not honour a setting.
     """
 
     properties: Mapping[str, str] = field(repr=False)
@@ -73,13 +74,13 @@ class WireSettings:
 
     @classmethod
     def from_config(cls, config: ClientConfig, client_id: str = "airflow-mirror") -> WireSettings:
-        """Build from a cluster's settings. The configuration's own ``client.id`` goes first: quotas may hang on it."""
+        """Build from a cluster's settings. The configuration's own ``client.id`` wins: quotas may depend on it."""
         settings = cls(config.properties, config.role, config.properties.get("client.id") or client_id)
         settings.check()
         return settings
 
     def check(self) -> None:
-        """Read every setting once, so that a wrong one is found before the first connection."""
+        """Read every setting once, so that a wrong one is reported before the first connection."""
         for key in self.properties:
             if key.startswith(("ssl.", "sasl.")) and key not in _SUPPORTED and not key.startswith(_HARMLESS):
                 remedy = _REMEDIES.get(key, "Remove it, or reach the cluster by another mechanism.")
@@ -96,12 +97,12 @@ class WireSettings:
 
     @property
     def bootstrap(self) -> str:
-        """The comma separated ``host:port`` list."""
+        """The comma-separated ``host:port`` list."""
         return self.properties["bootstrap.servers"]
 
     @property
     def principal(self) -> str:
-        """Who we are to an authorizer, as far as a client can know: ``User:<sasl user>``."""
+        """Our principal for an authorizer, as far as a client can know it: ``User:<sasl user>``."""
         user = self.properties.get("sasl.username") or self.properties.get("sasl.oauthbearer.client.id")
         if self.uses_sasl and user:
             return f"User:{user}"
@@ -120,7 +121,7 @@ class WireSettings:
 
     @property
     def uses_sasl(self) -> bool:
-        """Whether connections log in."""
+        """Whether connections authenticate with SASL."""
         return self.security_protocol.startswith("SASL")
 
     @property
@@ -131,40 +132,40 @@ class WireSettings:
 
     @property
     def verify_certificate(self) -> bool:
-        """Whether a broker's certificate must lead to a trusted one."""
+        """Whether a broker's certificate must chain to a trusted one."""
         return self._choice("enable.ssl.certificate.verification", "true", ("TRUE", "FALSE")) == "TRUE"
 
     @property
     def verify_hostname(self) -> bool:
-        """Whether a broker's certificate must name the host that was called."""
+        """Whether a broker's certificate must match the host name that we connect to."""
         algorithm = self._choice("ssl.endpoint.identification.algorithm", "https", ("HTTPS", "NONE", ""))
         return self.verify_certificate and algorithm == "HTTPS"
 
     @property
     def socket_timeout_s(self) -> float:
-        """Seconds that an answer may take (``socket.timeout.ms``, 30 s when not set)."""
+        """Response timeout in seconds (``socket.timeout.ms``, 30 s if not set)."""
         return self._number("socket.timeout.ms", 30_000) / 1000
 
     @property
     def max_response_bytes(self) -> int:
-        """The largest response that is believed (``receive.message.max.bytes``)."""
+        """The largest response size that is accepted, in bytes (``receive.message.max.bytes``)."""
         return self._number("receive.message.max.bytes", MAX_RESPONSE_BYTES)
 
     @property
     def buffer_bytes(self) -> tuple[int, int]:
-        """(send, receive) socket buffer sizes; 0 leaves them to the kernel."""
+        """(send, receive) socket buffer sizes in bytes; 0 leaves them to the kernel."""
         return self._number("socket.send.buffer.bytes", 0), self._number("socket.receive.buffer.bytes", 0)
 
     @cached_property
     def ssl_context(self) -> ssl.SSLContext:
-        """The TLS context, built once: reading the CA file costs tens of milliseconds."""
+        """The TLS context, built once: reading the CA file takes tens of milliseconds."""
         from airflow_mirror.wire.tls import ssl_context
 
         return ssl_context(self.get, verify_certificate=self.verify_certificate, verify_hostname=self.verify_hostname)
 
     @cached_property
     def oauth_tokens(self) -> object:
-        """The provider of OAUTHBEARER tokens, one for all connections, so that one token serves them all."""
+        """The provider of OAUTHBEARER tokens. All connections share it, so one token serves them all."""
         from airflow_mirror.wire.oauth import token_provider
 
         return token_provider(self.get, self.role, self.bootstrap)

@@ -1,6 +1,6 @@
 """One partition, one request at a time: for resuming, priming and checking, where clarity matters more than speed.
 
-The bulk path (`copy.loop`) keeps many partitions and connections busy; nothing here is used per batch there.
+The bulk path (`copy.loop`) keeps many partitions and connections busy; it uses nothing here per batch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from airflow_mirror.wire.connection import Check
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.fetch import FetchedPartition, FetchSpec
 
-# Leadership moved, or this broker does not know yet: refresh metadata and ask again.
+# Leadership moved, or this broker does not know yet: refresh the metadata and ask again.
 MOVED = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -37,9 +37,9 @@ def fetch_one(
     cluster: WireCluster, tp: TopicPartition, offset: int, *, isolation: int, max_bytes: int = 1 << 20,
     max_wait_ms: int = 0, timeout_s: float = 30.0,
 ) -> FetchedPartition:  # fmt: skip
-    """Fetch once from the leader of ``tp``; retries while leadership moves, returns other errors in the answer.
+    """Fetch once from the leader of ``tp``. Retries while leadership moves; other errors are part of the result.
 
-    :raises TryAgain: when no leader answered within ``timeout_s``, or to the first try on a cluster in a hurry.
+    :raises TryAgain: no leader answered within ``timeout_s``, or on a cluster in a hurry the first attempt failed.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -68,10 +68,10 @@ def read_batches(
 ) -> Iterator[tuple[RawBatch, list[tuple[int, int]]]]:  # fmt: skip
     """Yield the batches that overlap [start, end), each with the aborted transactions of its fetch response.
 
-    The first batch may begin before ``start``. Ends at ``end`` or where the log ends for this isolation.
+    The first batch may begin before ``start``. Stops at ``end`` or where the log ends for this isolation level.
 
-    :raises BrokerError: when the broker refuses (for example offset out of range).
-    :raises CorruptBatch: where no batch begins although one should.
+    :raises BrokerError: the broker rejects the fetch (for example offset out of range).
+    :raises CorruptBatch: the bytes where a batch should begin are not a batch.
     """
     position = start
     deadline = time.monotonic() + timeout_s
@@ -92,7 +92,7 @@ def read_batches(
             available = answer.last_stable if isolation == fetch.READ_COMMITTED else answer.high_watermark
             if position >= available:
                 return
-            # An empty answer below the end is no end: brokers send one to a client that is over its quota.
+            # An empty response below the end does not mean the end: a client over its quota gets empty responses.
             if time.monotonic() > deadline:
                 cause = f"empty answers for {timeout_s:.0f} s, but the log ends at {available}"
                 raise NothingFetched(cluster.role, tp, position, cause)
@@ -102,7 +102,7 @@ def read_batches(
 
 
 def broken_log(tp: TopicPartition, position: int, role: str, cause: BrokenFrame) -> CorruptBatch:
-    """Return the error for a log in which no batch begins at ``position``, although one should."""
+    """Return the error for a log that has no valid batch at ``position``, although one should be there."""
     return CorruptBatch(
         tp.topic, tp.partition, position, position + 1, f"the {role} cluster's log is broken: {cause}",
         "Restore this partition from another replica.",
@@ -112,9 +112,9 @@ def broken_log(tp: TopicPartition, position: int, role: str, cause: BrokenFrame)
 def produce_one(
     cluster: WireCluster, tp: TopicPartition, batch: memoryview, *, check: Check | None = None, timeout_ms: int = 30_000
 ) -> produce.Produced:
-    """Produce one batch with acks=all and return the broker's answer. Never retried here: re-read the log end first.
+    """Produce one batch with acks=all and return the broker's response. Never retried here: re-read the log end first.
 
-    :param check: as for :meth:`Connection.send`.
+    :param check: see :meth:`Connection.send`.
     """
     connection = cluster.connection(cluster.leader(tp).node_id)
     body = produce.encode({tp: batch}, timeout_ms)

@@ -14,10 +14,10 @@ Get = Callable[[str], str]
 
 
 def ssl_context(get: Get, *, verify_certificate: bool, verify_hostname: bool) -> ssl.SSLContext:
-    """Build the TLS context of a cluster's settings.
+    """Build the TLS context for a cluster's settings.
 
-    :param get: returns a setting, "" where there is none.
-    :raises InvalidField: names the setting whose file can't be read or whose text is no certificate or key.
+    :param get: returns a setting, "" if it is not set.
+    :raises InvalidField: names the setting whose file can't be read or whose text is not a certificate or key.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = verify_hostname
@@ -40,7 +40,7 @@ def _trust(context: ssl.SSLContext, get: Get) -> None:
     try:
         if pem:
             context.load_verify_locations(cadata=pem)
-        elif location in ("", "probe"):  # "probe" is librdkafka's word for the system's own store
+        elif location in ("", "probe"):  # "probe" is librdkafka's name for the system's certificate store
             context.load_default_certs(ssl.Purpose.SERVER_AUTH)
         elif os.path.isdir(location):
             context.load_verify_locations(capath=location)
@@ -53,10 +53,10 @@ def _trust(context: ssl.SSLContext, get: Get) -> None:
 
 
 def _identify(context: ssl.SSLContext, get: Get) -> None:
-    """Load the client certificate and its key, each given as a file or as a text."""
+    """Load the client certificate and its key, each from a file or from text."""
     if not (get("ssl.certificate.location") or get("ssl.certificate.pem")):
         return
-    # A password function, always: without one OpenSSL would ask on the terminal and the task would hang.
+    # Always pass a password function: without one OpenSSL would prompt on the terminal and the task would hang.
     password = get("ssl.key.password")
     with _as_file(get, "ssl.certificate") as certificate, _as_file(get, "ssl.key") as key:
         try:
@@ -72,10 +72,10 @@ def _identify(context: ssl.SSLContext, get: Get) -> None:
 
 @contextmanager
 def _as_file(get: Get, prefix: str) -> Iterator[str | None]:
-    """Yield a path to the PEM of ``<prefix>.location`` or ``<prefix>.pem``; None when neither is set.
+    """Yield a path to the PEM of ``<prefix>.location`` or ``<prefix>.pem``; None if neither is set.
 
-    Python's ssl reads keys from files only. A text is kept in an unlinked memory file where the system has them, so that
-    a key never reaches a disk.
+    Python's ssl reads keys from files only. Where the system supports it, the text is kept in an unlinked memory file,
+    so that a key never reaches a disk.
     """
     pem = get(f"{prefix}.pem")
     if not pem:

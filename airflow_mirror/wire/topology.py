@@ -1,4 +1,4 @@
-"""Who leads what: the part of a cluster's metadata that routing needs, as values."""
+"""Leaders, addresses and topics: the part of a cluster's metadata that routing needs, as values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Leader(NamedTuple):
-    """The broker that leads a partition, and its term. ``node_id`` -1: no leader now; ``epoch`` -1: not known."""
+    """The leader of a partition and its epoch. ``node_id`` -1: no leader now; ``epoch`` -1: unknown."""
 
     node_id: int
     epoch: int
@@ -39,11 +39,11 @@ class Topic:
 
 
 class ProducerState(NamedTuple):
-    """What a partition's leader remembers of a producer.
+    """What a partition's leader knows about a producer.
 
-    ``last_sequence`` -1: no data, or only markers. ``last_timestamp`` is the newest *record* time in ms, or the time of
-    the write for markers. ``current_txn_start`` -1: no open transaction. ``coordinator_epoch``: the term in which its
-    coordinator wrote the last marker; a marker of an earlier term is refused.
+    ``last_sequence`` -1: no data, or only markers. ``last_timestamp`` is the newest *record* timestamp in ms, or the
+    time of the write for markers. ``current_txn_start`` -1: no open transaction. ``coordinator_epoch``: the epoch of
+    the coordinator that wrote the last marker; a marker with an older epoch is rejected.
     """
 
     producer_id: int
@@ -55,9 +55,9 @@ class ProducerState(NamedTuple):
 
 
 def parse_bootstrap(servers: str) -> list[Address]:
-    """Split ``host:port,host:port``; librdkafka's default port is 9092, and ``PLAINTEXT://`` in front is allowed.
+    """Split ``host:port,host:port``. The default port is librdkafka's 9092, and a ``PLAINTEXT://`` prefix is allowed.
 
-    :raises InvalidField: an entry is no host and port.
+    :raises InvalidField: an entry is not host and port.
     """
     addresses = []
     for item in servers.split(","):
@@ -74,20 +74,20 @@ def parse_bootstrap(servers: str) -> list[Address]:
 
 
 def topic_of(described: Any) -> Topic:
-    """Return the topic of a MetadataResponse's entry (kafka-python) that has no error."""
+    """Return the topic for an entry of a MetadataResponse (kafka-python) that has no error."""
     leaders = {p.partition_index: Leader(p.leader_id, p.leader_epoch) for p in described.partitions}
     return Topic(described.name, _topic_id(described.topic_id), leaders)
 
 
 def _topic_id(value: uuid.UUID | None) -> str:
-    """Write an id as Kafka's tools and confluent-kafka do: URL-safe base64 without padding."""
+    """Format an id as Kafka's tools and confluent-kafka do: URL-safe base64 without padding."""
     if value is None or value.int == 0:
         return ""
     return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
 def by_topic(partitions: list[TopicPartition]) -> dict[str, list[int]]:
-    """Group partitions by topic, as requests want them."""
+    """Group partitions by topic, as requests need them."""
     grouped: dict[str, list[int]] = {}
     for tp in partitions:
         grouped.setdefault(tp.topic, []).append(tp.partition)

@@ -1,11 +1,11 @@
-"""Transactions without data: the writer's epoch at a coordinator, and control markers that fill holes.
+"""Transactions: the epoch at a coordinator, control markers that fill holes, and commits of records with offsets.
 
-Two ways to write a marker, and why both exist (measured on 4.3.1):
+There are two ways to write a marker, both needed (measured on 4.3.1):
 
 - Through the coordinator (:meth:`TransactionClient.write_marker`): one marker per empty transaction, ordinary rights,
-  and **fenced**: a writer whose epoch is old gets :class:`Fenced` and writes nothing.
-- Directly to the leader (:func:`write_txn_markers`): thousands in a request, cluster rights, and **no protection at
-  all**. The same epoch is accepted again and again, so a request that is sent twice fills twice. Never retried here.
+  and **fenced**: a writer with an old epoch gets :class:`Fenced` and writes nothing.
+- Directly to the leader (:func:`write_txn_markers`): thousands per request, cluster rights, and **no protection at
+  all**. The same epoch is accepted repeatedly, so a request that is sent twice fills twice. Never retried here.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _WRITE_TXN_MARKERS = 27
 
 @dataclass(frozen=True)
 class TransactionDescription:
-    """What a coordinator knows of a transactional id. ``state`` in Kafka's words: Empty, Ongoing, CompleteCommit, ..."""
+    """What a coordinator knows about a transactional id; ``state`` as Kafka names it: Empty, Ongoing, ..."""
 
     producer_id: int
     epoch: int
@@ -57,28 +57,30 @@ class TransactionDescription:
 
 
 class TransactionClient:
-    """Speaks to the coordinator of one transactional id. Thread-confined, like the cluster that it uses.
+    """Client of the coordinator of one transactional id. Belongs to one thread, like the cluster that it uses.
 
-    Calls retry while the coordinator moves, loads or finishes the previous transaction, for the cluster's ``timeout_s``.
+    Calls retry while the coordinator moves, loads or finishes the previous transaction, for the cluster's
+    ``timeout_s``.
 
-    :param check: called right before each request that begins something is sent, repeated ones too (`Connection.send`).
-        The end of a transaction is always sent: an open one would write its marker later, when the coordinator aborts it.
+    :param check: called right before sending each request that starts something, including retries (`Connection.send`).
+        The end of a transaction is always sent: an open one would write its marker later, when the coordinator aborts
+        it.
     """
 
     def __init__(self, cluster: WireCluster, transactional_id: str, check: Check | None = None) -> None:
         self._cluster, self.transactional_id, self._check = cluster, transactional_id, check
         self._coordinators: dict[tuple[str, int], int] = {}
-        self._unsettled = False  # a marker of ours may still be on its way
+        self._unsettled = False  # a marker of ours may still be in flight
 
     def init(self, timeout_ms: int, producer_id: int = -1, epoch: int = -1) -> tuple[int, int]:
-        """Take the transactional id over: return (producer id, epoch) with an epoch that nobody had before.
+        """Take over the transactional id; return (producer id, epoch) with a new epoch.
 
-        An open transaction of the predecessor is aborted first, which writes its markers: when this returns, no marker of
-        an earlier epoch is on its way through the coordinator.
+        The coordinator first aborts an open transaction of the predecessor, which writes its markers: when this
+        returns, no marker of an earlier epoch is in flight through the coordinator.
 
-        :param timeout_ms: after this time the coordinator aborts a transaction of ours that stays open.
-        :param producer_id: with ``epoch``: take over only if these are still current (compare and bump, KIP-360).
-        :raises Fenced: they are not; somebody else took over.
+        :param timeout_ms: the coordinator aborts a transaction of ours that stays open longer.
+        :param producer_id: with ``epoch``: take over only if both are still current (compare and bump, KIP-360).
+        :raises Fenced: they are not: somebody else took over.
         """
         from kafka.protocol.producer import InitProducerIdRequest as Request
 
@@ -88,7 +90,7 @@ class TransactionClient:
             message = Request(transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms, version=version)
             if compare:
                 message.producer_id, message.producer_epoch = producer_id, epoch
-            # One that compares is refused by the coordinator itself where somebody else took over.
+            # With a comparison the coordinator itself rejects the request if somebody else took over.
             answer = connection.request(message, version, None if compare else self._check)
             return answer.error_code, answer
 
@@ -97,7 +99,7 @@ class TransactionClient:
         return answer.producer_id, answer.producer_epoch
 
     def describe(self) -> TransactionDescription | None:
-        """Return what the coordinator knows, or None if it has never heard of the id (or forgot it)."""
+        """Return what the coordinator knows; None if it never knew the id or has forgotten it."""
         from kafka.protocol.admin import DescribeTransactionsRequest as Request
 
         def ask(connection: Connection) -> tuple[int, TransactionDescription | None]:
@@ -111,15 +113,17 @@ class TransactionClient:
         return self._ask("DescribeTransactions", ask, operation="Describe")
 
     def write_marker(self, tp: TopicPartition, producer_id: int, epoch: int, commit: bool = True) -> None:
-        """Append a control marker to ``tp``, by a transaction without data; return when it is in the log for good.
+        """Append a control marker to ``tp`` with a transaction without data; return once it is in the log for good.
 
-        It is exactly one marker, unless the coordinator dies between writing it and noting that it did: the next
-        coordinator then writes it again (measured: in 5 of 12 kills in the middle of a series). That happens before this
-        call returns, never after it, so **read the log end again after each call**, before the next record is sent.
+        It is exactly one marker, unless the coordinator dies after it wrote the marker and before it recorded that: the
+        next coordinator then writes it again (measured: in 5 of 12 kills in the middle of a series). That happens
+        before this call returns, never after it, so **read the log end again after each call**, before sending the next
+        record.
 
-        A retry inside can't write a second one: a partition is in a transaction once, and an ended transaction ends once.
-        After a :class:`TryAgain` the marker may still come. The next call then waits until that is settled, writes
-        nothing and raises :class:`MarkerUnsettled`, so that nobody continues from a log end that was read too early.
+        An internal retry can't write a second marker: a partition is in a transaction once, and a transaction ends
+        once. After a :class:`TryAgain` the marker may still come. The next call then waits until that is settled,
+        writes nothing and raises :class:`MarkerUnsettled`, so that nobody continues from a log end that was read too
+        early.
 
         :raises Fenced: another writer took over this transactional id.
         :raises AclMissing: no WRITE on the topic or on the transactional id.
@@ -159,9 +163,9 @@ class TransactionClient:
     def commit(
         self, tp: TopicPartition, group: str, offset: int, metadata: str, producer_id: int, epoch: int
     ) -> None:  # fmt: skip
-        """End the open transaction; ``offset`` and ``metadata`` are committed for ``group`` and ``tp`` with it.
+        """Commit the open transaction, with ``offset`` and ``metadata`` for ``group`` and ``tp``.
 
-        When it returns, records and offset are there together for every reader; before, neither is.
+        When it returns, every reader sees both records and offset; before that, neither.
         """
         from kafka.protocol.producer import TxnOffsetCommitRequest as Request
 
@@ -183,9 +187,10 @@ class TransactionClient:
         self._await_completion(tp, producer_id, epoch)
 
     def committed_offset(self, tp: TopicPartition, group: str) -> tuple[int, str] | None:
-        """Return offset and metadata that ``group`` has committed for ``tp``, None without any.
+        """Return the offset and metadata that ``group`` has committed for ``tp``; None if it has not.
 
-        Waits while a transaction that would change it is open: an offset that is about to move is no answer (KIP-447).
+        Waits while a transaction that would change the offset is open: an offset that is about to change is no answer
+        (KIP-447).
         """
         from kafka.protocol.consumer.group import OffsetFetchRequest as Request
 
@@ -233,7 +238,7 @@ class TransactionClient:
         self._ask("EndTxn", end, producer_id, epoch)
 
     def _await_completion(self, tp: TopicPartition, producer_id: int, epoch: int) -> None:
-        """Wait until the coordinator has noted that the marker is written; EndTxn answers when it is only decided."""
+        """Wait until the coordinator has recorded that the marker is written; EndTxn returns once that is decided."""
         what = f"{self._cluster.role} cluster, marker to {tp} for transactional id {self.transactional_id!r}"
         backoff = Backoff(self._cluster.timeout_s, first_s=0.001, longest_s=0.01)
         while True:
@@ -257,15 +262,16 @@ class TransactionClient:
         topic: str = "",
         at: tuple[str, int] | None = None,
     ) -> T:
-        """Ask the coordinator until it gives an answer that counts.
+        """Ask the coordinator, retrying transient errors, until it gives a final answer.
 
-        :param topic: what an answer about missing rights is about, unless it is the transactional id: a topic, a group.
+        :param topic: resource of an authorization error, if it is not the transactional id: a topic or a group.
         :param at: key and type of the coordinator; default: that of the transactional id.
         """
         at = at or (self.transactional_id, TRANSACTION)
         asked = f"{self._cluster.role} cluster, {what} for transactional id {self.transactional_id!r}"
         backoff = Backoff(self._cluster.timeout_s)
-        # While the last transaction's marker is on its way; that takes milliseconds, and holes come in thousands.
+        # For the time until the last transaction's marker is written: milliseconds, and there may be thousands of
+        # holes.
         busy = Backoff(self._cluster.timeout_s, first_s=0.002, longest_s=0.01)
         while True:
             failure: int | TryAgain
@@ -273,9 +279,9 @@ class TransactionClient:
                 failure, value = ask(self._connect(asked, at))
                 if failure == 0:
                     return value
-            except (LeaseLost, LeaseUnconfirmed):  # the check's: nothing was sent
+            except (LeaseLost, LeaseUnconfirmed):  # raised by the check: nothing was sent
                 raise
-            except TryAgain as e:  # also FindCoordinator's own
+            except TryAgain as e:  # including those of FindCoordinator
                 failure = e
             if isinstance(failure, int) and failure not in RETRIABLE and failure != ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 raise self._refusal(asked, failure, producer_id, epoch, operation, topic)
@@ -315,17 +321,17 @@ def write_txn_markers(
     commit: bool = True,
     check: Check | None = None,
 ) -> None:
-    """Append ``count`` control markers to ``tp`` by one request to its leader. Sent once; never retried.
+    """Append ``count`` control markers to ``tp`` with one request to its leader. Sent once, never retried.
 
-    After **any** error the markers may have been written, some of them or none: read the log end again before deciding.
+    After **any** error all, some or none of the markers may have been written: read the log end again before deciding.
 
-    :param check: as for :meth:`Connection.send`.
-    :raises ApiNotServed: the listener lets only its own brokers write markers; nothing was written.
+    :param check: see :meth:`Connection.send`.
+    :raises ApiNotServed: the listener lets only brokers write markers; nothing was written.
     :raises AclMissing: needs ALTER or CLUSTER_ACTION on the cluster.
     :raises Fenced: a marker or batch with a higher epoch of this producer was written before.
-    :raises CoordinatorFenced: a marker with a higher coordinator epoch was; nothing was written. See
+    :raises CoordinatorFenced: a marker with a higher coordinator epoch was written before; nothing was written now. See
         :func:`coordinator_epoch_of`.
-    :raises ConnectionLost: no answer; :raises BrokerError: not the leader any more, too few replicas.
+    :raises ConnectionLost: no response; :raises BrokerError: not the leader any more, too few replicas.
     """
     if count < 1:
         raise ValueError(f"count={count}: at least one marker")
@@ -347,8 +353,8 @@ def write_txn_markers(
 def coordinator_epoch_of(cluster: WireCluster, tp: TopicPartition, producer_id: int) -> int:
     """Return the lowest coordinator epoch that a direct marker of ``producer_id`` may carry on ``tp``.
 
-    It grows with each restart and move of the coordinator: on a cluster with a past it is never 0. The leader knows it
-    from the coordinator's last marker there; it asks for nothing as long as there was none.
+    The epoch grows with each restart and move of the coordinator, so on a cluster with a past it is never 0. The leader
+    learns it from the coordinator's last marker and requires nothing before the first one.
     """
     states = cluster.describe_producers([tp])[tp]
     return max([0, *(s.coordinator_epoch for s in states if s.producer_id == producer_id)])
@@ -377,7 +383,7 @@ def _markers_body(
 
 
 def _markers_error(body: memoryview) -> int:
-    """Return the first error of a response, 0 when every marker was written."""
+    """Return the first error of a response, 0 if every marker was written."""
     from kafka.protocol.producer import WriteTxnMarkersResponse
 
     response = WriteTxnMarkersResponse.decode(body, version=1)

@@ -1,6 +1,7 @@
-"""Variable-length integers, seven bits a byte as Protocol Buffers have them.
+"""Variable-length integers, seven bits per byte, as in Protocol Buffers.
 
-Record batches have them signed, by zig-zag (KIP-98); the headers and fields of flexible requests unsigned (KIP-482).
+Record batches use signed ones with zig-zag encoding (KIP-98); headers and fields of flexible requests use unsigned ones
+(KIP-482).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ _TABLE_SIZE = 1 << 13  # lengths, offset and timestamp deltas are mostly this sm
 
 
 def zigzag(value: int) -> bytes:
-    """Encode an int64; a value beyond it wraps, as a Java long does."""
+    """Encode an int64; a value outside its range wraps like a Java long."""
     if 0 <= value < _TABLE_SIZE:
         return _TABLE[value]
     return _encoded(value)
@@ -22,7 +23,7 @@ def _encoded(value: int) -> bytes:
 
 
 def unsigned(value: int) -> bytes:
-    """Encode an integer that is not negative."""
+    """Encode a non-negative integer."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -35,9 +36,9 @@ _TABLE = tuple(_encoded(value) for value in range(_TABLE_SIZE))
 
 
 def read_zigzag(view: bytes | memoryview, at: int) -> tuple[int, int]:
-    """Return the int64 that begins at byte ``at``, and where the next field begins.
+    """Return the int64 that begins at byte ``at``, and the position of the next field.
 
-    :raises ValueError: it has more than ten bytes. :raises IndexError: it is cut off.
+    :raises ValueError: it has more than ten bytes. :raises IndexError: it is truncated.
     """
     value = shift = 0
     while True:
@@ -52,9 +53,9 @@ def read_zigzag(view: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def read_unsigned(view: bytes | memoryview, at: int) -> tuple[int, int]:
-    """Return the integer that begins at byte ``at``, and where the next field begins.
+    """Return the unsigned integer that begins at byte ``at``, and the position of the next field.
 
-    Written out beside its signed twin, which is called for each record.
+    Not shared with the signed variant, which is called for each record.
     """
     value = shift = 0
     while True:
