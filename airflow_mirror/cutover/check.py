@@ -1,4 +1,4 @@
-"""Read-only checks: what must hold before a cutover begins, and what still holds after one is finished."""
+"""Read-only checks: what must hold before a cutover starts, and what must still hold after it has finished."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 def precheck(run: Run) -> None:
     """Check everything that can be checked before the fence is raised, because afterwards every second counts.
 
-    :raises MirrorCutOver: when the target's topics are already in production.
-    :raises PlanOutdated: listing all that changed since the plan, and matching topics that the plan lacks.
-    :raises GroupActive: when a group already consumes on the target.
-    :raises GroupAhead: when a group is further there than on the source.
-    :raises InputError: when the functions for mapped topics were not passed.
-    :raises JobNotRunning: when the target is behind and no tail copies.
+    :raises MirrorCutOver: the target topics are already in production.
+    :raises PlanOutdated: lists all changes since the plan, and matching topics that the plan lacks.
+    :raises GroupActive: a group already consumes on the target.
+    :raises GroupAhead: a group is further on the target than on the source.
+    :raises InputError: the functions for mapped topics were not passed.
+    :raises JobNotRunning: the target is behind and no tail copies.
     """
     if run.plan.mirror.partitioning == "by_key":
         raise InputError(
@@ -63,18 +63,18 @@ def drift(run: Run) -> list[str]:
             lines.append(f"target topic {t.target_topic!r} does not exist")
         elif target.partitions < t.partitions:
             lines.append(f"target topic {t.target_topic!r} has {target.partitions} partitions, the plan {t.partitions}")
-    # Behind the fence nobody could write to them any more, and nobody would copy them.
+    # Once the source is fenced, nobody could write to new topics and nobody would copy them.
     lines += [f"source topic {name!r} is new: not in the plan" for name in missing_topics(run.plan, run.source)]
     return lines
 
 
 def reverify(run: Run) -> None:
-    """Compare again after the cutover, up to the fenced ends; by now applications write behind them.
+    """Compare again after the cutover, up to the fenced ends; applications now write after them.
 
-    Appends a step ``verify_again`` to the report. A source that moved, or a fence that is gone, is reported there and is
-    not an error: after the cutover, its owner decides about the source.
+    Appends a step ``verify_again`` to the report. A source that was written to, or a missing fence, is reported there
+    and is not an error: after the cutover the owner of the source decides about it.
 
-    :raises VerificationFailed: when records or groups are not what they were at the cutover.
+    :raises VerificationFailed: records or group positions have changed since the cutover.
     """
     started = time.time()
     evidence: dict[str, Any] = verify(run)

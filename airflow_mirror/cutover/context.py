@@ -1,4 +1,4 @@
-"""What the steps of a cutover share: the two clusters, the limits, the report, and one way to wait."""
+"""What the steps of a cutover share: the two clusters, the limits, the report, and how to wait."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Verify = Callable[[Offsets], "Sequence[PartitionComparison]"]
 
 
 class Log(Protocol):
-    """The part of a logger that is used: Airflow's task logger and the standard library's both fit."""
+    """The part of a logger that is used. Airflow's task logger and the standard library's both fit."""
 
     def info(self, msg: str, *args: object) -> object:
         """Log progress."""
@@ -45,10 +45,10 @@ class Limits:
     """Time limits of the steps, in seconds.
 
     :param drain_timeout_s: for the tail to reach the fenced ends.
-    :param quiet_s: how long the source's log end offsets must not move, to prove the fence.
-    :param settle_s: after the fence was raised, for brokers to learn of it and to answer requests in flight.
+    :param quiet_s: how long the source's log end offsets must stay unchanged to prove the fence.
+    :param settle_s: wait after raising the fence, for brokers to learn of it and to answer requests in flight.
     :param transactions_timeout_s: for transactions that were open at the fence to end.
-    :param wait_groups_s: for consumer groups on the source to be at rest.
+    :param wait_groups_s: for consumer groups on the source to come to rest.
     :param group_quiet_s: how long a group with members and lag must not commit. Above 5 s, because consumers commit
         every 5 s by default, and between two commits no position moves.
     :param poll_s: between two polls.
@@ -65,19 +65,19 @@ class Limits:
 
 @dataclass(kw_only=True)
 class Run:
-    """One attempt of a cutover: what the steps share.
+    """One attempt of a cutover: the state that its steps share.
 
-    :param source_log: the source's connection for the protocol; reads true log end offsets.
-    :param target_log: the target's connection for the protocol.
-    :param verify: compares up to the given source ends; called behind the fence.
+    :param source_log: protocol connection to the source; reads log end offsets.
+    :param target_log: protocol connection to the target.
+    :param verify: compares up to the given source ends; called while the source is fenced.
     :param mirror: selects the consumer groups that move.
     :param tail_positions: source offsets up to which the target holds everything, for topics with mapped offsets.
     :param translate_offset: translates an offset of a source partition, for topics with mapped offsets.
     :param life: records which target topics were handed over to applications; None records nothing.
-    :param allow_rewind: also commit a position that is behind the group's position on the target; otherwise such a group
-        is refused.
-    :param open_target: lets applications write to the target, where something kept them from it. If it raises, the target
-        must not be open. It may be called again.
+    :param allow_rewind: also commit a position that is behind the group's position on the target; otherwise such a
+        group is refused.
+    :param open_target: lets applications write to the target, if something prevented it. If it raises, the target must
+        not be open. It may be called again.
     :param stop: set by another thread to make the cutover back out.
     :ivar lease: the mirror's writer lease, after the cutover has taken it from the tail.
     :ivar sealed_at: when the tail's last task must have stopped; on the clock of ``now``.
@@ -109,7 +109,7 @@ class Run:
 
     @property
     def routes(self) -> dict[TopicPartition, TopicPartition]:
-        """Target partition by source partition, of all topics of the plan."""
+        """Target partition by source partition, for all topics of the plan."""
         return {
             TopicPartition(t.source_topic, p): TopicPartition(t.target_topic, p)
             for t in self.plan.topics
@@ -126,12 +126,12 @@ class Run:
         self.report.save(self.run_dir)
 
     def check_stop(self) -> None:
-        """Raise :class:`CutoverCancelled` when somebody asked the cutover to stop."""
+        """Raise :class:`CutoverCancelled` if the cutover was asked to stop."""
         if self.stop.is_set():
             raise CutoverCancelled(self.report.steps[-1].name if self.report.steps else "start")
 
     def pause(self, seconds: float | None = None) -> None:
-        """Wait ``poll_s``, or the given time; ends early, with an error, when the cutover is asked to stop."""
+        """Wait ``poll_s`` or the given time. Raises early if the cutover is asked to stop."""
         self.stop.wait(self.limits.poll_s if seconds is None else seconds)
         self.check_stop()
 

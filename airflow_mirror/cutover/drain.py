@@ -1,4 +1,4 @@
-"""Wait until the target holds everything up to the fenced ends, then have it compared."""
+"""Wait until the target holds everything up to the fenced ends, then compare it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _LOOK_AT_SOURCE_EVERY_S = 2.0
 def drain(run: Run) -> dict[str, Any]:
     """Wait until consumers of the target can read every record below the fenced ends.
 
-    :raises DrainTimedOut: naming the partitions behind and by how much.
-    :raises TargetMoved: when a partition of the target goes beyond its fenced end: somebody else wrote there.
-    :raises FenceLeaks: when the source moves meanwhile.
+    :raises DrainTimedOut: names the partitions that are behind, and their lag.
+    :raises TargetMoved: a target partition goes beyond its fenced end: somebody else wrote there.
+    :raises FenceLeaks: the source was written to meanwhile.
     """
     ends = run.ends
     started = looked = run.now()
@@ -47,10 +47,10 @@ def drain(run: Run) -> dict[str, Any]:
 def positions(run: Run, ends: Offsets | None = None) -> Offsets:
     """Return the source offset up to which the target holds everything, by source partition.
 
-    With identical offsets this is the target's last stable offset: consumers don't see records behind it yet.
+    With identical offsets this is the target's last stable offset: consumers can't read beyond it yet.
 
     :param ends: the source's fenced ends; None while it is not fenced.
-    :raises TargetMoved: when a target log goes beyond its fenced end.
+    :raises TargetMoved: a target log goes beyond its fenced end.
     """
     routes = run.routes
     identical = {t.source_topic for t in run.plan.topics if t.mode == "identical"}
@@ -73,15 +73,15 @@ def positions(run: Run, ends: Offsets | None = None) -> Offsets:
 
 
 def lags(ends: Offsets, reached: Offsets) -> dict[str, int]:
-    """Return each partition's lag in offsets, by its name; partitions without lag are left out."""
+    """Return each partition's lag in offsets, by name; partitions without lag are omitted."""
     return {str(tp): end - reached[tp] for tp, end in ends.items() if reached[tp] < end}
 
 
 def verify(run: Run) -> dict[str, Any]:
     """Compare what was not compared before the fence, and watch the source meanwhile.
 
-    :raises VerificationFailed: with every first difference.
-    :raises FenceLeaks: when the source moves meanwhile.
+    :raises VerificationFailed: lists the first difference of every partition.
+    :raises FenceLeaks: the source was written to meanwhile.
     """
     comparisons = _compare_watched(run)
     run.report.verification = [c.to_dict() for c in comparisons]
@@ -91,7 +91,7 @@ def verify(run: Run) -> dict[str, Any]:
 
 
 def _compare_watched(run: Run) -> Sequence[PartitionComparison]:
-    """Compare in a thread: it may take minutes, and a request to stop is noticed within ``poll_s``.
+    """Compare in a thread: it may take minutes, and a request to stop must be noticed within ``poll_s``.
 
     An abandoned thread only reads, and ends with the process.
     """
@@ -101,7 +101,7 @@ def _compare_watched(run: Run) -> Sequence[PartitionComparison]:
     def compare() -> None:
         try:
             results.append(run.verify(run.ends))
-        except BaseException as e:  # raised by the thread that waits
+        except BaseException as e:  # raised in the waiting thread
             errors.append(e)
 
     thread = threading.Thread(target=compare, name="cutover-verify", daemon=True)

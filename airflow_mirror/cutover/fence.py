@@ -1,12 +1,12 @@
 """Keep producers away from the source, provably and reversibly.
 
-Measured on 4.3.1: of Kafka's own means only an ACL stops writers. ``min.insync.replicas`` above the replica count fences
-nothing, a producer quota only delays, and a small ``max.message.bytes`` refuses transaction markers and hangs the
-transaction for good. Super users ignore ACLs; therefore a fence is trusted only after the log end offsets did not move
-behind it (`cutover.quiet`).
+Measured on 4.3.1: among Kafka's own means only an ACL stops writers. ``min.insync.replicas`` above the replica count
+fences nothing, a producer quota only delays, and a small ``max.message.bytes`` rejects transaction markers and hangs
+the transaction for good. Super users bypass ACLs, so a fence is trusted only after the log end offsets have stopped
+moving (`cutover.quiet`).
 
-The order is describe, record, create: the intended changes are written to disk before the first change. Any process that
-finds that record can undo exactly these changes, and nothing that existed before.
+The order is describe, record, create: the intended changes are on disk before the first change is made. Any process
+that finds that record can undo exactly these changes and nothing that existed before.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["CallableFence"]
 READ_BACK_S = 10.0
 _OPEN_BY_DEFAULT = "allow.everyone.if.no.acl.found"
 
-# What raising changes and lifting undoes: JSON, because it must survive the process.
+# What raising a fence changes and lifting it undoes. JSON, because it must survive the process.
 Intent = dict[str, Any]
 
 
@@ -37,7 +37,7 @@ Intent = dict[str, Any]
 class Fence(Protocol):
     """A way to stop all writers of some topics.
 
-    ``intent`` only looks; ``raise_`` and ``lift`` may be called twice, and ``lift`` with the intent of another process.
+    ``intent`` is read-only. ``raise_`` and ``lift`` may be called twice, and ``lift`` with another process's intent.
     """
 
     kind: str
@@ -49,18 +49,18 @@ class Fence(Protocol):
         """Stop the writers."""
 
     def lift(self, intent: Intent) -> None:
-        """Let the writers in again: undo what ``raise_`` did with this intent, or would have done."""
+        """Let the writers in again: undo what ``raise_`` did, or would have done, with this intent."""
 
     def is_up(self, intent: Intent) -> bool:
-        """Say whether everything that ``raise_`` changed is still in place."""
+        """Return whether everything that ``raise_`` changed is still in place."""
 
 
 class AclFence:
     """Deny WRITE on each topic to ``User:*`` from any host.
 
-    A topic with no ACL at all may be open to everybody (``allow.everyone.if.no.acl.found=true``). Its first ACL ends
-    that for reading too, and would cut off the consumers and the mirror itself. There the fence first allows reading
-    to everybody, which was allowed before, and removes that ACL last.
+    A topic without any ACL may be open to everybody (``allow.everyone.if.no.acl.found=true``). Its first ACL ends that
+    for reading too, and would cut off the consumers and the mirror itself. For such a topic the fence first allows
+    reading to everybody, which was allowed before, and removes that ACL last.
 
     :param source: admin of the cluster to fence. Its principal needs ALTER on the cluster.
     :param open_by_default: whether topics without ACLs are open to everybody (``allow.everyone.if.no.acl.found``); None
@@ -73,11 +73,11 @@ class AclFence:
         self._source, self._open_by_default = source, open_by_default
 
     def intent(self, topics: Sequence[str]) -> Intent:
-        """Return ``{"deny": [...], "allow": [...], "held": [...]}``; ``held`` existed before and stay.
+        """Return ``{"deny": [...], "allow": [...], "held": [...]}``; ``held`` lists ACLs that existed before and stay.
 
-        :raises NoAuthorizer: when the cluster has none, so that no ACL could stop anybody.
-        :raises OpenByDefaultUnknown: when a topic has no ACL and it can't be told whether it is open to everybody.
-        :raises MissingRight: when this principal may not change ACLs: it could not lift the fence either.
+        :raises NoAuthorizer: the cluster has none, so no ACL could stop anybody.
+        :raises OpenByDefaultUnknown: a topic has no ACL, and it is unknown whether it is open to everybody.
+        :raises MissingRight: this principal may not change ACLs, so it could not lift the fence either.
         """
         self._prove_right()
         existing = self._source.describe_acls(resource_type="TOPIC")
@@ -91,20 +91,20 @@ class AclFence:
         }
 
     def raise_(self, intent: Intent) -> None:
-        """Create the ACLs: reading stays possible at every moment, so the allowing ones come first."""
+        """Create the ACLs, the allowing ones first, so that reading stays possible at every moment."""
         self._source.create_acls(_acls(intent, "allow"))
         self._source.create_acls(_acls(intent, "deny"))
 
     def lift(self, intent: Intent) -> None:
         """Delete the ACLs of the intent, and no other.
 
-        :raises FenceNotLifted: when one of them is still there afterwards.
+        :raises FenceNotLifted: one of them is still listed afterwards.
         """
         self._source.delete_acls(_acls(intent, "deny"))
         self._source.delete_acls(_acls(intent, "allow"))
         ours = {*_acls(intent, "deny"), *_acls(intent, "allow")}
-        # The controller has deleted them; the broker learns of it a moment later. Until then they are in force, and the
-        # next fence would treat them as somebody else's.
+        # The controller has deleted them, but the broker learns of it a moment later. Until then they are in force, and
+        # the next fence would treat them as somebody else's.
         deadline = time.monotonic() + READ_BACK_S
         while left := ours.intersection(self._source.describe_acls(resource_type="TOPIC")):
             if time.monotonic() > deadline:
@@ -113,13 +113,13 @@ class AclFence:
             time.sleep(0.05)
 
     def is_up(self, intent: Intent) -> bool:
-        """Say whether every denying ACL is listed by the cluster."""
+        """Return whether the cluster lists every denying ACL."""
         return set(_acls(intent, "deny") + _acls(intent, "held")) <= set(
             self._source.describe_acls(resource_type="TOPIC")
         )
 
     def _prove_right(self) -> None:
-        # Deletes nothing: nobody has this name. It needs the same right as lifting; listing needs less.
+        # Deletes nothing, because no principal has this name. It needs the same right as lifting; listing needs less.
         nobody = _rule("airflow-mirror-probe", "WRITE", "DENY", "User:airflow-mirror-probe")
         try:
             self._source.delete_acls([nobody])
@@ -129,10 +129,10 @@ class AclFence:
             raise
 
     def _is_open_by_default(self, bare: Sequence[str]) -> bool:
-        """Say whether topics without ACLs are open to everybody.
+        """Return whether topics without ACLs are open to everybody.
 
         :param bare: the topics for which it matters.
-        :raises OpenByDefaultUnknown: when nobody says so. A wrong guess harms either way.
+        :raises OpenByDefaultUnknown: no broker tells. A wrong guess would do harm either way.
         """
         if self._open_by_default is not None:
             return self._open_by_default
@@ -146,15 +146,15 @@ class AclFence:
         if None in values:
             # It belongs to the authorizer's plug-in, so brokers treat it as a secret. Its value may be false.
             raise OpenByDefaultUnknown(self._source.role, bare, f"{_OPEN_BY_DEFAULT} is set, and brokers hide its value")
-        return "true" in values  # set nowhere: an authorizer's own default is false
+        return "true" in values  # not set anywhere: an authorizer's own default is false
 
 
 class CallableFence:
-    """Fence by means of the platform: a gateway, a feature flag, a deployment scaled to 0.
+    """Fence with the means of the platform: a gateway, a feature flag, a deployment scaled to 0.
 
-    :param on: stops the writers; returns once they are stopped. May be called again.
-    :param off: lets them in again. Called after any failure, also in a new process, so it must not need ``on``'s state.
-    :param check: says whether the fence is in place; without it that is assumed, and proven by the log end offsets.
+    :param on: stops the writers; returns once they have stopped. May be called again.
+    :param off: lets them in again. Called after any failure, even in a new process, so it must not need ``on``'s state.
+    :param check: returns whether the fence is in place; by default that is assumed, and proven by the log end offsets.
     """
 
     kind = "callable"
@@ -182,7 +182,7 @@ class CallableFence:
 
 
 def fence_text(kind: str, intent: Mapping[str, Any]) -> list[str]:
-    """Return a fence's changes as lines for people."""
+    """Return a fence's changes as readable lines."""
     if kind != "acl":
         return [f"callable, topics {', '.join(intent.get('topics', []))}"]
     return [_line(acl, note) for field, note in _NOTES.items() for acl in _acls(intent, field)]

@@ -1,14 +1,14 @@
-"""Move the consumer groups at the only moment when it can be exact: the source is fenced, the target holds everything.
+"""Move the consumer groups at the only moment when that is exact: the source is fenced, the target holds everything.
 
-A position that still moves can't be committed: records that the consumer reads on the source afterwards, it reads again
-on the target. So each group must be at rest on the source first, and the report says why it is:
+A position that still moves can't be committed: records that the consumer reads on the source after that, it would read
+again on the target. So each group must be at rest on the source first. The report says why it is:
 
 - ``empty``: it has no members. Nobody can move it.
 - ``at the end``: every position is at the end. There is nothing left to read.
-- ``stood still``: it has members and lag, but no position moved for longer than consumers take between two commits.
+- ``stood still``: it has members and lag, but no position has moved for longer than consumers take between two commits.
   A consumer that commits less often may have read further than it committed.
 
-The target's earlier positions are on disk before the first commit, and are restored when the cutover backs out.
+The target's earlier positions are on disk before the first commit. They are restored if the cutover backs out.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class Settled:
 
 
 def commit_groups(run: Run) -> dict[str, Any]:
-    """Wait for the groups, commit their positions on the target, read them back, look at the source once more.
+    """Wait for the groups, commit their positions on the target, read them back, check the source once more.
 
-    :raises GroupsStillMoving: when a group was not at rest in time.
-    :raises GroupActive: when a group has members on the target.
-    :raises GroupAhead: when one is further on the target than on the source.
+    :raises GroupsStillMoving: a group was not at rest in time.
+    :raises GroupActive: a group has members on the target.
+    :raises GroupAhead: a group is further on the target than on the source.
     """
     for _ in range(_ATTEMPTS):
         settled = settle(run)
         _commit(run, settled)
-        # A consumer may have committed since its positions were read; then its positions are read and set again.
+        # A consumer may have committed since its positions were read. Its positions are then read and committed again.
         if positions_of(run, settled) == {group: s.positions for group, s in settled.items()}:
             still_quiet(run)
             return {group: s.why for group, s in settled.items()}
@@ -66,9 +66,9 @@ def commit_groups(run: Run) -> dict[str, Any]:
 
 
 def settle_groups(run: Run) -> dict[str, Any]:
-    """Wait for the groups while the tail still runs: slow steps that may fail come before the tail's end.
+    """Wait for the groups while the tail still runs: slow steps that may fail come before the end of the tail.
 
-    :raises GroupsStillMoving: when a group was not at rest in time.
+    :raises GroupsStillMoving: a group was not at rest in time.
     """
     return {group: s.why for group, s in settle(run).items()}
 
@@ -80,17 +80,17 @@ def settle(run: Run) -> dict[str, Settled]:
     """
     topics = [t.source_topic for t in run.plan.topics]
     pending = [g for g, found in sync.read_positions(run.source, run.mirror, topics).items() if found]
-    seen = run.seen_groups  # how long a group's positions have not moved counts across the steps
+    seen = run.seen_groups  # the time for which positions have not moved counts across steps
     settled: dict[str, Settled] = {}
     started, unread = run.now(), _unread(run)
     while True:
-        # State before positions: a group found without members can't have moved when its positions are read after that.
+        # State before positions: a group that had no members can't have moved by the time its positions are read.
         states = run.source.group_states(pending)
         asked = run.now()
         for group, positions in positions_of(run, pending).items():
             if group not in seen or seen[group][0] != positions:
                 seen[group] = positions, run.now()
-            # From the end of the first reading to the begin of this one: many groups take seconds to read.
+            # From the end of the first reading to the start of this one: reading many groups takes seconds.
             still_s = asked - seen[group][1]
             why = at_rest(states[group], positions, run.ends, still_s, run.limits.group_quiet_s, unread)
             if why is not None:
@@ -115,12 +115,12 @@ def at_rest(
 
     :param ends: fenced ends of the source.
     :param still_s: seconds for which no position has moved.
-    :param unread: says whether a partition's [start, end) has a record that a consumer would receive.
+    :param unread: returns whether [start, end) of a partition has a record that a consumer would receive.
     """
     if state in _NO_MEMBERS:
         return EMPTY
     consumed = {tp.topic for tp in positions}
-    # A partition without a position counts as unread from its beginning: its first commit may be under way.
+    # A partition without a position counts as unread from its start: its first commit may be in flight.
     rest = {tp: positions[tp].offset if tp in positions else 0 for tp in ends if tp.topic in consumed}
     if not any(offset < ends[tp] and unread(tp, offset, ends[tp]) for tp, offset in rest.items()):
         return AT_THE_END
@@ -139,13 +139,13 @@ def lag(positions: Mapping[TopicPartition, GroupPosition], ends: Offsets) -> int
 
 
 def require_free_groups(run: Run) -> None:
-    """Check the groups that will move, before the fence is raised, when it costs nothing.
+    """Check the groups that will move before the fence is raised, when that costs nothing.
 
-    Only groups with a position in these topics are asked for. Groups that have one and are not selected are logged: their
-    consumers would find the source fenced and no position on the target.
+    Only groups with a position in these topics are checked. Groups that have one and are not selected are logged: their
+    consumers would find a fenced source and no position on the target.
 
-    :raises GroupActive: for a group that has members on the target: its offsets could not be set.
-    :raises GroupAhead: for groups that are further on the target already, unless they may be set back.
+    :raises GroupActive: a group has members on the target, so its offsets can't be set.
+    :raises GroupAhead: groups are already further on the target, unless they may be rewound.
     """
     topics = [t.source_topic for t in run.plan.topics]
     positions = {g: found for g, found in sync.read_positions(run.source, run.mirror, topics).items() if found}
@@ -153,7 +153,7 @@ def require_free_groups(run: Run) -> None:
         if state not in _NO_MEMBERS:
             raise GroupActive(group, run.target.role, state)
     if not run.allow_rewind:
-        # A position that can't be translated yet is beyond the copy; the drain copies up to it.
+        # A position that can't be translated yet is beyond the copy; the drain will copy up to it.
         _require_none_ahead(run, sync.commit_groups(run.target, _translate(run, positions, strict=False), dry_run=True))
     run.report.left_behind = sync.groups_left_behind(run.source, run.mirror, topics)
     if run.report.left_behind:
@@ -185,7 +185,7 @@ def restore_groups(run: Run) -> str:
 
     A group that can't be restored, because a consumer has joined it, does not stop the others.
 
-    :raises MirrorError: of the first group that failed, with the others in its notes.
+    :raises MirrorError: the first group's error, with the others in its notes.
     """
     restored, left, failed = 0, list[str](), list[MirrorError]()
     found = run.target.groups_offsets([record.group for record in run.report.groups])
@@ -204,20 +204,20 @@ def restore_groups(run: Run) -> str:
 
 
 def _restore(run: Run, record: GroupRecord, now: Positions, left: list[str]) -> bool:
-    """Put one group back; return whether there was anything to do.
+    """Restore one group; return whether there was anything to do.
 
-    :param left: gets the group when it keeps positions where it had none.
+    :param left: receives the group if it keeps positions where it had none.
     """
     before = {_tp(row): GroupPosition(row["offset"], row["metadata"]) for row in record.before}
     ours = {TopicPartition(row["target_topic"], row["partition"]): row["target_offset"] for row in record.positions}
-    # Only what still is as this cutover set it; whoever has moved a position since then knows more.
+    # Only positions that are still as this cutover set them; whoever has moved a position since then knows more.
     still_ours = [tp for tp, offset in ours.items() if tp in now and now[tp].offset == offset]
     changed = [tp for tp in still_ours if now[tp] != before.get(tp)]
     run.target.commit_group_offsets(record.group, {tp: before[tp] for tp in changed if tp in before})
     try:
         run.target.forget_group_offsets(record.group, [tp for tp in changed if tp not in before])
     except MissingRight:
-        # Right positions on a log that nobody reads yet do no harm, and the next attempt sets them anew.
+        # Correct positions on a log that nobody reads yet do no harm, and the next attempt sets them again.
         left.append(record.group)
     return bool(changed)
 
@@ -226,7 +226,7 @@ def _commit(run: Run, settled: Mapping[str, Settled]) -> None:
     ends = run.ends
     translated = _translate(run, {group: s.positions for group, s in settled.items()}, strict=True)
     _require_none_ahead(run, sync.commit_groups(run.target, translated, dry_run=True))
-    # On a second round the first snapshots stay: the target's positions are ours by then.
+    # In a second round the first snapshots are kept, because by then the target's positions are ours.
     before = {record.group: record.before for record in run.report.groups}
     before |= _snapshots(run, settled.keys() - before.keys())
     rows: dict[str, list[dict[str, Any]]] = {group: [] for group in settled}

@@ -1,7 +1,7 @@
-"""Trust a fence only when the source's log end offsets don't move behind it, and watch them until the end.
+"""Trust a fence only if the source's log end offsets stop moving, and watch them until the end.
 
-Log end offsets, not high watermarks: a record that is appended but not yet replicated was written nevertheless. Markers
-of transactions that were open at the fence still arrive, and are no leak; any other record is one.
+Log end offsets rather than high watermarks: a record that is appended but not yet replicated was written all the same.
+Markers of transactions that were open at the fence may still arrive and are not a leak; any other record is.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def prove_fence(run: Run) -> dict[str, Any]:
-    """Wait until no log end offset moved for ``quiet_s`` and no transaction is open; store the ends in the report.
+    """Wait until no log end offset has moved for ``quiet_s`` and no transaction is open; store the ends in the report.
 
-    :raises FenceLeaks: when data were written behind the fence.
-    :raises FenceGone: when somebody removed the fence meanwhile.
-    :raises TransactionsOpen: when open transactions did not end in time.
+    :raises FenceLeaks: data were written in spite of the fence.
+    :raises FenceGone: somebody removed the fence meanwhile.
+    :raises TransactionsOpen: open transactions did not end in time.
     """
     assert run.report.fence is not None
     run.pause(run.limits.settle_s)
@@ -48,9 +48,9 @@ def prove_fence(run: Run) -> dict[str, Any]:
 
 
 def still_quiet(run: Run) -> None:
-    """Raise :class:`FenceLeaks` if the source was written since the fence was proven.
+    """Raise :class:`FenceLeaks` if the source was written to since the fence was proven.
 
-    The proof holds for one moment; each step that relies on it checks again.
+    The proof holds for one moment only; each step that relies on it checks again.
     """
     ends = run.ends
     raise_if_written(run, ends, run.source_log.log_ends(ends))
@@ -68,5 +68,5 @@ def raise_if_written(run: Run, before: Offsets, after: Offsets) -> None:
 
 
 def moves(before: Offsets, after: Offsets) -> dict[str, tuple[int, int]]:
-    """Return (before, after) of each partition at which they differ, by its name."""
+    """Return (before, after) for each partition where they differ, by name."""
     return {str(tp): (before[tp], after[tp]) for tp in before if before[tp] != after[tp]}

@@ -1,7 +1,7 @@
 """The record of a cutover: rewritten before and after every change, so that a kill at any moment leaves evidence.
 
-`report.json` is all that a cutover stores. A later process reads from it what must be undone; therefore each intent is on
-disk before its effect, and the file is replaced as a whole. It never holds a secret or a record.
+`report.json` is all that a cutover stores. A later process reads from it what must be undone. Therefore each intent is
+on disk before its effect, and the file is replaced atomically. It never holds a secret or a record.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from airflow_mirror.files import replace_file
 VERSION = 1
 JSON_NAME, HTML_NAME = "report.json", "report.html"
 
-# What a report says about the attempt as a whole.
+# Outcomes of an attempt as a whole.
 RUNNING, DONE, BACKED_OUT, UNDO_FAILED = "running", "cut_over", "backed_out", "undo_failed"
 
 
@@ -35,10 +35,10 @@ class StepRecord:
 
 @dataclass(kw_only=True)
 class FenceRecord:
-    """The fence. ``intent`` holds exactly what raising it changes, so that any process can take it back.
+    """The fence. ``intent`` holds exactly what raising it changes, so that any process can undo it.
 
     :param requested: when the first change was about to be sent; seconds since the epoch.
-    :param opened: when the target was open; the fence's length ends here.
+    :param opened: when the target was opened, which ends the fenced time; seconds since the epoch.
     :param lifted: when the source was open again; None while it is fenced.
     :param kept: the fence stays on purpose after the cutover.
     """
@@ -52,7 +52,7 @@ class FenceRecord:
 
     @property
     def seconds(self) -> float | None:
-        """Seconds for which nobody could write on either cluster; None while that lasts."""
+        """Seconds for which nobody could write to either cluster; None while that lasts."""
         ends = [moment for moment in (self.opened, self.lifted) if moment is not None]
         return max(0.0, min(ends) - self.requested) if ends else None
 
@@ -65,7 +65,7 @@ class GroupRecord:
     :param source_state: Kafka's state of the group on the source when its positions were read.
     :param positions: rows of ``topic, partition, source_offset, target_topic, target_offset, lag, found`` (as in
         :class:`airflow_mirror.sync.groups.GroupMove`).
-    :param before: rows of ``topic, partition, offset, metadata`` of the target, as they were before the commit.
+    :param before: rows of ``topic, partition, offset, metadata`` on the target before the commit.
     """
 
     group: str
@@ -82,14 +82,14 @@ class CutoverReport:
 
     :param outcome: ``running``, ``cut_over``, ``backed_out`` or ``undo_failed``.
     :param state: how far it got, a state of :mod:`airflow_mirror.cutover.steps`.
-    :param ends: rows of ``topic, partition, end``: the fenced log ends of the source.
+    :param ends: rows of ``topic, partition, end``: the fenced log end offsets of the source.
     :param left_behind: groups with positions in these topics that the mirror does not select.
-    :param verification: rows as :meth:`PartitionComparison.to_dict` makes them.
+    :param verification: rows from :meth:`PartitionComparison.to_dict`.
     :param lease: the writer lease that was taken from the tail: ``transactional_id, producer_id, epoch, wait_s``.
-    :param opening: when a call was about to open the target, and its result is not known; seconds since the epoch. From
-        then on nothing is undone.
+    :param opening: when a call to open the target was about to start whose result is unknown; seconds since the epoch.
+        Nothing is undone after that.
     :param undone: rows of ``step, what, ok, error`` of a rollback.
-    :param earlier: one summary for each attempt before this one.
+    :param earlier: one summary for each earlier attempt.
     """
 
     mirror: str
@@ -119,7 +119,7 @@ class CutoverReport:
 
     @property
     def is_opening(self) -> bool:
-        """True when the process ended while it opened the target: from there a cutover only goes forward."""
+        """True if the process ended while it opened the target: from then on a cutover can only go forward."""
         return self.outcome == RUNNING and self.opening is not None
 
     def summary(self) -> dict[str, Any]:
@@ -143,14 +143,14 @@ class CutoverReport:
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict; ``from_dict`` is its inverse."""
         shown = asdict(self)
-        shown["fence_seconds"] = None if self.fence is None else self.fence.seconds  # for readers of the file
+        shown["fence_seconds"] = None if self.fence is None else self.fence.seconds  # for human readers of the file
         return shown
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> CutoverReport:
-        """Build from ``to_dict``'s result.
+        """Build from the result of ``to_dict``.
 
-        :raises InputError: for a version that this code does not know.
+        :raises InputError: this release does not know the version.
         """
         if values.get("version") != VERSION:
             raise InputError(f"cutover report of version {values.get('version')!r}; this release reads {VERSION}.")
@@ -162,16 +162,16 @@ class CutoverReport:
         return cls(**kept)
 
     def save(self, run_dir: Path) -> None:
-        """Replace ``report.json``; return when it is on disk and survives a power cut."""
+        """Replace ``report.json``; on return it is on disk and survives a power failure."""
         self.updated = time.time()
         run_dir.mkdir(parents=True, exist_ok=True)
         replace_file(run_dir / JSON_NAME, json.dumps(self.to_dict(), indent=1, sort_keys=True))
 
     @classmethod
     def load(cls, run_dir: Path) -> CutoverReport | None:
-        """Read ``report.json``; None when there was no attempt.
+        """Read ``report.json``; None if there was no attempt.
 
-        :raises InputError: when the file is not a report: what has to be undone is then unknown.
+        :raises InputError: the file is not a report, so it is unknown what has to be undone.
         """
         path = run_dir / JSON_NAME
         try:

@@ -1,4 +1,4 @@
-"""Run a cutover once. A second run of a finished one verifies; after a crash it first undoes what was left."""
+"""Run a cutover. Running a finished one again verifies it; running one after a crash first undoes what was left."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from airflow_mirror.sync.groups import Translate
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
-_LOCK_PATIENCE_S = 5.0  # an attempt that was just told to stop needs a moment to back out
+_LOCK_PATIENCE_S = 5.0  # an attempt that was just asked to stop needs a moment to back out
 
 
 def run_cutover(
@@ -57,29 +57,29 @@ def run_cutover(
 ) -> CutoverReport:
     """Cut a mirror over: fence the source, drain, verify, end the tail's writing, move the groups, open the target.
 
-    The tail must be running, unless the target already holds everything. After a cutover took the writer lease and backed
-    out, the tail has to be started again.
+    The tail must be running, unless the target already holds everything. If a cutover backs out after it took the
+    writer lease, the tail has to be started again.
 
-    On any failure the groups get their positions back and the fence is lifted before the error is raised again. A killed
-    process leaves the fence up; the next call with this ``run_dir`` lifts it and starts from the beginning;
-    :func:`lift_leftover_fence` lifts it, too. A call for a finished cutover changes nothing: it compares once more and
+    After any failure the groups get their positions back and the fence is lifted before the error is raised again. A
+    killed process leaves the fence up; the next call with this ``run_dir`` lifts it and starts from the beginning, and
+    :func:`lift_leftover_fence` lifts it too. A call for a finished cutover changes nothing: it compares once more and
     returns the report.
 
     :param fence: how producers are kept away; see :mod:`airflow_mirror.cutover.fence`.
     :param keep_fence: leave the source fenced afterwards, so that nobody writes where nobody reads.
     :param run_dir: directory of this cutover; holds ``report.json``, ``report.html`` and a lock.
-    :param verify: compares up to the source ends that it is given. It runs behind the fence: let it compare only what
-        was not compared before.
+    :param verify: compares up to the given source ends. It runs while the source is fenced, so it should compare only
+        what was not compared before.
     :param limits: time limits of the steps.
     :param stop: set it from another thread or a signal handler to make the cutover back out.
     :param tail_positions: source offsets up to which the target holds everything; needed for mapped topics.
     :param translate_offset: exact offset translation; needed for mapped topics.
     :param life: records which target topics were handed over to applications. With it, a cutover of topics that are
         already in production is refused.
-    :param open_target: called last, where something keeps applications from writing to the target. If it raises, the
+    :param open_target: called last, if something keeps applications from writing to the target. If it raises, the
         target must not be open. After a crash it is called again.
     :raises NoAuthorizer, OpenByDefaultUnknown, PlanOutdated, MirrorCutOver, GroupActive, GroupAhead, JobNotRunning:
-        before anything was touched.
+        before anything was changed.
     :raises FenceLeaks, FenceGone, TransactionsOpen, DrainTimedOut, TargetMoved, VerificationFailed, GroupsStillMoving,
         CutoverCancelled, LeaseLost: after backing out.
     :raises OpeningUnfinished: an earlier process ended while it opened the target, and the source is no longer fenced.
@@ -147,9 +147,9 @@ def _run(run: Run) -> CutoverReport:
 
 
 def recover(run: Run) -> CutoverReport | None:
-    """Undo what an earlier attempt in this directory left; return its report, None if there was none.
+    """Undo what an earlier attempt in this directory left behind; return its report, None if there was no attempt.
 
-    :raises NotUndone: when that fails: a new attempt would hide it.
+    :raises NotUndone: undoing failed; a new attempt would hide that.
     """
     earlier = CutoverReport.load(run.run_dir)
     if earlier is None or earlier.outcome == reports.DONE or earlier.is_opening:
@@ -171,18 +171,18 @@ def lift_leftover_fence(
     run_dir: Path, source: ClusterAdmin, target: ClusterAdmin, fence: Fence | None = None, *,
     life: LifeStore | None = None, kept_too: bool = False,
 ) -> list[str]:  # fmt: skip
-    """Lift the fence that a killed cutover left in ``run_dir``; for a teardown task. Does nothing when there is none.
+    """Lift the fence that a killed cutover left in ``run_dir``, for a teardown task. Does nothing if there is none.
 
-    A finished cutover's fence stays, unless ``kept_too``. Before it is lifted the mirror's writer lease is taken, so that
-    no tail copies new source records into a target that is in use.
+    A finished cutover's fence stays, unless ``kept_too``. Before that fence is lifted the mirror's writer lease is
+    taken, so that no tail copies new source records into a target that is in use.
 
     :param target: used only for a finished cutover.
     :param life: as passed to the cutover; the entries of a killed one are removed.
-    :param fence: the one that was used; needed for a fence other than by ACL.
-    :return: what was undone, as lines for people.
-    :raises CutoverRunning: the cutover is still at work.
-    :raises InputError: the fence that was given is not of the kind that is up.
-    :raises FenceNotLifted: naming what is still in place.
+    :param fence: the fence that was used; needed unless it was an ACL fence.
+    :return: what was undone, as readable lines.
+    :raises CutoverRunning: the cutover is still running.
+    :raises InputError: the given fence is not of the kind that is up.
+    :raises FenceNotLifted: names what is still in place.
     :raises OpeningUnfinished: the target may be open; only the cutover itself can continue from there.
     """
     if not (run_dir / reports.JSON_NAME).exists():
@@ -205,7 +205,7 @@ def lift_leftover_fence(
 
 
 def _finish(run: Run) -> None:
-    """Lift the fence of a finished cutover where it is not kept. Apart from the steps, because there is no way back."""
+    """Lift the fence of a finished cutover unless it is kept. Not a step, because a step could be undone."""
     fence = run.report.fence
     if fence is not None and fence.lifted is None and not fence.kept:
         hold_lease(run)
@@ -221,7 +221,7 @@ def _remembered(report: CutoverReport) -> dict[str, Any]:
 def _write_html(run: Run) -> None:
     try:
         replace_file(run.run_dir / reports.HTML_NAME, html.render(run.report))
-    except OSError as e:  # report.json is the record; this is its readable twin
+    except OSError as e:  # report.json is the record; this is only its readable form
         run.log.warning("report.html could not be written: %s", e)
 
 
@@ -234,10 +234,10 @@ def _locked(run_dir: Path) -> IO[str]:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Turn SIGTERM into an exception where it would otherwise end the process with the fence up."""
+    """Turn SIGTERM into an exception if it would otherwise end the process with the fence up."""
     in_main = threading.current_thread() is threading.main_thread()
     if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield  # a handler of the host's own: Airflow's calls on_kill, which sets `stop`
+        yield  # the host's own handler: Airflow's calls on_kill, which sets `stop`
         return
 
     def stop(*_: object) -> None:

@@ -1,8 +1,8 @@
-"""The order of a cutover, and the undo of each of its steps, in one tuple.
+"""The order of a cutover, and how to undo each of its steps, in one tuple.
 
-`walk` executes it: a step leads from one state to the next, and after any failure what was done is undone, last step
-first. Nothing of an attempt outlives it, so a restart begins at the beginning: that writers are quiet is proven only
-while somebody watches.
+`walk` executes it: each step leads from one state to the next, and after any failure the completed steps are undone,
+last one first. No state outlives an attempt, so a restart starts from the beginning: quiet writers are proven only
+while the cutover watches them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CAUGHT_UP, FENCED, QUIET, DRAINED, VERIFIED, SETTLED, ENDING, GROUPS_MOVED, SEAL
     "CUT_OVER",
 )  # fmt: skip
 
-# A supervisor that ends a task sends SIGKILL some seconds after SIGTERM. Brokers may be restarting meanwhile.
+# After SIGTERM a supervisor sends SIGKILL within some seconds. Brokers may be restarting meanwhile.
 LIFT_PATIENCE_S = 20.0
 
 
@@ -51,9 +51,9 @@ LIFT_PATIENCE_S = 20.0
 class Step:
     """One step.
 
-    :param leads_from: the state it needs; ``to`` the state that it leaves.
-    :param do: does it and returns evidence for the report.
-    :param undo: undoes its effect and says what it did; safe to call when there was none. None: nothing to undo.
+    :param leads_from: the state that it requires; ``to`` is the state that it leads to.
+    :param do: executes the step and returns evidence for the report.
+    :param undo: undoes its effect and returns what it did; safe to call without an effect. None: nothing to undo.
     """
 
     name: str
@@ -75,7 +75,7 @@ def raise_fence(run: Run) -> dict[str, Any]:
 def lift_fence(run: Run) -> str:
     """Undo what the recorded fence changed.
 
-    :raises FenceNotLifted: naming what is still in place.
+    :raises FenceNotLifted: names what is still in place.
     """
     record = run.report.fence
     if record is None or record.lifted is not None:
@@ -85,12 +85,12 @@ def lift_fence(run: Run) -> str:
 
 
 def recorded_fence(record: FenceRecord, given: Fence | None, source: ClusterAdmin) -> Fence:
-    """Return the fence that a record of an earlier process speaks of.
+    """Return the fence that an earlier process recorded.
 
-    The record of ACLs says all that there is to know, whatever fence was given this time; others have to be given again.
-    Lifted by one of another kind, it would count as lifted and still be there.
+    A record of ACLs is complete, whatever fence is given now; any other fence has to be given again. If a fence of
+    another kind lifted it, it would count as lifted and still be up.
 
-    :raises InputError: when it can't be had.
+    :raises InputError: the recorded fence can't be built.
     """
     if given is not None and given.kind == record.kind:
         return given
@@ -103,9 +103,9 @@ def recorded_fence(record: FenceRecord, given: Fence | None, source: ClusterAdmi
 
 
 def lift_recorded(fence: Fence, record: FenceRecord, role: str) -> None:
-    """Lift a fence by its record; tries for ``LIFT_PATIENCE_S`` while brokers don't answer.
+    """Lift a fence by its record; retry for ``LIFT_PATIENCE_S`` while brokers don't answer.
 
-    :raises FenceNotLifted: naming what is still in place.
+    :raises FenceNotLifted: names what is still in place.
     """
     deadline = time.monotonic() + LIFT_PATIENCE_S
     while True:
@@ -120,15 +120,15 @@ def lift_recorded(fence: Fence, record: FenceRecord, role: str) -> None:
 
 
 def tell_tail(run: Run) -> str:
-    """Report that the tail has to be started again: its lease can't be given back."""
-    lost = "has" if run.report.lease is not None else "may have"  # unknown when the taking itself was cut off
+    """Report that the tail has to be started again, because its lease can't be given back."""
+    lost = "has" if run.report.lease is not None else "may have"  # unknown if the takeover itself was interrupted
     return f"the tail {lost} lost its lease: start it again"
 
 
 def hand_over(run: Run) -> dict[str, Any]:
-    """Record that the target's topics are in production: from here on no task of the mirror holds or fills them.
+    """Record that the target topics are in production: from now on no task of the mirror holds or fills them.
 
-    Before the target opens, because a crash between the two must not leave topics in production without a record.
+    Done before the target opens, because a crash between the two must not leave topics in production without a record.
     """
     if run.life is None:
         return {}
@@ -138,7 +138,7 @@ def hand_over(run: Run) -> dict[str, Any]:
 
 
 def take_back_topics(run: Run) -> str:
-    """Give the target's topics back to the mirror."""
+    """Return the target topics to the mirror."""
     if run.life is None:
         return "nothing to take back"
     take_back(run.life, run.report.plan_hash)
@@ -148,7 +148,7 @@ def take_back_topics(run: Run) -> str:
 def open_target(run: Run) -> dict[str, Any]:
     """Check both sides for the last time, then let applications write to the target.
 
-    Once this is on disk nothing can be undone: applications may have written to the target.
+    Once this is on disk nothing can be undone, because applications may have written to the target.
     """
     require_no_writer(run)
     return _open(run)
@@ -164,14 +164,14 @@ def _open(run: Run) -> dict[str, Any]:
 
 
 def _call_open(run: Run, call: Callable[[], object]) -> None:
-    """Call what opens the target, with that on disk before: after a process died in the call, nothing may be undone."""
+    """Open the target, and record that before: if the process dies in the call, nothing may be undone."""
     run.report.opening = time.time()
     run.save()
     try:
-        with _undisturbed():  # after an interrupt in the middle nobody would know whether it is open
+        with _undisturbed():  # an interrupt half way would leave it unknown whether the target is open
             call()
     except Exception:
-        run.report.opening = None  # its promise that the target is not open
+        run.report.opening = None  # by contract the target is not open if it raises
         raise
 
 
@@ -188,14 +188,14 @@ STEPS = (  # name          leads from    to            does           undone by 
     Step("open_target",    HANDED_OVER,  CUT_OVER,     open_target,   None),  # the point of no return
 )  # fmt: skip
 
-# On restart back to CAUGHT_UP: writers may have come back.
+# A restart goes back to CAUGHT_UP, because writers may have come back.
 EXPIRE_ON_RESTART = frozenset({FENCED, QUIET, DRAINED, VERIFIED, SETTLED, ENDING, GROUPS_MOVED, SEALED, HANDED_OVER})
 
 
 def walk(run: Run, steps: Sequence[Step] = STEPS) -> None:
-    """Do the steps in order; on any exception, also a KeyboardInterrupt, undo what was done and raise it again.
+    """Execute the steps in order. On any exception, including KeyboardInterrupt, undo what was done and raise it again.
 
-    :raises FenceNotLifted: instead, when undoing failed too and producers may still be kept out.
+    :raises FenceNotLifted: instead, if undoing failed too and producers may still be kept out.
     """
     try:
         for step in steps:
@@ -203,7 +203,7 @@ def walk(run: Run, steps: Sequence[Step] = STEPS) -> None:
             _do(run, step, reports.DONE if step is steps[-1] else reports.RUNNING)
     except BaseException as e:
         if run.report.outcome == reports.DONE or run.report.opening is not None:
-            # On disk already, or the target is open and only the disk does not say so: nothing may be undone.
+            # Either it is on disk already, or the target is open and the disk does not say so: nothing may be undone.
             raise
         run.report.error = f"{type(e).__name__}: {e}"
         back_out(run, steps)
@@ -217,11 +217,11 @@ def walk(run: Run, steps: Sequence[Step] = STEPS) -> None:
 
 
 def finish_opening(run: Run) -> None:
-    """Continue a report whose process ended while it opened the target: open it, perhaps for the second time.
+    """Resume a report whose process ended while it opened the target: open it, perhaps for the second time.
 
     Nothing can be undone, because applications may be writing to the target. So the source must be unchanged.
 
-    :raises OpeningUnfinished: when it is not.
+    :raises OpeningUnfinished: the source has changed.
     """
     try:
         require_source_shut(run)
@@ -237,9 +237,9 @@ def finish_opening(run: Run) -> None:
 
 
 def back_out(run: Run, steps: Sequence[Step] = STEPS) -> None:
-    """Undo every step that was begun, last first. If one undo fails, the others are still done.
+    """Undo every step that was begun, last one first. If one undo fails, the others are still done.
 
-    Works on a report from disk as well, long after the process that wrote it.
+    Also works on a report that was loaded from disk, long after its process ended.
     """
     begun = {record.name for record in run.report.steps}
     failed = False
@@ -258,7 +258,7 @@ def back_out(run: Run, steps: Sequence[Step] = STEPS) -> None:
         run.report.state = CAUGHT_UP
         try:
             run.save()
-        except OSError as e:  # a full disk may be the cause; the fence is lifted nevertheless
+        except OSError as e:  # a full disk may be the cause; the fence is lifted all the same
             run.log.warning("the report could not be written: %s", e)
 
 
@@ -276,7 +276,7 @@ def _do(run: Run, step: Step, outcome: str) -> None:
         raise
     finally:
         record.seconds = run.now() - started
-    # One write for both: a crash between two would undo a cutover that is done.
+    # One write for both: a crash between two writes would undo a cutover that is finished.
     before, run.report.state, run.report.outcome = run.report.state, step.to, outcome
     try:
         run.save()
@@ -288,9 +288,9 @@ def _do(run: Run, step: Step, outcome: str) -> None:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Hold back SIGINT, SIGTERM and SIGALRM while undoing: a second Ctrl-C must not leave the fence up.
+    """Ignore SIGINT, SIGTERM and SIGALRM while undoing: a second Ctrl-C must not leave the fence up.
 
-    The first one has already ended the cutover, so those that follow can be dropped.
+    The first signal has already ended the cutover, so later ones can be dropped.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # Python delivers signals to the main thread only

@@ -1,10 +1,10 @@
 """End the mirror's own writing before the target opens, and prove that the target got nothing after the drain.
 
-From the moment when applications write to the target, a record that the tail still copied would land among theirs. So
-the cutover takes the writer lease itself and never gives it back: every task of the tail, on any machine, stops when it
-can't confirm the lease any more, at the latest after the waiting time that the lease states. The groups are committed
-meanwhile (ADR 15). Only then are both ends read for the last time. A tail that is started again takes the lease in
-turn, which the next question here finds; it may write only after a wait that is longer than what remains to be done.
+Once applications write to the target, a record that the tail still copied would land among theirs. So the cutover takes
+the writer lease itself and never gives it back. Every task of the tail, on any machine, stops when it can no longer
+confirm the lease, at the latest after the wait that the lease states. The groups are committed meanwhile (ADR 15). Only
+then are the ends of both sides read for the last time. A tail that is started again takes the lease in turn. The next
+confirmation here detects that, and such a tail may write only after a wait that is longer than the rest of the cutover.
 
 A lease that was taken can't be handed back: after backing out, the tail has to be started again.
 """
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 def require_tail(run: Run) -> None:
-    """Raise :class:`JobNotRunning` when the target has lag and no tail runs to copy the rest.
+    """Raise :class:`JobNotRunning` if the target has lag and no tail runs to copy the rest.
 
-    Checked before the fence is raised: behind it, the drain would wait in vain.
+    Checked before the fence is raised, because otherwise the drain would wait in vain.
     """
-    reached = positions(run)  # the target first: read second, it would seem ahead of a source that is being written
+    reached = positions(run)  # the target first: read second, it would seem ahead of a source that is being written to
     behind = lags(run.source_log.last_stable(run.routes), reached)
     if not behind:
         return
@@ -44,11 +44,11 @@ def require_tail(run: Run) -> None:
 
 
 def stop_writers(run: Run) -> dict[str, Any]:
-    """Take the writer lease. From here on every task of the tail is about to stop; `seal_target` waits for the last one.
+    """Take the writer lease. Every task of the tail is then about to stop; `seal_target` waits for the last one.
 
-    A process that dies before it has saved what it took leaves a lease that says itself that no job holds it.
+    If the process dies before it has saved the lease, the lease itself says that no job holds it.
 
-    :raises Fenced: when another job takes the lease in the same moment.
+    :raises Fenced: another job takes the lease at the same moment.
     """
     run.lease = lease.take(run.target_log, run.mirror.name, to_end=True)
     run.sealed_at = run.now() + run.lease.wait_s
@@ -58,12 +58,12 @@ def stop_writers(run: Run) -> dict[str, Any]:
 
 
 def seal_target(run: Run) -> dict[str, Any]:
-    """Wait until no task can write any more, and keep the target's ends as they are then.
+    """Wait until no task can write any more, and check that the target is then at its fenced ends.
 
-    :raises TargetMoved: when a partition of the target is not at its fenced end.
-    :raises DrainTimedOut: when a partition has lag again.
-    :raises FenceLeaks: when the source moved meanwhile.
-    :raises LeaseLost: when another job took the lease meanwhile.
+    :raises TargetMoved: a target partition is not at its fenced end.
+    :raises DrainTimedOut: a partition has lag again.
+    :raises FenceLeaks: the source was written to meanwhile.
+    :raises LeaseLost: another job took the lease meanwhile.
     """
     assert run.lease is not None
     waited_s = _wait_for_the_last_task(run)
@@ -76,13 +76,13 @@ def seal_target(run: Run) -> dict[str, Any]:
 
 
 def take_lease(run: Run) -> None:
-    """Take the writer lease from whoever holds it, and wait until they must have stopped."""
+    """Take over the writer lease, and wait until the tasks of its previous holder must have stopped."""
     stop_writers(run)
     _wait_for_the_last_task(run)
 
 
 def _wait_for_the_last_task(run: Run) -> float:
-    """Wait for what is left of the time in which a task may write that was not heard of; return the seconds waited."""
+    """Wait for the rest of the time in which an unseen task may still write; return the seconds waited."""
     started = run.now()
     while (left := run.sealed_at - run.now()) > 0:
         run.pause(left)
@@ -92,7 +92,8 @@ def _wait_for_the_last_task(run: Run) -> float:
 def hold_lease(run: Run) -> None:
     """Make sure that no job of the mirror writes, before a fence is lifted while the target is open.
 
-    Records that a tail copied from an open source would be mixed with those that applications write to the target.
+    Otherwise records that a tail copies from the open source would mix with those that applications write to the
+    target.
     """
     if run.lease is not None:
         try:
@@ -110,23 +111,23 @@ def end_writing(target: ClientConfig, mirror: str) -> None:
 
 
 def require_no_writer(run: Run) -> None:
-    """Return if nothing was written on either side since ``seal_target``, and nobody but us may write for the mirror.
+    """Return if nothing was written on either side since ``seal_target`` and only we may write for the mirror.
 
-    :raises FenceLeaks, FenceGone: when the source is not fenced any more.
-    :raises TargetMoved: when anybody wrote to the target.
-    :raises LeaseLost: when another job of the mirror took the lease.
+    :raises FenceLeaks, FenceGone: the source is no longer fenced.
+    :raises TargetMoved: somebody wrote to the target.
+    :raises LeaseLost: another job of the mirror took the lease.
     """
     assert run.lease is not None
     require_source_shut(run)
     _require_target_ends(run)
-    # Last: as long as the lease is ours, no task of the mirror wrote between the reading of the ends and now.
+    # Last: a lease that is still ours proves that no task of the mirror wrote between the reading of the ends and now.
     lease.confirm(run.target_log, run.lease)
 
 
 def require_source_shut(run: Run) -> None:
-    """Return if the fence is up and the source was not written since it was proven.
+    """Return if the fence is up and the source was not written to since it was proven.
 
-    :raises FenceGone, FenceLeaks: when that is not so.
+    :raises FenceGone, FenceLeaks: otherwise.
     """
     assert run.report.fence is not None
     if not run.fence.is_up(run.report.fence.intent):
@@ -135,9 +136,9 @@ def require_source_shut(run: Run) -> None:
 
 
 def _require_target_ends(run: Run) -> None:
-    """Compare true log end offsets: they include records that are not yet replicated, or in an open transaction.
+    """Compare log end offsets, which include records that are not yet replicated or belong to an open transaction.
 
-    With mapped offsets a target topic may have writers of its own; there only the lease excludes the mirror's.
+    With mapped offsets a target topic may have its own writers; there only the lease excludes the mirror's.
     """
     identical = {t.source_topic for t in run.plan.topics if t.mode == "identical"}
     expected = {run.routes[source]: end for source, end in run.ends.items() if source.topic in identical}
