@@ -1,6 +1,6 @@
-"""Keep the target's topic settings in line: on hold while the mirror writes, the source's afterwards.
+"""Keep the target's topic settings in line: on hold while the mirror writes, equal to the source's afterwards.
 
-``diff`` decides, ``sync_configs`` applies it and reads it back. The rules are in :mod:`airflow_mirror.plan.configs`.
+``diff`` decides; ``sync_configs`` applies and reads back. The rules are in :mod:`airflow_mirror.plan.configs`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _NOBODYS = ConfigEntry(value=None, is_default=True)
 
 @dataclass(frozen=True)
 class ConfigDiff:
-    """The changes of one target topic's settings.
+    """The changes to one target topic's settings.
 
     :param set: overrides to write.
-    :param delete: overrides to remove, so that the target's own default holds.
-    :param before: the effective values that this replaces, by key; for people.
+    :param delete: overrides to remove, so that the target's own default applies.
+    :param before: the effective values that this replaces, by key; for display.
     """
 
     set: Mapping[str, str] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class ConfigDiff:
 class ConfigsReport:
     """The differences between the target's topics and the rules.
 
-    :param drift: a line per difference.
+    :param drift: one line per difference.
     :param applied: the differences were removed, and that was read back; False for a dry run with drift.
     """
 
@@ -73,9 +73,9 @@ def diff(
 ) -> ConfigDiff:
     """Return the changes that bring ``target`` in line with ``source``.
 
-    :param hold: True while the mirror writes: retention, compaction and time rules are off.
-    :param keep: keys of the target that are not touched, for example its own ``retention.ms``.
-    :param own: values that hold on the target without an override, where they were seen on another topic.
+    :param hold: True while the mirror writes: retention, compaction and timestamp rules are off.
+    :param keep: keys of the target to leave alone, for example its own ``retention.ms``.
+    :param own: values that apply on the target without an override, as seen on another topic.
     """
     to_set, to_delete = {}, []
     seen = {key: (own or {}).get(key) if e.source == _OVERRIDE else e.value for key, e in target.items()}
@@ -92,7 +92,7 @@ def diff(
         elif there is None or not same_value(there.value, value):
             to_set[key] = value
         elif not hold and not overridden and not source.get(key, _NOBODYS).is_default:
-            to_set[key] = value  # equal only by chance: the target's default may change, a chosen value may not
+            to_set[key] = value  # equal only by chance: the target's default may change, but a chosen value must not
     before = {key: _shown(target[key]) for key in (*to_set, *to_delete) if key in target}
     return ConfigDiff(to_set, tuple(to_delete), before)
 
@@ -109,11 +109,12 @@ def sync_configs(
     keep: Collection[str] = (),
     dry_run: bool = False,
 ) -> ConfigsReport:
-    """Bring the target's topic settings in line with the source's present ones, and read them back.
+    """Bring the target's topic settings in line with the source's current ones, and read them back.
 
-    :param hold: see ``diff``. False once the mirror has stopped writing: restores retention, compaction, time rules.
+    :param hold: see ``diff``. False once the mirror has stopped writing: restores retention, compaction, timestamp
+        rules.
     :param dry_run: only report.
-    :raises NotKept: when a change does not show when read back.
+    :raises NotKept: a change is not visible when read back.
     """
     own = read_own_configs(target)
     found = _diffs(plan, source, target, hold, keep, own)

@@ -1,8 +1,8 @@
 """Move consumer groups: read their positions, translate them exactly, commit them, read them back.
 
-Kafka checks almost nothing here: it accepts an offset outside the log, and the consumer then jumps by its
-auto.offset.reset. So range and group state are checked before any group is touched, nothing is rewound unless requested,
-and committed positions are read back.
+Kafka checks almost nothing here. It accepts an offset outside the log, and the consumer then jumps by its
+auto.offset.reset. So range and group state are checked before any group is changed, nothing is rewound unless
+requested, and committed positions are read back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airflow_mirror.plan.model import TopicPlan
 
 Positions = Mapping[str, Mapping[TopicPartition, GroupPosition]]
-# Partition and offset on the old side -> the position on the new side.
+# (source partition, offset) -> the position on the other side.
 Translate = Callable[[TopicPartition, int], Translated]
 
 IDENTICAL, EXPIRED = "identical", "expired"
@@ -36,15 +36,15 @@ _SETTABLE = ("Empty", "Dead")
 
 @dataclass(frozen=True, kw_only=True)
 class GroupMove:
-    """One group's position in one partition, on both sides. Offsets are next-to-read.
+    """One group's position in one partition, on both sides. Offsets are those of the next record to read.
 
     :param before: the group's position on the target; None for none.
     :param action: ``commit``, ``same``, ``kept`` (the target's position is further: not rewound) or ``rewind``;
         empty while only translated.
     :param note: a note for operators.
     :param found: how the offset was found: ``identical`` (it is the same), ``exact`` (by the offset map: the record
-        itself), ``hole`` (the next record: there is none at this offset), ``end`` (behind the last record), or
-        ``expired`` (deleted on both sides: the first record there is).
+        itself), ``hole`` (the next record, because there is none at this offset), ``end`` (after the last record), or
+        ``expired`` (deleted on both sides: the first record that is left).
     """
 
     group: str
@@ -64,7 +64,7 @@ class Translation:
     """Translated positions.
 
     :param moves: by group and partition.
-    :param problems: positions that have no counterpart; only a dry run returns them.
+    :param problems: positions without a counterpart; only a dry run returns them.
     :param without_positions: groups that never committed in any of these topics.
     """
 
@@ -94,7 +94,7 @@ class GroupReport:
 def read_positions(
     admin: ClusterAdmin, mirror: Mirror, topics: Collection[str]
 ) -> dict[str, dict[TopicPartition, GroupPosition]]:
-    """Return the committed positions of every selected group in ``topics``; an empty dict for one that has none."""
+    """Return every selected group's committed positions in ``topics``; an empty dict for a group without any."""
     wanted = set(topics)
     found = admin.groups_offsets([g.group_id for g in admin.groups() if mirror.selects_group(g.group_id)])
     return {group: {tp: p for tp, p in of_group.items() if tp.topic in wanted} for group, of_group in found.items()}
@@ -118,7 +118,7 @@ def ahead(moves: Iterable[GroupMove]) -> list[str]:
 
 
 def reverse(topics: Iterable[TopicPlan]) -> list[TopicPlan]:
-    """Return the topic names of the reverse direction, for groups that return: target name to source name."""
+    """Return the topics for the reverse direction (target name to source name), for groups that return."""
     return [replace(t, source_topic=t.target_topic, target_topic=t.source_topic) for t in topics]
 
 
@@ -133,17 +133,17 @@ def translate(
 ) -> Translation:
     """Return the offset at which each group continues on the target.
 
-    A topic with identical offsets keeps the offset, one with mapped offsets is translated by its offset map. Nothing is
-    clamped, with one exception that does not matter to the consumer: a position below the log start of *both* sides has
-    expired, and continues at the target's log start.
+    A topic with identical offsets keeps the offset; one with mapped offsets is translated by its offset map. Nothing is
+    clamped, with one exception that makes no difference to the consumer: a position below the log start of *both* sides
+    has expired, and continues at the target's log start.
 
-    :param source_starts: log starts now, by source partition.
-    :param target_starts: log starts now, by target partition.
-    :param target_ends: log ends now, by target partition; a position there means "caught up".
+    :param source_starts: current log start offsets, by source partition.
+    :param target_starts: current log start offsets, by target partition.
+    :param target_ends: current log ends, by target partition; a position there means "caught up".
     :param translate_offset: translates a source partition's offset, for topics in mapped mode.
     :param strict: raise the first problem (with the others in its notes) instead of returning them.
-    :raises OffsetOutOfRange: when the target does not hold the position: the mirror has to catch up first.
-    :raises OffsetNotMirrored: when the offset map does not reach it.
+    :raises OffsetOutOfRange: the target does not hold the position: the mirror has to catch up first.
+    :raises OffsetNotMirrored: the offset map does not reach it.
     """
     plans = {t.source_topic: t for t in topics}
     moves, problems = [], []
@@ -199,7 +199,7 @@ def _way(
 ) -> Callable[[int], Place]:
     """Return the function that translates an offset of ``tp`` to the other side.
 
-    :param log_start: first offset that the partition still has.
+    :param log_start: log start offset of the partition.
     """
     if mode == "identical":
         return lambda offset: (offset, IDENTICAL, "")
@@ -219,7 +219,7 @@ def _by_map(group: str, tp: TopicPartition, offset: int, log_start: int, through
     if found.where is not Where.BEFORE:
         return found.offset, _FOUND[found.where], ""
     if through(tp, max(offset, log_start)).where is Where.BEFORE:
-        # Continuing at the first mirrored record would skip records that the group has not read and that still exist.
+        # Continuing at the first mirrored record would skip records that still exist and that the group has not read.
         raise OffsetNotMirrored(
             group, tp.topic, tp.partition, offset,
             f"the mirror copied only records behind it (the log starts at {log_start})",
@@ -233,10 +233,10 @@ def commit_groups(
 ) -> GroupReport:
     """Commit translated positions on the target and read them back. Safe to repeat.
 
-    :param allow_rewind: also where the group is already further on the target.
+    :param allow_rewind: also commit where the group is already further on the target.
     :param dry_run: only report.
-    :raises GroupActive: when any group has members there; none was touched.
-    :raises NotKept: when a position reads back differently.
+    :raises GroupActive: a group has members on the target; no group was changed.
+    :raises NotKept: a position reads back differently.
     """
     by_group: dict[str, list[GroupMove]] = {}
     for move in translated.moves:
@@ -268,7 +268,7 @@ def commit_groups(
 def _decide(
     moves: Iterable[GroupMove], current: Mapping[TopicPartition, GroupPosition], allow_rewind: bool
 ) -> list[GroupMove]:
-    """Return the action for each position of the group, given its present positions on the target."""
+    """Return the action for each position of the group, given its current positions on the target."""
     decided = []
     for move in moves:
         there = current.get(move.target)

@@ -1,8 +1,8 @@
 """Watch that target topics stay on hold while a mirror writes to them.
 
-Somebody else may own these settings too: a GitOps tool that sets ``retention.ms`` back every few minutes would delete old
-records as they arrive. A changed setting is set again and logged. Against somebody who does not stop, that race can't be
-won: after a few times the watch raises an error.
+These settings may have another owner too: a GitOps tool that sets ``retention.ms`` back every few minutes would delete
+old records as they arrive. The watch sets a changed setting again and logs that. It can't win that race against an
+owner who does not stop, so after a few times it raises an error.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ TIMES = 3
 class HoldWatch:
     """Checks the settings of a plan's target topics every :data:`EVERY_S`. For one thread.
 
-    :param may_write: raises when this job is not the mirror's writer any more: its topics may be in production.
-    :param clock: seconds, monotonic.
-    :ivar notes: settings that were set again, a line each.
+    :param may_write: raises if this job is no longer the mirror's writer, because its topics may be in production.
+    :param clock: monotonic, in seconds.
+    :ivar notes: settings that were set again, one line each.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class HoldWatch:
         self.notes: list[str] = []
 
     def look_in_turn(self) -> bool:
-        """Check when it is time; set changed settings again. Return whether any was.
+        """Check if it is time, and set changed settings again. Return whether any was changed.
 
-        :raises HoldLost: when a setting was already set again :data:`TIMES` times.
-        :raises LeaseLost: when this job is not the mirror's writer any more; nothing was set.
+        :raises HoldLost: a setting had already been set again :data:`TIMES` times.
+        :raises LeaseLost: this job is no longer the mirror's writer; nothing was set.
         """
         if self._clock() - self._looked < EVERY_S:
             return False
@@ -70,7 +70,7 @@ class HoldWatch:
         return True
 
     def _changed(self) -> dict[str, dict[str, ConfigEntry]]:
-        there = self._target.topics(self._held)  # the task that copies a deleted topic reports it
+        there = self._target.topics(self._held)  # a deleted topic is reported by the task that copies it
         found = {
             topic: {
                 key: entries[key]

@@ -1,4 +1,4 @@
-"""The target's lag: measured on both clusters, judged over several samples. No Airflow, no Spark."""
+"""The target's lag, measured on both clusters and judged over several samples. No Airflow, no Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PartitionLag:
     """One partition at one moment.
 
     :param position: the next source offset to copy.
-    :param end: the source offset up to which is copied.
+    :param end: the source offset up to which records are copied.
     """
 
     source: TopicPartition
@@ -29,7 +29,7 @@ class PartitionLag:
 
     @property
     def records(self) -> int:
-        """Offsets still to copy; at most this many records."""
+        """Number of offsets still to copy; an upper bound for the number of records."""
         return max(0, self.end - self.position)
 
 
@@ -39,14 +39,14 @@ def measure(
     target: ClusterAdmin,
     mapped: Callable[[], Mapping[TopicPartition, int]] | None = None,
 ) -> list[PartitionLag]:
-    """Return the lag of each present partition of the plan's topics.
+    """Return the lag of each current partition of the plan's topics.
 
-    The target is asked first: asked second, it could seem to be ahead of the source. A partition that the target does not
-    have yet is at its start.
+    The target is read first; read second, it could seem ahead of the source. A partition that the target does not have
+    yet is at its start.
 
     :param mapped: returns the positions of partitions with mapped offsets, whose target end says nothing about the
         source: :meth:`airflow_mirror.sync.maps.OffsetMaps.positions`.
-    :raises InputError: when a topic is mapped and ``mapped`` was not given.
+    :raises InputError: a topic is mapped and ``mapped`` was not given.
     """
     by_map = {t.source_topic for t in plan.topics if t.mode != "identical"}
     if by_map and mapped is None:
@@ -76,8 +76,8 @@ def measure(
 class CatchUp:
     """Judges samples of the lag: caught up after ``samples`` good ones in a row.
 
-    :param max_lag_records: largest lag that counts as caught up, per partition.
-    :param stuck_after_s: a partition with a larger lag that does not move for so long is stuck.
+    :param max_lag_records: largest lag per partition that counts as caught up.
+    :param stuck_after_s: a partition with a larger lag is stuck if it does not move for this long.
     """
 
     max_lag_records: int
@@ -87,17 +87,17 @@ class CatchUp:
     _moved: dict[TopicPartition, tuple[int, float]] = field(default_factory=dict)
 
     def look(self, lags: list[PartitionLag], now_s: float) -> bool:
-        """Add one sample; say whether the mirror has caught up.
+        """Add one sample; return whether the mirror has caught up.
 
         :param now_s: seconds of a monotonic clock.
-        :raises PartitionStuck: naming every partition that does not move.
+        :raises PartitionStuck: names every partition that does not move.
         """
         behind = [lag for lag in lags if lag.records > self.max_lag_records]
         self._good = 0 if behind else self._good + 1
         stuck = []
         for lag in lags:
             position, since_s = self._moved.get(lag.source, (-1, now_s))
-            # An idle partition does not move for days and is not stuck; the clock runs only while it has lag.
+            # An idle partition may not move for days without being stuck; the clock runs only while it has lag.
             if position != lag.position or lag.records <= self.max_lag_records:
                 self._moved[lag.source] = (lag.position, now_s)
             elif now_s - since_s >= self.stuck_after_s:

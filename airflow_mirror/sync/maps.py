@@ -1,7 +1,7 @@
-"""The offset maps of a plan's mapped topics, complete up to the present ends of both logs.
+"""The offset maps of a plan's mapped topics, complete up to the current ends of both logs.
 
 Translation, lag, drain and comparison use them. A map is read from its store and completed from the two logs; it is
-completed again only when one of the logs has moved since.
+completed again only after one of the logs has moved.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class MapSource(NamedTuple):
     """Where the maps of a mirror come from; passed to Spark tasks.
 
-    :param mirror: name of the Mirror: its producer ids derive from it.
+    :param mirror: name of the Mirror, from which its producer ids are derived.
     :param committed_only: read_committed; aborted records were not copied.
     :param map_dir: root of the store.
     """
@@ -37,19 +37,19 @@ class MapSource(NamedTuple):
     map_dir: str
 
     def complete(self, one: CopyRange, source: WireCluster, target: WireCluster) -> OffsetMap:
-        """Return the map of a range, complete up to the present ends of both logs.
+        """Return the map of a range, complete up to the current ends of both logs.
 
-        :raises NoOffsetMap: when its copy never began.
-        :raises ForeignData: when the logs contradict what is stored.
+        :raises NoOffsetMap: its copy never began.
+        :raises ForeignData: the logs contradict the stored map.
         """
         isolation = READ_COMMITTED if self.committed_only else READ_UNCOMMITTED
         return complete(source, target, one, self.mirror, isolation, MapStore(self.map_dir))
 
 
 def map_source(plan: Plan, map_dir: str | None) -> MapSource | None:
-    """Return where the maps of a plan are; None when none of its topics is mapped.
+    """Return the source of a plan's maps; None if none of its topics is mapped.
 
-    :raises NoMapDirectory: when a topic is mapped and no directory was given.
+    :raises NoMapDirectory: a topic is mapped and no directory was given.
     """
     mapped = mapped_topics(plan)
     if not mapped:
@@ -65,17 +65,17 @@ def mapped_topics(plan: Plan) -> dict[str, TopicPlan]:
 
 
 def mapped_range(source_topic: str, target_topic: str, partition: int) -> CopyRange:
-    """Return the range that stands for a whole partition with mapped offsets."""
+    """Return the range that represents a whole partition with mapped offsets."""
     return CopyRange(
         source_topic=source_topic, target_topic=target_topic, partition=partition, start_offset=0, mode=MAPPED
     )
 
 
 class OffsetMaps:
-    """The maps of one plan. Nothing is connected while no topic is mapped.
+    """The maps of one plan. Opens no connection while no topic is mapped.
 
-    :param map_dir: root of the store; only needed when a topic is mapped.
-    :raises NoMapDirectory: when a topic is mapped and no directory was given.
+    :param map_dir: root of the store; needed only if a topic is mapped.
+    :raises NoMapDirectory: a topic is mapped and no directory was given.
     """
 
     def __init__(self, plan: Plan, source: ClientConfig, target: ClientConfig, map_dir: str | None) -> None:
@@ -97,7 +97,7 @@ class OffsetMaps:
         self._target.close()
 
     def __bool__(self) -> bool:
-        """True when any topic is mapped."""
+        """True if any topic is mapped."""
         return bool(self._topics)
 
     def to_target(self, tp: TopicPartition, offset: int) -> Translated:
@@ -105,8 +105,8 @@ class OffsetMaps:
 
         ``Where.BEYOND`` means that the record is not copied yet.
 
-        :raises InputError: when records are partitioned by key: then offsets have no counterpart.
-        :raises NoOffsetMap: when the partition's copy never began.
+        :raises InputError: records are partitioned by key, so offsets have no counterpart.
+        :raises NoOffsetMap: the partition's copy never began.
         """
         return self._translate(self._topics[tp.topic], tp.partition, lambda one: one.to_target(offset))
 
@@ -118,7 +118,7 @@ class OffsetMaps:
     def positions(self) -> dict[TopicPartition, int]:
         """Return the source offset up to which readers of the target find everything, for each mapped partition.
 
-        A partition whose copy has not begun is left out.
+        Partitions whose copy has not begun are omitted.
         """
         self._source.refresh(self._topics)
         self._target.refresh({t.target_topic for t in self._topics.values()})
@@ -151,7 +151,7 @@ class OffsetMaps:
         return through(maps[one.map_key])
 
     def _ranges(self, topic: TopicPlan, partition: int) -> list[CopyRange]:
-        """Return the ranges in which a source partition is copied: one, or one for each target partition."""
+        """Return the ranges in which a source partition is copied: one, or one per target partition."""
         whole = mapped_range(topic.source_topic, topic.target_topic, partition)
         if not self._by_key:
             return [whole]
@@ -159,7 +159,7 @@ class OffsetMaps:
         return [replace(whole, target_partition=p, key_partitions=count) for p in range(count)]
 
     def _complete(self, ranges: Collection[CopyRange]) -> dict[str, OffsetMap]:
-        """Return the complete maps of ``ranges`` by their keys; ranges without one are left out."""
+        """Return the complete maps of ``ranges`` by their keys; ranges without a map are omitted."""
         assert self._from is not None
         looks = [
             look(tps)
@@ -171,7 +171,7 @@ class OffsetMaps:
         ]
         found: dict[str, OffsetMap] = {}
         for one in ranges:
-            # The same ends as last time: reading the logs would find nothing new.
+            # If both ends are unchanged, reading the logs would find nothing new.
             stamp = (*(look[one.source] for look in looks[:2]), *(look[one.target] for look in looks[2:]))
             seen, known = self._maps.get(one.map_key, ((), None))
             if known is None or seen != stamp:
@@ -185,5 +185,5 @@ class OffsetMaps:
 
 
 def _readable(one: OffsetMap, stable: int) -> int:
-    """Return the source offset up to which consumers of the target get everything: an open transaction hides the rest."""
+    """Return the source offset up to which consumers of the target get everything; open transactions hide the rest."""
     return one.source_end if stable >= one.target_end else one.to_source(stable).offset

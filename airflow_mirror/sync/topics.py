@@ -1,7 +1,7 @@
 """Create missing topics on the target, with retention off; compare existing ones.
 
-Safe to repeat: a topic that exists is compared, never assumed. :mod:`airflow_mirror.sync.configs` changes the settings of
-existing topics.
+Safe to repeat: an existing topic is compared, never assumed correct. :mod:`airflow_mirror.sync.configs` changes the
+settings of existing topics.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from airflow_mirror.plan.model import Plan, TopicPlan
 
 
-# A new topic or setting reaches the brokers' metadata some milliseconds after the controller's answer.
-_SETTLE_S = 60.0  # a busy broker learns of a hundred new topics late
+# A new topic or setting reaches the brokers' metadata some milliseconds after the controller's response.
+_SETTLE_S = 60.0  # a busy broker learns about a hundred new topics late
 
 
 @dataclass(frozen=True)
 class TopicsReport:
-    """The changes of the target's topics. Names are the target's.
+    """The changes to the target's topics. Names are the target's.
 
-    :param differences: of topics that existed before: a line per setting that differs from the plan.
+    :param differences: for topics that existed before: one line per setting that differs from the plan.
     """
 
     created: tuple[str, ...]
@@ -45,10 +45,10 @@ class TopicsReport:
 
 
 def create_target_topics(plan: Plan, target: ClusterAdmin) -> TopicsReport:
-    """Create the plan's missing topics, grow those of ours that lack partitions, and read everything back.
+    """Create the plan's missing topics, add partitions to those of ours that lack them, and read everything back.
 
-    :raises TargetTopicsDiffer: when a topic that is not ours has too few partitions; nothing was created then.
-    :raises NotKept: when a created topic reads back differently.
+    :raises TargetTopicsDiffer: a topic that is not ours has too few partitions; nothing was created.
+    :raises NotKept: a created topic reads back differently.
     """
     wanted = {t.target_topic: t for t in plan.topics}
     before = target.topics(wanted)
@@ -76,7 +76,7 @@ def create_target_topics(plan: Plan, target: ClusterAdmin) -> TopicsReport:
 
 
 def _create(target: ClusterAdmin, topics: Iterable[TopicPlan]) -> list[str]:
-    """Create topics; return those that did not exist. One call each: a refused one must not hide which were made."""
+    """Create topics; return those that did not exist. One call per topic: a rejected one must not hide the others."""
     created = []
     for t in topics:
         try:
@@ -90,7 +90,7 @@ def _create(target: ClusterAdmin, topics: Iterable[TopicPlan]) -> list[str]:
 
 
 def _unmade(target: ClusterAdmin, created: Iterable[TopicPlan], grown: Iterable[TopicPlan]) -> list[str]:
-    """Return what does not read back yet: all of a created topic; of a grown one only its partitions."""
+    """Return what does not read back yet: for a created topic everything, for a grown one only its partitions."""
     counts = {t.target_topic: t.partitions for t in grown}
     found = target.topics(counts) if counts else {}
     lines = [
@@ -103,7 +103,7 @@ def _unmade(target: ClusterAdmin, created: Iterable[TopicPlan], grown: Iterable[
 
 
 def _wrong(target: ClusterAdmin, topics: Iterable[TopicPlan], with_replicas: Iterable[str]) -> list[str]:
-    """Compare the target's topics with the plan; return a line per difference."""
+    """Compare the target's topics with the plan; return one line per difference."""
     plans = {t.target_topic: t for t in topics}
     if not plans:
         return []
@@ -111,7 +111,7 @@ def _wrong(target: ClusterAdmin, topics: Iterable[TopicPlan], with_replicas: Ite
     try:
         configs = target.topic_configs(there)
     except BrokerError as e:
-        return [str(e)]  # not known to every broker yet
+        return [str(e)]  # not every broker knows the topic yet
     lines = [f"{name}: does not exist" for name in plans if name not in there]
     for name, info in there.items():
         lines += differences(plans[name], info, configs[name], replicas=name in with_replicas)
@@ -119,7 +119,7 @@ def _wrong(target: ClusterAdmin, topics: Iterable[TopicPlan], with_replicas: Ite
 
 
 def differences(plan: TopicPlan, info: TopicInfo, configs: Mapping[str, ConfigEntry], replicas: bool = True) -> list[str]:
-    """Compare one target topic with its plan while the mirror writes; return a line per difference."""
+    """Compare one target topic with its plan while the mirror writes; return one line per difference."""
     name, lines = info.name, []
     if info.partitions != plan.partitions:
         lines.append(f"{name}: {info.partitions} partitions, planned {plan.partitions}")
@@ -135,8 +135,8 @@ def differences(plan: TopicPlan, info: TopicInfo, configs: Mapping[str, ConfigEn
 def settle(wrong: Callable[[], list[str]], what: str, within_s: float = _SETTLE_S) -> None:
     """Read back until there is no difference.
 
-    :param wrong: reads, and returns a line per difference.
-    :raises NotKept: when there still is one after ``within_s``.
+    :param wrong: reads, and returns one line per difference.
+    :raises NotKept: there is still one after ``within_s``.
     """
     deadline = time.monotonic() + within_s
     while lines := wrong():
