@@ -1,1 +1,1 @@
-"""Administration of a cluster: a facade over our own connections, and the values it returns."""
+"""Administration of a cluster: a facade over our own connections, and the values that it returns."""

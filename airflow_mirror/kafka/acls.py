@@ -1,6 +1,6 @@
-"""Access rules of one cluster: find, add, remove.
+"""ACLs of one cluster: find, add, remove.
 
-Brokers before 2.0 know no patterns: every rule there is for one name, or for ``*``.
+Brokers before 2.0 do not support resource patterns: each rule applies to one name or to ``*``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from airflow_mirror.kafka.session import AdminSession
 
-# Kafka's names by its numbers (ResourceType, PatternType, AclOperation, AclPermissionType).
+# Kafka's names, indexed by its numbers (ResourceType, PatternType, AclOperation, AclPermissionType).
 _RESOURCES = ("UNKNOWN", "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER")
 _PATTERNS = ("UNKNOWN", "ANY", "MATCH", "LITERAL", "PREFIXED")
 _OPERATIONS = (
@@ -48,7 +48,7 @@ def describe_acls(session: AdminSession, **match: str | None) -> list[Acl]:
 
 
 def create_acls(session: AdminSession, rules: Collection[Acl]) -> None:
-    """Add rules; one that exists stays as it is."""
+    """Add rules; an existing rule stays as it is."""
     from kafka.protocol.admin import CreateAclsRequest as Request
 
     def ask(some: list[Acl]) -> Iterator[Reply[Acl, bool]]:
@@ -64,7 +64,7 @@ def create_acls(session: AdminSession, rules: Collection[Acl]) -> None:
 def delete_acls(session: AdminSession, rules: Collection[Acl]) -> list[Acl]:
     """Remove exactly these rules; return those that existed.
 
-    After a lost answer the rules may already be gone: they are then not among those returned.
+    If a response is lost, the rules may already be gone; the result then lacks them.
     """
     from kafka.protocol.admin import DeleteAclsRequest as Request
 
@@ -89,7 +89,7 @@ def _filter(
     operation: str | None = None,
     permission: str | None = None,
 ) -> dict[str, Any]:
-    """Return the fields of a filter, as DescribeAcls and DeleteAcls have them."""
+    """Return the fields of a filter for DescribeAcls and DeleteAcls."""
     return {
         "resource_type_filter": _RESOURCES.index(resource_type or "ANY"),
         "resource_name_filter": name,
@@ -107,12 +107,12 @@ def _exact(rule: Acl) -> dict[str, Any]:
 
 def _creation(rule: Acl) -> dict[str, Any]:
     fields = {key.removesuffix("_filter"): value for key, value in _exact(rule).items()}
-    pattern = fields.pop("pattern_type")  # CreateAcls alone calls it otherwise
+    pattern = fields.pop("pattern_type")  # only CreateAcls uses another name
     return {**fields, "resource_pattern_type": pattern}
 
 
 def _acl(resource: Any, rule: Any) -> Acl:
-    """Read a rule; values that only a newer broker knows are UNKNOWN."""
+    """Decode a rule; values that only a newer broker knows become UNKNOWN."""
     return Acl(
         resource_type=_named(_RESOURCES, resource.resource_type),
         name=resource.resource_name,
@@ -129,12 +129,12 @@ def _named(names: Sequence[str], number: int) -> str:
 
 
 def _lowest(rules: Iterable[Acl]) -> int:
-    """Return the lowest version that can express these rules: without patterns, a prefix would be read as a name."""
+    """Return the lowest version that can express these rules. Without patterns, a prefix would be read as a name."""
     return _WITH_PATTERNS if any(rule.pattern_type != "LITERAL" for rule in rules) else 0
 
 
 def _is_named(rule: Acl, name: str | None, pattern_type: str | None) -> bool:
-    """Say whether a rule of a broker without patterns matches a filter's name and pattern."""
+    """Return whether a rule of a broker without patterns matches a filter's name and pattern."""
     if pattern_type == "PREFIXED":
         return False
     return name is None or rule.name == name or (pattern_type == "MATCH" and rule.name == "*")

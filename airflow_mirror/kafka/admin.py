@@ -1,9 +1,9 @@
 """ClusterAdmin: every administrative request to a cluster, over our own connections.
 
-One path serves every broker from 0.11 on: versions are negotiated for each request; a request that an old broker lacks
-is replaced by the closest one that it has, or refused by name. Every answer is checked per object, no error is
-swallowed, and no call creates a topic by asking for it. Errors name the cluster's role, the object and the cause, with
-the broker's own message if there is one (:mod:`airflow_mirror.kafka.session`). It does not read or write records.
+One code path serves every broker from 0.11 on. Versions are negotiated for each request; a request that an old broker
+lacks is replaced by the closest one that it has, or rejected by name. Every response is checked per object, no error is
+swallowed, and no request auto-creates a topic. Errors name the cluster's role, the object and the cause, with the
+broker's own message if there is one (:mod:`airflow_mirror.kafka.session`). It does not read or write records.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ __all__ = ["Acl", "ClusterAdmin", "ConfigEntry", "GroupInfo", "GroupPosition", "
 class ClusterAdmin:
     """Admin calls to one cluster. Not shared between threads. Close it, or use it as a context manager.
 
-    :param config: how to reach it; errors name the cluster by ``config.role``.
+    :param config: how to reach the cluster; errors name it by ``config.role``.
     :param timeout_s: for each call.
-    :raises InvalidField: for an unsupported setting. Nothing is connected before the first call.
+    :raises InvalidField: a setting is unsupported. The first call connects, not the constructor.
 
-    Every method may raise :class:`ClusterUnreachable` (no broker answers, found within 8 s at the first call),
+    Every method may raise :class:`ClusterUnreachable` (no broker answers, detected within 8 s at the first call),
     :class:`AuthenticationFailed`, :class:`AclMissing` (a :class:`MissingRight` that names the ACL),
-    :class:`RequestRefused`, :class:`BrokerError`, and :class:`ApiNotServed` where the brokers are too old.
+    :class:`RequestRefused`, :class:`BrokerError`, and :class:`ApiNotServed` if the brokers are too old.
     """
 
     def __init__(self, config: ClientConfig, timeout_s: float = 15.0) -> None:
@@ -63,7 +63,7 @@ class ClusterAdmin:
         return cluster.describe_cluster(self._session).cluster_id
 
     def broker_count(self) -> int:
-        """Return how many brokers are registered and alive."""
+        """Return the number of brokers that are registered and alive."""
         return len(cluster.describe_cluster(self._session).brokers)
 
     def broker_configs(self) -> dict[int, dict[str, ConfigEntry]]:
@@ -73,11 +73,11 @@ class ClusterAdmin:
     # --- topics ---
 
     def topics(self, names: Collection[str] | None = None) -> dict[str, TopicInfo]:
-        """Return topics by name; all that the principal may see when ``names`` is None. Absent ones are left out."""
+        """Return topics by name; all visible ones if ``names`` is None. Topics that do not exist are omitted."""
         return topics.describe_topics(self._session, names)
 
     def topic_names(self) -> list[str]:
-        """Return the names of all topics that the principal may see, internal ones too, sorted."""
+        """Return the names of all visible topics, including internal ones, sorted."""
         return sorted(topics.describe_topics(self._session, None))
 
     def topic_configs(self, names: Collection[str]) -> dict[str, dict[str, ConfigEntry]]:
@@ -87,13 +87,13 @@ class ClusterAdmin:
     def create_topics(self, specs: Iterable[NewTopicSpec], *, validate_only: bool = False) -> None:
         """Create topics and wait until the controller has them.
 
-        :param validate_only: create nothing, but say what would be refused.
+        :param validate_only: create nothing, but report what would be rejected.
         :raises BrokerError: with code 36 (TOPIC_ALREADY_EXISTS) if one exists; the others were created.
         """
         topics.create_topics(self._session, specs, validate_only=validate_only)
 
     def grow_partitions(self, topic: str, total: int) -> None:
-        """Raise a topic's partition count to ``total``; Kafka can't lower it, and before 1.0 can't raise it."""
+        """Raise a topic's partition count to ``total``. Kafka can't lower it, and before 1.0 can't raise it."""
         topics.grow_partitions(self._session, topic, total)
 
     def delete_topics(self, names: Collection[str]) -> None:
@@ -101,9 +101,9 @@ class ClusterAdmin:
         topics.delete_topics(self._session, names)
 
     def alter_topic_configs(self, topic: str, set: Mapping[str, str] | None = None, delete: Collection[str] = ()) -> None:
-        """Set and remove topic-level overrides; keys not named stay as they are.
+        """Set and remove topic-level overrides; other keys stay as they are.
 
-        Before 2.3 all overrides are written at once: somebody else's change at the same moment is lost.
+        Before 2.3 all overrides are written at once, so somebody else's concurrent change is lost.
         """
         configs.alter_topic_configs(self._session, topic, set or {}, delete)
 
@@ -113,19 +113,20 @@ class ClusterAdmin:
         """Return one offset per partition.
 
         :param spec: ``earliest`` (log start), ``latest`` (high watermark), ``latest_committed`` (last stable offset,
-            the end for a read_committed consumer), or a time in ms: the first record at or after it, -1 if none is.
-        :raises UnknownTopic: when there is no such topic or partition.
+            the end for a read_committed consumer), or a timestamp in ms: the first record at or after it, -1 if none
+            is.
+        :raises UnknownTopic: there is no such topic or partition.
         """
         return offsets.offsets(self._session, partitions, spec)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Move log starts: delete all records below the given offset. Return the log starts afterwards."""
+        """Delete all records below the given offsets. Return the resulting log start offsets."""
         return offsets.delete_records(self._session, before)
 
     # --- groups ---
 
     def groups(self) -> list[GroupInfo]:
-        """Return all consumer groups that the principal may see, sorted by id."""
+        """Return all visible consumer groups, sorted by id."""
         return groups.list_groups(self._session)
 
     def group_states(self, ids: Collection[str]) -> dict[str, str]:
@@ -133,24 +134,24 @@ class ClusterAdmin:
         return groups.group_states(self._session, ids)
 
     def group_offsets(self, group: str) -> dict[TopicPartition, GroupPosition]:
-        """Return the committed positions of a group; partitions without one are absent."""
+        """Return the committed positions of a group; partitions without one are omitted."""
         return self.groups_offsets([group])[group]
 
     def groups_offsets(self, ids: Collection[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
-        """Return the committed positions of many groups, with a request for a hundred of them where brokers allow it."""
+        """Return the committed positions of many groups, with one request per hundred groups where brokers allow it."""
         return groups.group_offsets(self._session, ids)
 
     def commit_group_offsets(self, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
-        """Set a group's positions. No range check.
+        """Set a group's positions, without a range check.
 
-        :raises GroupActive: when the group has members.
+        :raises GroupActive: the group has members.
         """
         groups.commit_group_offsets(self._session, group, positions)
 
     def forget_group_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
         """Remove a group's positions in these partitions (from 2.4 on); missing ones are no error.
 
-        :raises AclMissing: without DELETE on the group and READ on the topics.
+        :raises AclMissing: the principal lacks DELETE on the group or READ on the topics.
         """
         groups.forget_group_offsets(self._session, group, partitions)
 
@@ -168,7 +169,7 @@ class ClusterAdmin:
     ) -> list[Acl]:
         """Return the rules with these fields; None matches any, ``pattern_type="MATCH"`` all that apply to ``name``.
 
-        :raises RequestRefused: with code 54 (SECURITY_DISABLED) when the cluster has no authorizer.
+        :raises RequestRefused: with code 54 (SECURITY_DISABLED) if the cluster has no authorizer.
         """
         return acls.describe_acls(
             self._session,
@@ -182,7 +183,7 @@ class ClusterAdmin:
         )
 
     def create_acls(self, rules: Collection[Acl]) -> None:
-        """Add rules; one that exists stays as it is."""
+        """Add rules; an existing rule stays as it is."""
         acls.create_acls(self._session, rules)
 
     def delete_acls(self, rules: Collection[Acl]) -> list[Acl]:

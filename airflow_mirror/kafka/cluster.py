@@ -19,7 +19,7 @@ class Description(NamedTuple):
 
 
 def describe_cluster(session: AdminSession) -> Description:
-    """Ask any broker."""
+    """Query any broker."""
 
     def ask() -> Reply[str, Description]:
         answer = requests.metadata(session.anywhere(), [])

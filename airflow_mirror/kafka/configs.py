@@ -1,8 +1,8 @@
 """Configs of topics and brokers: read them, change a topic's overrides.
 
-Brokers before 1.1 report of a topic's config only whether the topic overrides it. Where it does not, it is unknown
-whether the value is Kafka's default or from the broker's file: such an entry is not a default, and its source is
-``UNKNOWN_CONFIG``. If it counted as a default, retention that somebody set in a file would be dropped silently.
+For a topic's config, brokers before 1.1 report only whether the topic overrides it. If it does not, the value may be
+Kafka's default or come from the broker's file. Such an entry is not a default, and its source is ``UNKNOWN_CONFIG``. If
+it counted as a default, retention that is set in a broker's file would be dropped silently.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def broker_configs(session: AdminSession) -> dict[int, Entries]:
 
 
 def alter_topic_configs(session: AdminSession, topic: str, set: Mapping[str, str], delete: Collection[str]) -> None:
-    """Set and remove overrides of a topic; keys not named stay as they are.
+    """Set and remove overrides of a topic; other keys stay as they are.
 
-    Brokers before 2.3 can only replace all overrides: they are read first, and written with the change. Somebody else's
-    change in between is lost there; no broker of that age offers another way.
+    Brokers before 2.3 can only replace all overrides: they are read first and written together with the change.
+    Somebody else's change in between is lost; brokers of that age offer no other way.
     """
     if not set and not delete:
         return
@@ -82,7 +82,7 @@ def alter_topic_configs(session: AdminSession, topic: str, set: Mapping[str, str
 
 
 def is_override(entry: ConfigEntry) -> bool:
-    """Say whether the topic itself sets this value."""
+    """Return whether the topic itself sets this value."""
     return entry.source == _OVERRIDE
 
 

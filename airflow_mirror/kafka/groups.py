@@ -1,4 +1,4 @@
-"""Consumer groups of one cluster: list, describe; read, set and remove positions."""
+"""Consumer groups of one cluster: list and describe them; read, set and remove their positions."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 Positions = dict[TopicPartition, GroupPosition]
 
-_WITH_STATES = 4  # ListGroups returns states from 2.6 on; it is the only request that also knows those of KIP-848 groups
+_WITH_STATES = 4  # ListGroups returns states from 2.6 on; no other request knows those of KIP-848 groups
 _BATCHED = 8  # OffsetFetch takes many groups from 3.0 on
-_GROUPS_A_REQUEST = 100  # an answer holds all positions of these groups
+_GROUPS_A_REQUEST = 100  # a response holds all positions of these groups
 _PARTITIONS_A_COMMIT = 2000  # the positions of one request must fit into one batch of the offsets topic
-# A coordinator's answers to a non-member when a group has members; the last one is for a rebalance.
+# A coordinator's errors for a non-member if a group has members; the last one means a rebalance.
 _ACTIVE = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NON_EMPTY_GROUP, ErrorCode.REBALANCE_IN_PROGRESS})
-_CONSUMERS = ("consumer", "")  # protocol types; others are Connect's workers and the like, which have no positions
-# Brokers before 1.0 -> Kafka's name today.
+_CONSUMERS = ("consumer", "")  # protocol types; others, such as Connect workers, have no positions
+# State names of brokers before 1.0 -> Kafka's current names.
 _STATES = {"AwaitingSync": "CompletingRebalance"}
 
 
 def list_groups(session: AdminSession) -> list[GroupInfo]:
-    """Return all consumer groups that the principal may see, sorted by id.
+    """Return all visible consumer groups, sorted by id.
 
-    A principal without any DESCRIBE right on groups gets an empty list and no error from Kafka.
+    For a principal without any DESCRIBE right on groups Kafka returns an empty list and no error.
 
-    :raises MirrorError: when any broker failed to answer: a partial list would lose groups silently.
+    :raises MirrorError: a broker failed to answer: a partial list would lose groups silently.
     """
 
     def ask() -> Reply[str, dict[str, GroupInfo]]:
@@ -56,8 +56,8 @@ def list_groups(session: AdminSession) -> list[GroupInfo]:
 def group_states(session: AdminSession, ids: Collection[str]) -> dict[str, str]:
     """Return the state of each group; ``Dead`` for one that does not exist.
 
-    DescribeGroups goes first, because only it distinguishes a group that may not be seen from one that does not exist. It
-    returns KIP-848 groups as dead; the list has their state.
+    DescribeGroups is sent first, because only it distinguishes a group that is not visible from one that does not
+    exist. It returns KIP-848 groups as dead; the list has their state.
     """
 
     def ask(connection: Connection, groups: list[str]) -> Iterator[Reply[str, str]]:
@@ -81,12 +81,12 @@ def group_states(session: AdminSession, ids: Collection[str]) -> dict[str, str]:
 
 
 def group_offsets(session: AdminSession, ids: Collection[str]) -> dict[str, Positions]:
-    """Return the committed positions of each group, sorted by its id; partitions without one are absent.
+    """Return the committed positions of each group, sorted by group id; partitions without one are omitted.
 
-    Waits for open transactions that hold offset commits of a group: an unstable position does not count. Brokers before
-    2.5 can't report that one is unstable, and answer with the last one that was committed.
+    Waits for open transactions that hold offset commits of a group, because an unstable position does not count.
+    Brokers before 2.5 can't report that a position is unstable, and return the last committed one.
 
-    Kafka leaves out positions in topics that the principal may not see.
+    Kafka omits positions in topics that the principal may not see.
     """
     found = session.each(
         lambda group: f"read offsets of consumer group {group!r}",
@@ -98,12 +98,12 @@ def group_offsets(session: AdminSession, ids: Collection[str]) -> dict[str, Posi
 
 
 def commit_group_offsets(session: AdminSession, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
-    """Set a group's positions, without a leader epoch. Kafka checks no range: the caller must.
+    """Set a group's positions, without a leader epoch. Kafka does not check the range; the caller must.
 
-    Setting the same positions again does no harm, so the request is repeated when the coordinator moves.
+    Setting the same positions again does no harm, so the request is repeated if the coordinator moves.
 
-    :raises GroupActive: when the group has members; nothing was set.
-    :raises MirrorError: of the first partition that failed.
+    :raises GroupActive: the group has members; nothing was set.
+    :raises MirrorError: the error of the first partition that failed.
     """
 
     def ask(some: list[TopicPartition]) -> Iterator[Reply[TopicPartition, bool]]:
@@ -211,7 +211,7 @@ def _fetch(session: AdminSession, connection: Connection, groups: list[str]) -> 
 
 
 def _positions(group: str, answer: Any) -> Reply[str, Positions]:
-    """Read one group's part of an answer; an error of one partition is the whole group's."""
+    """Decode one group's part of a response; an error of one partition counts for the whole group."""
     if answer.error_code:
         return Reply(group, answer.error_code, None, {})
     found: Positions = {}
@@ -232,7 +232,7 @@ def _commit(
     from kafka.protocol.consumer.group import OffsetCommitRequest as Request
 
     topic = Request.OffsetCommitRequestTopic
-    version = connection.newest(Request.API_KEY, 2, 9)  # 10 asks by topic id
+    version = connection.newest(Request.API_KEY, 2, 9)  # 10 uses topic ids
     topics = [
         topic(
             name=name,

@@ -1,6 +1,7 @@
-"""Values that describe a cluster; no client.
+"""Values that describe a cluster, without a client.
 
-Offsets are next-to-read positions. Names are Kafka's. Nothing here can hold a secret: a sensitive config has no value.
+Offsets are those of the next record to read. Names are Kafka's. Nothing here can hold a secret: a sensitive config has
+no value.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TopicInfo:
-    """A topic, described by its cluster.
+    """A topic as its cluster describes it.
 
-    :param topic_id: Kafka's UUID, 22 characters; changes when a topic is deleted and created again.
-    :param replication_factor: replicas of partition 0.
+    :param topic_id: Kafka's UUID, 22 characters; changes if a topic is deleted and re-created.
+    :param replication_factor: number of replicas of partition 0.
     """
 
     name: str
@@ -30,9 +31,10 @@ class TopicInfo:
 class ConfigEntry:
     """The effective value of one config key.
 
-    :param value: None when sensitive or unset.
-    :param is_default: nobody set it anywhere: ``source`` is Kafka's own default.
-    :param source: Kafka's name of where it comes from, such as ``DYNAMIC_TOPIC_CONFIG`` or ``STATIC_BROKER_CONFIG``.
+    :param value: None if sensitive or unset.
+    :param is_default: not set anywhere; ``source`` is Kafka's own default.
+    :param source: Kafka's name of where the value comes from, such as ``DYNAMIC_TOPIC_CONFIG`` or
+        ``STATIC_BROKER_CONFIG``.
     """
 
     value: str | None
@@ -56,7 +58,7 @@ class NewTopicSpec:
 class GroupInfo:
     """A consumer group.
 
-    :param state: Kafka's name at one moment: ``Stable``, ``Empty``, ``PreparingRebalance``, ...
+    :param state: Kafka's name of its state at one moment: ``Stable``, ``Empty``, ``PreparingRebalance``, ...
     :param protocol_type: ``consumer``, or ``""`` for a group that only ever committed offsets.
     """
 
@@ -69,8 +71,8 @@ class GroupInfo:
 class GroupPosition:
     """A group's position in one partition: the next offset to read, and the application's metadata.
 
-    It has no leader epoch on purpose. An epoch belongs to one cluster; committed on another cluster it makes consumers
-    loop on metadata (KIP-320).
+    It deliberately has no leader epoch. An epoch belongs to one cluster; committed on another cluster it would make
+    consumers loop on metadata requests (KIP-320).
     """
 
     offset: int

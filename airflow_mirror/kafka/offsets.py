@@ -1,4 +1,4 @@
-"""Offsets of partitions: read log start and log end offsets, move log starts. Each partition's leader is asked.
+"""Offsets of partitions: read log start and log end offsets, delete records. Each partition's leader is queried.
 
 Errors are those of :class:`airflow_mirror.wire.cluster.WireCluster`, which finds the leaders.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def offsets(session: AdminSession, partitions: Iterable[TopicPartition], spec: str | int) -> dict[TopicPartition, int]:
-    """Return one offset per partition; ``spec`` as for ``ClusterAdmin.offsets``."""
+    """Return one offset per partition; ``spec`` as in ``ClusterAdmin.offsets``."""
     asked = list(dict.fromkeys(partitions))
     if not asked:
         return {}
@@ -29,7 +29,7 @@ def offsets(session: AdminSession, partitions: Iterable[TopicPartition], spec: s
 
 
 def delete_records(session: AdminSession, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Move log starts up to the given offsets; return the log starts afterwards."""
+    """Delete all records below the given offsets; return the resulting log start offsets."""
     if not before:
         return {}
     cluster = session.cluster
@@ -40,6 +40,6 @@ def delete_records(session: AdminSession, before: Mapping[TopicPartition, int]) 
 
 
 def _forget(cluster: WireCluster, partitions: Iterable[TopicPartition]) -> None:
-    """Forget the leaders: between two admin calls minutes may pass, and topics may be deleted."""
+    """Drop the cached leaders: minutes may pass between two admin calls, and topics may be deleted."""
     for topic in {tp.topic for tp in partitions}:
         cluster.forget(topic)

@@ -1,9 +1,9 @@
-"""A session with one cluster: the first contact, routing, retries, and errors in our types.
+"""A session with one cluster: first contact, routing, retries, and our own error types.
 
 Every request names many objects, and a broker answers for each of them. :meth:`AdminSession.each` keeps these answers
-apart: temporary errors are retried, and the first refusal is raised only after all objects have an answer. A request
-whose answer was lost may have been done. Only the caller can say whether a later refusal ("exists already") means that,
-so it passes a function for it.
+apart: temporary errors are retried, and the first rejection is raised only after all objects have an answer. A request
+with a lost response may have been executed. Only the caller can tell whether a later rejection ("exists already") means
+that, so it passes a function for it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 T = TypeVar("T")
 
-# The first call decides whether there is a cluster at all; people wait for its answer.
+# The first call decides whether there is a cluster at all, and people wait for its result.
 CONNECT_TIMEOUT_S = 8.0
 CHUNK = 500  # objects per request: one that names thousands may be too large for a broker
 
-# A broker that answers one of these will repeat it for the same request.
+# A broker that answers with one of these codes will repeat it for the same request.
 _REFUSED = frozenset(
     {
         ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -47,7 +47,7 @@ _REFUSED = frozenset(
 )
 # A coordinator, leader or controller is moving, or a quota is exceeded for the moment.
 _SOON = RETRIABLE | {ErrorCode.UNSTABLE_OFFSET_COMMIT}
-# After one of these the request may have been done, or be done later.
+# After one of these the request may have been executed, or be executed later.
 _IN_DOUBT = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION})
 _NOT_AUTHORIZED = frozenset(
     {
@@ -59,7 +59,7 @@ _NOT_AUTHORIZED = frozenset(
 
 
 class Reply(NamedTuple, Generic[K, T]):
-    """A broker's answer for one object. ``code`` 0: ``value`` is valid; else ``text`` may have the broker's message."""
+    """A broker's answer for one object. ``code`` 0: ``value`` is valid; else ``text`` may hold the broker's message."""
 
     key: K
     code: int
@@ -68,21 +68,21 @@ class Reply(NamedTuple, Generic[K, T]):
 
 
 class Unanswered(NamedTuple):
-    """Why there is no reply. ``sent``: whether the request left this machine, so that it may have been done."""
+    """Why there is no reply. ``sent``: whether the request left this machine, so that it may have been executed."""
 
     error: ConnectionLost | ClusterUnreachable
     sent: bool
 
 
-# What came instead of an answer that counts.
+# What came instead of a valid answer.
 Failure = Reply[K, T] | Unanswered
 
 
 class AdminSession:
-    """Asks one cluster. Belongs to one thread. Connects at the first use, and again after :meth:`close`.
+    """Sends requests to one cluster. Belongs to one thread. Connects at first use, and again after :meth:`close`.
 
     :param timeout_s: for each call; the first one waits at most ``CONNECT_TIMEOUT_S`` for any broker.
-    :raises InvalidField: for an unsupported setting; the error shows no secret.
+    :raises InvalidField: a setting is unsupported; the error shows no secret.
     """
 
     def __init__(self, config: ClientConfig, timeout_s: float = 15.0) -> None:
@@ -107,7 +107,7 @@ class AdminSession:
     def cluster(self) -> WireCluster:
         """The cluster, once a broker has answered.
 
-        :raises ClusterUnreachable: when none does. :raises AuthenticationFailed: when one refuses the credentials.
+        :raises ClusterUnreachable: no broker answers. :raises AuthenticationFailed: a broker rejects the credentials.
         """
         if not self._connected:
             self._cluster.reach(min(CONNECT_TIMEOUT_S, self.timeout_s))
@@ -116,7 +116,7 @@ class AdminSession:
 
     @property
     def write_timeout_ms(self) -> int:
-        """How long a broker may take for a change, before the connection times out."""
+        """Timeout of a change at the broker, in ms; it ends before the connection times out."""
         return self.cluster.write_timeout_ms
 
     def anywhere(self) -> Connection:
@@ -131,8 +131,8 @@ class AdminSession:
     def request(self, connection: Connection, message: Any, version: int) -> Any:
         """Send a request of kafka-python's classes; return the response.
 
-        A broker that throttles a client does not read from its connection for that time (KIP-219): nothing is sent
-        before, or the broker would seem frozen.
+        A broker that throttles a client does not read from its connection for that time (KIP-219). Nothing is sent
+        before it ends, or the broker would seem frozen.
         """
         time.sleep(min(max(self._muted.get(connection.address, 0.0) - time.monotonic(), 0.0), self.timeout_s))
         self._sent = True
@@ -158,17 +158,17 @@ class AdminSession:
         done: Callable[[K, int], T | None] = lambda key, code: None,
         chunk: int = CHUNK,
     ) -> dict[K, T]:
-        """Ask about objects until each has a final answer; return the values.
+        """Query objects until each has a final answer; return the values.
 
-        :param what: names an object, for errors: "create topic 'orders'".
+        :param what: names an object in errors: "create topic 'orders'".
         :param ask: sends one request for some objects and yields a reply for each of them.
-        :param right: what an ACL must allow, as kafka-acls names it.
+        :param right: the ACL operation that is needed, as in kafka-acls.
         :param name: the resource of that ACL, given an object and the error code.
-        :param topic_right: what it must allow on a topic, where that is a different right.
-        :param absent: the error code that means "there is no such object": those are left out of the result.
-        :param done: called for a refusal after a lost answer. It returns the value when the first request was done, None
-            when the refusal is real.
-        :raises MirrorError: of the first object that was refused, after all of them have been asked.
+        :param topic_right: the operation that is needed on a topic, if it is a different one.
+        :param absent: the error code that means "there is no such object"; such objects are omitted from the result.
+        :param done: called for a rejection after a lost response. Returns the value if the first request was executed,
+            None if the rejection is real.
+        :raises MirrorError: of the first object that was rejected, after all of them have been queried.
         """
         pending = list(dict.fromkeys(keys))
         found: dict[K, T] = {}
@@ -189,7 +189,7 @@ class AdminSession:
                     del failed[key]
             in_doubt |= {key for key, failure in failed.items() if _code(failure) in _IN_DOUBT}
             final = [key for key, failure in failed.items() if _code(failure) not in _SOON]
-            if failed and (final or backoff.expired):  # after a refusal, retries of other objects can't help
+            if failed and (final or backoff.expired):  # after a rejection, retrying other objects can't help
                 key = (final or list(failed))[0]
                 code = _code(failed[key])
                 needed = topic_right or right if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED else right
@@ -203,11 +203,11 @@ class AdminSession:
     def at_coordinators(
         self, groups: list[str], ask: Callable[[Connection, list[str]], Iterable[Reply[str, T]]]
     ) -> Iterator[Reply[str, T]]:
-        """Ask the coordinator of each group; if one fails, the answers of the others are kept."""
+        """Query the coordinator of each group; if one fails, the answers of the others are kept."""
         cluster = self.cluster
         by_broker, lost = self.router.coordinators(groups)
         for one in lost:
-            yield Reply(one.key, one.code, one.text, None)  # type: ignore[arg-type]  # nobody reads the value behind an error code
+            yield Reply(one.key, one.code, one.text, None)  # type: ignore[arg-type]  # nobody reads the value of an error
         for node_id, its in by_broker.items():
             left = dict.fromkeys(its)
             try:
@@ -219,7 +219,7 @@ class AdminSession:
                     yield Reply(group, ErrorCode.NETWORK_EXCEPTION, str(e), None)  # type: ignore[arg-type]
 
     def error(self, code: int, text: str | None, what: str, right: str, name: str) -> MirrorError:
-        """Return the error for a code and the broker's message; ``what`` names the object, ``name`` the resource."""
+        """Return the exception for a code and the broker's message; ``what`` names the object, ``name`` the resource."""
         what = f"{self.config.role} cluster: {what}"
         if code in _NOT_AUTHORIZED:
             return refusal(what, code, right, name, self._cluster.settings.principal)
@@ -253,7 +253,7 @@ class AdminSession:
 
 
 def _code(failure: Failure[Any, Any]) -> int:
-    """Return the error code; where no broker gave one, that of a lost connection or of one that never was."""
+    """Return the error code. Without one from a broker: that of a lost connection, or of one that never existed."""
     if isinstance(failure, Reply):
         return failure.code
     return ErrorCode.NETWORK_EXCEPTION if failure.sent else ErrorCode.BROKER_NOT_AVAILABLE

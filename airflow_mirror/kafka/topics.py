@@ -1,7 +1,7 @@
 """Topics of one cluster: describe, create, grow, delete.
 
-Creating, growing and deleting must not simply be repeated: after a lost answer, "exists already" may mean our own topic.
-Only then the topic is compared with the request.
+Creating, growing and deleting must not simply be repeated: after a lost response, "exists already" may mean our own
+topic. Only then is the topic compared with the request.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
     from airflow_mirror.kafka.session import AdminSession
 
-_NEWS_S = 5.0  # within this time every live broker learns of a change
+_NEWS_S = 5.0  # every live broker learns of a change within this time
 
 
 def describe_topics(session: AdminSession, names: Collection[str] | None) -> dict[str, TopicInfo]:
-    """Return topics by name, all that the principal may see when ``names`` is None. Absent ones are left out."""
+    """Return topics by name; all visible ones if ``names`` is None. Topics that do not exist are omitted."""
 
     def ask(some: list[str] | None) -> Iterator[Reply[str, TopicInfo]]:
         for topic in requests.metadata(session.anywhere(), some).topics:
-            # Without partitions, the topic is still being created; with them the error is about a leader.
+            # Without partitions the topic is still being created; with them the error concerns a leader.
             code = 0 if topic.partitions else topic.error_code
             yield Reply(topic.name, code, None, _info(topic) if topic.partitions else TopicInfo(topic.name, "", 0, 0))
 
@@ -46,7 +46,7 @@ def describe_topics(session: AdminSession, names: Collection[str] | None) -> dic
 
 
 def _whole(replies: Iterable[Reply[str, TopicInfo]]) -> Reply[str, dict[str, TopicInfo]]:
-    """Return all topics, sorted by name, or an error for one of them: a partial list would lose topics silently."""
+    """Return all topics sorted by name, or the error of one of them: a partial list would lose topics silently."""
     found: dict[str, TopicInfo] = {}
     for name, code, _text, info in sorted(replies):
         if code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
@@ -65,7 +65,7 @@ def create_topics(session: AdminSession, specs: Iterable[NewTopicSpec], *, valid
 
     def ask(names: list[str]) -> Iterator[Reply[str, bool]]:
         connection = session.controller()
-        version = connection.newest(Request.API_KEY, 1, 7)  # 1: the controller's words
+        version = connection.newest(Request.API_KEY, 1, 7)  # 1: the controller's error message
         topics = [
             asked(
                 name=name,
@@ -114,7 +114,7 @@ def delete_topics(session: AdminSession, names: Collection[str]) -> None:
 
     def ask(some: list[str]) -> Iterator[Reply[str, bool]]:
         connection = session.controller()
-        version = connection.newest(Request.API_KEY, 1, 5)  # 5: the controller's words; 6 asks by topic id
+        version = connection.newest(Request.API_KEY, 1, 5)  # 5: the controller's error message; 6 uses topic ids
         message = Request(topic_names=some, timeout_ms=session.write_timeout_ms, version=version)
         yield from _replies(session.request(connection, message, version).responses)
 
@@ -135,7 +135,7 @@ def _info(topic: Any) -> TopicInfo:
 
 
 def _has_partitions(session: AdminSession, topic: str, count: int) -> bool:
-    """Say whether a topic has this many partitions; a broker learns of the controller's changes a moment later."""
+    """Return whether a topic has this many partitions; brokers learn of the controller's changes a moment later."""
     backoff = Backoff(min(_NEWS_S, session.timeout_s))
     while True:
         info = describe_topics(session, [topic]).get(topic)
@@ -147,7 +147,7 @@ def _has_partitions(session: AdminSession, topic: str, count: int) -> bool:
 
 
 def _is_as_asked(session: AdminSession, spec: NewTopicSpec) -> bool:
-    """Say whether the topic is the requested one. If it can't be read, the answer is no."""
+    """Return whether the topic is as requested; False if it can't be read."""
     try:
         if not _has_partitions(session, spec.name, spec.partitions):
             return False
