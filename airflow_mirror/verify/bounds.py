@@ -1,4 +1,4 @@
-"""Compares the bounds of two logs, and selects the offsets to read. Pure."""
+"""Compare the bounds of two logs, and select the offsets to read. Pure."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ def window(pair: PartitionPair, source_log: LogBounds, target_log: LogBounds) ->
 
 
 def bounds_difference(pair: PartitionPair, source_log: LogBounds, target_log: LogBounds) -> Difference | None:
-    """Judge the bounds alone: a comparison of the common range can't see these differences.
+    """Judge the bounds alone, because a comparison of the common range can't see these differences.
 
-    A later start alone is no difference, since retention moves log starts on each side independently; unless it is off on
-    the target. A target that starts at the source's end holds nothing to compare, and must not pass as equal.
+    A later start alone is not a difference, since retention moves log starts on each side independently, unless
+    retention is off on the target. A target that starts at the source's end holds nothing to compare, and must not pass
+    as equal.
     """
 
     def difference(offset: int, kind: str) -> Difference:

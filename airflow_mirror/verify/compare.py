@@ -1,15 +1,16 @@
 """Compare two logs batch by batch and record by record. Pure: batches in, verdict out; no socket, no clock.
 
-Both sides are read once, in step, and only the current batch is held decoded: memory does not grow with the topic.
+Both sides are read once, in step, and only the current batch is decoded: memory does not grow with the topic.
 
-- Where both sides hold a batch with the same frame and the same payload digest, the whole batch is equal, undecoded.
-- Elsewhere (the copy re-encoded it, compaction ran on one side, the window cuts it) records are compared one by one,
+- If both sides have a batch with the same frame and the same payload digest, the whole batch is equal, undecoded.
+- Otherwise (the copy re-encoded it, compaction ran on one side, the window cuts it) records are compared one by one,
   until both sides are at a batch boundary again.
 
-The first difference ends the comparison. Later differences are often one shift of all records, and would hide the cause.
+The first difference ends the comparison. Later differences are often one shift of all records, and would hide the
+cause.
 
-With mapped offsets, each source record is compared with the target record that the offset map names. The map is no
-evidence: a record that is missing there, or one that the map does not know, is a difference.
+With mapped offsets, each source record is compared with the target record that the offset map names. The map itself
+proves nothing: a record that is missing there, or one that the map does not contain, is a difference.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
     from airflow_mirror.wire.batch import RawBatch
     from airflow_mirror.wire.records import Record
 
-# Of the attributes, readers see only these two; the others differ between a log and its copy by design.
+# Consumers see only these two attributes; the others differ between a log and its copy by design.
 _VISIBLE = wire_batch.CODEC_MASK | wire_batch.LOG_APPEND_TIME
 
 
 class Tally(NamedTuple):
-    """The equal part of two logs: ``records`` of the source, in ``bytes`` of its batches.
+    """The equal part of two logs: number of ``records`` of the source, and ``bytes`` of its batches.
 
     ``fillers``: tombstones of the reserved key that the target holds in the holes of a compacted topic.
     ``expired``: records of one side that the other side's retention deleted during the comparison.
@@ -52,18 +53,18 @@ class Tally(NamedTuple):
 
 
 class Floor:
-    """The first offset of a log that is compared. The reader raises it when retention deletes more."""
+    """The first offset of a log that is compared. The reader raises it if retention deletes more records."""
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
 
     def rise(self, offset: int) -> None:
-        """Record that the log now begins at ``offset``."""
+        """Record that the log now starts at ``offset``."""
         self.offset = max(self.offset, offset)
 
 
 class UnreadableBatch(ValueError):
-    """A batch whose checksum or compression is broken. ``side`` is source or target, ``offset`` its first offset."""
+    """A batch with a broken checksum or compression. ``side`` is source or target, ``offset`` its first offset."""
 
     def __init__(self, side: str, offset: int, cause: str) -> None:
         self.side, self.offset, self.cause = side, offset, cause
@@ -71,13 +72,13 @@ class UnreadableBatch(ValueError):
 
 
 class Cursor:
-    """Reads one side: whole batches while they fit, records where they don't. Fillers are skipped and counted.
+    """Reads one side: whole batches while they fit, single records otherwise. Fillers are skipped and counted.
 
     :param side: ``source`` or ``target``, for errors.
     :param batches: data batches in log order (no control batches, no aborted ones).
     :param floor: records below it are skipped.
-    :param end: records at or above it are not seen.
-    :param through: where the records' copies are; their offsets are then shown as those of the copies.
+    :param end: records at or above it are ignored.
+    :param through: the offset map to the copies; records then get their copies' offsets.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Cursor:
         self.bytes = self.fillers = 0
 
     def whole(self) -> RawBatch | None:
-        """Return the next batch if no record of it was taken and all of it lies in the window."""
+        """Return the next batch if none of its records was taken and it lies completely in the window."""
         if self._records or not self._load():
             return None
         header = self._raw.header if self._raw else None
@@ -103,7 +104,7 @@ class Cursor:
         self._raw = None
 
     def place(self, header: wire_batch.BatchHeader) -> int:
-        """Return the base offset that the batch's copy must have; -1 when its records don't stay together."""
+        """Return the base offset that the batch's copy must have; -1 if its records don't stay together."""
         if self._through is None:
             return header.base_offset
         first, last = (self._through.to_target(at) for at in (header.base_offset, header.next_offset - 1))
@@ -112,9 +113,9 @@ class Cursor:
         return first.offset if together else -1
 
     def peek(self, ahead: int = 0) -> Record | None:
-        """Return the next record, or the one ``ahead`` behind it; None at the end.
+        """Return the next record, or the one ``ahead`` records later; None at the end.
 
-        :raises UnreadableBatch: if the batch there is broken.
+        :raises UnreadableBatch: the batch there is broken.
         """
         while len(self._records) <= ahead and self._load():
             self._records.extend(self._decoded())
@@ -125,11 +126,11 @@ class Cursor:
 
     @property
     def begins(self) -> int:
-        """The log's present start, in the offsets that ``peek`` returns."""
+        """The log's current start, in the offsets that ``peek`` returns."""
         return self._floor.offset if self._through is None else self._through.to_target(self._floor.offset).offset
 
     def own_offset(self) -> int:
-        """Return the offset of the next record in this log itself."""
+        """Return the next record's offset in this log itself."""
         return self._records[0].offset
 
     def take(self) -> None:
@@ -157,7 +158,7 @@ class Cursor:
             records = [r for r in wire_records.decode(raw) if self._floor.offset <= r.offset < self._end]
         except ValueError as e:
             raise UnreadableBatch(self._side, raw.first_offset, str(e)) from e
-        # One that the target's cleaner has left, or that a mirror of a mirror put into a batch with others.
+        # Fillers that the target's log cleaner left, or that a mirror of a mirror put into a batch with other records.
         kept = [r for r in records if not tombstones.is_filler_record(r)]
         self.fillers += len(records) - len(kept)
         return kept
@@ -168,15 +169,15 @@ def compare(
     through: OffsetMap | None = None, target_window: tuple[int, int] | None = None,
     floors: tuple[Floor, Floor] | None = None, held: bool = False,
 ) -> Tally:  # fmt: skip
-    """Compare the records of two logs whose offsets lie in [start, end).
+    """Compare the records of two logs with offsets in [start, end).
 
     :param source: data batches of the source in log order; the first may begin before ``start``.
     :param target: data batches of the target in log order.
     :param by_batch: treat batches with equal frame and payload digest as equal without decoding them.
-    :param through: the offset map of mapped offsets. Then a difference names both offsets.
+    :param through: the offset map, with mapped offsets. A difference then names both offsets.
     :param target_window: the target's part of [start, end) of the source; with ``through``.
-    :param floors: first offsets of both sides, when their log starts may move meanwhile; default: ``start``.
-    :param held: the target's retention is off: a record that it no longer has is a difference.
+    :param floors: first offsets of both sides, if their log starts may move meanwhile; default: ``start``.
+    :param held: the target's retention is off, so a record that it no longer has is a difference.
     """
     target_start, target_end = target_window or (start, end)
     source_floor, target_floor = floors or (Floor(start), Floor(target_start))
@@ -221,16 +222,16 @@ def compare(
 
 
 def _is_expired(only_here: Record | None, next_there: Record | None, there: Cursor) -> bool:
-    """Say whether the other side does not hold a record because its log begins behind it by now."""
+    """Return whether the other side lacks a record because its log now starts after it."""
     if only_here is None or only_here.offset >= there.begins:
         return False
     return next_there is None or next_there.offset > only_here.offset
 
 
 def _on_both_sides(found: Difference, source_offset: int | None, through: OffsetMap) -> Difference:
-    """Return a difference, which so far names target offsets only, with the offsets of both sides.
+    """Add the source's offset to a difference, which so far names target offsets only.
 
-    :param source_offset: of the source's record there; None when only the target has one.
+    :param source_offset: offset of the source's record; None if only the target has one.
     """
     here = through.to_source(found.offset).offset if source_offset is None else source_offset
     shown = found.source and {**found.source, **({"offset": here} if "offset" in found.source else {})}
@@ -238,20 +239,20 @@ def _on_both_sides(found: Difference, source_offset: int | None, through: Offset
 
 
 def _same_batch(left: Cursor, right: Cursor) -> int:
-    """Return the record count of two batches that are the same for a reader; 0 if their headers don't show that."""
+    """Return the record count of two batches that are the same for a consumer; 0 if their headers don't show that."""
     a, b = left.whole(), right.whole()
     if a is None or b is None or a.header is None or b.header is None:
         return 0
     if left.place(a.header) != b.header.base_offset or _frame(a.header) != _frame(b.header):
         return 0
-    # Digests and not ==, because comparing memoryviews goes element by element and is some 100 times slower.
+    # Digests rather than ==, which compares memoryviews element by element and is some 100 times slower.
     size = wire_batch.HEADER_SIZE
     same = xxhash.xxh3_128_digest(a.view[size:]) == xxhash.xxh3_128_digest(b.view[size:])
     return a.header.record_count if same else 0
 
 
 def _frame(h: wire_batch.BatchHeader) -> tuple[int, ...]:
-    # With LogAppendTime the batch's maxTimestamp is every record's time; otherwise brokers derive it from the records.
+    # With LogAppendTime the batch's maxTimestamp is every record's timestamp; otherwise brokers derive it from them.
     shown_time = h.max_timestamp if h.attributes & wire_batch.LOG_APPEND_TIME else 0
     return (
         h.last_offset_delta,
@@ -264,7 +265,7 @@ def _frame(h: wire_batch.BatchHeader) -> tuple[int, ...]:
 
 
 def _difference(a: Record | None, b: Record | None, left: Cursor, right: Cursor) -> Difference:
-    """Name what differs between two records that are not equal; looks one record ahead to tell loss from change."""
+    """Describe the difference between two unequal records; looks one record ahead to tell loss from change."""
     if b is None or a is None:
         found = a or b
         assert found is not None
@@ -277,7 +278,7 @@ def _difference(a: Record | None, b: Record | None, left: Cursor, right: Cursor)
         if a.offset < b.offset:
             return Difference(offset=a.offset, kind="missing", source=evidence(a), target=None)
         return Difference(offset=b.offset, kind="extra", source=None, target=evidence(b))
-    # A record lost (or put in) without a hole moves all that follow: the next one tells.
+    # A record that is lost (or inserted) without a hole shifts all that follow, which the next record shows.
     if _holds(left, a, b):
         return Difference(offset=a.offset, kind="missing", source=evidence(a), target=None)
     if _holds(right, b, a):
@@ -286,7 +287,7 @@ def _difference(a: Record | None, b: Record | None, left: Cursor, right: Cursor)
 
 
 def _holds(cursor: Cursor, here: Record, other: Record) -> bool:
-    """Say whether the record after ``here`` is ``other`` but for its offset."""
+    """Return whether the record after ``here`` equals ``other`` except for its offset."""
     try:
         following = cursor.peek(1)
     except UnreadableBatch:

@@ -1,9 +1,9 @@
-"""Read both sides of partitions and compare them. Read-only: no group, no commit, nothing is created by asking.
+"""Read both sides of partitions and compare them. Read-only: no group, no commit, no auto-created topic.
 
-The source is read like the copy read it: in read_committed aborted transactions are skipped, in read_uncommitted they are
-compared, and so are open ones. The target is always read in read_committed: the copy is visible there, and aborted
-transactions of a transactional delivery are not. Control batches are skipped on both sides.
-One response per side is held at a time, so memory stays the same at any size of topic.
+The source is read as the copy read it: with read_committed aborted transactions are skipped; with read_uncommitted they
+are compared, and so are open ones. The target is always read with read_committed, because the copy is visible there and
+aborted transactions of a transactional delivery are not. Control batches are skipped on both sides.
+One response per side is held at a time, so memory does not depend on the topic's size.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 STALL_S = 30.0
 _FETCH_BYTES = 4 << 20
-# Bounds are read for this many partitions together, when they are compared: read all at once, retention would have moved
-# the later ones by then; read one by one, they would cost a fenced source of 2,000 partitions seconds.
+# Bounds are read for this many partitions together, right before they are compared. Read all at once, retention would
+# have moved the later ones by then; read one by one, they would cost a fenced source of 2,000 partitions seconds.
 _BOUNDS_AT_ONCE = 200
 
 
@@ -61,13 +61,13 @@ def compare_partitions(
 
     Differences are results, not errors; a cluster that can't be read is an error.
 
-    :param level: ``offsets`` compares the bounds of the logs, ``batches`` also the records, taking batches whose frame
-        and payload digest agree as equal, ``records`` decodes every record.
-    :param progress: called after each partition with its verdict, how many are done, and how many there are.
-    :param maps: where the offset maps of mapped pairs are.
+    :param level: ``offsets`` compares the bounds of the logs; ``batches`` also compares the records, and takes batches
+        with equal frame and payload digest as equal; ``records`` decodes every record.
+    :param progress: called after each partition with its verdict, the number of partitions done, and their total.
+    :param maps: source of the offset maps of mapped pairs.
     :param isolation: the Mirror's isolation, with which the records were copied.
-    :raises InvalidField: for an unknown level, and for a mapped pair without ``maps``.
-    :raises TryAgain: when a broker does not answer.
+    :raises InvalidField: the level is unknown, or a pair is mapped and ``maps`` was not given.
+    :raises TryAgain: a broker does not answer.
     """
     check_level(level)
     verdicts: list[PartitionComparison] = []
@@ -90,11 +90,11 @@ def compare_partitions(
 def log_bounds(
     cluster: WireCluster, tps: Collection[TopicPartition], *, committed: bool = True
 ) -> dict[TopicPartition, LogBounds]:
-    """Return the bounds of logs; the end is the true log end, not the high watermark.
+    """Return the bounds of logs. The end is the log end offset, not the high watermark.
 
     :param committed: an open transaction hides the records after it.
     """
-    # Starts last: retention may move a start past an end that was read before it, never the other way round.
+    # Starts last: retention may move a start past an end that was read earlier; the opposite order is safe.
     ends = cluster.log_ends(tps)
     stable = cluster.last_stable(tps) if committed else cluster.high_watermarks(tps)
     starts = cluster.log_starts(tps)
@@ -156,7 +156,7 @@ def compare_partition(
 
 
 def _fillers_in_front(target: WireCluster, tp: TopicPartition, log: LogBounds) -> Difference | None:
-    """Find the fillers of a priming at the start of a log, where other records than the source's are no difference.
+    """Find fillers of a priming at the start of a log, where records other than the source's are not a difference.
 
     They are deleted at once, but a broker that dies within a minute forgets that (`copy.writer.priming`).
     """
@@ -175,7 +175,7 @@ def _map_of(
     pair: PartitionPair, source: WireCluster, target: WireCluster, source_log: LogBounds, target_log: LogBounds,
     maps: MapSource | None,
 ) -> tuple[OffsetMap, Difference | None]:  # fmt: skip
-    """Return the pair's offset map, or an empty one and why there is none."""
+    """Return the pair's offset map, or an empty one and the difference that explains it."""
     if maps is None:
         raise InvalidField("maps", None, f"the offsets of {pair.source} are mapped", "Say where its offset map is.")
     nothing = OffsetMap(source_log.start, target_log.end)
@@ -188,7 +188,7 @@ def _map_of(
                 raise
             return maps.complete(one, source, target), None  # retention deleted the next records
     except NoOffsetMap:
-        return nothing, None  # never begun: the target holds no record of it
+        return nothing, None  # never begun: the target holds none of its records
     except ForeignData as e:
         found = Difference(
             offset=source_log.start, kind="map", source=None, target={"map": e.cause}, target_offset=e.start_offset
@@ -203,12 +203,12 @@ def data_batches(
 
     The first one may begin before ``start``.
 
-    :param committed: leave aborted records out. ``end`` must not be above the last stable offset then, nor above the high
-        watermark otherwise.
-    :param floor: raised when retention deletes the next records, and reading continues after them; without one that is
-        an error.
-    :raises BrokerError: when the broker refuses, or sends nothing for ``STALL_S`` seconds.
-    :raises CorruptBatch: where no batch begins although one should.
+    :param committed: skip aborted records. ``end`` must then not be above the last stable offset, and otherwise not
+        above the high watermark.
+    :param floor: raised if retention deletes the next records, and reading continues after them; without it that is an
+        error.
+    :raises BrokerError: the broker rejects the fetch, or sends nothing for ``STALL_S`` seconds.
+    :raises CorruptBatch: the bytes where a batch should begin are not a batch.
     """
     isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
     return committed_batches(_batches(cluster, tp, start, end, isolation, floor), committed=committed)
@@ -217,7 +217,7 @@ def data_batches(
 def count_data(cluster: WireCluster, tp: TopicPartition, start: int, end: int, *, committed: bool = False) -> int:
     """Return the number of records in [start, end); 0 means markers or holes only.
 
-    :param committed: leave aborted records out; ``end`` must then not be above the last stable offset.
+    :param committed: skip aborted records; ``end`` must then not be above the last stable offset.
     """
     found = 0
     for raw in data_batches(cluster, tp, start, end, committed=committed):
@@ -230,7 +230,7 @@ def _batches(
 ) -> Iterator[tuple[RawBatch, Aborted]]:
     """Yield every batch that overlaps [start, end), with the aborted transactions of its response.
 
-    An empty answer below ``end`` is not the end of the log: a broker that throttles a client sends empty answers
+    An empty response below ``end`` is not the end of the log: a broker that throttles a client sends empty responses
     (KIP-219). Treating it as the end would report a partition as equal that was never read.
     """
     position, stalled_since = start, time.monotonic()

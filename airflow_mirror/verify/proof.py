@@ -1,7 +1,7 @@
-"""Stores verified ranges, so that the cutover need not compare them again while producers wait.
+"""Store verified ranges, so that the cutover need not compare them again while producers wait.
 
 A proof is a range [start, end) of source offsets of one partition, at one level. It holds for the topics that were
-compared, by their ids on both sides, and proves nothing about earlier offsets: two ranges are joined only where they are
+compared, by their ids on both sides, and proves nothing about earlier offsets: two ranges are joined only if they are
 adjacent.
 """
 
@@ -25,7 +25,7 @@ _VERSION = 1
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
-    """Return the same offsets as the fewest ranges, ascending. Empty ranges prove nothing and are left out."""
+    """Return the same offsets as the fewest ranges, ascending. Empty ranges prove nothing and are omitted."""
     found: list[Range] = []
     for start, end in sorted(r for r in ranges if r[0] < r[1]):
         if found and start <= found[-1][1]:
@@ -36,7 +36,7 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
 
 
 def reach(ranges: Iterable[Range], start: int) -> int | None:
-    """Return the offset up to which everything from ``start`` on is proven; None when ``start`` itself is not."""
+    """Return the offset up to which everything from ``start`` on is proven; None if ``start`` itself is not."""
     return next((end for begin, end in merged(ranges) if begin <= start < end), None)
 
 
@@ -49,8 +49,8 @@ class ProofFile:
     def add(self, plan: Plan, target_ids: Mapping[str, str], level: str, ranges: Mapping[TopicPartition, Range]) -> None:
         """Add ranges that a comparison found equal.
 
-        :param target_ids: ids of the target's topics when they were compared, by name.
-        :param level: of the comparison; ``offsets`` compares no record and proves nothing.
+        :param target_ids: ids of the target topics at the time of the comparison, by name.
+        :param level: level of the comparison; ``offsets`` compares no record and proves nothing.
         :param ranges: ranges by source partition.
         """
         if level == "offsets":
@@ -66,9 +66,9 @@ class ProofFile:
     def ends(self, plan: Plan, target_ids: Mapping[str, str], level: str) -> dict[TopicPartition, int]:
         """Return the source offset (exclusive) up to which everything from the plan's start is proven, by partition.
 
-        :param target_ids: ids of the target's topics now.
-        :param level: only comparisons at least as close count.
-        :raises InvalidField: for an unknown level.
+        :param target_ids: current ids of the target topics.
+        :param level: only comparisons that are at least this strict count.
+        :raises InvalidField: the level is unknown.
         """
         kept, found = self._read(), {}
         enough = LEVELS[LEVELS.index(check_level(level)) :]
@@ -96,13 +96,13 @@ class ProofFile:
 
     @staticmethod
     def _identity(plan: Plan, topic: TopicPlan, target_ids: Mapping[str, str]) -> list[str]:
-        # A topic that was created again has another id: earlier proofs say nothing about it.
+        # A re-created topic has another id, so earlier proofs say nothing about it.
         there = target_ids.get(topic.target_topic, "")
-        isolation = plan.mirror.isolation  # it says which records were looked at
+        isolation = plan.mirror.isolation  # it determines which records were compared
         return [topic.source_topic, topic.source_topic_id, plan.target_cluster_id, there, isolation]
 
     def _read(self) -> dict[str, Any]:
-        """Return the stored proofs by target topic; nothing when they can't be read: then all is compared again."""
+        """Return the stored proofs by target topic; empty if they can't be read, so that all is compared again."""
         try:
             values = json.loads(self._path.read_text(encoding="utf-8"))
             return dict(values["topics"]) if values["version"] == _VERSION else {}

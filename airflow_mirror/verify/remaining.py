@@ -1,4 +1,4 @@
-"""The comparison behind the fence: only offsets that were not compared before."""
+"""The comparison while the source is fenced: only offsets that were not compared before."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def verify_rest(
     level: str = "batches",
     map_dir: str | None = None,
 ) -> Callable[[Mapping[TopicPartition, int]], list[PartitionComparison]]:
-    """Return the ``verify`` of a cutover: compares each partition from ``since`` up to the fenced end.
+    """Return the ``verify`` of a cutover, which compares each partition from ``since`` up to the fenced end.
 
     :param since: source offsets up to which an earlier comparison found both sides equal, from the plan's start on
-        (`verify.proof`); partitions that it does not name are compared from there, while producers wait.
-    :param map_dir: where the offset maps are; only needed when a topic is mapped.
-    :raises NoMapDirectory: when a topic is mapped and no directory was given.
+        (`verify.proof`). Partitions that it does not name are compared from the plan's start, while producers wait.
+    :param map_dir: where the offset maps are; needed only if a topic is mapped.
+    :raises NoMapDirectory: a topic is mapped and no directory was given.
     """
     done = dict(since or {})
     maps = map_source(plan, map_dir)

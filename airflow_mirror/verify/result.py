@@ -1,6 +1,6 @@
 """The results of a comparison, as values that are passed as JSON: from Spark tasks to the driver, and into reports.
 
-Records may be confidential and reports are kept for years: a difference carries lengths and digests, never payload.
+Records may be confidential and reports are kept for years, so a difference holds lengths and digests, never payload.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Evidence = dict[str, int | str | None]
 
 
 def check_level(level: str) -> str:
-    """Return ``level``, or raise :class:`InvalidField` naming the known ones."""
+    """Return ``level``, or raise :class:`InvalidField` that names the known levels."""
     if level not in LEVELS:
         raise InvalidField("level", level, "no such level of comparison", f"Use one of {', '.join(LEVELS)}.")
     return level
@@ -34,7 +34,7 @@ def check_level(level: str) -> str:
 class LogBounds(NamedTuple):
     """A log's start, its stable end (no open transaction) and its end (exclusive).
 
-    For a source that is compared in read_uncommitted, open transactions are stable too: up to the high watermark.
+    For a source that is compared with read_uncommitted, open transactions are stable too, up to the high watermark.
     """
 
     start: int
@@ -49,7 +49,7 @@ class PartitionPair:
     :param start_offset: first offset to compare; None starts where both logs hold records.
     :param end_offset: offset to stop at, exclusive; None goes to the end and requires that both ends are equal.
     :param mapped: its offsets are mapped; both bounds are the source's.
-    :param held: the target's retention is off, so its log must begin where the copy began.
+    :param held: the target's retention is off, so its log must start where the copy began.
     """
 
     source_topic: str
@@ -77,10 +77,10 @@ class Difference:
 
     :param offset: the source's offset, or the target's for an ``extra`` record.
     :param kind: one of :data:`KINDS`. ``offset``: the same record has another offset; ``end``: one log is longer;
-        ``corrupt``: a batch can't be read (its checksum or compression is broken); ``map``: the logs contradict the
-        stored offset map.
-    :param source: digests and lengths of the source's record there; None without a record.
-    :param target: digests and lengths of the target's record there; None without a record.
+        ``corrupt``: a batch can't be read (broken checksum or compression); ``map``: the logs contradict the stored
+        offset map.
+    :param source: digests and lengths of the source's record; None without a record.
+    :param target: digests and lengths of the target's record; None without a record.
     :param target_offset: with mapped offsets, the target's offset; ``offset`` is then always the source's.
     """
 
@@ -101,18 +101,18 @@ class Difference:
 class PartitionComparison:
     """Verdict on one partition.
 
-    :param start_offset: first offset compared; the source's, where offsets are mapped.
-    :param end_offset: end of what was compared, exclusive.
+    :param start_offset: first offset compared; the source's if offsets are mapped.
+    :param end_offset: end of the compared range, exclusive.
     :param records: records found equal before the first difference, or all of them; 0 at level ``offsets``.
     :param bytes: stored bytes of the source's batches that were read.
-    :param equal: no difference in [start_offset, end_offset), nor at the end unless an end was asked for.
+    :param equal: no difference in [start_offset, end_offset), nor at the end unless an end was requested.
     :param first_difference: the lowest place that differs.
-    :param offsets_equal: both logs start, are stable and end at the same offsets. Reported separately from ``equal``,
-        because retention moves log starts on each side independently.
-    :param source_log: bounds of the source's log when it was compared.
-    :param target_log: bounds of the target's log when it was compared.
-    :param fillers: records of the target that fill holes (tombstones of the reserved key); no differences.
-    :param expired: records of one side that the other side's retention deleted during the comparison; no differences.
+    :param offsets_equal: both logs have the same start, stable end and end. Reported separately from ``equal``, because
+        retention moves log starts on each side independently.
+    :param source_log: bounds of the source's log at the time of the comparison.
+    :param target_log: bounds of the target's log at the time of the comparison.
+    :param fillers: records of the target that fill holes (tombstones of the reserved key); not differences.
+    :param expired: records of one side that the other side's retention deleted during the comparison; not differences.
     """
 
     source_topic: str
@@ -154,14 +154,14 @@ class PartitionComparison:
 
 
 def differences(comparisons: Iterable[PartitionComparison]) -> list[str]:
-    """Return one line for each partition that differs, as :class:`VerificationFailed` takes them."""
+    """Return one line for each partition that differs, for :class:`VerificationFailed`."""
     return [str(c) for c in comparisons if not c.equal]
 
 
 def untouched(found: PartitionComparison, expected: Mapping[TopicPartition, int]) -> str:
-    """Return a line when nothing of a partition was compared although there is something, otherwise nothing.
+    """Return a line if nothing of a partition was compared although there is something, otherwise an empty string.
 
-    :param expected: up to which offset the source held records when the plan was made, by source partition.
+    :param expected: offset up to which the source held records when the plan was made, by source partition.
     """
     if found.start_offset < found.end_offset:
         return ""
@@ -191,7 +191,7 @@ def _digest(content: bytes | None) -> str:
 
 
 def _framed(content: bytes | None) -> bytes:
-    """Length before content, so that (b"a", b"bc") and (b"ab", b"c") differ, and so do null and empty."""
+    """Prefix the length, so that (b"a", b"bc") and (b"ab", b"c") differ, and so do null and empty."""
     return b"\xff" * 8 if content is None else len(content).to_bytes(8, "big") + content
 
 

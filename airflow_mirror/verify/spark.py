@@ -1,6 +1,6 @@
-"""Verification on Spark: a row is a list of partition pairs on the way in and verdicts as JSON on the way out.
+"""Verification on Spark: the input rows are lists of partition pairs, the output rows are verdicts as JSON.
 
-Records are read and compared inside the tasks and never pass through Spark. A task reads the clusters' settings by
+Records are read and compared inside the tasks and never pass through Spark. A task loads the clusters' settings by
 reference, where it runs, unless the driver hands them over.
 """
 
@@ -36,14 +36,14 @@ def run_verify(
 ) -> list[PartitionComparison]:
     """Run one Spark task for each list of pairs; return every partition's verdict, by topic and partition.
 
-    Differences are results. A task that can't read a cluster is tried again by Spark, as often as it is told to.
+    Differences are results. Spark retries a task that can't read a cluster, as often as it is configured to.
 
-    :param source: reference to the source's settings, as :func:`airflow_mirror.config.load` takes it.
+    :param source: reference to the source's settings, as for :func:`airflow_mirror.config.load`.
     :param target: reference to the target's settings.
     :param handover: the clusters' settings for executors that can't read these references themselves.
-    :param maps: where the offset maps of mapped pairs are; every task must reach it.
-    :param isolation: the Mirror's, in which it was copied.
-    :raises InvalidField: for an unknown level, before a task is started.
+    :param maps: source of the offset maps of mapped pairs; every task must be able to reach it.
+    :param isolation: the Mirror's isolation, with which the records were copied.
+    :raises InvalidField: the level is unknown; raised before a task is started.
     """
     check_level(level)
     lists = [[asdict(pair) for pair in pairs] for pairs in dealt if pairs]
@@ -62,7 +62,7 @@ def run_verify(
                 verdicts = compare_partitions(pairs, *sides, level, maps=maps, isolation=isolation)
                 yield pyarrow.RecordBatch.from_pydict({"verdict": [json.dumps(v.to_dict()) for v in verdicts]})
 
-    # One id a Spark partition: each list becomes a task of its own.
+    # One id per Spark partition, so that each list becomes its own task.
     tasks: Any = spark.range(0, len(lists), 1, len(lists))
     rows = tasks.mapInArrow(compare, RESULT_SCHEMA).collect()
     verdicts = [PartitionComparison.from_dict(json.loads(row.verdict)) for row in rows]
