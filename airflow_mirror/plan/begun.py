@@ -1,7 +1,7 @@
-"""Where a mirror with ``start="latest"`` has begun.
+"""The start offsets of a mirror with ``start="latest"``.
 
-"Latest" is a moment, not an offset: resolved again later it is another offset, and the records in between would be
-skipped. So it is resolved once for each partition; a later plan continues from there.
+"Latest" is a moment, not an offset. Resolved again later it is another offset, and the records in between would be
+skipped. So it is resolved once per partition, and later plans continue from there.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Begun:
-    """Where copies began, and which topics were selected since.
+    """The offsets at which copies began, and which topics have been selected since.
 
     :param starts: first offset to copy, by source topic id and partition.
-    :param followed: says whether the mirror selected a topic, which is not in ``starts``, all the time: it is then new.
+    :param followed: returns whether the mirror has selected a topic all the time; if it is not in ``starts``, it is
+        new.
     """
 
     starts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
@@ -29,7 +30,7 @@ class Begun:
 
     @classmethod
     def of_plan(cls, last: Plan | None, mirror: Mirror) -> Begun:
-        """Return the starts of the mirror's last plan; nothing when it did not begin at ``latest``."""
+        """Return the starts of the mirror's last plan; none if that plan did not start at ``latest``."""
         if last is None or mirror.start != "latest" or last.mirror.start != "latest":
             return cls()
         starts = {t.source_topic_id: t.starts for t in last.topics}
@@ -38,8 +39,8 @@ class Begun:
     def begin(self, topic: TopicInfo, partition: int, log_start: int, end: int) -> int:
         """Return the first offset to copy of a partition.
 
-        A partition or a topic that appeared since is copied from its beginning: all of it is later than the moment of
-        ``latest``.
+        A partition or topic that appeared since is copied from its beginning, because all of it is later than the
+        moment of ``latest``.
         """
         starts = self.starts.get(topic.topic_id)
         if starts is None:

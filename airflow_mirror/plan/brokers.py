@@ -1,4 +1,4 @@
-"""Can a mirror work with these brokers, and what can an old source not report?"""
+"""Check whether a mirror can work with these brokers, and what an old source can't report."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def check_brokers(source: ClientConfig, target: ClientConfig) -> list[Without]:
-    """Ask each broker which requests it serves; return what the source's brokers are too old to report.
+    """Query the API versions of each broker; return what the source's brokers are too old to report.
 
-    :raises BrokersUnsupported: naming every broker and request.
+    :raises BrokersUnsupported: names every broker and request.
     :raises ClusterUnreachable: no broker answered within 8 s.
     """
     from airflow_mirror.kafka.session import CONNECT_TIMEOUT_S
@@ -36,13 +36,13 @@ def check_brokers(source: ClientConfig, target: ClientConfig) -> list[Without]:
     return lost
 
 
-# What the writer lease asks for as the timeout of its transactional id, at most (`copy.writer.lease.LONGEST_MARK_MS`,
-# which plans may not import; a test holds the two equal).
+# The longest transaction timeout that the writer lease requests for its transactional id
+# (`copy.writer.lease.LONGEST_MARK_MS`, which plans may not import; a test keeps the two equal).
 _LEASE_MS = 126_535
 
 
 def lease(s: Situation) -> Iterator[Finding]:
-    """The target's brokers refuse the writer lease, which a cutover would meet behind the fence."""
+    """The target's brokers reject the writer lease, which a cutover would otherwise notice while the source is fenced."""
     key, known = "transaction.max.timeout.ms", s.target.max_transaction_ms
     short = {broker: ms for broker, ms in sorted(known.items()) if ms is not None and ms < _LEASE_MS}
     hidden = [f"broker {broker}" for broker, ms in sorted(known.items()) if ms is None]
@@ -67,7 +67,7 @@ def lease(s: Situation) -> Iterator[Finding]:
 
 
 def old_source(s: Situation) -> Iterator[Finding]:
-    """Warn of each thing that the source can't report."""
+    """Warn about each thing that the source can't report."""
     for one in s.lost:
         yield Finding(
             "warn",

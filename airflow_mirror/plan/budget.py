@@ -1,6 +1,6 @@
 """Limits for the cost of identical offsets: priming, padding, and the rights for both. Pure functions.
 
-Only the plan applies budgets. The copy never stops in the middle because an estimate was too low.
+Only the plan applies budgets. The copy never stops half way because an estimate was too low.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan.model import Capabilities, HoleEstimate
 
-# Allowed at any share: 8 MB, and about two minutes through the coordinator. A small topic is not worth a map.
+# Allowed at any share of holes: 8 MB, and about two minutes through the coordinator. A small topic is not worth a map.
 ALWAYS_PADDED = 100_000
-# Above that, a map is better than waiting. Only for ``auto``; whoever asks for identical offsets may wait.
+# Above that, a map is better than waiting. Only for ``auto``: a user who requests identical offsets accepts the wait.
 PATIENCE_S = 6 * 3600
 
 
 class Excess(NamedTuple):
-    """A cost of identical offsets that exceeds its budget, or a right that they lack.
+    """A cost of identical offsets that exceeds its budget, or a right that is missing for them.
 
     :param check: the check that reports it: ``priming``, ``holes`` or ``capabilities``.
     :param evidence: the figures.
     :param remedy: what to change so that it fits.
-    :param only_auto: slow, but possible: ``auto`` switches to mapped offsets, and nothing is blocked.
+    :param only_auto: slow but possible: ``auto`` switches to mapped offsets, and nothing is blocked.
     """
 
     check: str
@@ -44,7 +44,7 @@ def excess(
     partitions: int,
     capabilities: Capabilities,
 ) -> list[Excess]:
-    """Return everything that prevents identical offsets for one topic; nothing when it fits.
+    """Return everything that prevents identical offsets for one topic; empty if nothing does.
 
     :param prime: offsets to fill below the first record, by partition.
     :param filler: ``markers`` or ``tombstones``; tombstones are removed again and need no right of their own.

@@ -40,12 +40,12 @@ def build(
     """Read both clusters and plan the mirror.
 
     :param known_topics: ``known_topics`` of this mirror's last plan: target topics whose data are its own.
-    :param probe_target: try out on a scratch topic of the target what the principal may do there. It is deleted again;
-        planning writes nothing else.
+    :param probe_target: test on a scratch topic of the target what the principal may do there. The topic is deleted
+        again; planning writes nothing else.
     :param begun: where this mirror has already begun, for ``start="latest"``.
     :raises ClusterUnreachable: for either side, within 8 s.
     :raises BrokersUnsupported: a broker of either side does not serve the requests that a mirror needs.
-    :raises NothingMatches: when no topic is selected. Every other problem is a finding of the plan.
+    :raises NothingMatches: no topic is selected. Every other problem is a finding of the plan.
     """
     lost = check_brokers(source.config, target.config)
     names = select_topics(mirror, source)
@@ -75,10 +75,10 @@ def decide(
     lost: Sequence[Without] = (),
     refused: Mapping[str, str] | None = None,
 ) -> Plan:
-    """Plan from what was read, without asking a cluster.
+    """Plan from what was read, without querying a cluster.
 
     :param samples: estimated holes of the source's logs; None: nothing was sampled.
-    :param capabilities: what the principal may do on the target; None: nothing was tried.
+    :param capabilities: what the principal may do on the target; None: not tested.
     :param lost: what the source's brokers are too old to report.
     :param refused: the target's error messages for topics that it would not create as planned, by target topic.
     """
@@ -104,8 +104,8 @@ def decide(
     findings = run_checks(situation)
     known = dict(known_topics) if isinstance(known_topics, Mapping) else dict.fromkeys(known_topics, "")
     if not any(f.level == "block" for f in findings):
-        # From here on this mirror may create and fill them. A blocked plan must not adopt anything: the reason
-        # for the block would pass the next time.
+        # From now on this mirror may create and fill them. A blocked plan must not adopt anything, or the reason for
+        # the block would pass the next time.
         known |= {t.target_topic: t.mode for t in topics}
     return Plan(
         mirror=mirror,
@@ -121,7 +121,7 @@ def decide(
 
 
 def _positions(source: Inventory) -> Mapping[str, Mapping[str, Mapping[int, int]]]:
-    """Return the positions of groups in planned topics; groups that have none are left out."""
+    """Return the positions of groups in planned topics; groups without any are omitted."""
     found: dict[str, dict[str, dict[int, int]]] = {}
     for group, positions in source.groups.items():
         for tp, position in sorted(positions.items()):

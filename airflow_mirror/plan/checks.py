@@ -1,7 +1,7 @@
-"""Preflight checks: pure functions from the inventories to findings. Each names values, and what to do.
+"""Preflight checks: pure functions from the inventories to findings. Each finding names values and what to do.
 
-A check yields its findings; one that yields nothing has passed. All of them run, so that a person sees every problem at
-once. To add one: write the function, add a line to ``CHECKS``, write a test in which it fails.
+A check yields its findings; a check that yields nothing has passed. All checks run, so that the operator sees every
+problem at once. To add one: write the function, add a line to ``CHECKS``, write a test in which it fails.
 """
 
 from __future__ import annotations

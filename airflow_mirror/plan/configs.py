@@ -1,10 +1,10 @@
 """Which topic settings are carried over to the target, and which are on hold during the copy.
 
 Pure rules. A setting that decides which records a topic keeps and accepts is carried over with its effective value,
-wherever the source has it from: a broker's file, a cluster-wide setting, Kafka's own default. The target's default is
-another cluster's choice, and may delete history or refuse records that the source held. For all other settings the rule
-is MirrorMaker 2's (MirrorSourceConnector.targetConfig and DefaultConfigPropertyFilter). The rule for the hold is ours:
-records that are years old must survive on the target until the mirror is done with them, byte for byte.
+wherever the source gets it from: a broker's file, a cluster-wide setting, Kafka's own default. The target's default is
+another cluster's choice, and could delete history or reject records that the source held. For all other settings the
+rule is MirrorMaker 2's (MirrorSourceConnector.targetConfig and DefaultConfigPropertyFilter). The rule for the hold is
+ours: records that are years old must survive on the target, byte for byte, until the mirror has finished.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 LONG_MAX = "9223372036854775807"
 
-# In force on every target topic while a mirror writes to it.
+# Applied to every target topic while a mirror writes to it.
 HELD_OPEN: Mapping[str, str] = {
-    "cleanup.policy": "delete",  # compaction would race with the copy, and DeleteRecords after priming needs it
+    "cleanup.policy": "delete",  # compaction would race with the copy, and DeleteRecords after priming needs "delete"
     "compression.type": "producer",  # any other codec makes the broker rebuild each batch
-    "message.timestamp.after.max.ms": LONG_MAX,  # one hour by default: a record from a wrong clock would be refused
+    "message.timestamp.after.max.ms": LONG_MAX,  # one hour by default: a record from a wrong clock would be rejected
     "message.timestamp.before.max.ms": LONG_MAX,
-    "message.timestamp.type": "CreateTime",  # LogAppendTime would replace every record's time
+    "message.timestamp.type": "CreateTime",  # LogAppendTime would replace every record's timestamp
     "retention.bytes": "-1",
-    "retention.ms": "-1",  # by record time: history would be deleted minutes after it arrived
+    "retention.ms": "-1",  # counts from record timestamps: history would be deleted minutes after it arrived
 }
 
 BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
 _DIFFERENCE = "message.timestamp.difference.max.ms"  # before Kafka 3.6, one limit for both
 
-# Which records a topic keeps, and which it accepts from producers.
+# Settings that decide which records a topic keeps, and which it accepts from producers.
 SURVIVES = frozenset(
     {
         "cleanup.policy",
@@ -46,7 +46,7 @@ SURVIVES = frozenset(
         "min.insync.replicas",
         "retention.bytes",
         "retention.ms",
-        "segment.bytes",  # a batch that is larger than a segment is refused; retention and compaction go by segments
+        "segment.bytes",  # a batch larger than a segment is rejected; retention and compaction work by segment
         "segment.ms",
     }
 )
@@ -58,7 +58,7 @@ EXCLUDED = frozenset(
         "leader.replication.throttled.replicas",
         _DIFFERENCE,  # carried over as the two limits that replaced it
         "unclean.leader.election.enable",
-        # Tiered storage is a property of a cluster; a target without it refuses these.
+        # Tiered storage is a property of a cluster; a target without it rejects these.
         "local.retention.bytes",
         "local.retention.ms",
         "remote.log.copy.disable",
@@ -69,10 +69,10 @@ EXCLUDED = frozenset(
 
 
 def is_carried(key: str, entry: ConfigEntry) -> bool:
-    """Say whether the source's entry decides the target's.
+    """Return whether the source's entry decides the target's.
 
-    Rule: the settings above are carried over from anywhere. Of the rest MirrorMaker 2 keeps those that are not read-only,
-    not sensitive, not from a broker's static file and not excluded.
+    Rule: the settings in ``SURVIVES`` are carried over from any source. Of the rest MirrorMaker 2 keeps those that are
+    not read-only, not sensitive, not from a broker's static file and not excluded.
     """
     if entry.is_read_only or entry.is_sensitive or entry.value is None:
         return False
@@ -85,21 +85,21 @@ def goal(
     """Return the overrides that the target topic must have, by key; None means no override.
 
     :param source: effective configs of the source topic.
-    :param hold: True while the mirror writes; False for the settings that stay.
-    :param own: the keys that the target knows, with the values that hold there without an override (None: not seen);
-        other keys are left out. None: not asked.
+    :param hold: True while the mirror writes; False for the final settings.
+    :param own: the keys that the target knows, with the values that apply there without an override (None: not seen);
+        other keys are omitted. None: the target was not queried.
     """
     known = own or {}
     wanted = {key: _wanted(key, e, known.get(key)) for key, e in source.items() if is_carried(key, e)}
     one_limit = source.get(_DIFFERENCE)
     if BEFORE not in source and one_limit is not None:
         wanted |= dict.fromkeys((BEFORE, AFTER), one_limit.value)
-    # A setting on hold returns to the target's default where the source has no such key at all.
+    # A setting on hold returns to the target's default if the source has no such key at all.
     wanted = {**dict.fromkeys(HELD_OPEN), **wanted}
     if hold:
         limit = source.get("max.message.bytes")
         if limit is not None and limit.value is not None:
-            wanted["max.message.bytes"] = limit.value  # whatever the target's default is: a copy must not depend on that
+            wanted["max.message.bytes"] = limit.value  # a copy must not depend on the target's default
         wanted |= HELD_OPEN
     if own is None:
         return wanted
@@ -110,7 +110,7 @@ def goal(
 
 
 def _wanted(key: str, entry: ConfigEntry, own: str | None) -> str | None:
-    """Return the override for one key; a value that nobody set needs none where the target's default is the same."""
+    """Return the override for one key. A default value needs none if the target's default is the same."""
     needless = same_value(entry.value, own) if key in SURVIVES else True
     return None if entry.is_default and needless else entry.value
 
@@ -138,13 +138,13 @@ def not_held(planned: Mapping[str, str], target: Mapping[str, ConfigEntry]) -> l
 
 
 def is_held(target: Mapping[str, ConfigEntry]) -> bool:
-    """Say whether the settings of a target topic keep every record."""
+    """Return whether the settings of a target topic keep every record."""
     keys = ("cleanup.policy", "retention.bytes", "retention.ms")
     return all(key in target and same_value(target[key].value, HELD_OPEN[key]) for key in keys)
 
 
 def left_out(source: Mapping[str, ConfigEntry], known: Collection[str] | None = None) -> dict[str, str]:
-    """Return the settings of a source topic that somebody set and that are not carried over.
+    """Return the non-default settings of a source topic that are not carried over.
 
     They are excluded, from a broker's static file, or unknown to the target: a vendor's, or removed in a later version.
     """
@@ -160,7 +160,7 @@ def left_out(source: Mapping[str, ConfigEntry], known: Collection[str] | None = 
 
 
 def same_value(a: str | None, b: str | None) -> bool:
-    """Compare config values; the spacing and order of lists don't matter."""
+    """Compare config values; spacing and order of lists are ignored."""
     return _items(a) == _items(b)
 
 

@@ -1,4 +1,4 @@
-"""Decides each topic's name, replication, configs, mode, range and priming, from the inventories alone."""
+"""Decide each topic's name, replication, configs, mode, range and priming, from the inventories alone."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """A source topic, its name on the target, and the topic there, if it exists.
+    """A source topic, its name on the target, and the topic there if it exists.
 
     :param ours: an earlier plan of this mirror created or filled the target topic.
-    :param begun: the mode in which it did; "" when nothing was written yet, or when the mode was not recorded.
+    :param begun: the mode in which it did; "" if nothing was written yet, or if the mode was not recorded.
     """
 
     source: TopicState
@@ -33,12 +33,12 @@ class Pair:
 
     @property
     def written(self) -> dict[int, int]:
-        """Log ends of the target's partitions that are not untouched."""
+        """Log end offsets of the target's partitions that have been written to."""
         return {} if self.target is None else {p: end for p, end in self.target.ends.items() if end > 0}
 
 
 def pairs(mirror: Mirror, source: Inventory, target: Inventory, known_topics: Collection[str]) -> list[Pair]:
-    """Pair up the topics of both sides, by source topic."""
+    """Pair the topics of both sides, by source topic."""
     modes: Mapping[str, str] = known_topics if isinstance(known_topics, Mapping) else {}
     found = []
     for name, state in sorted(source.topics.items()):
@@ -61,8 +61,8 @@ def plan_topic(
     """Decide everything about one topic.
 
     :param holes: the source's estimated holes; None: not sampled.
-    :param capabilities: what the principal may do on the target; None: not tried.
-    :param own_configs: the topic configs that the target knows, and their values there; None: it could not be asked.
+    :param capabilities: what the principal may do on the target; None: not tested.
+    :param own_configs: the topic configs that the target knows, and their values there; None: it could not be queried.
     """
     info, source = pair.source.info, pair.source
     prime = _prime(pair)
@@ -92,9 +92,9 @@ def plan_topic(
 
 
 def offset_mode(mirror: Mirror, begun: str = "", excess: Sequence[Excess] = ()) -> tuple[str, str]:
-    """Return mode and reason. A check blocks a topic that can't be copied in that mode, with the reason.
+    """Return mode and reason. If a topic can't be copied in that mode, a check blocks it with the reason.
 
-    :param begun: the mode in which the copy began; it wins over ``auto``, because the two can't be mixed.
+    :param begun: the mode in which the copy began; it wins over ``auto``, because modes can't be mixed.
     :param excess: what prevents identical offsets.
     """
     if mirror.delivery == "transactional":

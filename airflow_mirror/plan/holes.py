@@ -1,12 +1,12 @@
-"""How many of a topic's offsets hold no record: estimated from the batch headers of a few places in its log.
+"""Estimate how many of a topic's offsets hold no record, from the batch headers of a few samples of its log.
 
-A header has the batch's offsets and its number of records, also after compaction. Markers are control batches, aborted
+A header has the batch's offsets and its number of records, even after compaction. Markers are control batches, aborted
 transactions are listed in each fetch response, and missing batches show as gaps between two batches. Only batches with
-holes inside are decoded, to count the stretches of holes.
+holes inside are decoded, to count the runs of holes.
 
-The cost is bounded at any number of partitions: :data:`SAMPLES` places in total, 32 KB each, in requests for up to 256
-partitions. The range to copy is cut into equal parts, one sample at the start of each. A sample stands for its whole
-part, so that a compacted half of a log weighs as much as the other half, however few bytes it has.
+The cost is bounded for any number of partitions: :data:`SAMPLES` samples in total, 32 KB each, in requests for up to
+256 partitions. The range to copy is cut into equal parts, with one sample at the start of each. A sample represents its
+whole part, so a compacted half of a log weighs as much as the other half, however few bytes it has.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SAMPLES = 2_000  # in all: 64 MB at most
+SAMPLES = 2_000  # in total: 64 MB at most
 _PER_TOPIC = 32
 _PER_PARTITION = 8
 _SAMPLE_BYTES = 32 << 10
 _PER_REQUEST = 256
-_PATIENCE_S = 20.0  # samples without an answer by then stay unknown
+_PATIENCE_S = 20.0  # samples without a response by then stay unknown
 
 
 class Part(NamedTuple):
-    """Offsets [start, end) of a partition, of which the beginning is sampled."""
+    """Offsets [start, end) of a partition, the start of which is sampled."""
 
     tp: TopicPartition
     start: int
@@ -53,7 +53,7 @@ class Part(NamedTuple):
 
 @dataclass
 class Seen:
-    """The result of reading some batches: ``offsets`` read, ``holes`` among them, in ``runs`` stretches."""
+    """The result of reading some batches: ``offsets`` read, ``holes`` among them, in ``runs`` contiguous runs."""
 
     offsets: int = 0
     holes: int = 0
@@ -84,9 +84,9 @@ class HoleSamples:
 
 
 def sample(source: ClientConfig, topics: Mapping[str, TopicState], *, committed: bool) -> HoleSamples:
-    """Estimate the holes of each topic between where the mirror begins and the end of its log.
+    """Estimate the holes of each topic between the mirror's start offset and the end of the log.
 
-    :param committed: readers get committed records only, so that aborted ones are holes.
+    :param committed: consumers get committed records only, so aborted ones are holes.
     """
     spans = {name: _spans(state, committed) for name, state in topics.items()}
     spans = {name: partitions for name, partitions in spans.items() if partitions}
@@ -109,18 +109,18 @@ def sample(source: ClientConfig, topics: Mapping[str, TopicState], *, committed:
 
 
 def choose(spans: Mapping[str, Mapping[tuple[int, int], int]]) -> list[list[Part]]:
-    """Choose the parts to sample, as rounds in which each partition appears once, as a fetch request requires.
+    """Choose the parts to sample, in rounds that contain each partition once, as a fetch request requires.
 
     :param spans: by topic, the length of each (partition, first offset).
     """
-    # With more topics than that, the longest are sampled: few records can have few holes.
+    # If there are more topics than samples, the longest topics are sampled: short topics can't have many holes.
     names = sorted(spans, key=lambda name: (-sum(spans[name].values()), name))[:SAMPLES]
     each = max(1, min(_PER_TOPIC, SAMPLES // max(1, len(names))))
     rounds: list[list[Part]] = []
     for name in names:
         by_length = sorted(spans[name].items(), key=lambda item: (item[1], item[0]))
         wanted = min(each, len(by_length))
-        # Spread over short and long ones; the longest is always among them.
+        # Spread over short and long partitions; the longest is always included.
         chosen = [by_length[(i + 1) * len(by_length) // wanted - 1] for i in range(wanted)]
         for (partition, start), length in chosen:
             cuts = min(length, _PER_PARTITION, max(1, each // wanted))
@@ -133,7 +133,7 @@ def choose(spans: Mapping[str, Mapping[tuple[int, int], int]]) -> list[list[Part
 
 
 def walk(answer: FetchedPartition, start: int, end: int) -> Seen:
-    """Count records and holes in the batches of one answer, from ``start`` to ``end`` or as far as they go."""
+    """Count records and holes in the batches of one response, from ``start`` to ``end`` or as far as they go."""
     seen = Seen()
     at = start
     aborted = _aborted(answer.aborted)
@@ -178,7 +178,7 @@ def _spans(state: TopicState, committed: bool) -> dict[tuple[int, int], int]:
 def _fetch_all(
     cluster: WireCluster, rounds: Sequence[Sequence[Part]], isolation: int, patience_s: float
 ) -> Iterator[tuple[Part, FetchedPartition]]:
-    """Fetch the beginning of each part; parts without an answer are left out."""
+    """Fetch the start of each part; parts without a response are omitted."""
     deadline = time.monotonic() + patience_s
     try:
         cluster.refresh({part.tp.topic for parts in rounds for part in parts})
@@ -224,13 +224,13 @@ def _fetch(
 
 
 def _headers(records: memoryview) -> Iterator[tuple[BatchHeader | None, RawBatch | None]]:
-    """Yield each batch with its header; of a truncated last one the header alone, if that is complete."""
+    """Yield each batch with its header; of a truncated last batch only the header, if that is complete."""
     at = 0
     try:
         for raw in wire_batch.iter_batches(records):
             at += len(raw.view)
             yield raw.header, raw
-    except wire_batch.BrokenFrame:  # the copy will say so, with its offsets
+    except wire_batch.BrokenFrame:  # the copy will report it, with its offsets
         return
     rest = records[at:]
     if len(rest) >= wire_batch.HEADER_SIZE and rest[16] == 2:
@@ -238,7 +238,7 @@ def _headers(records: memoryview) -> Iterator[tuple[BatchHeader | None, RawBatch
 
 
 def _aborted(listed: Iterable[tuple[int, int]]) -> Callable[[BatchHeader], bool]:
-    """Return a function that says, batch by batch in log order, whether a batch belongs to an aborted transaction."""
+    """Return a function that tells, batch by batch in log order, whether a batch belongs to an aborted transaction."""
     first_offsets: dict[int, list[int]] = {}
     for producer_id, first in listed:
         first_offsets.setdefault(producer_id, []).append(first)
@@ -259,10 +259,10 @@ def _inside(seen: Seen, header: BatchHeader | None, raw: RawBatch | None, start:
     if raw is not None:
         try:
             offsets = [r.offset for r in wire_records.decode(raw) if start <= r.offset < end]
-        except ValueError:  # the copy will say so, with its offsets
+        except ValueError:  # the copy will report it, with its offsets
             pass
     if offsets is None:
-        # Only the header is there: as many stretches as can be, since records mostly disappear one by one.
+        # Only the header is available: assume as many runs as possible, since records mostly disappear one by one.
         length = end - start
         kept = length if header is None else min(length, header.record_count)
         seen.records(kept)
@@ -278,7 +278,7 @@ def _inside(seen: Seen, header: BatchHeader | None, raw: RawBatch | None, start:
 
 
 def _legacy_bounds(raw: RawBatch | None, at: int) -> tuple[int, int]:
-    """Return the offsets [first, next) of a magic 0 or 1 batch, whose front holds its *last* offset."""
+    """Return the offsets [first, next) of a magic 0 or 1 batch, whose offset field holds its *last* offset."""
     assert raw is not None
     try:
         offsets = [r.offset for r in wire_records.decode(raw)]

@@ -28,7 +28,7 @@ class TopicState:
     :param starts: log start offset.
     :param ends: high watermark.
     :param stable_ends: end for a read_committed consumer; below ``ends`` while a transaction is open.
-    :param begins: where the mirror begins to copy (its ``start``); the log start unless it says otherwise.
+    :param begins: where the mirror begins to copy (its ``start``); by default the log start offset.
     """
 
     info: TopicInfo
@@ -46,15 +46,15 @@ class TopicState:
 
 @dataclass(frozen=True, kw_only=True)
 class Inventory:
-    """One cluster: the part that a mirror uses.
+    """One cluster, as far as a mirror uses it.
 
-    :param broker_configs: of one broker; None when the principal may not read them.
+    :param broker_configs: of one broker; None if the principal may not read them.
     :param groups: committed positions by group; of the source only.
     :param own_configs: the topic configs that the cluster knows, and their values there without an override (None: not
-        seen); of the target only, None when it could not be asked.
+        seen); of the target only, None if it could not be queried.
     :param other_groups: groups with positions in these topics that the mirror does not select; of the source only.
     :param max_transaction_ms: ``transaction.max.timeout.ms`` by broker, None where it is hidden; of the target
-        only, empty when the principal may not read it.
+        only, empty if the principal may not read it.
     """
 
     cluster_id: str
@@ -70,7 +70,7 @@ class Inventory:
 def select_topics(mirror: Mirror, source: ClusterAdmin) -> list[str]:
     """Return the names of the source's topics that belong to the mirror, sorted.
 
-    :raises NothingMatches: when there is none.
+    :raises NothingMatches: there is none.
     """
     available = source.topic_names()
     selected = [name for name in available if mirror.selects_topic(name)]
@@ -80,7 +80,7 @@ def select_topics(mirror: Mirror, source: ClusterAdmin) -> list[str]:
 
 
 def missing_topics(plan: Plan, source: ClusterAdmin) -> list[str]:
-    """Return the source's topics that match the plan's mirror but are not in the plan, sorted: they appeared since.
+    """Return the source's topics that match the plan's mirror but are not in the plan, sorted: they appeared later.
 
     Nothing copies them, so a cutover would lose them.
     """
@@ -108,7 +108,7 @@ def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str], be
 
 
 def read_target(target: ClusterAdmin, names: Collection[str]) -> Inventory:
-    """Read those of the named topics that exist on the target."""
+    """Read the named topics that exist on the target."""
     cluster_id, brokers = target.cluster_id(), target.broker_count()
     try:
         by_broker: Mapping[int, Mapping[str, ConfigEntry]] | None = target.broker_configs()
@@ -135,7 +135,7 @@ def _topics(
     configs = admin.topic_configs(infos)
     partitions = [TopicPartition(i.name, p) for i in infos.values() for p in range(i.partitions)]
     starts = _by_topic(admin.offsets(partitions, "earliest"))
-    # The stable end last: read first, records that arrived in between would look like an open transaction.
+    # The stable end last: read first, records that arrive in between would look like an open transaction.
     ends = _by_topic(admin.offsets(partitions, "latest"))
     stable_ends = _by_topic(admin.offsets(partitions, "latest_committed"))
     begins = starts

@@ -1,11 +1,11 @@
-"""Which target topics a mirror has handed over to applications. From then on they are production.
+"""Record which target topics a mirror has handed over to applications. From then on they are in production.
 
 A task of a finished migration may be cleared at any time. It must then neither turn retention off on production topics
-nor copy into them again. So the record is kept by target topic, not by plan alone: a new plan of the same topics is
-refused as well. A target topic that was deleted and created again has another id and is free.
+nor copy into them again. So the record is kept by target topic, not only by plan: a new plan of the same topics is
+refused as well. A target topic that was deleted and re-created has another id and is free.
 
-The cutover calls :func:`mark_cut_over` *before* it lets anybody write, and :func:`take_back` when it backs out: after a
-crash between the two, tasks refuse to continue instead of overwriting.
+The cutover calls :func:`mark_cut_over` *before* it lets anybody write, and :func:`take_back` if it backs out: after a
+crash between the two, tasks refuse to continue instead of overwriting data.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _VERSION = 1
 class Opened:
     """A target topic that was opened to applications.
 
-    :param topic_id: the id it had then.
+    :param topic_id: its id at that time.
     :param cluster_id: the target cluster.
-    :param plan_hash: the plan that was carried out.
+    :param plan_hash: the plan that was executed.
     :param at: ISO 8601.
     """
 
@@ -50,16 +50,16 @@ class LifeStore(Protocol):
     """The store of opened topics, by target topic."""
 
     def read(self) -> dict[str, Opened]:
-        """Return all of them."""
+        """Return all opened topics."""
 
     def changing(self) -> AbstractContextManager[dict[str, Opened]]:
-        """Yield all of them, for changing; their state at the end of the block is stored. One block at a time."""
+        """Yield all of them to be changed; their state at the end of the block is stored. One block at a time."""
 
 
 class LifeFile:
-    """One JSON file for a mirror.
+    """One JSON file per mirror.
 
-    :raises InputError: on reading, when the file is malformed: "nothing was opened" is not a safe assumption.
+    :raises InputError: on reading, if the file is malformed: "nothing was opened" is not a safe assumption.
     """
 
     def __init__(self, path: Path) -> None:
@@ -92,7 +92,7 @@ class LifeFile:
 def mark_cut_over(store: LifeStore, plan: Plan, topic_ids: Mapping[str, str], at: str) -> None:
     """Record that the plan's target topics are about to be opened. Safe to repeat: the first record stays.
 
-    :param topic_ids: present ids of the target's topics, by name.
+    :param topic_ids: current ids of the target topics, by name.
     :param at: ISO 8601.
     """
     with store.changing() as opened:
@@ -103,14 +103,14 @@ def mark_cut_over(store: LifeStore, plan: Plan, topic_ids: Mapping[str, str], at
 
 
 def take_back(store: LifeStore, plan_hash: str) -> None:
-    """Note that the cutover of a plan was taken back: what it had opened may be written to again."""
+    """Record that a plan's cutover was undone: the topics that it had opened may be written to again."""
     with store.changing() as opened:
         for topic in [topic for topic, one in opened.items() if one.plan_hash == plan_hash]:
             del opened[topic]
 
 
 def state(store: LifeStore, plan: Plan, topic_ids: Mapping[str, str]) -> str:
-    """Return :data:`CUT_OVER` when one of the plan's target topics is in production, :data:`ACTIVE` otherwise.
+    """Return :data:`CUT_OVER` if one of the plan's target topics is in production, :data:`ACTIVE` otherwise.
 
     :param topic_ids: as for ``mark_cut_over``.
     """
@@ -121,7 +121,7 @@ def state(store: LifeStore, plan: Plan, topic_ids: Mapping[str, str]) -> str:
 def require_active(store: LifeStore, plan: Plan, target: ClusterAdmin) -> None:
     """Refuse to write to, or to hold, topics that this mirror has handed over.
 
-    :raises MirrorCutOver: naming them.
+    :raises MirrorCutOver: names the topics.
     """
     opened = store.read()
     if not opened:

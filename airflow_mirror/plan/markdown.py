@@ -78,7 +78,7 @@ def _topic(t: TopicPlan) -> tuple[str, ...]:
 
 
 def _holes(plan: Plan) -> list[str]:
-    """Return the section on what padding costs and changes; nothing when nothing is padded."""
+    """Return the section on what padding costs and changes; empty if nothing is padded."""
     padded = [t for t in plan.topics if t.mode == "identical" and t.holes and t.holes.count]
     if not padded:
         return []

@@ -1,7 +1,7 @@
 """Plan: what a mirror will do, frozen before anything is written. Values, their JSON and their hash.
 
-A plan is used by other processes, days later. It has a version, a hash over its canonical JSON (without its creation
-time), and never a secret: connections appear by id only. Offsets are next-to-read positions; ranges are half-open.
+Other processes use a plan days later. It has a version, a hash over its canonical JSON (without its creation time), and
+never a secret: connections appear by id only. Offsets are those of the next record to read; ranges are half-open.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 VERSION = 2
 
-# Measured on two shared cores, one partition, one replica; floors for real machines.
+# Measured on two shared cores, one partition, one replica; lower bounds for real machines.
 PRIME_OFFSETS_PER_S = 6_000_000
 MARKER_BYTES = 78
 COORDINATOR_MARKERS_PER_S = 200
@@ -51,13 +51,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What the mirror's principal may do on the target, as tried out on a scratch topic.
+    """What the mirror's principal may do on the target, as tested on a scratch topic.
 
-    :param markers: how holes can be padded: ``direct`` (in bulk), ``coordinator`` (one by one), ``none``, or ``unknown``
-        when it was not tried.
-    :param prime: False when a log can't be made to start above 0 (no DELETE on topics).
+    :param markers: how holes can be padded: ``direct`` (in bulk), ``coordinator`` (one by one), ``none``, or
+        ``unknown`` if it was not tested.
+    :param prime: False if a log can't be made to start above 0 (no DELETE on topics).
     :param lacks: the missing rights, as an operator would grant them.
-    :param note: other results: why nothing could be tried, what was left behind.
+    :param note: other results: why nothing could be tested, what was left behind.
     """
 
     markers: str = "unknown"
@@ -68,12 +68,12 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class HoleEstimate:
-    """Estimate of a topic's offsets without a record for its readers: markers, aborted records, compacted ones.
+    """Estimate of a topic's offsets that hold no record for its consumers: markers, aborted and compacted records.
 
-    :param count: offsets without a record, of those to copy.
-    :param runs: how many stretches they make.
+    :param count: offsets without a record, among those to copy.
+    :param runs: number of contiguous runs that they form.
     :param share: ``count`` as a share of the offsets to copy, 0 to 1.
-    :param sampled: offsets that were read; the estimate is exact when that is all of them.
+    :param sampled: offsets that were read; the estimate is exact if that is all of them.
     """
 
     count: int
@@ -89,8 +89,8 @@ class HoleEstimate:
     def padding_s(self, markers: str, partitions: int) -> float:
         """Return the estimated seconds that one task takes to pad them.
 
-        Even with every right, each stretch costs a request to the coordinator or a marker through it, so many short
-        stretches take about as long as without the right.
+        Even with every right, each run costs a request to the coordinator or a marker through it, so many short runs
+        take about as long as without the right.
 
         :param markers: as in :class:`Capabilities`; only ``direct`` is fast.
         """
@@ -139,7 +139,7 @@ class TopicPlan:
 
     @property
     def offsets(self) -> int:
-        """Offsets to copy: at most this many records, fewer where there are holes."""
+        """Offsets to copy: an upper bound for the number of records, because of holes."""
         return sum(max(0, self.ends[p] - self.starts[p]) for p in self.ends)
 
     @classmethod
@@ -158,7 +158,7 @@ class Plan:
     :param topics: sorted by source topic.
     :param positions: committed offsets of the selected groups: group, source topic, partition.
     :param known_topics: target topics that this mirror created or filled, or may from now on, with the offset mode of
-        each; for the next plan. A copy that began in one mode never continues in the other.
+        each; input of the next plan. A copy that began in one mode never continues in the other.
     :param capabilities: what the principal may do on the target.
     """
 
@@ -191,12 +191,12 @@ class Plan:
 
     @property
     def offsets(self) -> int:
-        """Offsets to copy in all; at most this many records."""
+        """Total offsets to copy; an upper bound for the number of records."""
         return sum(t.offsets for t in self.topics)
 
     @property
     def prime_offsets(self) -> int:
-        """Offsets to fill in all before the first record of each partition."""
+        """Total offsets to fill before the first record of each partition."""
         return sum(sum(t.prime.values()) for t in self.topics)
 
     @property
@@ -205,13 +205,13 @@ class Plan:
         return sum(t.holes.count for t in self.topics if t.holes and t.mode == "identical")
 
     def topic(self, source_topic: str) -> TopicPlan:
-        """Return the plan of one source topic; KeyError when it has none."""
+        """Return the plan of one source topic; KeyError if it has none."""
         return {t.source_topic: t for t in self.topics}[source_topic]
 
     def raise_if_blocked(self) -> None:
-        """Raise when a check blocks.
+        """Raise if a check blocks.
 
-        :raises PlanBlocked: with every block, not just the first.
+        :raises PlanBlocked: with every block, not only the first.
         """
         if self.blocks:
             raise PlanBlocked(str(f) for f in self.blocks)
@@ -233,14 +233,14 @@ class Plan:
         }
 
     def to_json(self) -> str:
-        """Return canonical JSON with the hash in it."""
+        """Return canonical JSON that includes the hash."""
         return json.dumps({**self._content(), "hash": self.hash}, sort_keys=True, indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
-        """Read what ``to_json`` wrote.
+        """Parse the output of ``to_json``.
 
-        :raises InputError: when it is not a plan, of another version, or was edited (its hash differs).
+        :raises InputError: it is not a plan, has another version, or was edited (its hash differs).
         """
         try:
             values = json.loads(text)
@@ -269,7 +269,7 @@ class Plan:
     def load(cls, path: str | Path) -> Plan:
         """Read a plan file.
 
-        :raises InputError: when it is missing or no plan.
+        :raises InputError: the file is missing or not a plan.
         """
         try:
             text = Path(path).read_text(encoding="utf-8")

@@ -1,11 +1,11 @@
-"""Find out what the mirror's principal may do on the target, by trying it on a scratch topic.
+"""Find out what the mirror's principal may do on the target, by testing it on a scratch topic.
 
-Rights can't be read reliably: who may see them is a right of its own, and prefixes, wildcards, hosts and super users all
-count. So each step of a copy is done for real: create, write, read, a marker through the coordinator, markers in bulk,
-delete records. The topic is internal by its name, so that no mirror ever copies it, and it is deleted whatever happens;
-what a killed plan left behind is found by its name and deleted by the next one.
+Rights can't be read reliably: reading them is itself a right, and prefixes, wildcards, hosts and super users all
+matter. So each step of a copy is actually executed: create, write, read, a marker through the coordinator, markers in
+bulk, delete records. The topic has an internal name, so that no mirror ever copies it, and it is deleted whatever
+happens. If a killed plan left one behind, the next plan finds it by its name and deletes it.
 
-A topic with rules of its own may differ from the scratch topic; the copy then finds that.
+A topic with rules of its own may differ from the scratch topic; the copy then reports that.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PREFIX = "__airflow-mirror.probe."
-_PRODUCER_ID = 1 << 62  # of our own choice, as the copy's; any topic WRITE allows it
+_PRODUCER_ID = 1 << 62  # self-assigned, like the copy's; WRITE on any topic allows it
 _TIMEOUT_MS = 10_000
 _GONE_WITHIN_S = 10.0
-# A deleted topic must not keep the disk for long if it can't be deleted.
+# If the topic can't be deleted, it must not occupy the disk for long.
 _CONFIGS = {"retention.ms": "3600000", "segment.bytes": "1048576", "cleanup.policy": "delete"}
 
 
 def scratch_topic(mirror: str) -> str:
-    """Return the name of the scratch topic: internal, so that no mirror takes it."""
+    """Return the name of the scratch topic; it is internal, so that no mirror copies it."""
     return f"{_PREFIX}{mirror}"
 
 
 def probe(target: ClusterAdmin, mirror: str) -> Capabilities:
-    """Try out on ``target`` all that a copy may need; a missing right is a result, not an error.
+    """Test on ``target`` everything that a copy may need; a missing right is a result, not an error.
 
-    :raises ClusterUnreachable: when there is no target.
+    :raises ClusterUnreachable: the target can't be reached.
     """
     topic = scratch_topic(mirror)
     missing = _create(target, topic)
@@ -71,9 +71,9 @@ def probe(target: ClusterAdmin, mirror: str) -> Capabilities:
 
 
 def _try_all(wire: WireCluster, mirror: str, tp: TopicPartition, lacks: list[str]) -> tuple[str, bool]:
-    """Try each step; return how holes can be padded, and whether a log can be primed."""
+    """Test each step; return how holes can be padded, and whether a log can be primed."""
     if not _allowed(lacks, lambda: _write(wire, tp)):
-        # The rights may be for some topics by name: a refusal on the scratch topic says nothing about those.
+        # Rights may be limited to some topics by name: an error on the scratch topic says nothing about those.
         return "unknown", True
     _allowed(lacks, lambda: _read(wire, tp))
     client = TransactionClient(wire, marker_id(mirror, tp))
@@ -81,7 +81,7 @@ def _try_all(wire: WireCluster, mirror: str, tp: TopicPartition, lacks: list[str
     producer: list[tuple[int, int]] = []
     if _allowed(lacks, lambda: producer.append(_coordinator_marker(client, tp))):
         markers = "coordinator"
-        # Another id would need the same right; with this one it is exactly what padding does.
+        # Another id would need the same right; with this one the test does exactly what padding does.
         if _allowed(lacks, lambda: _direct_markers(wire, tp, *producer[0])):
             markers = "direct"
     prime = _allowed(lacks, lambda: _delete_records(wire, tp))
@@ -94,11 +94,11 @@ def _direct_markers(wire: WireCluster, tp: TopicPartition, producer_id: int, epo
 
 
 def _allowed(lacks: list[str], step: Callable[[], object]) -> bool:
-    """Run a step and record the right that it lacks. A temporary error is raised: it proves nothing."""
+    """Run a step and record a missing right. A temporary error is raised, because it proves nothing."""
     try:
         step()
     except AclMissing as e:
-        if (needed := _needed(e)) not in lacks:  # markers in bulk need READ too: they ask for the coordinator's term
+        if (needed := _needed(e)) not in lacks:  # markers in bulk need READ too, to read the coordinator epoch
             lacks.append(needed)
         return False
     return True
@@ -108,13 +108,13 @@ def _needed(e: AclMissing) -> str:
     """Name the right to grant: a copy needs it for all its ids and topics, not for the scratch ones."""
     if e.resource == "transactional id":
         prefix = e.resource_name.partition("." + _PREFIX)[0]
-        return f"WRITE on transactional ids that begin with {prefix!r}"  # it includes DESCRIBE, which is asked for first
+        return f"WRITE on transactional ids that begin with {prefix!r}"  # it includes DESCRIBE, which is checked first
     operation = e.operation.split()[0].upper()
     return f"{operation} on the {e.resource}" if e.resource == "cluster" else f"{operation} on the target's topics"
 
 
 def _write(wire: WireCluster, tp: TopicPartition) -> None:
-    now_ms = int(time.time() * 1000)  # a record from long ago would be retention's before it is read
+    now_ms = int(time.time() * 1000)  # retention would delete an old record before it is read
     record = Record(0, now_ms, b"airflow-mirror", b"probe", [])
     answer = produce_one(wire, tp, wire_records.encode([record], 0, _PRODUCER_ID, 0, 0))
     if answer.error:
@@ -138,7 +138,7 @@ def _delete_records(wire: WireCluster, tp: TopicPartition) -> None:
 
 
 def _create(target: ClusterAdmin, topic: str) -> str | None:
-    """Create the scratch topic, after deleting one that a killed plan left; return why it can't be, if so."""
+    """Create the scratch topic, after deleting one that a killed plan left; return why it can't be, or None."""
     for _ in range(2):
         try:
             target.create_topics([NewTopicSpec(topic, 1, 1, _CONFIGS)])
@@ -148,7 +148,7 @@ def _create(target: ClusterAdmin, topic: str) -> str | None:
                 return str(e)
             log.warning("the scratch topic %r of an earlier plan still exists; deleting it", topic)
             if _delete(target, topic) is not None:
-                return None  # it can't be deleted, but it serves
+                return None  # it can't be deleted, but it can be used
         except MissingRight:
             return f"no CREATE on the cluster, nor on topics that begin with {_PREFIX!r}"
         except InputError as e:
@@ -157,7 +157,7 @@ def _create(target: ClusterAdmin, topic: str) -> str | None:
 
 
 def _delete(target: ClusterAdmin, topic: str) -> str | None:
-    """Delete the scratch topic and wait until it is gone; return why it stays, if it does."""
+    """Delete the scratch topic and wait until it is gone; return why it stays, or None."""
     try:
         target.delete_topics([topic])
         deadline = time.monotonic() + _GONE_WITHIN_S

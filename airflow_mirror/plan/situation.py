@@ -1,4 +1,4 @@
-"""What preflight checks look at."""
+"""The input of the preflight checks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Plans by hash. A plan never changes once it is stored, so its hash identifies it.
 
-Tasks pass the hash on to each other. A name would not be enough: two runs of one mirror plan at different times, and one
-must not copy what the other found.
+Tasks pass the hash to each other. A name would not be enough: two runs of one mirror plan at different times, and one
+must not copy what the other planned.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from airflow_mirror.plan.model import Plan
 if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
 
-KEEP = 200  # plans of a directory; an hourly window makes 8,760 a year
+KEEP = 200  # plans per directory; an hourly window makes 8,760 a year
 _HASH = re.compile(r"[0-9a-f]{64}")
-# These set the speed and portions of a copy, not its content: a task may have other values than the plan.
+# These set the rate and batch sizes of a copy, not its content: a task may have other values than the plan.
 _TUNING = frozenset({"max_bytes_per_second", "merge_below"})
 
 
 def write(plan: Plan, path: Path) -> None:
-    """Write ``path`` and, next to it, the same as Markdown. A reader sees an old or a new file, never half of one."""
+    """Write ``path`` and the same as Markdown next to it. A reader sees an old or a new file, never half of one."""
     replace_file(path, plan.to_json())
     replace_file(path.with_suffix(".md"), render(plan))
 
 
 class PlanStore(Protocol):
-    """Where plans are kept."""
+    """The store of plans."""
 
     def save(self, plan: Plan) -> str:
-        """Keep a plan and return its hash. The same plan again changes nothing."""
+        """Store a plan and return its hash. Storing the same plan again changes nothing."""
 
     def load(self, plan_hash: str) -> Plan:
-        """Return the plan of this hash.
+        """Return the plan with this hash.
 
-        :raises InputError: when it is not here, or was changed.
+        :raises InputError: it is not stored here, or was changed.
         """
 
     def last(self) -> Plan | None:
@@ -47,7 +47,7 @@ class PlanStore(Protocol):
 
 
 class PlanDirectory:
-    """Plans as files ``<hash>.json``, each with a ``<hash>.md`` for people; the last :data:`KEEP` are kept."""
+    """Plans as files ``<hash>.json``, each with a readable ``<hash>.md``; the last :data:`KEEP` are kept."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -55,7 +55,7 @@ class PlanDirectory:
     def path(self, plan_hash: str) -> Path:
         """Return the file of a plan.
 
-        :raises InputError: when ``plan_hash`` is not a hash.
+        :raises InputError: ``plan_hash`` is not a hash.
         """
         if not _HASH.fullmatch(plan_hash):
             raise InputError(f"{plan_hash!r} is not a plan's hash. Pass the 'hash' that PlanMirrorOperator returned.")
@@ -99,9 +99,9 @@ class PlanDirectory:
 
 
 def require_plan_of(plan: Plan, mirror: Mirror) -> None:
-    """Refuse a plan that must not be carried out for ``mirror``.
+    """Refuse a plan that must not be executed for ``mirror``.
 
-    :raises PlanOfAnother: naming the fields in which the plan's Mirror differs.
+    :raises PlanOfAnother: names the fields in which the plan's Mirror differs.
     :raises PlanBlocked: with every block.
     """
     planned, asked = plan.mirror.to_dict(), mirror.to_dict()

@@ -1,7 +1,7 @@
-"""The topic settings that the target knows, their defaults there, and the ones that it refuses.
+"""The topic settings that the target knows, their defaults there, and the settings that it rejects.
 
-Versions and vendors differ: a setting that one cluster has, another refuses, and with it the whole topic. A fixed list
-would become outdated, so the target is asked.
+Versions and vendors differ: a cluster may reject a setting that another one has, and with it the whole topic. A fixed
+list would become outdated, so the target is queried.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from airflow_mirror.kafka.model import ConfigEntry
     from airflow_mirror.plan.model import TopicPlan
 
-# Key -> the value that holds on the target without an override; None where that could not be seen.
+# Key -> the value that applies on the target without an override; None if that could not be seen.
 OwnConfigs = dict[str, "str | None"]
 
 _REFERENCES = 20
@@ -28,13 +28,13 @@ _SCRATCH = "__airflow-mirror.validated"
 
 
 def read_own_configs(target: ClusterAdmin) -> OwnConfigs | None:
-    """Read the settings of any topic of the target; None when this principal may not describe any topic."""
+    """Read the settings of any topic of the target; None if this principal may not describe any topic."""
     own: OwnConfigs = {}
     for name in target.topic_names()[:_REFERENCES]:
         try:
             entries = target.topic_configs([name])[name]
         except (BrokerError, MissingRight):
-            continue  # deleted meanwhile, or somebody else's
+            continue  # deleted meanwhile, or not ours to describe
         for key, entry in entries.items():
             if own.get(key) is None:
                 own[key] = None if entry.source == _OVERRIDE else entry.value
@@ -44,9 +44,9 @@ def read_own_configs(target: ClusterAdmin) -> OwnConfigs | None:
 
 
 def try_configs(target: ClusterAdmin, topics: Iterable[Mapping[str, ConfigEntry]]) -> OwnConfigs | None:
-    """Find out which of the settings in ``topics`` the target knows, where it has no topic to describe.
+    """Find out which of the settings in ``topics`` the target knows, if it has no topic to describe.
 
-    :return: the keys that it accepts; None when this principal may create no topic.
+    :return: the keys that it accepts; None if this principal may not create topics.
     """
     values = {key: e.value for entries in topics for key, e in entries.items() if e.value is not None}
     known: OwnConfigs = {}
@@ -57,7 +57,7 @@ def try_configs(target: ClusterAdmin, topics: Iterable[Mapping[str, ConfigEntry]
             if e.code == _INVALID_CONFIG and "unknown" in str(e).lower():
                 continue
         except BrokerError:
-            pass  # it has no objection to the key
+            pass  # the error is not about the key
         except MissingRight:
             return None
         known[key] = None
@@ -67,7 +67,7 @@ def try_configs(target: ClusterAdmin, topics: Iterable[Mapping[str, ConfigEntry]
 def refusals(target: ClusterAdmin, topics: Iterable[TopicPlan]) -> dict[str, str]:
     """Have the target validate the topics to create, on hold and afterwards; return its error messages by target topic.
 
-    Topics that differ only in their name are validated once.
+    Topics that differ only in name are validated once.
     """
     asked: dict[tuple[object, ...], str | None] = {}
     found: dict[str, str] = {}
@@ -89,5 +89,5 @@ def _refusal(target: ClusterAdmin, spec: NewTopicSpec) -> str | None:
     except RequestRefused as e:
         return f"{e.name}: {e.detail}" if e.code in (_INVALID_CONFIG, _POLICY_VIOLATION) else None
     except (BrokerError, MissingRight):
-        return None  # the probe reports rights; a broker that is busy now says nothing about the settings
+        return None  # the probe reports rights; a busy broker says nothing about the settings
     return None

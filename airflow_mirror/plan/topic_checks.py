@@ -12,7 +12,7 @@ from airflow_mirror.plan.wording import count, some
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Kafka's keys, and what holds where neither side sets them.
+# Kafka's keys, and the values that apply if neither side sets them.
 _RETENTION = {"retention.ms": "the target's default", "retention.bytes": "-1"}
 
 
@@ -57,7 +57,7 @@ def target_data(s: Situation) -> Iterator[Finding]:
 def partitions(s: Situation) -> Iterator[Finding]:
     """Partition counts differ."""
     if s.mirror.partitioning == "by_key":
-        return  # any count will do
+        return  # any count is fine
     for pair in s.pairs:
         here, there = pair.source.info.partitions, pair.target.info.partitions if pair.target else None
         if there is None or there == here:
@@ -103,7 +103,7 @@ def message_size(s: Situation) -> Iterator[Finding]:
 
 
 def request_size(s: Situation) -> Iterator[Finding]:
-    """The target's brokers refuse requests that are large enough for the source's largest batch."""
+    """The target's brokers reject requests that are large enough for the source's largest batch."""
     entry = (s.target.broker_configs or {}).get("socket.request.max.bytes")
     if entry is None or entry.value is None:
         return
@@ -122,7 +122,7 @@ def request_size(s: Situation) -> Iterator[Finding]:
 
 
 def min_insync(s: Situation) -> Iterator[Finding]:
-    """Fewer replicas than writes with acks=all ask for: every one of them would be refused."""
+    """The target has fewer replicas than writes with acks=all need: each of them would be rejected."""
     for pair, topic in zip(s.pairs, s.topics, strict=True):
         wanted = int(pair.source.config("min.insync.replicas") or 1)
         replicas = pair.target.info.replication_factor if pair.target else topic.replication_factor
@@ -139,7 +139,7 @@ def min_insync(s: Situation) -> Iterator[Finding]:
 
 
 def refused(s: Situation) -> Iterator[Finding]:
-    """The target does not take the topic's settings."""
+    """The target rejects the topic's settings."""
     for topic, words in s.refused.items():
         yield Finding(
             "block",
@@ -151,7 +151,7 @@ def refused(s: Situation) -> Iterator[Finding]:
 
 
 def timestamp_type(s: Situation) -> Iterator[Finding]:
-    """The target topic would replace record times."""
+    """The target topic would replace record timestamps."""
     for pair in s.pairs:
         if pair.target is not None and pair.target.config("message.timestamp.type") == "LogAppendTime":
             yield Finding(

@@ -1,4 +1,4 @@
-"""How a plan says numbers and lists things: for people."""
+"""Format numbers and lists for a plan's readers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def count(number: int, noun: str) -> str:
 
 
 def size(bytes_: int) -> str:
-    """Return a number of bytes: ``780 B``, ``1.2 MB``."""
+    """Format a number of bytes: ``780 B``, ``1.2 MB``."""
     for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
         if bytes_ >= factor:
             return f"{bytes_ / factor:,.1f} {unit}"
@@ -26,7 +26,7 @@ def size(bytes_: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time: ``1 s``, ``3 min``, ``7.4 d``."""
+    """Format a duration: ``1 s``, ``3 min``, ``7 d``."""
     for unit, factor in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * factor:
             return f"{seconds / factor:,.0f} {unit}"
