@@ -1,1 +1,1 @@
-"""Pass, re-encode, join or drop a batch. Bytes in, steps out: nothing in here can block."""
+"""Pass, re-encode, join or drop a batch. Bytes in, steps out: nothing here blocks."""

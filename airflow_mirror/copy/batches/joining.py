@@ -1,8 +1,8 @@
-"""Joining: one batch of many tiny ones while there is a backlog.
+"""Merge many tiny batches into one while there is a backlog.
 
-A broker takes one batch for each partition in a request. A backlog of single-record batches would therefore be copied
-at one record per partition and round trip. Records keep offsets, timestamps and order; only batch boundaries change,
-and of a record's bytes only those that depend on them (`packed`). A batch that can't be decoded passes unchanged.
+A broker accepts one batch per partition in a request, so a backlog of single-record batches would be copied at one
+record per partition and round trip. Records keep offsets, timestamps and order. Only batch boundaries change, and of a
+record's bytes only those that depend on them (`packed`). A batch that can't be decoded passes unchanged.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.batch import BatchHeader, RawBatch
 from airflow_mirror.wire.packed import FRAME_BYTES, Packed
 
-_JOINED_BYTES = 1 << 18  # larger batches gain nothing: the round trip no longer matters
+_JOINED_BYTES = 1 << 18  # larger batches gain nothing, because the round trip no longer matters
 
 
 class Joiner:
-    """Collects small neighbours; what it did not take must wait until :meth:`flush` has returned what it has.
+    """Collects small neighbouring batches. After it rejects a batch, call :meth:`flush` before sending that batch.
 
-    :param below: bytes; larger batches are not taken.
+    :param below: in bytes; larger batches are not taken.
     :param max_bytes: the target's ``max.message.bytes``.
-    :param dense: only neighbours without a hole between them (identical offsets).
+    :param dense: only merge neighbours without a hole between them (identical offsets).
     """
 
     def __init__(self, below: int, max_bytes: int, *, dense: bool) -> None:
@@ -34,7 +34,7 @@ class Joiner:
         self._size, self._batches, self._codec, self._next = wire_batch.HEADER_SIZE, 0, 0, 0
 
     def take_batch(self, raw: RawBatch, header: BatchHeader) -> bool:
-        """Take a sound, dense batch that could pass as it is; False if there is no place for it."""
+        """Take an intact, dense batch that could pass unchanged; return False if it does not fit."""
         number, count, at = header.attributes & wire_batch.CODEC_MASK, header.record_count, header.base_offset
         if len(raw.view) >= self._below or not self._follows(at, number):
             return False
@@ -45,7 +45,7 @@ class Joiner:
             self._records.append(Packed(at, header.base_timestamp, body))
             self._size = size
         else:
-            # By its count first: a small compressed batch may hold a million records.
+            # Check the count first: a small compressed batch may hold a million records.
             if self._size + count * FRAME_BYTES > self._limit:
                 return False
             try:
@@ -58,7 +58,7 @@ class Joiner:
         return True
 
     def take(self, send: Send) -> bool:
-        """Take a batch of any kind; False if there is no place for it."""
+        """Take a batch of any kind; return False if it does not fit."""
         if send.raw is not None and send.raw.header is not None:
             return self.take_batch(send.raw, send.raw.header)
         if send.size >= self._below or not self._follows(send.base_offset, send.codec):
@@ -69,7 +69,7 @@ class Joiner:
         return True
 
     def flush(self) -> Send | None:
-        """Return what was taken as one batch, and begin anew; a lone batch comes back as it was."""
+        """Return what was taken as one batch, and start over; a single batch is returned as it was."""
         records, first = self._records, self._first
         if self._batches > 1:
             size = self._size
@@ -102,9 +102,9 @@ class Joiner:
 
 
 def _only_body(view: memoryview) -> memoryview | None:
-    """Return the body of a batch's only record, None unless it stands as every producer writes it.
+    """Return the body of a batch's only record; None unless it is encoded as every producer encodes it.
 
-    The commonest tiny batch by far: what `packed.split` does for any payload takes twice as long.
+    This is by far the most common tiny batch, and `packed.split`, which handles any payload, takes twice as long.
     """
     at, length, shift = wire_batch.HEADER_SIZE, 0, 0
     while True:
@@ -115,7 +115,7 @@ def _only_body(view: memoryview) -> memoryview | None:
         at, shift = at + 1, shift + 7
         if byte < 0x80:
             break
-    # The length is zig-zag encoded; attributes, both deltas: a batch's only record has 0 in all of them.
+    # The length is zig-zag encoded. Attributes and both deltas of a batch's only record are 0.
     if length >> 1 != len(view) - at or view[at] or view[at + 1] or view[at + 2]:
         return None
     return view[at + 3 :]

@@ -1,9 +1,9 @@
-"""Selects the tier of each batch from its header alone, and turns fetched batches into actions.
+"""Select the tier of each batch from its header alone, and turn fetched batches into actions.
 
-Three tiers (design, section 2): *pass* the payload as it is under a new header; *re-encode* the batch, keeping each
+Three tiers (design, section 2): *pass* the payload unchanged under a new header; *re-encode* the batch, keeping each
 record's offset; *drop* it and leave a hole. The copier turns holes into padding, so that offsets stay equal.
 
-Pure: no socket, no clock. The same functions are used by the copier and by the fingerprint check at start.
+Pure: no socket, no clock. The copier and the fingerprint check at start use the same functions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from airflow_mirror.wire.batch import BatchHeader, RawBatch
 from airflow_mirror.wire.packed import Packed
 
 _OTHERWISE = wire_batch.CONTROL | wire_batch.LOG_APPEND_TIME
-_OBJECTS_BYTES = 8 << 20  # of one batch without compression: more of it is taken apart record by record, for its memory
+_OBJECTS_BYTES = 8 << 20  # uncompressed size of one batch; a larger one is split record by record, to save memory
 
 
 class Tier(Enum):
@@ -32,11 +32,12 @@ class Tier(Enum):
 
 
 class Send(NamedTuple):
-    """Produce one batch: with identical offsets its first record must land at ``base_offset``.
+    """Produce one batch: with identical offsets its first record must be stored at ``base_offset``.
 
-    ``raw`` is signed and sent as it is; without it, ``records`` are encoded with ``codec``. Their offsets are consecutive
-    unless offsets are mapped. ``size`` is exact for ``raw``, otherwise about what it has without compression. ``merged``
-    is the number of source batches in it when several were made one, else 0. ``filler``: it fills a hole (`tombstones`).
+    ``raw`` is signed and sent unchanged; without it, ``records`` are encoded with ``codec``. Their offsets are
+    consecutive unless offsets are mapped. ``size`` is exact for ``raw``, otherwise roughly the uncompressed size.
+    ``merged`` is the number of source batches if several were merged, else 0. ``filler``: the batch fills a hole
+    (`tombstones`).
     """
 
     base_offset: int
@@ -51,18 +52,18 @@ class Send(NamedTuple):
 
     @classmethod
     def unchanged(cls, raw: RawBatch, header: BatchHeader) -> Send:
-        """Send a batch as it is."""
+        """Send a batch unchanged."""
         return cls(header.base_offset, header.record_count, header.size, raw, [], 0, header.next_offset)
 
     @property
     def newest_timestamp(self) -> int:
-        """The highest time of its records, in ms."""
+        """The highest timestamp of its records, in ms."""
         if self.raw is not None and self.raw.header is not None:
             return self.raw.header.max_timestamp
         return max(record.timestamp for record in self.records)
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """Yield (first source offset, count) of each stretch of consecutive source offsets."""
+        """Yield (first source offset, count) of each run of consecutive source offsets."""
         if self.next_source - self.base_offset == self.record_count:
             yield self.base_offset, self.record_count
             return
@@ -76,7 +77,7 @@ class Send(NamedTuple):
 
 
 class Corrupt(NamedTuple):
-    """A batch whose checksum or payload is broken: the copy of this partition must stop here."""
+    """A batch with a broken checksum or payload: the copy of this partition must stop here."""
 
     start: int
     end: int
@@ -96,9 +97,10 @@ def tier_of(header: BatchHeader | None, start: int, end: int, max_bytes: int) ->
 
 
 def passes(header: BatchHeader, start: int, end: int, max_bytes: int) -> bool:
-    """Say whether a batch passes as it is: of records alone, wanted as a whole, dense, of CreateTime and not too large.
+    """Return whether a batch passes unchanged: records only, wanted completely, dense, CreateTime and not too large.
 
-    Asked for each batch; one whose codec has no reader (:func:`has_linked_blocks`) is re-encoded all the same.
+    Called for each batch. A batch with an unreadable codec variant (:func:`has_linked_blocks`) is re-encoded all the
+    same.
     """
     return (
         not header.attributes & _OTHERWISE
@@ -110,30 +112,30 @@ def passes(header: BatchHeader, start: int, end: int, max_bytes: int) -> bool:
 
 
 def damage(raw: RawBatch, start: int) -> Corrupt | None:
-    """Check a batch's checksum, of any magic.
+    """Check the checksum of a batch of any magic.
 
-    To be called before anything is concluded from the batch: a broken header may say that it is a marker, or lies behind
-    us, and would be dropped; and a broken batch that is re-signed would hide bit rot for ever.
+    Call this before drawing conclusions from the batch: a corrupt header may claim that the batch is a marker or lies
+    below our position, and the batch would be dropped. Re-signing a corrupt batch would hide bit rot forever.
 
-    :param start: everything before it was seen; a legacy wrapper does not say where it begins.
+    :param start: everything before it was seen; a legacy wrapper does not state its first offset.
     """
     cause = wire_records.damage(raw)
     if cause is None:
         return None
     first = raw.first_offset if raw.header else min(start, raw.first_offset)
-    return Corrupt(first, max(raw.next_offset, first + 1), cause)  # the end is what the broken header claims
+    return Corrupt(first, max(raw.next_offset, first + 1), cause)  # the end is the one that the corrupt header claims
 
 
 def actions(
     raw: RawBatch, tier: Tier, start: int, end: int, max_bytes: int, *, dense: bool = True,
     wanted: Callable[[bytes | None], bool] | None = None,
 ) -> Iterator[Send | Corrupt]:  # fmt: skip
-    """Yield what must be sent for one sound batch (see :func:`damage`), restricted to offsets [start, end).
+    """Yield what must be sent for one intact batch (see :func:`damage`), restricted to offsets [start, end).
 
-    Nothing for a dropped one.
+    Yields nothing for a dropped batch.
 
-    :param dense: cut at holes, so that every record can keep its offset; without it the records close up.
-    :param wanted: take only records with these keys (partitioning by key); needs the re-encode tier.
+    :param dense: cut at holes, so that every record can keep its offset; otherwise records close up.
+    :param wanted: take only records with these keys (key partitioning); needs the re-encode tier.
     """
     header = raw.header
     if tier is Tier.DROP:
@@ -148,7 +150,7 @@ def actions(
             records, size = found
             kept = [r for r in records if start <= r.offset < end and (wanted is None or wanted(r.key))]
             if size <= max_bytes:
-                # As a whole it fits, and so does every part of it: no record needs to be measured.
+                # The whole batch fits, so every part of it does: no record needs to be measured.
                 yield from _fitting(kept, size * len(kept) // max(1, len(records)), number, dense=dense)
             else:
                 yield from cut(kept, number, max_bytes, dense=dense)
@@ -163,7 +165,7 @@ def actions(
 
 
 def _fitting(records: list[Packed], size: int, codec: int, *, dense: bool) -> Iterator[Send]:
-    """Yield records that fit into one batch together: with ``dense`` as one for each stretch without a hole."""
+    """Yield records that fit into one batch together; with ``dense``, as one batch per run without holes."""
     if not records:
         return
     if not dense or records[-1].offset - records[0].offset + 1 == len(records):
@@ -179,12 +181,12 @@ def _fitting(records: list[Packed], size: int, codec: int, *, dense: bool) -> It
 
 def has_linked_blocks(raw: RawBatch, header: BatchHeader) -> bool:
     """True for LZ4 that no Kafka broker can read (UNKNOWN_SERVER_ERROR), although other brokers store and serve it."""
-    at = wire_batch.HEADER_SIZE + 4  # behind the frame's magic number
+    at = wire_batch.HEADER_SIZE + 4  # after the frame's magic number
     return header.codec == wire_codec.LZ4 and len(raw.view) > at and not raw.view[at] & 0x20
 
 
 def cut(records: Iterable[Packed], codec: int, max_bytes: int, *, dense: bool) -> Iterator[Send]:
-    """Yield records as batches that the target takes: cut where they grow too large, and with ``dense`` at each hole."""
+    """Yield records as batches that the target accepts: cut where they grow too large; with ``dense`` also at holes."""
     part: list[Packed] = []
     size = wire_batch.HEADER_SIZE
     for record in records:

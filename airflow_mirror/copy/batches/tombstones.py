@@ -1,15 +1,15 @@
-"""Fillers: records of a reserved key without a value, which take the offsets of a hole in a compacted topic.
+"""Fillers: records with a reserved key and a null value, which take the offsets of a hole in a compacted topic.
 
-Markers stay in a log for ever; these do not. The target's cleaner keeps at most the last record of a key, and of a record
-without a value not even that. Until it has come, consumers see them. What speaks for them:
+Markers stay in a log forever; fillers do not. The target's log cleaner keeps at most the last record of a key, and not
+even that one if its value is null. Until it has run, consumers see the fillers. Their advantages:
 
-- They go the way of all data: same producer id, next sequence, so that two copiers can only repeat each other, and the
-  log end stays the journal. No right is needed that records don't need.
-- They are small: 100,000 in a batch of 180 KB, 3 million in a second.
-- They carry the time of the record before them. Whatever time is searched for, that record is found first, so a search
-  by timestamp answers as on the source; and retention counts as for it.
+- They are ordinary data: same producer id, next sequence. So two copiers can only repeat each other, and the log end
+  stays the journal. They need no right that records don't need.
+- They are small: 100,000 in a batch of 180 KB, 3 million per second.
+- They carry the timestamp of the record before them. A search for any timestamp finds that record first, so it returns
+  the same as on the source; and retention treats them like that record.
 
-gzip, because every client can read it. Pure: no socket, no clock.
+They use gzip, because every client can read it. Pure: no socket, no clock.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from airflow_mirror.wire.records import Record
 from airflow_mirror.wire.varint import zigzag
 
 KEY = b"airflow-mirror.filler"
-MOST = 100_000  # in a batch: 3 MB once it is unpacked
+MOST = 100_000  # per batch: 3 MB uncompressed
 _FEW = 1_000  # most holes are smaller, and need no template of 3 MB
-_SMALLEST, _PER_RECORD = 150, 3  # upper bound of a batch's bytes; measured: 109 for one record, 1.8 for each of many
+_SMALLEST, _PER_RECORD = 150, 3  # upper bound of a batch in bytes; measured: 109 for one record, 1.8 per record for many
 
 
 def filler(start: int, end: int, timestamp_ms: int, max_bytes: int) -> Send:
-    """Return a batch that fills the hole [start, end), or as much of its beginning as fits into one.
+    """Return a batch that fills the hole [start, end), or as much of its start as fits into one batch.
 
-    :param timestamp_ms: time of the record before the hole.
-    :param max_bytes: largest batch that the target takes.
+    :param timestamp_ms: timestamp of the record before the hole.
+    :param max_bytes: largest batch that the target accepts.
     """
     count = max(1, min(end - start, MOST, (max_bytes - _SMALLEST) // _PER_RECORD))
-    # Unsigned as yet: the loop signs it as it signs a batch that passes.
+    # Not signed yet: the loop signs it like a batch that passes unchanged.
     view = wire_batch.build(_compressed(count), codec.GZIP, count, timestamp_ms, timestamp_ms, -1, -1, -1)
     raw = next(wire_batch.iter_batches(view))
     return Send(start, count, len(view), raw, [], codec.GZIP, start + count, filler=True)
 
 
 def is_filler(raw: RawBatch) -> bool:
-    """Say whether a batch holds fillers and nothing else. Only a batch that looks like it is unpacked."""
+    """Return whether a batch holds only fillers. Decompresses only batches that look like it."""
     header = raw.header
     if header is None or header.codec != codec.GZIP or header.is_control or not header.is_dense:
         return False
@@ -57,7 +57,7 @@ def is_filler(raw: RawBatch) -> bool:
 
 
 def is_filler_record(record: Record) -> bool:
-    """Say whether a record is a filler: a cleaner that came by may have left one of a batch."""
+    """Return whether a record is a filler: the log cleaner may have left one of a batch."""
     return record.key == KEY and record.value is None
 
 
@@ -67,7 +67,7 @@ def _compressed(count: int) -> bytes:
 
 
 def _records(count: int) -> bytes:
-    """Return ``count`` encoded fillers: the beginning of the longest possible row of them."""
+    """Return ``count`` encoded fillers: a prefix of the longest possible sequence of them."""
     return _template(_FEW if count <= _FEW else MOST)[: _length(count)]
 
 
@@ -79,6 +79,6 @@ def _template(count: int) -> bytes:
 
 
 def _length(count: int) -> int:
-    """Return the bytes of ``count`` fillers; only the varint of the offset delta grows, at 64 and at 8192."""
+    """Return the size in bytes of ``count`` fillers; only the varint of the offset delta grows, at 64 and at 8192."""
     one = len(KEY) + 7
     return one * count + max(0, count - 64) + max(0, count - 8192)
