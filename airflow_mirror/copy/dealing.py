@@ -23,10 +23,10 @@ def deal_bulk(
 ) -> list[list[CopyRange]]:
     """Deal ranges out to lists, the one with the heaviest partition first; a partition is never split.
 
-    :param slots: how many tasks run at once.
-    :param weight: per source partition, what its copy costs, in bytes; missing counts as 0.
-    :param at_once: no more lists than slots. Where each task has its share of a byte rate, executors that join later must
-        find none to begin with.
+    :param slots: number of tasks that run at the same time.
+    :param weight: per source partition, the cost of its copy in bytes; missing counts as 0.
+    :param at_once: no more lists than slots. If each task has a share of a byte rate, executors that join later must
+        find no list left to start.
     """
     slots = max(slots, 1)
     by_weight = sorted(ranges, key=lambda r: (-weight.get(r.source, 0), r.source, r.target))
@@ -44,7 +44,7 @@ def deal_bulk(
 
 
 def _hot(weights: Sequence[int], slots: int) -> int:
-    """Return how many of the falling ``weights`` fill a slot each, while the others share the slots that are left."""
+    """Return how many of the descending ``weights`` fill a slot each, while the others share the remaining slots."""
     left, count = sum(weights), 0
     while count < min(slots - 1, len(weights)) and weights[count] > 0 and weights[count] * (slots - count) >= left:
         left -= weights[count]

@@ -1,4 +1,4 @@
-"""Records of both sides, compared by a digest of all that a reader sees. Payload itself never goes into an error."""
+"""Compare records of both sides by a digest of everything that a consumer sees. Errors never contain payload."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from airflow_mirror.wire.fetch import READ_COMMITTED
 from airflow_mirror.wire.records import Record
 from airflow_mirror.wire.single import read_batches
 
-# Nearly always one batch is compared, which a broker sends whole, however large: more bytes would be read in vain.
+# Usually one batch is compared, which a broker sends whole, however large; fetching more bytes would be wasted.
 GLANCE_BYTES = 1 << 17
 
 
 def committed_records(
     cluster: WireCluster, tp: TopicPartition, start: int, end: int, isolation: int
 ) -> dict[int, Record]:
-    """Return the records in [start, end) that a reader of this isolation would see, by offset."""
+    """Return the records in [start, end) that a consumer with this isolation would see, by offset."""
     found: dict[int, Record] = {}
     fetched = read_batches(cluster, tp, start, end, isolation=isolation, max_bytes=GLANCE_BYTES)
     for raw in data_batches(fetched, committed=isolation == READ_COMMITTED):
@@ -37,7 +37,7 @@ def committed_records(
 def decoded(raw: RawBatch, tp: TopicPartition, side: str) -> list[Record]:
     """Return the records of a batch that was copied earlier.
 
-    :raises CorruptBatch: it was damaged since, so that nothing can be compared with it.
+    :raises CorruptBatch: it was damaged since, so nothing can be compared with it.
     """
     corrupt = tiers.damage(raw, raw.first_offset)
     if corrupt is None:
@@ -53,22 +53,22 @@ def decoded(raw: RawBatch, tp: TopicPartition, side: str) -> list[Record]:
 
 
 def digest(record: Record) -> str:
-    """A short digest of timestamp, key, value and headers."""
+    """Return a short digest of timestamp, key, value and headers."""
     return xxhash.xxh3_64_hexdigest(repr((record.timestamp, record.key, record.value, record.headers)).encode())
 
 
 def first_foreign(one: CopyRange, ours: RawBatch, theirs: Sequence[RawBatch], log_start: int) -> tuple[int, str] | None:
     """Compare a batch of the target with the source at the same offsets; return the first difference and what it is.
 
-    A record that the source has not is judged by what the source's log has in its place:
+    If the source lacks a record, the source's log at that offset decides:
 
-    - A marker: no record ever stood there, so this one is foreign.
-    - Nothing at all: only a cleaner leaves offsets out, and it may have taken the record since. That proves nothing,
+    - A marker: no record was ever stored there, so the target's record is foreign.
+    - Nothing: only the log cleaner removes offsets, and it may have removed the record since. That proves nothing,
       whoever wrote the record (after a failback it was not this mirror).
 
-    :param theirs: every batch of the source that overlaps ``ours``, markers and aborted ones too.
-    :param log_start: the source's; what lay before it proves nothing.
-    :raises CorruptBatch: one of them can't be read, and is not the same byte for byte.
+    :param theirs: every batch of the source that overlaps ``ours``, including markers and aborted batches.
+    :param log_start: log start offset of the source; records below it prove nothing.
+    :raises CorruptBatch: one of the batches can't be read, and they are not the same byte for byte.
     """
     if wire_records.damage(ours) is None and any(_same_bytes(ours, raw) for raw in theirs):
         return None
@@ -91,7 +91,7 @@ def first_foreign(one: CopyRange, ours: RawBatch, theirs: Sequence[RawBatch], lo
 
 
 def _same_bytes(a: RawBatch, b: RawBatch) -> bool:
-    """Say whether two batches are the same for a reader, without decoding them: they may be unreadable."""
+    """Return whether two batches are the same for a consumer, without decoding them: they may be unreadable."""
     if a.header is None or b.header is None or (a.header.attributes | b.header.attributes) & LOG_APPEND_TIME:
         return False
     return _frame(a.header) == _frame(b.header) and bytes(a.view[HEADER_SIZE:]) == bytes(b.view[HEADER_SIZE:])

@@ -1,27 +1,28 @@
-"""How to copy: what a task is told, the same for all its partitions."""
+"""How to copy: the options of a task, the same for all its partitions."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-DEFAULT_MAX_BATCH_BYTES = 1_048_588  # message.max.bytes of a stock broker
+DEFAULT_MAX_BATCH_BYTES = 1_048_588  # default message.max.bytes of a broker
 
 
 @dataclass(frozen=True, kw_only=True)
 class CopyOptions:
     """How to copy.
 
-    :param mirror: name of the Mirror: producer ids and transactional ids derive from it.
+    :param mirror: name of the Mirror, from which producer ids and transactional ids are derived.
     :param committed_only: read_committed; aborted records become holes.
-    :param max_batch_bytes: target topic -> its ``max.message.bytes``; missing topics take the broker's default.
-    :param direct_markers: pad by WriteTxnMarkers where the principal may; False uses the coordinator alone.
-    :param delivery: ``idempotent``, or ``transactional``: in transactions that hold the progress too (mapped offsets).
-    :param map_dir: where offset maps are kept (`map_store`); needed for mapped ranges, reachable from every task.
-    :param transaction_bytes: about where a transaction of a backlog is committed: readers in read_committed wait for it,
-        and the target's broker keeps its state.
-    :param max_bytes_per_second: what this task may write on average; None for no limit.
-    :param merge_below: bytes; batches of a backlog that are smaller than this on average are merged; 0 never.
+    :param max_batch_bytes: target topic -> its ``max.message.bytes``; missing topics use the broker's default.
+    :param direct_markers: pad with WriteTxnMarkers if the principal may; False uses only the coordinator.
+    :param delivery: ``idempotent``, or ``transactional``: in transactions that also commit the progress (mapped
+        offsets).
+    :param map_dir: where offset maps are stored (`map_store`); needed for mapped ranges, reachable from every task.
+    :param transaction_bytes: approximate size at which a backlog's transaction is committed: read_committed consumers
+        wait for it, and the target's broker keeps its state.
+    :param max_bytes_per_second: average write rate of this task; None for no limit.
+    :param merge_below: in bytes; batches of a backlog that are smaller than this on average are merged; 0 never.
     :param tombstone_topics: target topics whose holes are filled with tombstones of a reserved key, not with markers.
     """
 
@@ -38,5 +39,5 @@ class CopyOptions:
 
     @property
     def transactional(self) -> bool:
-        """True when records are delivered in transactions."""
+        """True if records are delivered in transactions."""
         return self.delivery == "transactional"

@@ -1,4 +1,4 @@
-"""The phase of a copy, in one word for people."""
+"""The phase of a copy, in one readable word."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 class Phase(StrEnum):
     """The phase of a partition's copy."""
 
-    OPENING = "opening"  # not begun, or the target's end is being read
+    OPENING = "opening"  # not started, or the target's end is being read
     COPYING = "copying"
     FOLLOWING = "following"  # at the end of the source's log, waiting for more
     DONE = "done"  # at the end of a bounded range
@@ -16,9 +16,9 @@ class Phase(StrEnum):
 
 
 def phase_of(*, stopped: bool, done: bool, opening: bool, at_end: bool) -> Phase:
-    """Return the phase; what comes first holds.
+    """Return the phase; the first one that applies wins.
 
-    :param at_end: it has all that the source has, and there is no end at which it would be done.
+    :param at_end: everything on the source is copied, and the range has no end at which it would be done.
     """
     if stopped:
         return Phase.STOPPED

@@ -15,15 +15,15 @@ IDENTICAL, MAPPED = "identical", "mapped"
 
 @dataclass(frozen=True, kw_only=True)
 class CopyRange:
-    """Offsets [start_offset, end_offset) of one source partition, bound for one partition of ``target_topic``.
+    """Offsets [start_offset, end_offset) of one source partition, to be copied to one partition of ``target_topic``.
 
-    :param start_offset: first offset the target shall hold when it is empty; the target's log end decides when not.
-    :param end_offset: where to stop; None follows the source for ever.
-    :param source_topic_id: id the source topic had when this was planned; a re-created topic has another. None: unknown.
+    :param start_offset: first offset that an empty target gets; otherwise the target's log end decides.
+    :param end_offset: where to stop; None follows the source forever.
+    :param source_topic_id: the source topic's id when this was planned; a re-created topic has another. None: unknown.
     :param mode: ``identical`` (every record keeps its offset) or ``mapped`` (an offset map tells where it is).
     :param target_partition: None means the same partition; another one only with ``key_partitions``.
-    :param key_partitions: partition count of the target topic when records are partitioned anew by their keys: only the
-        records that belong to ``target_partition`` are copied. One source partition then has a range for each of them.
+    :param key_partitions: partition count of the target topic, with key partitioning: only records whose keys belong to
+        ``target_partition`` are copied. One source partition then has one range per target partition.
     """
 
     source_topic: str
@@ -36,7 +36,7 @@ class CopyRange:
     target_partition: int | None = None
     key_partitions: int | None = None
 
-    # The loop asks for these two once a turn for each of its partitions.
+    # Cached, because the loop reads both once per turn for each of its partitions.
     @cached_property
     def source(self) -> TopicPartition:
         """The partition that is read."""
@@ -50,7 +50,7 @@ class CopyRange:
 
     @property
     def is_mapped(self) -> bool:
-        """True when offsets change on the way."""
+        """True if offsets change on the way."""
         return self.mode == MAPPED
 
     @property
@@ -68,9 +68,9 @@ class CopyRange:
 def deal(ranges: Iterable[CopyRange], tasks: int, weight: Mapping[TopicPartition, int]) -> list[list[CopyRange]]:
     """Deal ranges out to at most ``tasks`` lists of about equal weight; a partition is never split (order).
 
-    Longest first to the lightest list so far: within 4/3 of the best possible split (Graham 1969).
+    Heaviest first, to the lightest list so far: within 4/3 of the best possible split (Graham 1969).
 
-    :param weight: per source partition, what its copy costs (bytes, or records); missing counts as 0.
+    :param weight: per source partition, the cost of its copy (bytes, or records); missing counts as 0.
     """
     heap: list[tuple[int, int]] = [(0, i) for i in range(max(tasks, 1))]
     lists: list[list[CopyRange]] = [[] for _ in heap]
@@ -83,5 +83,5 @@ def deal(ranges: Iterable[CopyRange], tasks: int, weight: Mapping[TopicPartition
 
 
 def total_offsets(ranges: Sequence[CopyRange]) -> int:
-    """Return how many offsets bounded ranges span."""
+    """Return the number of offsets that bounded ranges span."""
     return sum(max(0, (r.end_offset or r.start_offset) - r.start_offset) for r in ranges)

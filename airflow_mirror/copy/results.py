@@ -1,4 +1,4 @@
-"""What a task reports of each partition, as a value that crosses from a Spark task to the driver."""
+"""A task's report for each partition, as a value that is passed from a Spark task to the driver."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class PartitionResult:
     """The outcome of one partition's copy in one task.
 
     :param position: next source offset when the task stopped; with identical offsets also the target's log end.
-    :param target_partition: another one than ``partition`` only when records are partitioned anew by their keys.
+    :param target_partition: differs from ``partition`` only with key partitioning.
     :param done: the end of the range was reached.
     :param seconds: how long the task copied, all its partitions together.
-    :param error: message, None when there was none.
-    :param final: a retry would find the same, or must not be made: damaged data, missing rights, a lost lease.
-    :param lease_lost: the error is a lost lease, which is what a driver that withdraws it wants.
+    :param error: message; None if there was none.
+    :param final: a retry would find the same, or must not be made: corrupt data, missing rights, a lost lease.
+    :param lease_lost: the error is a lost lease, which a driver that withdraws it expects.
     """
 
     topic: str
@@ -80,10 +80,10 @@ def summarise(results: Iterable[PartitionResult], seconds: float) -> dict[str, A
     summary: dict[str, Any] = {"partitions": len(rows)}
     summary.update({name: sum(getattr(row, name) for row in rows) for name in COUNTERS})
     summary["seconds"] = round(seconds, 3)
-    # Without the start of Spark and its workers: what a comparison of engines would measure.
+    # Without the start of Spark and its workers, for a comparison of engines.
     summary["transfer_seconds"] = max((row.seconds for row in rows), default=0.0)
     ends: dict[str, int] = {}
-    for row in rows:  # partitioned by key, several rows speak of one source partition: the slowest counts
+    for row in rows:  # with key partitioning several rows cover one source partition: the slowest counts
         name = f"{row.target_topic}-{row.partition}"
         ends[name] = min(row.position, ends.get(name, row.position))
     summary["end_offsets"] = ends
@@ -92,7 +92,7 @@ def summarise(results: Iterable[PartitionResult], seconds: float) -> dict[str, A
 
 
 def add(total: Mapping[tuple[str, int, int], PartitionResult], row: PartitionResult) -> PartitionResult:
-    """Add a later result of the same partition to what is known of it (a tail reports once for each turn)."""
+    """Add a later result of the same partition to the known total (a tail reports once per turn)."""
     before = total.get(row.key)
     if before is None:
         return row

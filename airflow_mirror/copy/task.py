@@ -1,6 +1,6 @@
 """The work of one Spark task: copy some partitions under the writer lease, for a while or to their ends.
 
-Runs in a plain Python process too; nothing here knows of Spark.
+Also runs in a plain Python process; nothing here depends on Spark.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed
 
 @dataclass(frozen=True, kw_only=True)
 class CopyWork:
-    """What every task of a job is given. Settings travel as references (`config.load`), never as values.
+    """The input of every task of a job. Settings are passed as references (`config.load`), never as values.
 
-    :param report_to: where the driver listens for progress (`report.ReportAddress`); None: nobody does.
+    :param report_to: where the driver listens for progress (`report.ReportAddress`); None: nobody listens.
     """
 
     source: str
@@ -39,7 +39,7 @@ def copy_ranges(
     work: CopyWork, ranges: Sequence[CopyRange], duration_s: float | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> list[PartitionResult]:  # fmt: skip
-    """Copy ``ranges`` until their ends, for ``duration_s`` or until the driver asks for the end, or until the lease ends.
+    """Copy ``ranges`` until their ends, for ``duration_s`` or until the driver asks to end, or until the lease is lost.
 
     A lease that is lost, or could not be confirmed for too long, is reported in each unfinished partition's ``error``;
     the process has stopped writing by then.
@@ -59,7 +59,7 @@ def copy_ranges(
         try:
             watch = stack.enter_context(closing(LeaseWatch(target, work.lease)))
             loop.run(ends)
-        except (LeaseLost, LeaseUnconfirmed) as e:  # it may be gone before this task began
+        except (LeaseLost, LeaseUnconfirmed) as e:  # it may be lost before this task starts
             for p in loop.partitions:
                 p.error = p.error or (None if p.done else e)
     return [PartitionResult.of(p, time.monotonic() - started) for p in loop.partitions]

@@ -1,1 +1,1 @@
-"""The two doors through which Spark enters: the bulk copy and the tail."""
+"""The two modules through which Spark enters: the bulk copy and the tail."""

@@ -1,7 +1,7 @@
-"""The bulk copy on Spark: a row is a list of ranges on the way in and a list of results on the way out.
+"""The bulk copy on Spark: the input rows are lists of ranges, the output rows are lists of results.
 
-Spark schedules, retries and scales out; the payload moves through the sockets of its Python tasks and never enters the
-JVM. One task owns whole partitions: a partition is never split, because its order must be kept.
+Spark schedules, retries and scales out. The payload moves through the sockets of Spark's Python tasks and never enters
+the JVM. One task owns whole partitions: a partition is never split, because its order must be kept.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def run_bulk(
 ) -> list[PartitionResult]:
     """Run one Spark task for each list of ranges, in their order, and return every partition's result.
 
-    Errors of single partitions are in the results; an exception means that Spark itself gave up on a task.
+    Errors of single partitions are part of the results; an exception means that Spark itself gave up on a task.
 
     :param handover: the clusters' settings for executors that can't read ``work``'s references themselves.
     """
     handed = handover or Handover()
-    # Small: Spark writes a function's pickle to a file once it is over 1 MB, and settings must not be in a file.
+    # Keep it small: Spark writes a function's pickle above 1 MB to a file, and settings must not be in a file.
     lists = [zlib.compress(json.dumps([r.to_dict() for r in ranges]).encode()) for ranges in dealt]
 
     def copy(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -46,7 +46,7 @@ def run_bulk(
                 results = copy_ranges(work, ranges)
                 yield pyarrow.RecordBatch.from_pydict({"result": [json.dumps(r.to_dict()) for r in results]})
 
-    # One id a Spark partition: each list becomes a task of its own.
+    # One id per Spark partition, so that each list becomes its own task.
     tasks: Any = spark.range(0, len(lists), 1, len(lists))
     rows = tasks.mapInArrow(copy, RESULT_SCHEMA).collect()
     return [PartitionResult(**json.loads(row.result)) for row in rows]

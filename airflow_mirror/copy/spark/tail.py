@@ -1,9 +1,9 @@
-"""The streaming tail on Spark: each micro-batch is a turn of some seconds in which tasks copy by long poll.
+"""The streaming tail on Spark: each micro-batch is a turn of some seconds in which tasks copy by long polling.
 
-A micro-batch costs about 0.3 s of Spark's own time; inside the turn nothing waits for Spark, so that a record takes
-milliseconds from source to target. Which partitions exist is asked anew for each micro-batch: topics and partitions that
-appear on the source join at the next turn. Spark's offsets count turns and mean nothing else: the position of each
-partition is its target's log end.
+A micro-batch costs about 0.3 s of Spark's own time. Within the turn nothing waits for Spark, so a record takes
+milliseconds from source to target. The list of partitions is read again for each micro-batch: topics and partitions
+that appear on the source join in the next turn. Spark's offsets only count turns; the position of each partition is its
+target's log end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _AGAIN_S = 5.0
 
 
 def work_to_json(work: CopyWork) -> str:
-    """Serialise for a Spark option; holds references to settings, no settings."""
+    """Serialise for a Spark option; holds references to settings, not the settings."""
     return json.dumps(asdict(work), default=sorted)  # a set, for one, is a Collection too
 
 
@@ -45,7 +45,7 @@ def work_from_json(text: str) -> CopyWork:
 class TurnPartition(InputPartition):  # type: ignore[misc]
     """The ranges that one task copies during one turn.
 
-    :ivar until: when the turn is over, in seconds since the epoch by the driver's clock.
+    :ivar until: end of the turn, in seconds since the epoch by the driver's clock.
     """
 
     ranges: str
@@ -55,10 +55,11 @@ class TurnPartition(InputPartition):  # type: ignore[misc]
 class TailReader(DataSourceStreamReader):  # type: ignore[misc]
     """Offers one turn after another.
 
-    Options: ``work`` (JSON of CopyWork), ``ranges_file`` (JSON lists of ranges, one list a task, rewritten by the driver
-    whenever the dealing changed), ``turn_s``, ``hand_over`` ("true": tasks get the clusters' settings from here).
+    Options: ``work`` (JSON of CopyWork), ``ranges_file`` (JSON lists of ranges, one list per task, rewritten by the
+    driver whenever the dealing changed), ``turn_s``, ``hand_over`` ("true": tasks get the clusters' settings from
+    here).
 
-    Made in the driver; what is read here reaches the tasks with the pickled reader, and no option holds it.
+    Created in the driver. What is read here reaches the tasks in the pickled reader, and is in no option.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -75,7 +76,7 @@ class TailReader(DataSourceStreamReader):  # type: ignore[misc]
         return {"turn": 0}
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
-        """Offer one more turn than was started."""
+        """Offer one turn more than was started."""
         self._offered = max(self._offered, (start or {"turn": self._offered})["turn"]) + 1
         return {"turn": self._offered}
 
@@ -94,9 +95,9 @@ class TailReader(DataSourceStreamReader):  # type: ignore[misc]
 
 
 def _duration_s(turn_s: float, until: float) -> float:
-    """Return how long this task copies. A repeated one ends with the others of its turn, which would wait for it.
+    """Return for how long this task copies. A retried task ends with the others of its turn, which would wait for it.
 
-    :param until: as for :class:`TurnPartition`. Where clocks differ, a repeated task ends a little early or late.
+    :param until: see :class:`TurnPartition`. If clocks differ, a retried task ends a little early or late.
     """
     context = TaskContext.get()
     again = context is not None and context.attemptNumber() > 0
@@ -112,7 +113,7 @@ class TailSource(DataSource):  # type: ignore[misc]
         return SOURCE_NAME
 
     def schema(self) -> str:
-        """One JSON string a partition."""
+        """One JSON string per partition."""
         return RESULT_SCHEMA
 
     def streamReader(self, schema: Any) -> TailReader:
