@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Canaries:
-    """What was acknowledged by the source until the disaster.
+    """What the source acknowledged before the disaster.
 
     :param acked: ``[partition, offset, id, acknowledged at (epoch ms)]`` per record.
-    :param positions: next offset to read of the drill's group, by partition, as its last checkpoint says.
+    :param positions: next offset to read of the drill's group, by partition, from its last commit.
     :param disaster_ms: when the source was lost, epoch ms.
     """
 
@@ -37,7 +37,7 @@ class Canaries:
     def load(cls, path: Path) -> Canaries:
         """Read what ``save`` wrote.
 
-        :raises InputError: when nothing was written there.
+        :raises InputError: nothing was written there.
         """
         try:
             values = json.loads(path.read_text(encoding="utf-8"))

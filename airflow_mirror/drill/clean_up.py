@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def clean_up(clusters: list[ClientConfig], topic: str, group: str) -> list[str]:
-    """Delete the drill's topic and group on each cluster; return what could not be deleted, a line each."""
+    """Delete the drill's topic and group on each cluster; return what could not be deleted, one line each."""
     from airflow_mirror.errors import MirrorError
     from airflow_mirror.kafka.admin import ClusterAdmin
 
@@ -30,7 +30,7 @@ def _delete_group(config: ClientConfig, group: str) -> None:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    client = AdminClient(config.common())  # kept: if it were collected too early, its answers would be lost
+    client = AdminClient(config.common())  # referenced until the end: garbage collected too early, it would lose its results
     for future in client.delete_consumer_groups([group], request_timeout=15).values():
         try:
             future.result(timeout=30)

@@ -21,11 +21,11 @@ _FIRST_ACK_S = 60.0
 
 
 def warm_up(source: ClientConfig, target: ClientConfig, topic: str, timeout_s: float = 120.0) -> float:
-    """Write one record to each partition and wait until the target has all of them; return the seconds that this took.
+    """Write one record to each partition and wait until the target has all of them; return the seconds that took.
 
-    A drill measures a running mirror, not one that has only just been started.
+    A drill measures a running mirror, not one that has just been started.
 
-    :raises DrillMissed: when the mirror does not copy them within ``timeout_s``, or the target has no such topic.
+    :raises DrillMissed: the mirror does not copy them within ``timeout_s``, or the target has no such topic.
     """
     from confluent_kafka import Producer
 
@@ -48,7 +48,7 @@ def warm_up(source: ClientConfig, target: ClientConfig, topic: str, timeout_s: f
 
 
 class _Writer:
-    """A producer that writes canaries, ``per_s`` a second, in a thread of its own until the block ends."""
+    """A producer that writes ``per_s`` canaries per second, in its own thread, until the block ends."""
 
     def __init__(self, source: ClientConfig, topic: str, per_s: float) -> None:
         self._source, self._topic, self._pause_s = source, topic, 1 / per_s
@@ -87,8 +87,8 @@ def write_canaries(
 
     Every record that the source acknowledged before ``disaster`` returned counts.
 
-    :param disaster: ends the mirror; returns once nothing of it is left.
-    :raises ClusterUnreachable: when the source does not acknowledge at all.
+    :param disaster: ends the mirror; returns once no part of it runs any more.
+    :raises ClusterUnreachable: the source acknowledges nothing.
     """
     with _Writer(source, topic, per_s) as writer, ThreadPoolExecutor(1) as readers:
         began = time.monotonic()

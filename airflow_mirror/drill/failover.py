@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 def fail_over(target: ClientConfig, canaries: Canaries, timeout_s: float = 60.0) -> DrillReport:
     """Set the group's positions on the target, let it continue there, write one record; then count what is lost.
 
-    Offsets are identical, so a position of the source is valid as it is; one beyond the target's end shows lost records.
+    Offsets are identical, so a source position is valid as it is; one beyond the target's end shows lost records.
 
-    :raises DrillMissed: when the target has no such topic.
-    :raises ClusterUnreachable, BrokerError: when the target does not serve what is asked of it.
+    :raises DrillMissed: the target has no such topic.
+    :raises ClusterUnreachable, BrokerError: the target does not serve a request.
     """
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.kafka.model import GroupPosition

@@ -54,7 +54,7 @@ def consume(
 def everything(cluster: ClientConfig, topic: str, ends: dict[int, int], timeout_s: float) -> set[tuple[int, int, str]]:
     """Read the whole topic up to ``ends`` without a group.
 
-    :raises ClusterUnreachable: when that takes longer: what was not read would count as lost.
+    :raises ClusterUnreachable: it takes longer than ``timeout_s``; unread records would count as lost.
     """
     from confluent_kafka import OFFSET_BEGINNING, Consumer
     from confluent_kafka import TopicPartition as Assigned
@@ -67,7 +67,7 @@ def everything(cluster: ClientConfig, topic: str, ends: dict[int, int], timeout_
     try:
         while todo and time.monotonic() < deadline:
             message = consumer.poll(POLL_S)
-            # Records written after the failover are behind `ends` and are not canaries.
+            # Records written after the failover are at or above `ends` and are not canaries.
             if message is not None and message.error() is None and message.offset() < ends[message.partition()]:
                 held.add((message.partition(), message.offset(), message.key().decode()))
             reached = consumer.position(list(consumer.assignment()))
@@ -83,8 +83,8 @@ def everything(cluster: ClientConfig, topic: str, ends: dict[int, int], timeout_
 def write_one(cluster: ClientConfig, topic: str, timeout_s: float) -> None:
     """Write one record and wait for its acknowledgement.
 
-    :raises ClusterUnreachable: when there is none in time.
-    :raises BrokerError: when the record was refused: the queue is empty then, too.
+    :raises ClusterUnreachable: there is none in time.
+    :raises BrokerError: the record was rejected; the queue is empty then too.
     """
     from confluent_kafka import Producer
 
@@ -101,7 +101,7 @@ def write_one(cluster: ClientConfig, topic: str, timeout_s: float) -> None:
 def partitions_of(cluster: ClusterAdmin, topic: str) -> list[TopicPartition]:
     """Return the partitions of the drill's topic.
 
-    :raises DrillMissed: when it is not there: the mirror never got as far as to create it, or somebody deleted it.
+    :raises DrillMissed: the topic does not exist: the mirror never created it, or somebody deleted it.
     """
     found = cluster.topics([topic])
     if topic not in found:

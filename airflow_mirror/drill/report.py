@@ -18,8 +18,8 @@ class DrillReport:
     """The figures of one drill. Times in seconds.
 
     :param lost: canaries that the source had acknowledged and the target does not hold.
-    :param skipped: canaries at or after the group's position that are on the target and that the group did not get.
-    :param reread: canaries before its position that it got again.
+    :param skipped: canaries on the target, at or after the group's position, that the group did not receive.
+    :param reread: canaries before its position that it received again.
     """
 
     topic: str
@@ -38,7 +38,7 @@ class DrillReport:
         return asdict(self)
 
     def failures(self, max_rpo_s: float, max_rto_s: float) -> list[str]:
-        """Return what is not within the limits, a line each."""
+        """Return what exceeds the limits, one line each."""
         lines = []
         if self.rpo_s > max_rpo_s:
             lines.append(f"RPO {self.rpo_s:.2f} s ({self.lost} records lost), allowed {max_rpo_s:g} s")
@@ -70,10 +70,10 @@ def measure(
 ) -> DrillReport:
     """Count what was lost, skipped and read again.
 
-    :param held: ``(partition, offset, key)`` of all that the target held at the failover.
+    :param held: ``(partition, offset, key)`` of everything that the target held at the failover.
     :param positions: where the group continued, by partition.
     :param got: the records that it received, as in ``held``.
-    :param moments: when it read (``read``) and a record was acknowledged (``write``), seconds since the epoch.
+    :param moments: when it read (``read``) and when a record was acknowledged (``write``), seconds since the epoch.
     """
     disaster_s = canaries.disaster_ms / 1000
     # Same partition, same offset, same key: a canary elsewhere was not copied correctly.
