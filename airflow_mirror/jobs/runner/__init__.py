@@ -1,1 +1,1 @@
-"""Starting, finding and stopping a job, from another process."""
+"""Starting, finding and stopping a job from another process."""

@@ -1,8 +1,8 @@
 """The command line and the environment of a Spark job that runs as a child process.
 
-Settings with secrets travel in two environment variables of the driver: every user of the host can read a command line,
-and Spark shows its configuration in the UI and in event logs. To the executors of a cluster the driver hands them over in
-memory (:class:`airflow_mirror.config.Handover`).
+Settings with secrets are passed in two environment variables of the driver: every user of the host can read a command
+line, and Spark shows its configuration in the UI and in event logs. The driver passes them to the executors of a
+cluster in memory (:class:`airflow_mirror.config.Handover`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 SOURCE_VARIABLE, TARGET_VARIABLE = "AIRFLOW_MIRROR_SOURCE", "AIRFLOW_MIRROR_TARGET"
 SCRIPT = Path(__file__).parents[1] / "driver" / "run_job.py"
-# No record enters the JVM, so its optimizing compiler has no benefit: it took a third of the start's CPU.
+# No record enters the JVM, so its optimizing compiler has no benefit: it took a third of the CPU time of the start.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _PACKAGE_PARENT = Path(__file__).resolve().parents[3]
-# (script, its arguments) come last on every command line; what is before them depends on where Spark runs.
+# (script, its arguments) come last on every command line; what precedes them depends on where Spark runs.
 Submit = Callable[[JobSpec, Path, list[str]], list[str]]
 
 
@@ -47,7 +47,7 @@ def spark_conf(spec: JobSpec, directory: Path) -> dict[str, str]:
     conf = {
         # A speculative copy of a task would be a second writer of its partitions.
         "spark.speculation": "false",
-        # Lost executors count. A repeated task continues at the target's log end offset, so trying again costs nothing.
+        # Lost executors count. A repeated task continues at the target's log end offset, so a retry costs nothing.
         "spark.task.maxFailures": "2" if is_local(spec.master) else "8",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": (directory / "warehouse").as_uri(),
@@ -78,7 +78,7 @@ def py_files(spec: JobSpec, directory: Path) -> str | None:
 def local_submit(spec: JobSpec, directory: Path, arguments: list[str]) -> list[str]:
     """Return the command that runs a job with the installed Spark.
 
-    :raises SparkMissing: when pyspark is not installed.
+    :raises SparkMissing: pyspark is not installed.
     """
     command = [
         str(spark_home() / "bin" / "spark-submit"),
@@ -95,9 +95,9 @@ def local_submit(spec: JobSpec, directory: Path, arguments: list[str]) -> list[s
 
 
 def spark_home() -> Path:
-    """Return the directory of the installed pyspark, which is a whole Spark.
+    """Return the directory of the installed pyspark, which is a complete Spark.
 
-    :raises SparkMissing: when it is not installed.
+    :raises SparkMissing: it is not installed.
     """
     found = importlib.util.find_spec("pyspark")  # located, not imported
     if found is None or found.origin is None or not (Path(found.origin).parent / "jars").is_dir():
@@ -109,7 +109,7 @@ def environment(directory: Path, secrets: Mapping[str, ClientConfig], base: Mapp
     """Return the environment of a job: ``base`` without Airflow's own settings, plus what Spark and the job need.
 
     :param secrets: ``source`` and ``target``.
-    :raises JavaNotFound: when there is no usable Java.
+    :raises JavaNotFound: there is no usable Java.
     """
     # Airflow's variables hold its database address and connections; a job has no use for them.
     env = {k: v for k, v in base.items() if not k.startswith(("AIRFLOW_", "_AIRFLOW"))}

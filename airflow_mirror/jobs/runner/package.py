@@ -1,7 +1,7 @@
 """The package as one zip for ``spark-submit --py-files``: ``python -m airflow_mirror.jobs.runner.package OUT.zip``.
 
-Executors then run the driver's version without an installation of their own. The zip is pure Python; the packages that it
-imports must be installed on the executors (:mod:`airflow_mirror.jobs.driver.executors`).
+Executors then run the driver's version without an installation of their own. The zip is pure Python; the packages that
+it imports must be installed on the executors (:mod:`airflow_mirror.jobs.driver.executors`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the zip format's first day: equal code gives a
 
 
 def build(out: str | Path) -> Path:
-    """Write the zip, replacing ``out`` as a whole; return its path."""
+    """Write the zip, replacing ``out`` atomically; return its path."""
     path = Path(out)
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -1,8 +1,8 @@
 """Processes of this host: check whether one is still the one that was started, and end all that it started.
 
-A pid alone proves nothing, because the kernel reuses it; pid and start tick together identify a process.
-Spark's Python workers put themselves into process groups of their own, so a signal to the job's group misses them. They
-stay in the job's *session* and inherit its environment, and that is how they are found.
+A pid alone proves nothing, because the kernel reuses pids; pid and start tick together identify a process. Spark's
+Python workers put themselves into their own process groups, so a signal to the job's group misses them. They stay in
+the job's *session* and inherit its environment, by which they are found.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _STATE, _SESSION, _START_TICK = 0, 3, 19  # fields of /proc/<pid>/stat after the
 
 
 def started_at(pid: int) -> int | None:
-    """Return the tick (since boot) at which ``pid`` was started; None when it does not exist or is a zombie."""
+    """Return the tick (since boot) at which ``pid`` was started; None if it does not exist or is a zombie."""
     fields = _stat(pid)
     return int(fields[_START_TICK]) if fields and fields[_STATE] != "Z" else None
 
 
 def is_alive(pid: int, started: int | None) -> bool:
-    """Say whether the process that was ``pid`` and started at tick ``started`` still runs on this host."""
+    """Return whether the process with pid ``pid`` that started at tick ``started`` still runs on this host."""
     return started is not None and started_at(pid) == started
 
 
@@ -41,7 +41,7 @@ def members(job_dir: Path) -> list[int]:
 
 
 def end(pids: list[int], number: int) -> None:
-    """Send a signal to each of ``pids``; one that is gone is no error."""
+    """Send a signal to each of ``pids``; a process that is gone is no error."""
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -52,7 +52,7 @@ def end(pids: list[int], number: int) -> None:
 def end_job(job_dir: Path, grace_s: float) -> bool:
     """End every process of a job: SIGTERM, after ``grace_s`` SIGKILL. Return whether SIGTERM was enough.
 
-    New processes may appear while it stops (a worker about to be started), so it looks again until none is left.
+    New processes may appear while it stops (a worker about to be started), so this repeats until none is left.
     """
     end(members(job_dir), signal.SIGTERM)
     if wait_until_gone(job_dir, grace_s):
@@ -65,12 +65,12 @@ def end_job(job_dir: Path, grace_s: float) -> bool:
 
 
 def wait_until_dead(pid: int, started: int, timeout_s: float) -> bool:
-    """Wait until one process has ended; say whether it did within ``timeout_s``."""
+    """Wait until one process has ended; return whether it did within ``timeout_s``."""
     return _wait_until(lambda: not is_alive(pid, started), timeout_s)
 
 
 def wait_until_gone(job_dir: Path, timeout_s: float) -> bool:
-    """Wait until no process of the job is left; say whether that happened within ``timeout_s``."""
+    """Wait until no process of the job is left; return whether that happened within ``timeout_s``."""
     return _wait_until(lambda: not members(job_dir), timeout_s)
 
 

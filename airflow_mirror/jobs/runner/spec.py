@@ -24,13 +24,13 @@ class JobSpec:
 
     :param kind: ``bulk_copy``, ``streaming_tail`` or ``verify``.
     :param mirror: a Mirror as a dict.
-    :param args: more command line arguments of the job, such as ``("--end", "2026-01-01T00:00:00Z")``.
+    :param args: additional command line arguments of the job, such as ``("--end", "2026-01-01T00:00:00Z")``.
     :param spark_conf: Spark settings on top of the runner's own.
     :param master: Spark master; ``local[*]`` unless a cluster is named.
-    :param inputs: digest of what the job reads besides its arguments, so that a changed plan is another job.
-    :param plan: path of the plan's file. Not part of the hash: an older job may already do what a new plan says, which
+    :param inputs: digest of what the job reads besides its arguments, so that a changed plan makes another job.
+    :param plan: path of the plan file. Not part of the hash: an older job may already do what a new plan says, which
         ``inputs`` shows.
-    :raises InvalidField: for an unknown kind.
+    :raises InvalidField: the kind is unknown.
     """
 
     kind: str
@@ -64,9 +64,9 @@ class JobSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> JobSpec:
-        """Build from ``to_dict``'s result.
+        """Build from the result of ``to_dict``.
 
-        :raises InvalidField: when it was written by a later version.
+        :raises InvalidField: it was written by another version.
         """
         if values.get("version") != VERSION:
             raise InvalidField("version", values.get("version"), "unknown job spec", f"This software reads {VERSION}.")
@@ -74,5 +74,5 @@ class JobSpec:
 
 
 def is_local(master: str) -> bool:
-    """Say whether tasks run on this machine, with this environment."""
+    """Return whether tasks run on this machine, with this environment."""
     return master.startswith("local[") or master == "local"

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 RUNNING, SUCCEEDED, FAILED, LOST = "RUNNING", "SUCCEEDED", "FAILED", "LOST"
-# States that a job itself writes last.
+# States that a job itself writes as its last action.
 FINAL = frozenset({SUCCEEDED, FAILED})
 # A job on another host can't be checked. It counts as running while its status is younger than this.
 STALE_AFTER_S = 300.0
@@ -21,7 +21,7 @@ def decide(status: Mapping[str, Any] | None, alive: bool | None, now_s: float) -
     process is gone is LOST: killed, out of memory, or its host died.
 
     :param status: what the job last wrote (``state``, ``updated`` in seconds since the epoch), or None.
-    :param alive: whether its process runs; None when it runs on another host, where that can't be checked.
+    :param alive: whether its process runs; None if it runs on another host, where that can't be checked.
     :param now_s: seconds since the epoch.
     """
     written = str((status or {}).get("state", RUNNING))
@@ -34,10 +34,10 @@ def decide(status: Mapping[str, Any] | None, alive: bool | None, now_s: float) -
 
 
 def is_active(state: str) -> bool:
-    """Say whether a job in ``state`` may still change anything."""
+    """Return whether a job in ``state`` may still change anything."""
     return state == RUNNING
 
 
 def is_succeeded(state: str) -> bool:
-    """Say whether ``state`` means that the job succeeded."""
+    """Return whether ``state`` means that the job succeeded."""
     return state == SUCCEEDED

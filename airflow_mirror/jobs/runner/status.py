@@ -2,8 +2,8 @@
 
 ``status.json`` has the keys state, phase, updated, summary, partitions, left_out, notes, error and blame. A job writes
 its final state last. ``blame`` carries the branch of an error across the process boundary: ``input``, ``human`` or
-``retry``. ``left_out`` says how many partitions are not listed: of more than a thousand, only stopped ones and those
-with lag are listed (`jobs.progress.summary`), so that the file stays below half a megabyte.
+``retry``. ``left_out`` is the number of partitions that are not listed: of more than a thousand, only stopped ones and
+those with lag are listed (`jobs.progress.summary`), so that the file stays below half a megabyte.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class StatusFile:
     """The status file of one job. Holds an exclusive lock on ``<job_dir>/lock`` until the process ends.
 
     :param job_dir: the generation's directory; None for a job started by hand without one: nothing is written.
-    :raises JobAlreadyRuns: when another process holds the lock.
+    :raises JobAlreadyRuns: another process holds the lock.
     """
 
     def __init__(self, job_dir: str | Path | None) -> None:
@@ -41,7 +41,7 @@ class StatusFile:
             "notes": [],
             "error": None,
         }
-        self._turn = threading.Lock()  # progress writes from a thread of its own
+        self._turn = threading.Lock()  # progress is written from another thread
         self._ended = False
         if self._dir is not None:
             try:
@@ -84,21 +84,21 @@ class StatusFile:
 
 
 def _to_text(content: dict[str, Any]) -> str:
-    """Return JSON with a line for each partition: people read it too, and a line per number would double its size."""
+    """Return JSON with one line per partition: people read it too, and one line per number would double its size."""
     rows = ",\n  ".join(json.dumps(row, default=str) for row in content["partitions"])
     others = json.dumps({k: v for k, v in content.items() if k != "partitions"}, indent=1, default=str)
     return f'{others[:-2]},\n "partitions": [{rows}]\n}}\n'
 
 
 def blame(error: BaseException | str | None) -> str:
-    """Return what a reader of ``error`` can do: ``input`` (correct it), ``human`` (fetch one) or ``retry``."""
+    """Return what the error calls for: ``input`` (correct it), ``human`` (an operator has to look) or ``retry``."""
     if isinstance(error, InputError):
         return "input"
     return "human" if isinstance(error, NeedsHuman) else "retry"
 
 
 def ensure_final(job_dir: Path, exit_code: int, error: BaseException | None) -> None:
-    """Write a final state for a job that ended without one, so that "it failed" is never mistaken for "it vanished"."""
+    """Write a final state for a job that ended without one, so that a failure is never mistaken for a disappearance."""
     status = read_json(job_dir / "status.json") or {}
     if status.get("state") in FINAL:
         return
