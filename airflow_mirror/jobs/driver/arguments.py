@@ -9,11 +9,11 @@ from typing import Any
 from airflow_mirror.jobs.driver.windows import LATE_S
 from airflow_mirror.mirror import Mirror
 
-_SOURCE_ID, _TARGET_ID = "source", "target"  # names for both ends when a job is run by hand, without connections
+_SOURCE_ID, _TARGET_ID = "source", "target"  # names of both clusters if a job is run by hand, without connections
 
 
 def parser(prog: str, description: str) -> argparse.ArgumentParser:
-    """Return the parser with the arguments that every job takes. Bad arguments end the process with status 2."""
+    """Return the parser with the arguments that every job takes. Wrong arguments end the process with status 2."""
     p = argparse.ArgumentParser(prog=prog, description=description, formatter_class=argparse.RawTextHelpFormatter)
     what = p.add_argument_group("clusters")
     reference = "librdkafka settings: a properties file (one key=value per line), or env:NAME holding JSON"
@@ -73,7 +73,7 @@ def parser(prog: str, description: str) -> argparse.ArgumentParser:
 
 
 def add_late(p: argparse.ArgumentParser) -> None:
-    """Add the option of an ``--end`` that is a time."""
+    """Add the option that belongs to an ``--end`` that is a time."""
     p.add_argument(
         "--late-s", type=float, metavar="S", default=LATE_S,
         help=f"with --end ISO: how late its last records may arrive, in seconds (default: {LATE_S:g})",
@@ -92,7 +92,7 @@ def add_hold(p: argparse.ArgumentParser) -> None:
 def mirror_of(arguments: argparse.Namespace) -> Mirror:
     """Build the Mirror that the arguments describe.
 
-    :raises InputError: naming the field, its value and the remedy.
+    :raises InputError: names the field, its value and the remedy.
     """
     values: dict[str, Any] = {"name": "cli", "source": _SOURCE_ID, "target": _TARGET_ID}
     if arguments.mirror:

@@ -39,7 +39,7 @@ Safe to repeat: each partition continues at the target's log end offset."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the job; see the module's text for exit status and output."""
+    """Run the job; see the module docstring for exit status and output."""
     parser = cli.parser("bulk_copy.py", DESCRIPTION)
     parser.add_argument(
         "--end", metavar="latest|ISO", default="latest", help="where to stop (default: latest, when the job starts)"
@@ -96,5 +96,5 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
 
 
 def _unfinished(results: list[PartitionResult]) -> list[str]:
-    """Report a partition that neither failed nor reached its end: that must never look like success."""
+    """Report partitions that neither failed nor reached their end: that must never look like success."""
     return [f"{r.topic}-{r.partition}: stopped at {r.position}" for r in results if not r.done and not r.error]

@@ -1,7 +1,7 @@
-"""The steps of a job that was started without a plan, which the operators otherwise do before it.
+"""The steps that the operators do before a job, for a job that was started without a plan.
 
-It plans, creates missing topics, turns retention and compaction off on the target's topics, and stores where
-``start="latest"`` was. Nothing is stored on this machine: the next job may run anywhere.
+They plan, create missing topics, turn retention and compaction off on the target's topics, and store the offsets that
+``start="latest"`` was resolved to. Nothing is stored on this machine, because the next job may run anywhere.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from airflow_mirror.sync.topics import create_target_topics
 
 log = logging.getLogger(__name__)
 
-_PATIENCE_S = 120.0  # the cluster's first group makes it create the topic of group positions
+_PATIENCE_S = 120.0  # for its first group the cluster has to create the topic of committed offsets
 
 
 def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
     """Plan, and prepare the target's topics for the copy.
 
     :raises PlanBlocked: with every finding, before anything is written.
-    :raises NotHeldOpen: without ``--hold``, when the settings of a target topic that holds data would delete records.
+    :raises NotHeldOpen: without ``--hold``, the settings of a target topic that holds data would delete records.
     """
     with _clusters(arguments) as (source, target):
         plan = _plan(arguments, mirror, source, target, probe_target=not arguments.no_probe)
@@ -57,7 +57,7 @@ def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
 def plan_to_verify(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
     """Plan without writing anything.
 
-    :raises VerificationFailed: naming the topics that the target does not have.
+    :raises VerificationFailed: names the topics that the target does not have.
     """
     with _clusters(arguments) as (source, target):
         plan = _plan(arguments, mirror, source, target, probe_target=False)
@@ -88,8 +88,8 @@ def _plan(
 def _modes(mirror: Mirror, source_topics: Iterable[str], map_dir: str | None) -> Mapping[str, str]:
     """Return the target topics that a job without a plan may fill, each with the mode in which its copy began, if any.
 
-    Without a map the mode can only be identical offsets: the copy compares the target's last batch with the source's, and
-    refuses a topic that was filled otherwise.
+    Without a map the mode can only be identical offsets. The copy compares the target's last batch with the source's,
+    and refuses a topic that was filled in another way.
     """
     store = MapStore(map_dir) if map_dir else None
     wanted = [mirror.naming.target_topic(t) for t in source_topics if mirror.selects_topic(t)]
@@ -97,7 +97,7 @@ def _modes(mirror: Mirror, source_topics: Iterable[str], map_dir: str | None) ->
 
 
 def _check_held(topics: Iterable[TopicPlan], target: ClusterAdmin) -> None:
-    """Refuse topics that hold data, perhaps of somebody else, and whose settings would have to change."""
+    """Refuse topics that hold data, possibly somebody else's, and whose settings would have to change."""
     by_name = {t.target_topic: t for t in topics}
     configs = target.topic_configs(by_name)
     wrong = {name: lines for name, t in by_name.items() if (lines := not_held(t.held_configs, configs[name]))}
@@ -114,14 +114,14 @@ def starts_group(mirror: Mirror) -> str:
     """Return the consumer group on the target that stores, for each partition, where the mirror began.
 
     It has no members and commits no progress: its position in a partition is the source offset of the first record to
-    copy, with the source topic's id as metadata. Kafka deletes it with the topic, or when no job ran for
+    copy, with the source topic's id as metadata. Kafka deletes it with the topic, or if no job runs for
     offsets.retention.minutes; by then the log shows where the copy began.
     """
     return f"airflow-mirror.{mirror.name}.starts"
 
 
 def begun_at(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, modes: Mapping[str, str]) -> Begun:
-    """Return where this mirror began, as an earlier job stored it.
+    """Return where this mirror began, as stored by an earlier job.
 
     :param modes: target topics with mapped offsets have :data:`MAPPED`: their logs say nothing about the source.
     """
@@ -147,10 +147,10 @@ def _written(target: ClusterAdmin, partitions: list[TopicPartition]) -> dict[Top
 def remember(plan: Plan, target: ClusterAdmin) -> None:
     """Store where the plan begins, before anything is copied.
 
-    :raises MissingRight: without READ on the group: a later job could not know what this one meant by "latest".
+    :raises MissingRight: no READ on the group: a later job could not know which offsets this one used for "latest".
     """
     if plan.mirror.partitioning == "by_key":
-        return  # partitions of both sides don't correspond; the offset maps hold it
+        return  # partitions of both sides don't correspond; the offset maps hold the starts
     positions = {
         TopicPartition(t.target_topic, p): GroupPosition(start, t.source_topic_id)
         for t in plan.topics
@@ -160,7 +160,7 @@ def remember(plan: Plan, target: ClusterAdmin) -> None:
     while True:
         try:
             return target.commit_group_offsets(starts_group(plan.mirror), positions)
-        except TryAgain as e:  # the same positions again do no harm
+        except TryAgain as e:  # committing the same positions again does no harm
             if time.monotonic() > deadline:
                 raise
             log.info("the start of the copy is not stored yet: %s", e)

@@ -13,14 +13,14 @@ from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.runner.status import StatusFile
 
-# The summary, and the error; None when there is none.
+# The summary, and the error or None.
 Outcome = tuple[dict[str, Any], MirrorError | None]
 
 
 def run(
     parser: argparse.ArgumentParser, argv: Sequence[str], work: Callable[[argparse.Namespace, StatusFile], Outcome]
 ) -> int:
-    """Run ``work`` and return the exit status: 0 done, 1 failed, 2 bad input (nothing was touched)."""
+    """Run ``work`` and return the exit status: 0 done, 1 failed, 2 wrong input (nothing was changed)."""
     arguments = parser.parse_args(argv)
     _log_to_stderr()
     status = StatusFile(arguments.job_dir)
@@ -41,7 +41,7 @@ def run(
 
 
 def failure(results: Iterable[PartitionResult], errors: Sequence[str]) -> MirrorError | None:
-    """Return the error with which a job ends whose partitions reported ``results``, None without ``errors``."""
+    """Return the error of a job whose partitions reported ``results``; None without ``errors``."""
     if not errors:
         return None
     kind = NeedsHuman if any(r.final for r in results) else TryAgain
@@ -51,4 +51,4 @@ def failure(results: Iterable[PartitionResult], errors: Sequence[str]) -> Mirror
 def _log_to_stderr() -> None:
     """Set up logging. spark-submit merges stderr into stdout, whose last line belongs to the summary."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs its end after the summary
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs its shutdown after the summary

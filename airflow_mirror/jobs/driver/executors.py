@@ -1,8 +1,8 @@
-"""Checks what executors must have, before anything is copied, and hands them the clusters' settings.
+"""Check what executors must have before anything is copied, and hand them the clusters' settings.
 
-On a cluster a task runs with the packages of another host. Without this check the first missing package would end the job
-with a stack trace from some task; with it the job ends at its start and names host, package and remedy. The check is the
-job's first Python work, so the Python workers start only once.
+On a cluster a task runs with the packages of another host. Without this check the first missing package would end the
+job with a stack trace from some task; with it the job ends at its start and names host, package and remedy. The check
+is the job's first Python work, so the Python workers start only once.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ PACKAGES: Mapping[str, str] = {
     "xxhash": "xxhash",
     "zstandard": "zstandard",
 }
-# Their internals are used, so that the executors' version must be the driver's.
+# Their internals are used, so the executors must have the driver's versions.
 PINNED = frozenset({"aiokafka", "kafka-python"})
 
-_PATIENCE_S = 300.0  # until the cluster gives the first executor; a queue may be long
+_PATIENCE_S = 300.0  # wait for the cluster's first executor; a queue may be long
 _ROUNDS = 3
 _SAY_EVERY_S = 15.0
 # What one task of the check found: its host, its daemon's pid, Python, versions, failures, and the package's file.
@@ -50,7 +50,7 @@ Found = dict[str, Any]
 
 
 def slots(spark: SparkSession) -> int:
-    """Return how many tasks run at once with the present executors."""
+    """Return how many tasks run at the same time on the current executors."""
     context = spark.sparkContext
     if is_local(context.master):
         return int(context.defaultParallelism)
@@ -61,9 +61,9 @@ def slots(spark: SparkSession) -> int:
 
 
 def handover_for(spark: SparkSession, settings_from: str, *references: str) -> Handover:
-    """Return the clusters' settings for tasks: nothing where they can read the references themselves.
+    """Return the clusters' settings for tasks; empty if tasks can read the references themselves.
 
-    :param settings_from: ``driver``, or ``executor`` when each executor reads the references by itself.
+    :param settings_from: ``driver``, or ``executor`` if each executor reads the references itself.
     """
     if is_local(spark.sparkContext.master) or settings_from == "executor":
         return Handover()
@@ -78,13 +78,13 @@ def handover_for(spark: SparkSession, settings_from: str, *references: str) -> H
 
 
 def check_executors(spark: SparkSession, stopping: threading.Event | None = None) -> list[Found]:
-    """Check every executor for what tasks need; nothing on a local master, where the driver's own imports prove it.
+    """Check every executor for what tasks need; skipped on a local master, where the driver's own imports prove it.
 
     Executors that join later are not checked; if they lack something, the task and, after its retries, the job fails.
 
-    :param stopping: ends the wait for a first executor.
-    :raises ExecutorUnfit: naming host, package and remedy.
-    :raises NoExecutors: when the cluster gives none.
+    :param stopping: ends the wait for the first executor.
+    :raises ExecutorUnfit: names host, package and remedy.
+    :raises NoExecutors: the cluster gives none.
     """
     context = spark.sparkContext
     if is_local(context.master):
@@ -95,7 +95,7 @@ def check_executors(spark: SparkSession, stopping: threading.Event | None = None
     for round_no in range(_ROUNDS):
         for answer in _ask(context, pause_s=0.2 * round_no):
             found[answer["host"], answer["daemon"]] = answer
-        # Executors register one after another: those that joined during the check get a round of their own.
+        # Executors register one after another: those that joined during the check need another round.
         if len(found) >= _registered(context):
             break
     answers = list(found.values())
@@ -126,7 +126,7 @@ def _registered(context: Any) -> int:
 
 def _ask(context: Any, pause_s: float) -> list[Found]:
     tasks = max(context.defaultParallelism, _registered(context), 1)
-    # Not mapInArrow: that fails in pyspark's own code, without saying where, on an executor without pyarrow.
+    # Not mapInArrow: on an executor without pyarrow it fails in pyspark's own code, without naming the host.
     try:
         answers: list[Found] = context.parallelize(range(tasks), tasks).mapPartitions(_probe(pause_s)).collect()
     except Exception as e:  # from py4j and pyspark: no Python on the executor, another Python, a worker that dies
@@ -142,7 +142,7 @@ def _ask(context: Any, pause_s: float) -> list[Found]:
 def _probe(pause_s: float) -> Callable[[Iterator[int]], Iterator[Found]]:
     modules = dict(PACKAGES)
 
-    # Nested, so that it travels as code and not as a reference to a module that the executor may not have.
+    # Nested, so that it is sent as code, not as a reference to a module that the executor may not have.
     def probe(_: Iterator[int]) -> Iterator[Found]:
         import importlib
         import importlib.metadata
@@ -220,7 +220,7 @@ def _python() -> str:
 
 
 def cause_of(text: str) -> tuple[str, str]:
-    """Return the host and the last exception's line of a failed Spark job's message; "?" for what is missing."""
+    """Return host and last exception line from the message of a failed Spark job; "?" for what is missing."""
     host = re.search(r"\(TID \d+\) \(([^ )]+)", text)
     if program := re.search(r'Cannot run program "[^"]*"[^\n]*', text):
         cause = program.group(0)

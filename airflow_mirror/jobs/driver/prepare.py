@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 class CopyJob:
     """A copy that is ready to run.
 
-    :param key_partitions: partitioned by key: target topic -> its partition count.
+    :param key_partitions: with key partitioning: target topic -> its partition count.
     """
 
     mirror: Mirror
@@ -49,9 +49,9 @@ def prepare(
     arguments: argparse.Namespace, mirror: Mirror,
     without_plan: Callable[[argparse.Namespace, Mirror], Plan] = plan_by_hand,
 ) -> CopyJob:  # fmt: skip
-    """Load the plan, or make one: a job started by hand needs no operator before it.
+    """Load the plan, or make one, so that a job started by hand needs no operator before it.
 
-    :param without_plan: makes it.
+    :param without_plan: makes the plan.
     :raises PlanBlocked: with every finding, before anything is written.
     """
     plan = Plan.load(Path(arguments.plan)) if arguments.plan else without_plan(arguments, mirror)
@@ -81,7 +81,7 @@ def prepare(
 
 
 def shared(options: CopyOptions, tasks: int) -> CopyOptions:
-    """Return the options of one of ``tasks`` that run at once: each has its share of the byte rate."""
+    """Return the options of one of ``tasks`` concurrent tasks: each has its share of the byte rate."""
     rate = options.max_bytes_per_second
     return options if rate is None else replace(options, max_bytes_per_second=rate / max(1, tasks))
 
@@ -91,8 +91,8 @@ def resolve_ranges(
 ) -> list[CopyRange]:
     """Resolve the plan's topics to offset ranges, partition by partition.
 
-    :param start: ``earliest``, ``latest`` or ISO 8601; where a partition begins of which the target holds no record.
-    :param end: ``latest`` (the last stable offset now, or the high watermark), ISO 8601, or None to follow.
+    :param start: ``earliest``, ``latest`` or ISO 8601: start of a partition of which the target holds no record.
+    :param end: ``latest`` (the current last stable offset, or high watermark), ISO 8601, or None to follow.
     :param topics: source topic -> (target topic, source topic id); default: those of the plan.
     """
     wanted = topics or {t.source_topic: (t.target_topic, t.source_topic_id) for t in job.plan.topics}
@@ -100,7 +100,7 @@ def resolve_ranges(
     log_starts = source.log_starts(partitions)
     begins = frozen_starts(job.plan, start)
     new = [tp for tp in partitions if tp not in begins]
-    # Partitions that appeared since the plan are copied whole; a time means the same whenever it is resolved.
+    # Partitions that appeared since the plan are copied completely; a time means the same whenever it is resolved.
     begins |= _offsets_at(source, new, "earliest" if start == "latest" else start, job.options.committed_only)
     starts = {tp: max(begins[tp], log_starts[tp]) for tp in partitions}
     ends = _offsets_at(source, partitions, end, job.options.committed_only) if end is not None else {}
@@ -108,7 +108,7 @@ def resolve_ranges(
 
 
 def frozen_starts(plan: Plan, start: str) -> dict[TopicPartition, int]:
-    """Return the offsets at which the plan's partitions begin; nothing when the plan did not resolve ``start``.
+    """Return the offsets at which the plan's partitions begin; empty if the plan did not resolve ``start``.
 
     ``latest`` is a moment. If each job resolved it again, records between two jobs would be skipped; so it means the
     moment of the plan.
@@ -123,11 +123,11 @@ def frozen_starts(plan: Plan, start: str) -> dict[TopicPartition, int]:
 def resolve_window(
     job: CopyJob, source: WireCluster, start: str, end: str, late_s: float, book: WindowBook
 ) -> tuple[list[CopyRange], dict[str, Any]]:
-    """Resolve ranges with an end; if it is a time, so that records which arrived a little late are included.
+    """Resolve ranges with an end. If the end is a time, records that arrived a little late are included.
 
     :param end: ``latest`` or ISO 8601.
     :param late_s: how late a record of the window may arrive, in seconds.
-    :param book: windows that were resolved before; these are used unchanged.
+    :param book: windows that were resolved before; they are used unchanged.
     :return: the ranges and, for a window, its part of the job's summary.
     """
     if end == "latest":
@@ -186,7 +186,7 @@ def _ranges(
 
 
 def _places(key_partitions: int | None) -> Sequence[int | None]:
-    """Return the target partitions of a source partition: its own, or all of them when records go by key."""
+    """Return the target partitions of a source partition: its own, or all of them with key partitioning."""
     return (None,) if key_partitions is None else range(key_partitions)
 
 
@@ -199,12 +199,12 @@ def _offsets_at(
     if when == "latest":
         return latest
     found = source.offsets_for_time(partitions, to_ms(when))
-    # -1: every record is older, so the point in time is at the end of the log.
+    # -1: every record is older, so the time is at the end of the log.
     return {tp: latest[tp] if found[tp] < 0 else found[tp] for tp in partitions}
 
 
 def wait_until(safe_at: float, status: StatusFile, stopping: threading.Event | None = None) -> None:
-    """Give the tasks of a job that did not end cleanly time to notice that the lease is gone."""
+    """Wait until tasks of a job that did not end cleanly must have noticed that the lease is lost."""
     pause_s = safe_at - time.monotonic()
     if pause_s > 0:
         status.update("waiting for an older job's writers to stop")
@@ -213,9 +213,9 @@ def wait_until(safe_at: float, status: StatusFile, stopping: threading.Event | N
 
 
 class HeldLease:
-    """The writer lease as a job's driver holds it.
+    """The writer lease as held by a job's driver.
 
-    :ivar token: for the tasks.
+    :ivar token: the lease in the form that is sent to tasks.
     :ivar safe_at: monotonic time from which writing is safe.
     """
 
@@ -229,15 +229,16 @@ class HeldLease:
         self.token = lease.withdraw(self._target, self.token)
 
     def release(self) -> None:
-        """Release the lease: no task is left."""
+        """Release the lease, after all tasks have ended."""
         lease.release(self._target, self.token)
 
 
 @contextmanager
 def writer_lease(reference: str, mirror: str) -> Iterator[HeldLease]:
-    """Take the writer lease, keep it, and release it when the block ends without an exception.
+    """Take the writer lease, renew it, and release it if the block ends without an exception.
 
-    After an exception it stays held: tasks of the failed Spark job may still be writing, and the next job waits for them.
+    After an exception it stays held: tasks of the failed Spark job may still be writing, and the next job waits for
+    them.
     """
     with WireCluster(load(reference, "target")) as target:
         held = HeldLease(target, mirror)
@@ -256,11 +257,11 @@ def _kept(held: HeldLease, reference: str) -> Iterator[None]:
         while not ended.wait(pause_s):
             pause_s = lease.RENEW_EVERY_S
             try:
-                with WireCluster(load(reference, "target")) as target:  # of its own: connections belong to one thread
+                with WireCluster(load(reference, "target")) as target:  # separate: connections belong to one thread
                     lease.renew(target, held.token)
             except Fenced as e:
-                log.info("lease not renewed: %s", e)  # withdrawn just now, or taken over: the tasks notice that
-            except Exception as e:  # any kind: without this thread the coordinator forgets the lease after a week
+                log.info("lease not renewed: %s", e)  # just withdrawn, or taken over: the tasks notice that
+            except Exception as e:  # any error: without this thread the coordinator forgets the lease after a week
                 pause_s = lease.RENEW_AGAIN_S
                 log.warning("lease not renewed, next try in %.0f s: %s", pause_s, e)
 

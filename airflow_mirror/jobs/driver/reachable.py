@@ -1,4 +1,4 @@
-"""Can a time window still be copied? A copy only moves forward: nothing can be inserted before its first record."""
+"""Check whether a time window can still be copied: nothing can be inserted before a copy's first record."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from airflow_mirror.wire.cluster import WireCluster
 
 
 def check_reachable(ranges: Sequence[CopyRange], target: WireCluster, map_dir: str | None, start: str) -> None:
-    """Refuse a window that begins before the target's first record of a partition: it would be left out silently.
+    """Refuse a window that begins before the target's first record of a partition: it would be omitted silently.
 
     :param start: ISO 8601 with a time zone; ``earliest`` and ``latest`` are always reachable.
-    :raises WindowUnreachable: naming every such partition.
+    :raises WindowUnreachable: names every such partition.
     """
     if start in ("earliest", "latest"):
         return
@@ -26,7 +26,7 @@ def check_reachable(ranges: Sequence[CopyRange], target: WireCluster, map_dir: s
         """Return the source offset at which the copy of a partition began."""
         if one.is_mapped:
             return store.source_start(one.map_key) if store is not None else None
-        # A target log of length 0 can begin anywhere.
+        # An empty target log can begin anywhere.
         return begins[one.target] if ends[one.target] > begins[one.target] else None
 
     begun = [(one, at) for one in ranges if (at := begin(one)) is not None and one.start_offset < at]

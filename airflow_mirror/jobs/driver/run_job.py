@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-# Python puts this file's directory first on the path; its modules (status, process, ...) must not hide others' names.
+# Python puts this file's directory first on the path; its modules (status, process, ...) must not hide other modules.
 sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__).resolve().parent]
 
 import importlib  # noqa: E402
@@ -31,12 +31,12 @@ def main(argv: list[str]) -> int:
     kind, rest = argv[0], argv[1:]
     job_dir = _job_dir(rest)
     if job_dir is not None:
-        # Spark's JVM started this process; a clean stop has to reach this one first, not the JVM.
+        # Spark's JVM started this process; a clean stop has to reach this process first, not the JVM.
         write_json(job_dir / "driver.json", {"pid": os.getpid(), "started": started_at(os.getpid())})
     error: BaseException | None = None
     try:
         code = int(importlib.import_module(MAINS[kind]).main(rest))
-    except SystemExit as e:  # argparse, for a wrong command line
+    except SystemExit as e:  # raised by argparse for a wrong command line
         code = e.code if isinstance(e.code, int) else int(e.code is not None)
     except BaseException as e:  # the entry point of the process: every error ends here and is recorded
         traceback.print_exc()

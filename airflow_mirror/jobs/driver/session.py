@@ -21,8 +21,8 @@ def spark_session(name: str, stopping: threading.Event | None = None) -> Iterato
     """Yield the session of this process and stop it at the end; under spark-submit its settings apply.
 
     :param stopping: ends the wait for a cluster's first executor.
-    :raises ExecutorUnfit: when an executor lacks what tasks need.
-    :raises NoExecutors: when the cluster gives none.
+    :raises ExecutorUnfit: an executor lacks what tasks need.
+    :raises NoExecutors: the cluster gives none.
     """
     # Without these, workers use the first python3 on PATH, which may lack every library.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -31,7 +31,7 @@ def spark_session(name: str, stopping: threading.Event | None = None) -> Iterato
     builder = SparkSession.builder.appName(name)
     # A speculative copy of a task would be a second writer of its partitions.
     builder = builder.config("spark.speculation", "false").config("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
-    builder = builder.config("spark.ui.showConsoleProgress", "false")  # we have a bar of our own
+    builder = builder.config("spark.ui.showConsoleProgress", "false")  # we show our own progress bar
     spark = builder.getOrCreate()
     if on_terminal():
         spark.sparkContext.setLogLevel("WARN")  # Spark's INFO lines would break the bar

@@ -1,9 +1,9 @@
 """The streaming tail: follows the source until SIGTERM, in one turn (micro-batch) after another.
 
 Exit status 0: stopped by SIGTERM or SIGINT, every partition cleanly. 1: failed, or partitions had failed when it was
-stopped; partition and cause on stderr. 2: bad arguments.
+stopped; partition and cause on stderr. 2: wrong arguments.
 
-Between two turns nothing is copied for about a second, so turns are long. A turn ends early when partitions were added or
+Nothing is copied for about a second between two turns, so turns are long. A turn ends early if partitions were added or
 one stopped. A partition that stops for good (`errors.NeedsHuman`) ends the job after that turn, when the others have
 stopped cleanly.
 """
@@ -62,7 +62,7 @@ DESCRIPTION = """Follow Kafka topics on another cluster: same records, same byte
 
 Runs until SIGTERM. Safe to kill and start again: each partition continues at the target's log end offset."""
 _TURN_S = 600.0
-_TURN_UNTOLD_S = 60.0  # at most, where tasks can't be told to end early
+_TURN_UNTOLD_S = 60.0  # upper limit if tasks can't be told to end early
 _MERCY_S = 5.0  # from the first partition that stops to the end of the turn: the same cause often stops others
 _DISCOVER_EVERY_S = 10.0
 _NO_WORKER = "Python worker failed to connect back"  # Spark's message; no setting changes how long it waits
@@ -73,12 +73,12 @@ _IDLE_BYTES = 64 << 10  # the weight of a partition without new records in a tur
 class Tail:
     """The state of a running tail: which ranges it follows and what its turns reported.
 
-    Ranges are distributed again for each turn, by the bytes of the turns before, to as many tasks as run at once: a list
-    that had to wait for a free slot would not be copied until then.
+    Ranges are distributed again for each turn, by the bytes of the previous turns, to as many tasks as run at the same
+    time: a list that had to wait for a free slot would not be copied until then.
 
     :param tasks: number of tasks; None: as many as :attr:`slots` returns.
     :param ranges_file: read by the data source at the start of each turn.
-    :ivar slots: returns how many tasks run at once.
+    :ivar slots: returns how many tasks run at the same time.
     :ivar on_turn_end: called when all tasks of a turn have ended.
     """
 
@@ -89,7 +89,7 @@ class Tail:
         self.on_turn_end: Callable[[], None] = lambda: None
         self._weights: dict[TopicPartition, int] = {}
         self._dealt: list[list[CopyRange]] = []
-        self._dealing = threading.Lock()  # the stream's thread and the one that looks for new partitions both distribute
+        self._dealing = threading.Lock()  # the stream's thread and the one that discovers partitions both distribute
         self.ranges: list[CopyRange] = []
         self.totals: dict[tuple[str, int, int], PartitionResult] = {}
         self.failed: MirrorError | None = None
@@ -98,11 +98,11 @@ class Tail:
         self.reported = threading.Event()  # all tasks of a turn have ended, and their results are stored
 
     def discover(self) -> bool:
-        """Resolve the present partitions; return whether they changed."""
+        """Resolve the current partitions; return whether they changed."""
         with WireCluster(load(self._job.source, "source")) as source:
             found = resolve_ranges(self._job, source, self._job.mirror.start, None)
         known = {(r.source, r.target): r for r in self.ranges}
-        # A partition keeps the range with which it joined: its start must not move with the source's log start.
+        # A partition keeps the range with which it joined, because its start must not move with the source's log start.
         found = [known.get((r.source, r.target), r) for r in found]
         if found == self.ranges:
             return False
@@ -117,11 +117,11 @@ class Tail:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether executors were lost, so that a task has to wait for another task's end."""
+        """Whether executors were lost, so that a task has to wait until another one ends."""
         return self._tasks is None and self.tasks < len(self._dealt)
 
     def limit_tasks(self) -> int:
-        """Fix the number of tasks at those that run at once now, whoever joins: each has its share of a byte rate."""
+        """Fix the number of tasks at what runs now, whatever joins later: each has its share of a byte rate."""
         self._most = self.tasks
         return self._most
 
@@ -146,14 +146,14 @@ class Tail:
         self.on_turn_end()
         for result in results:
             if result.lease_lost and self.withdrawn.is_set():
-                result = replace(result, error=None, final=False)  # on purpose: that is how tasks are asked to end
+                result = replace(result, error=None, final=False)  # intended: this is how tasks are asked to end
             self.totals[result.key] = add(self.totals, result)
             tp = TopicPartition(result.topic, result.partition)
             self._weights[tp] = (self._weights.get(tp, result.bytes) + result.bytes) // 2
             if result.error:
                 errors.append(result)
         for error in errors:
-            # Not final: the next turn opens the partition again, at its target's log end offset of that time.
+            # If not final, the next turn opens the partition again, at its target's log end offset of that time.
             log.log(logging.ERROR if error.final else logging.WARNING, "%s", error.error)
         if any(r.final for r in errors):
             self.failed = NeedsHuman("\n".join(str(r.error) for r in errors if r.final))
@@ -162,7 +162,7 @@ class Tail:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the tail; see the module's text for exit status."""
+    """Run the tail; see the module docstring for exit status."""
     parser = cli.parser("streaming_tail.py", DESCRIPTION)
     parser.add_argument(
         "--turn-s", type=float, default=_TURN_S, metavar="S", help="seconds that a micro-batch copies (default: 600)"
@@ -192,7 +192,7 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
             wait_until(held.safe_at, status, tail.stopping)
             _follow(spark, tail, job, held, arguments, status, Path(scratch))
     summary = summarise(tail.totals.values(), time.monotonic() - begun)
-    # While a tail runs, the next turn opens again what failed. There is none any more.
+    # While a tail runs, the next turn reopens failed partitions. There is no next turn any more.
     return summary, entry.failure(tail.totals.values(), summary["errors"])
 
 
@@ -227,7 +227,7 @@ def _follow(
         stream = spark.readStream.format(SOURCE_NAME).options(**reader, work=work).load()
         return (
             stream.writeStream.foreachBatch(tail.take_results)
-            .option("checkpointLocation", str(scratch / f"checkpoint-{attempt}"))  # turns are counted anew
+            .option("checkpointLocation", str(scratch / f"checkpoint-{attempt}"))  # turns are counted from 0 again
             .queryName(f"mirror_{job.mirror.name}".replace("-", "_"))
             .start()
         )
@@ -267,9 +267,9 @@ def _follow(
 
 
 def _end(query: Any, held: HeldLease, tail: Tail) -> None:
-    """Make the tasks, anywhere in the cluster, stop: each finishes its requests in flight and reports.
+    """Make all tasks in the cluster stop: each finishes its requests in flight and reports.
 
-    :param query: stopped then.
+    :param query: stopped after that.
     """
     tail.reported.clear()
     tail.withdrawn.set()
@@ -283,9 +283,9 @@ def _end(query: Any, held: HeldLease, tail: Tail) -> None:
 
 
 def _supervise(query: Any, tail: Tail, progress: Progress, hold: HoldWatch, status: StatusFile) -> None:
-    """Wait until asked to stop or the query ended; meanwhile look for new partitions and keep topics on hold."""
+    """Wait until asked to stop or the query has ended; meanwhile discover partitions and keep topics on hold."""
     looked = time.monotonic()
-    well = looked  # the last time when no partition was known to have stopped
+    well = looked  # last time at which no partition was known to have stopped
     while not tail.stopping.wait(0.5):
         if not query.isActive:
             error = query.exception()
@@ -297,7 +297,7 @@ def _supervise(query: Any, tail: Tail, progress: Progress, hold: HoldWatch, stat
         elif time.monotonic() - well > _MERCY_S:
             progress.end_turn()
         if tail.is_crowded:
-            progress.end_turn()  # waiting tasks too, as soon as they begin: the next turn is distributed to fewer
+            progress.end_turn()  # ends waiting tasks too, as soon as they start: the next turn uses fewer tasks
         if hold.look_in_turn():
             status.update(notes=hold.notes)
         if time.monotonic() - looked > _DISCOVER_EVERY_S:
@@ -307,5 +307,5 @@ def _supervise(query: Any, tail: Tail, progress: Progress, hold: HoldWatch, stat
                     progress.follow(tail.ranges)
                     progress.end_turn()
             except (TryAgain, UnknownTopic) as e:
-                # The task that copies a deleted topic reports it: it knows up to where it was copied.
+                # The task that copies a deleted topic reports it, because it knows up to where the topic was copied.
                 log.warning("could not look for new partitions: %s", e)

@@ -1,6 +1,6 @@
 """The comparison of two clusters: every partition of the plan, on Spark, then exit.
 
-Exit status 0: equal. 1: a difference, nothing to compare, or a cluster that could not be read; each on stderr. 2: bad
+Exit status 0: equal. 1: a difference, nothing to compare, or a cluster that could not be read; each on stderr. 2: wrong
 arguments.
 The last line on stdout is one JSON object.
 """
@@ -41,7 +41,7 @@ Without --end, each partition is compared up to the target's log end offset at t
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the job; see the module's text for exit status and output."""
+    """Run the job; see the module docstring for exit status and output."""
     parser = cli.parser("verify.py", DESCRIPTION)
     parser.add_argument("--level", choices=LEVELS, default="batches", help="how closely to compare (default: batches)")
     parser.add_argument("--end", metavar="latest|ISO", help="compare up to here and require that the target reached it")
@@ -61,7 +61,7 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     with WireCluster(load(arguments.source, "source")) as source:
         book = WindowBook.beside(arguments.plan)
         ranges, window = resolve_window(job, source, mirror.start, arguments.end or "latest", arguments.late_s, book)
-    # From where the plan begins: records that retention deleted since are no gap in a proof, nobody can compare them.
+    # From the plan's start: records that retention has deleted since are not a gap in a proof; nobody can compare them.
     starts = {r.source: r.start_offset for r in ranges} | ({} if window else frozen_starts(job.plan, mirror.start))
     ends: Mapping[TopicPartition, int] = {r.source: r.end_offset or 0 for r in ranges}
     if arguments.end is None:
@@ -139,7 +139,7 @@ def _summary(verdicts: Sequence[PartitionComparison], level: str, seconds: float
         "expired": sum(v.expired for v in verdicts),
         "bytes": sum(v.bytes for v in verdicts),
         "seconds": round(seconds, 3),
-        # Named by the source's topic: the cutover reads this, and counts in source offsets.
+        # Named by the source topic: the cutover reads this, and counts in source offsets.
         "end_offsets": {f"{v.source_topic}-{v.partition}": v.end_offset for v in verdicts},
         "differences": differences(verdicts),
     }

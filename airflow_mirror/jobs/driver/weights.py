@@ -1,8 +1,8 @@
 """The cost of copying each partition, in bytes, so that work is split by bytes and not by partitions or offsets.
 
-A partition's size is what its leader reports (DescribeLogDirs), where the principal may ask (DESCRIBE on the cluster).
-Otherwise it is estimated from one batch in the middle of the range to copy. For a log that is copied in part, or that was
-copied in part before, the share of the offsets counts. Each broker is asked in a few requests, whatever the number of
+A partition's size is what its leader reports (DescribeLogDirs), if the principal may ask (DESCRIBE on the cluster).
+Otherwise it is estimated from one batch in the middle of the range to copy. If a log is copied in part, or was copied
+in part before, the size is scaled by the share of the offsets. Each broker gets a few requests, whatever the number of
 partitions: a thousand take well below a second.
 
 Weights only balance the work. A failure here costs balance, never the job.
@@ -23,16 +23,16 @@ from airflow_mirror.wire.fetch import FetchSpec
 
 log = logging.getLogger(__name__)
 
-OPENING = 1 << 20  # the cost of a partition besides its bytes: opening it takes about as long as copying a megabyte
+OPENING = 1 << 20  # cost of a partition besides its bytes: opening it takes about as long as copying a megabyte
 WEIGH_S = 3.0  # how long to try to read the target's ends: new topics have leaders only after a while
 _SAMPLE_BYTES = 32 << 10
 _PER_REQUEST = 256
 
 
 def bytes_to_copy(source: WireCluster, target: WireCluster, ranges: Sequence[CopyRange]) -> Mapping[TopicPartition, int]:
-    """Return for each source partition the estimated bytes to copy, plus :data:`OPENING`.
+    """Return the estimated bytes to copy for each source partition, plus :data:`OPENING`.
 
-    :param ranges: with ends.
+    :param ranges: must have ends.
     """
     left = {r.source: max(0, (r.end_offset or 0) - r.start_offset) for r in ranges}
     try:
@@ -48,14 +48,14 @@ def bytes_to_copy(source: WireCluster, target: WireCluster, ranges: Sequence[Cop
 
 
 def _not_copied_yet(target: WireCluster, ranges: Sequence[CopyRange]) -> dict[TopicPartition, int]:
-    """Offsets between the target's log end offset and the end of the range; all of the range for mapped offsets."""
+    """Return the offsets from the target's log end offset to the end of the range; mapped ranges are omitted."""
     identical = [r for r in ranges if r.mode == "identical"]
     ends = target.log_ends([r.target for r in identical]) if identical else {}
     return {r.source: max(0, (r.end_offset or 0) - max(r.start_offset, ends[r.target])) for r in identical}
 
 
 def _sizes(source: WireCluster, ranges: Sequence[CopyRange]) -> Mapping[TopicPartition, float]:
-    """Bytes per offset from whole logs."""
+    """Return bytes per offset, computed from whole logs."""
     partitions = list(dict.fromkeys(r.source for r in ranges))
     sizes = source.log_sizes(partitions)
     starts, ends = source.log_starts(partitions), source.high_watermarks(partitions)
@@ -63,7 +63,7 @@ def _sizes(source: WireCluster, ranges: Sequence[CopyRange]) -> Mapping[TopicPar
 
 
 def _sampled(source: WireCluster, ranges: Sequence[CopyRange]) -> Mapping[TopicPartition, float]:
-    """Bytes per offset from one batch each; the mean of the others for those that show none."""
+    """Return bytes per offset from one batch each; partitions without a sample get the mean of the others."""
     found: dict[TopicPartition, float] = {}
     try:
         for tp, per_offset in _samples(source, ranges):

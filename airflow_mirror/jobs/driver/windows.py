@@ -1,21 +1,21 @@
-"""A time window as offsets, resolved once.
+"""Resolve a time window to offsets, once.
 
-Times in a log may go backwards. A window [t0, t1) is nevertheless one offset range of each partition, because offsets are
-kept:
+Timestamps in a log may go backwards. A window [t0, t1) is nevertheless one offset range of each partition, because
+offsets are kept:
 
 - It **begins** at the first record of t0 or later, as the broker reports it.
-- It **ends** at the first record of t1 or later; or, if records of the window follow that one, after the last of them
-  that precedes the first record of t1 + ``late_s``. Later ones are left to the next window, whose copy continues at the
-  target's log end offset.
+- It **ends** at the first record of t1 or later. If records of the window follow that one, it ends after the last of
+  them that precedes the first record of t1 + ``late_s``. Later ones are left to the next window, whose copy continues
+  at the target's log end offset.
 
-So the range has every record of the window that arrived at most ``late_s`` late, by the log's own clock. Other records in
-the range are copied with it, and counted.
+So the range has every record of the window that arrived at most ``late_s`` late, by the log's own timestamps. Other
+records in the range are copied with it, and counted.
 
 Windows that are adjacent in time **tile** the log: one begins where the other ends, whatever arrived late, so that each
-record belongs to one of them. The book holds the windows that were resolved before.
+record belongs to exactly one window. The book holds the windows that were resolved before.
 
-Markers have times too, but are not records: a transaction of old records ends with a marker of today, which a broker's
-search by time would find.
+Markers have timestamps too, but are not records: a transaction of old records ends with a marker of today, which a
+broker's search by timestamp would find.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from airflow_mirror.wire.single import read_batches
 log = logging.getLogger(__name__)
 
 LATE_S = 300.0
-_FETCH_BYTES = 256 << 10  # mostly one batch is enough, and there may be 10,000 partitions
-KEEP = 1000  # windows of a book; older ones are needed only for the next window
-_COUNT_BYTES = 64 << 20  # of a partition, to count older records; the end is searched however far it is
+_FETCH_BYTES = 256 << 10  # one batch is usually enough, and there may be 10,000 partitions
+KEEP = 1000  # windows per book; older ones are needed only for the next window
+_COUNT_BYTES = 64 << 20  # per partition, to count older records; the search for the end has no limit
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
     """Offsets [start, end) of one partition, and its out-of-order records.
 
-    :param late: records of the window that come after the first record of its end or later.
-    :param newer: records of the window's end or later that come before the last late one, and are copied with it.
-    :param older: records from before the window that come after its first record, within ``late_s``.
+    :param late: records of the window that follow the first record at or after the window's end time.
+    :param newer: records at or after the window's end time that precede the last late one, and are copied with it.
+    :param older: records from before the window that follow its first record, within ``late_s``.
     """
 
     start: int
@@ -63,7 +63,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Span:
-    """A window of time in ms since the epoch, [start, end); ``start`` is None for one without a beginning."""
+    """A window of time in ms since the epoch, [start, end); ``start`` is None if it has no beginning."""
 
     start: int | None
     end: int
@@ -71,7 +71,7 @@ class Span:
 
     @classmethod
     def of(cls, start: str, end: str, late_s: float) -> Span:
-        """Read ISO 8601 times; a ``start`` that is not a time (``earliest``, ``latest``) means: without a beginning."""
+        """Parse ISO 8601 times; a ``start`` that is not a time (``earliest``, ``latest``) means: no beginning."""
         return cls(None if start in ("earliest", "latest") else to_ms(start), to_ms(end), late_s)
 
     @property
@@ -80,16 +80,16 @@ class Span:
 
     @property
     def end_of_late(self) -> int:
-        """A record of this time or later ends the search for late ones."""
+        """A record with this timestamp or a later one ends the search for late records."""
         return self.end + self._late_ms
 
     @property
     def end_of_older(self) -> int | None:
-        """A record of this time or later ends the search for older ones."""
+        """A record with this timestamp or a later one ends the search for older records."""
         return None if self.start is None else self.start + self._late_ms
 
     def holds(self, timestamp: int) -> bool:
-        """Say whether a record of this time belongs to the window."""
+        """Return whether a record with this timestamp belongs to the window."""
         return (self.start is None or timestamp >= self.start) and timestamp < self.end
 
 
@@ -104,7 +104,7 @@ def resolve(
 ) -> dict[TopicPartition, Window]:  # fmt: skip
     """Resolve a window for the partitions in ``starts``.
 
-    :param latest: where each partition's log ends for this isolation.
+    :param latest: end of each partition's log for this isolation.
     """
     from_broker = source.offsets_for_time(starts, span.end)
     return {
@@ -116,12 +116,12 @@ def resolve(
 def _resolve_one(
     source: WireCluster, tp: TopicPartition, span: Span, start: int, found: int, latest: int, committed_only: bool
 ) -> Window:
-    if found < 0:  # no record, and no marker, is as young
+    if found < 0:  # no record and no marker is that recent
         end, late, newer = latest, 0, 0
     else:
         try:
             end, late, newer = _search_end(_batches(source, tp, max(start, found), latest, committed_only), span, latest)
-        except (CorruptBatch, ValueError) as e:  # the copy will stop there, and say so; the other partitions are resolved
+        except (CorruptBatch, ValueError) as e:  # the copy will stop there and report it; others are resolved
             log.warning("%s: its window ends at %d, because timestamps can't be read further: %s", tp, latest, e)
             end, late, newer = latest, 0, 0
     end = max(end, start)
@@ -134,7 +134,7 @@ def _resolve_one(
 
 def _search_end(batches: Iterable[_Times], span: Span, latest: int) -> tuple[int, int, int]:
     """Return (end, late records, newer records) of a window whose end is in ``batches`` or after them."""
-    first: int | None = None  # offset of the first record of the window's end or later
+    first: int | None = None  # offset of the first record at or after the window's end time
     end, late, newer, waiting = latest, 0, 0, 0
     for batch in batches:
         if first is None and batch.newest < span.end:
@@ -172,7 +172,7 @@ def _count_older(batches: Iterable[_Times], span: Span) -> int:
 
 
 class _Times:
-    """The timestamps of a batch; its records are decoded only when the header is not enough."""
+    """The timestamps of a batch; its records are decoded only if the header is not enough."""
 
     def __init__(self, raw: RawBatch, tp: TopicPartition, start: int, end: int) -> None:
         self._raw, self._tp, self._start, self._end = raw, tp, start, end
@@ -193,7 +193,7 @@ class _Times:
     def times(self) -> Iterator[tuple[int, int]]:
         """Yield (offset, timestamp) of each record.
 
-        :raises CorruptBatch: the batch is damaged.
+        :raises CorruptBatch: the batch is corrupt.
         """
         for record in decoded(self._raw, self._tp, "source"):
             if self._start <= record.offset < self._end:
@@ -209,7 +209,7 @@ def _batches(source: WireCluster, tp: TopicPartition, start: int, end: int, comm
 
 
 class WindowBook:
-    """Stores how windows were resolved, next to the plan: copy, comparison and repetition use the same offsets.
+    """Stores resolved windows next to the plan, so that copy, comparison and repetition use the same offsets.
 
     :param directory: the plan's directory; None stores nothing.
     """
@@ -223,19 +223,19 @@ class WindowBook:
         return cls(Path(plan).parent / "windows" if plan else None)
 
     def load(self, span: Span, topic_ids: Mapping[str, str]) -> dict[TopicPartition, Window]:
-        """Return the stored windows, without topics that were created again since."""
+        """Return the stored windows, without topics that were re-created since."""
         known = read_json(self._path(span)) if self._directory is not None else None
         return dict(_rows(known or {}, topic_ids))
 
     def before(self, span: Span, topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
-        """Return the ends of windows whose end time is this one's start: records below belong to them."""
+        """Return the ends of windows whose end time is this one's start time: records below belong to them."""
         ends: dict[TopicPartition, int] = {}
         for tp, window in self._touching(f"*-{span.start}-*.json", "end", span.start, topic_ids):
             ends[tp] = max(window.end, ends.get(tp, 0))
         return ends
 
     def after(self, span: Span, topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
-        """Return the starts of windows whose start time is this one's end: records above belong to them."""
+        """Return the starts of windows whose start time is this one's end time: records above belong to them."""
         starts: dict[TopicPartition, int] = {}
         for tp, window in self._touching(f"{span.end}-*.json", "start", span.end, topic_ids):
             starts[tp] = min(window.start, starts.get(tp, window.start))
@@ -268,7 +268,7 @@ class WindowBook:
 
 
 def _rows(known: Mapping[str, Any], topic_ids: Mapping[str, str]) -> Iterator[tuple[TopicPartition, Window]]:
-    """Yield the entries of a file of the book, without topics that were created again since."""
+    """Yield the entries of one file of the book, without topics that were re-created since."""
     for row in known.get("partitions", []):
         if topic_ids.get(row["topic"]) == row["topic_id"]:
             yield TopicPartition(row["topic"], row["partition"]), Window(**row["window"])
