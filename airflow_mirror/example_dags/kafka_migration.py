@@ -139,7 +139,7 @@ with DAG(
     allowed_run_types=["manual", "operator_triggered"],
     params=PARAMS,
     tags=["kafka-mirror"],
-    # Wrong input and damaged data are never retried, whatever this says.
+    # Wrong input and corrupt data are never retried, whatever this says.
     default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
 ) as dag:
     plan = PlanMirrorOperator(task_id="plan", mirror=MIRROR)
@@ -189,7 +189,7 @@ with DAG(
 
     @task.short_circuit
     def is_restore_wanted(params: dict[str, Any]) -> bool:
-        """Say whether the source's own retention and compaction are applied to the target."""
+        """Return whether to apply the source's own retention and compaction to the target."""
         return bool(params["restore_configs"])
 
     restore_configs = SyncTopicConfigsOperator(task_id="restore_configs", mirror=MIRROR, hold=False)

@@ -1,4 +1,4 @@
-"""What every operator of a mirror has in common: the Mirror, its plan, and how its errors end a task."""
+"""What all operators of a mirror share: the Mirror, its plan, and how errors end a task."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 __all__ = ["MirrorOperator", "PlannedOperator"]
 
-# Fields of a Mirror that are text. Native rendering turns a text that looks like a number into one.
+# Text fields of a Mirror. Native rendering turns text that looks like a number into a number.
 _TEXT_FIELDS = ("name", "source", "target", "source_alias")
 
 
 def mirror_from(value: Mirror | Mapping[str, Any] | str) -> Mirror:
     """Return the Mirror of a rendered argument.
 
-    :raises InputError: naming the field, its value and the remedy.
+    :raises InputError: names the field, its value and the remedy.
     """
     if isinstance(value, (Mirror, str)):
         return Mirror.coerce(value)
@@ -37,11 +37,11 @@ def mirror_from(value: Mirror | Mapping[str, Any] | str) -> Mirror:
 
 
 def plan_hash(task: BaseOperator, given: str | Mapping[str, Any] | None, mirror: Mirror, context: Context) -> str:
-    """Return the hash of the plan that a task carries out.
+    """Return the hash of the plan that a task executes.
 
     :param given: the task's argument: the hash, or what PlanMirrorOperator returned. None: the plan that the upstream
         PlanMirrorOperator of this mirror returned in this DAG run.
-    :raises InputError: when there is none, or more than one.
+    :raises InputError: there is no plan, or more than one.
     """
     if given:
         return str(given["hash"] if isinstance(given, dict) else given)
@@ -49,7 +49,7 @@ def plan_hash(task: BaseOperator, given: str | Mapping[str, Any] | None, mirror:
     returned: list[Any] = []
     for task_id in sorted(planners):
         pulled = context["ti"].xcom_pull(task_ids=task_id)
-        returned += pulled if isinstance(pulled, list) else [pulled]  # a list: of a mapped task
+        returned += pulled if isinstance(pulled, list) else [pulled]  # a list comes from a mapped task
     hashes = {str(r["hash"]) for r in returned if isinstance(r, dict) and r.get("mirror") == mirror.name}
     if len(hashes) == 1:
         return hashes.pop()
@@ -59,9 +59,9 @@ def plan_hash(task: BaseOperator, given: str | Mapping[str, Any] | None, mirror:
 
 
 def load_plan(plan_hash: str, mirror: Mirror) -> Plan:
-    """Return the stored plan that a task of ``mirror`` carries out.
+    """Return the stored plan that a task of ``mirror`` executes.
 
-    :raises InputError: when it is not stored; PlanOfAnother, PlanBlocked: when it must not be carried out.
+    :raises InputError: it is not stored; PlanOfAnother, PlanBlocked: it must not be executed.
     """
     from airflow_mirror.plan import require_plan_of
 
@@ -71,9 +71,9 @@ def load_plan(plan_hash: str, mirror: Mirror) -> Plan:
 
 
 def flag(name: str, value: object) -> bool:
-    """Return a rendered yes or no. Without native rendering a template yields text, and the text "False" is true.
+    """Return a rendered boolean. Without native rendering a template yields text, and the text "False" is true.
 
-    :raises InvalidField: for anything that is neither.
+    :raises InvalidField: the value is neither true nor false.
     """
     known = {"true": True, "false": False}.get(str(value).lower())
     if known is None:
@@ -82,9 +82,9 @@ def flag(name: str, value: object) -> bool:
 
 
 def number(name: str, value: object, least: float = 0.0) -> float:
-    """Return a rendered number; asked for before a task's first effect, because a template may yield anything.
+    """Return a rendered number. Called before a task's first effect, because a template may yield anything.
 
-    :raises InvalidField: for what is no number, not finite, or below ``least``.
+    :raises InvalidField: it is not a number, not finite, or below ``least``.
     """
     try:
         found = float(str(value))
@@ -109,12 +109,12 @@ class MirrorOperator(BaseOperator):
     def __init__(self, *, mirror: Mirror | Mapping[str, Any] | str, **kwargs: Any) -> None:
         kwargs.setdefault("render_template_as_native_obj", True)
         super().__init__(**kwargs)
-        # As a dict: Airflow stores and shows rendered fields, and would store a Mirror's repr.
+        # As a dict, because Airflow stores and shows rendered fields, and would store a Mirror's repr.
         self.mirror = mirror.to_dict() if isinstance(mirror, Mirror) else mirror
         self._context: Context | None = None
 
     def execute(self, context: Context) -> Any:
-        """Run the task; wrong input and damaged data fail it without a retry."""
+        """Run the task; wrong input and corrupt data fail it without a retry."""
         self._context = context
         with task_outcome():
             return self.run(mirror_from(self.mirror), context)
@@ -125,7 +125,7 @@ class MirrorOperator(BaseOperator):
 
 
 class PlannedOperator(MirrorOperator):
-    """Base of the operators that carry out a plan: always one plan, by its hash, whatever was planned since.
+    """Base of the operators that execute a plan: always one plan, by its hash, whatever was planned since.
 
     :param plan: the plan's hash, or what PlanMirrorOperator returned (templated). Default: the plan that the upstream
         PlanMirrorOperator of this mirror made in this DAG run.
@@ -138,9 +138,9 @@ class PlannedOperator(MirrorOperator):
         self.plan = plan
 
     def stored_plan(self, mirror: Mirror) -> Plan:
-        """Return the plan that this task carries out.
+        """Return the plan that this task executes.
 
-        :raises InputError: when there is none; PlanOfAnother, PlanBlocked: when it must not be carried out.
+        :raises InputError: there is none; PlanOfAnother, PlanBlocked: it must not be executed.
         """
         assert self._context is not None
         return load_plan(plan_hash(self, self.plan, mirror, self._context), mirror)

@@ -30,14 +30,14 @@ _LIMITS = ("drain_timeout_s", "quiet_s", "transactions_timeout_s", "wait_groups_
 class CutoverOperator(PlannedOperator):
     """Fence, prove the fence, drain, verify the rest, end the tail's writing, commit the groups, open the target.
 
-    The tail must be running, unless the target already holds everything. On any failure, and when the task is stopped
-    politely, groups get their positions back and the fence is lifted. A task that was killed with SIGKILL leaves the
-    fence up: its next try, or LiftFenceOperator, lifts it. A finished task that is cleared changes nothing and compares
-    once more. Reports go to ``report.json`` and ``report.html`` in the run's directory; returns their summary.
+    The tail must be running, unless the target already holds everything. After any failure, or if the task is asked to
+    stop, groups get their positions back and the fence is lifted. A task that was killed with SIGKILL leaves the fence
+    up; its next try, or LiftFenceOperator, lifts it. Clearing a finished task changes nothing and compares once more.
+    Reports go to ``report.json`` and ``report.html`` in the run's directory; returns their summary.
 
     :param fence: ``acl``, or the dotted path of a function that takes the source's ClusterAdmin and returns a Fence
         (templated).
-    :param open_by_default: for a fence by ACL: whether source topics without any ACL are open to everybody
+    :param open_by_default: for an ACL fence: whether source topics without any ACL are open to everybody
         (``allow.everyone.if.no.acl.found``). Required if there are such topics and brokers hide the setting (templated).
     :param keep_fence: leave the source fenced afterwards, so that nobody writes where nobody reads (templated).
     :param drain_timeout_s: how long the tail may take to reach the fenced log end offsets (templated).
@@ -46,9 +46,9 @@ class CutoverOperator(PlannedOperator):
     :param wait_groups_s: how long consumer groups may take until their positions no longer move (templated).
     :param group_quiet_s: how long a group that has lag must have committed nothing; longer than its consumers take
         between two commits, which is 5 s by default (templated).
-    :param level: level of the comparison behind the fence: ``offsets``, ``batches`` or ``records`` (templated). Ranges
-        that VerifyMirrorOperator has compared are not compared again.
-    :param allow_rewind: also commit positions behind those that a group already has on the target (templated).
+    :param level: level of the comparison while the source is fenced: ``offsets``, ``batches`` or ``records`` (templated).
+        Ranges that VerifyMirrorOperator has compared are not compared again.
+    :param allow_rewind: also commit positions that are below the group's current ones on the target (templated).
     """
 
     template_fields: Sequence[str] = (
@@ -150,7 +150,7 @@ class LiftFenceOperator(MirrorOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Lift the fence if it is up.
 
-        :raises FenceNotLifted: naming what is still in place.
+        :raises FenceNotLifted: names what is still in place.
         """
         from airflow_mirror.cutover.run import lift_leftover_fence
         from airflow_mirror.hooks.kafka import admins_of
@@ -168,8 +168,8 @@ class LiftFenceOperator(MirrorOperator):
 def fence_of(fence: str, source: ClusterAdmin, open_by_default: bool | None = None) -> Fence:
     """Return the fence that an argument names.
 
-    :param open_by_default: for a fence by ACL, see :class:`airflow_mirror.cutover.fence.AclFence`.
-    :raises InvalidField: when it is neither ``acl`` nor the path of a function that returns a fence.
+    :param open_by_default: for an ACL fence, see :class:`airflow_mirror.cutover.fence.AclFence`.
+    :raises InvalidField: it is neither ``acl`` nor the path of a function that returns a fence.
     """
     from airflow_mirror.cutover.fence import AclFence, Fence
 

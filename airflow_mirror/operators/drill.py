@@ -27,9 +27,9 @@ _CANARIES = "canaries.json"
 
 
 def drill_topic(mirror: Mirror) -> str:
-    """Return the drill's topic: the only one of its mirror.
+    """Return the drill's topic, which is the only one of its mirror.
 
-    :raises InvalidField: when the mirror has more than one, or a pattern: a drill deletes its topic.
+    :raises InvalidField: the mirror has more than one topic, or a pattern: a drill deletes its topic.
     """
     if len(mirror.topics) != 1 or set(mirror.topics[0]) & set("*+?[](){}|^$\\"):
         raise InvalidField("topics", list(mirror.topics), "a drill has one topic of its own", "Name exactly one topic.")
@@ -51,8 +51,8 @@ class OpenDrillOperator(MirrorOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Create the topic.
 
-        :raises InvalidField: when it exists: a drill deletes its topic, and this one is not the drill's; and for mapped
-            offsets, which a drill can't use.
+        :raises InvalidField: the topic exists, so it is not the drill's (a drill deletes its topic); or offsets are
+            mapped, which a drill can't use.
         """
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.kafka.model import NewTopicSpec
@@ -86,9 +86,9 @@ class LoseSourceOperator(PlannedOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Write canaries, kill the tail, store what was acknowledged.
 
-        :raises JobNotRunning: when there is no tail to kill: the drill would prove nothing.
-        :raises JobElsewhere: when it can't be killed from here.
-        :raises InputError: when the plan maps offsets.
+        :raises JobNotRunning: there is no tail to kill, so the drill would prove nothing.
+        :raises JobElsewhere: the tail can't be killed from here.
+        :raises InputError: the plan maps offsets.
         """
         from airflow_mirror.drill.disaster import warm_up, write_canaries
         from airflow_mirror.hooks.kafka import configs_of
@@ -106,7 +106,7 @@ class LoseSourceOperator(PlannedOperator):
         if tail is None or not state.is_active(status):
             raise JobNotRunning(TAIL, status, "Clear the whole drill.")
         if tail["host"] != socket.gethostname():
-            raise JobElsewhere(TAIL, tail["host"], tail["dir"])  # a tail that lives on would make the figures look good
+            raise JobElsewhere(TAIL, tail["host"], tail["dir"])  # a surviving tail would make the figures look too good
         job_dir = Path(tail["dir"])
         topic, configs = drill_topic(mirror), configs_of(mirror)
         self.log.info(
@@ -127,7 +127,7 @@ class LoseSourceOperator(PlannedOperator):
 
 def _kill(job_dir: Path) -> None:
     """Kill the tail and all its workers at once, and return when they are gone."""
-    while members := process.members(job_dir):  # a worker that was being forked meanwhile
+    while members := process.members(job_dir):  # repeat for a worker that was just being forked
         process.end(members, signal.SIGKILL)
         process.wait_until_gone(job_dir, timeout_s=5.0)
 
@@ -148,8 +148,8 @@ class FailOverDrillOperator(MirrorOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Fail over and measure.
 
-        :raises DrillMissed: naming each figure above its limit.
-        :raises InputError: when no canaries were written in this DAG run.
+        :raises DrillMissed: names each figure above its limit.
+        :raises InputError: no canaries were written in this DAG run.
         """
         from airflow_mirror.drill.canaries import Canaries
         from airflow_mirror.drill.failover import fail_over
@@ -172,7 +172,7 @@ class CleanUpDrillOperator(MirrorOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Delete topic and group on both sides.
 
-        :raises DrillMissed: naming what could not be deleted.
+        :raises DrillMissed: names what could not be deleted.
         """
         from airflow_mirror.drill.clean_up import clean_up
         from airflow_mirror.hooks.kafka import configs_of

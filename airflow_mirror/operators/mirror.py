@@ -34,21 +34,20 @@ KIND_OF_MODE = {"bulk": "bulk_copy", "tail": "streaming_tail"}
 class StartMirrorOperator(SparkJobOperator):
     """Copies (``bulk``), or makes sure that a tail is copying (``tail``).
 
-    ``bulk`` runs until every partition has reached the source's log end offset of the start, and holds its slot
-    meanwhile. The retry of a killed task finds its job again. ``tail`` returns once the tail copies; StopMirrorOperator
-    ends the tail.
+    ``bulk`` holds its slot until every partition has reached the log end offset that the source had at the start. The
+    retry of a killed task finds its job again. ``tail`` returns once the tail copies; StopMirrorOperator ends the tail.
 
     The mirror's tail may already be running, from a run whose cutover was rejected. A tail that copies the planned topics
-    continues; a bulk copy then waits until the tail has reached the source's log end offset. A tail
-    with other topics, or other fields of the Mirror, is an error that says what differs.
+    continues; a bulk copy then waits until the tail has reached the source's log end offset. A tail with other topics, or
+    other fields of the Mirror, is an error that says what differs.
 
     :param mode: ``bulk`` or ``tail``.
     :param start: overrides the Mirror's ``start`` for this copy: ISO 8601, ``earliest`` or ``latest`` (templated).
     :param end: bulk only: where to stop, an ISO 8601 time (exclusive) or ``latest`` (templated).
-    :param late_s: with an ``end`` that is a time: how late the window's last records may arrive, in seconds (default:
-        300; templated).
+    :param late_s: if ``end`` is a time: how late the window's last records may arrive, in seconds (default: 300;
+        templated).
     :param start_timeout_s: tail only: how long the tail may take until it copies (templated).
-    :param replace: stop a running tail that carries out something else, instead of refusing (templated).
+    :param replace: stop a running tail that executes another plan, instead of failing (templated).
     """
 
     template_fields: Sequence[str] = (
@@ -82,8 +81,8 @@ class StartMirrorOperator(SparkJobOperator):
     def run(self, mirror: Mirror, context: Context) -> Any:
         """Copy, or make sure that the tail copies.
 
-        :raises MirrorCutOver: when target topics were handed over to applications.
-        :raises TailDiffers: when a tail of another plan runs, unless it may be replaced.
+        :raises MirrorCutOver: target topics were handed over to applications.
+        :raises TailDiffers: a tail of another plan runs and may not be replaced.
         """
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
         from airflow_mirror.plan.life import require_active
@@ -107,15 +106,15 @@ class StartMirrorOperator(SparkJobOperator):
         return tail if tail is not None and state.is_active(self.runner.status(tail)) else None
 
     def _copies(self, tail: Handle, mirror: Mirror, plan: Plan) -> bool:
-        """Say whether a running tail copies what this plan says."""
+        """Return whether a running tail copies what this plan says."""
         spec = read_json(Path(tail["dir"], "spec.json")) or {}
         return spec.get("inputs") == digest(plan) and spec.get("mirror") == mirror.to_dict()
 
     def _replace(self, tail: Handle, mirror: Mirror, plan: Plan) -> None:
-        """Stop the mirror's tail of another plan, if that is wanted.
+        """Stop the mirror's tail of another plan, if requested.
 
-        :raises WriterRuns: when it copies between other clusters: then it belongs to another mirror of the same name.
-        :raises TailDiffers: when it copies something else and may not be replaced.
+        :raises WriterRuns: it copies between other clusters, so it belongs to another mirror of the same name.
+        :raises TailDiffers: it copies something else and may not be replaced.
         """
         spec = read_json(Path(tail["dir"], "spec.json")) or {}
         theirs = spec.get("mirror", {})
@@ -124,7 +123,7 @@ class StartMirrorOperator(SparkJobOperator):
         found = differences(spec, mirror, plan)
         if not flag("replace", self.replace):
             raise TailDiffers(tail["dir"], Path(spec.get("plan", "")).stem, found)
-        self.secrets(mirror)  # what can't be started stops nothing
+        self.secrets(mirror)  # fail before stopping a tail that can't be replaced
         self.log.warning("the mirror's tail is stopped, because it carries out another plan: %s", "; ".join(found))
         self.runner.cancel(tail)
 
@@ -144,7 +143,7 @@ class StartMirrorOperator(SparkJobOperator):
         return {"job": TAIL, "generation": tail["generation"], "job_dir": tail["dir"], "partitions": len(ends)}
 
     def _run_tail(self, mirror: Mirror, plan: Plan, patience_s: float) -> dict[str, Any]:
-        # self._job stays None: the tail is meant to outlive this task, so killing the task must not stop it.
+        # self._job stays None: the tail outlives this task by design, so killing the task must not stop it.
         handle = self.runner.ensure_started(TAIL, self.spec(mirror, plan), self.secrets(mirror))
         self.log.info("tail %s, log %s/log.txt", handle["generation"], handle["dir"])
         deadline = time.monotonic() + patience_s
@@ -177,7 +176,7 @@ class StopMirrorOperator(MirrorOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Stop the mirror's writers.
 
-        :raises JobElsewhere: when one runs on another host.
+        :raises JobElsewhere: one of them runs on another host.
         """
         runner, grace_s = runner_for(mirror, self.spark_conn_id), number("grace_s", self.grace_s)
         handles = [h for h in runner.running() if h["kind"] in WRITERS]

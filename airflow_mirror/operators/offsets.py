@@ -26,14 +26,14 @@ class TranslateConsumerOffsetsOperator(PlannedOperator):
     """Translates the positions of the mirror's groups; commits them on the target, or only reports them.
 
     Committing the same positions twice changes nothing. A group with members on the target is refused; a group that is
-    already further there keeps its position. Identical offsets stay the same; mapped ones are translated by the offset
-    map, which is completed first. All rows, with how each offset was found, go to ``groups.json`` in the run's
-    directory.
+    already further on the target keeps its position. Identical offsets stay the same; mapped ones are translated by the
+    offset map, which is completed first. ``groups.json`` in the run's directory gets all rows, with how each offset was
+    found.
 
     :param dry_run: True only reports (templated).
     :param allow_rewind: also commit where the group is already further on the target (templated).
-    :param back: the other direction, for a group that returns: reads its positions on the target and commits them on the
-        source. A position after the last mirrored record has no counterpart there and is refused (templated).
+    :param back: the reverse direction, for a group that returns: reads its positions on the target and commits them on
+        the source. A position after the last mirrored record has no counterpart on the source and is refused (templated).
     """
 
     template_fields: Sequence[str] = (*PlannedOperator.template_fields, "dry_run", "allow_rewind", "back")
@@ -47,15 +47,15 @@ class TranslateConsumerOffsetsOperator(PlannedOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        # It hides BaseOperator's method of that name, which prints rendered templates and which nothing in Airflow calls.
+        # It shadows BaseOperator's method of that name, which prints rendered templates and which Airflow never calls.
         self.dry_run: bool | str = dry_run  # type: ignore[assignment]
         self.allow_rewind, self.back = allow_rewind, back
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Read, translate, commit, read back.
 
-        :raises GroupActive: when a group has members where its positions are to be set; none was touched.
-        :raises OffsetOutOfRange: when the other side does not hold a position (yet).
+        :raises GroupActive: a group has members where its positions are to be set; no group was changed.
+        :raises OffsetOutOfRange: the other side does not hold a position (yet).
         """
         from airflow_mirror.hooks.kafka import configs_of
         from airflow_mirror.kafka.admin import ClusterAdmin

@@ -23,11 +23,11 @@ __all__ = ["PlanMirrorOperator"]
 class PlanMirrorOperator(MirrorOperator):
     """Inventory, preflight checks, mode per topic, estimate. Writes nothing but a scratch topic on the target.
 
-    :param probe_target: find out on that topic what the principal may do; it is deleted again. False writes nothing
+    :param probe_target: test on that topic what the principal may do; it is deleted again. False writes nothing
         (templated).
 
-    The plan is stored under its hash, with a ``.md`` for people beside it. A check that blocks fails the task, with every
-    block in the message. Returns counts, the plan's hash and its path; the tasks downstream carry out the plan of that
+    The plan is stored under its hash, with a readable ``.md`` next to it. A check that blocks fails the task, with every
+    block in the message. Returns counts, the plan's hash and its path; the tasks downstream execute the plan with that
     hash and no other.
     """
 
@@ -41,8 +41,8 @@ class PlanMirrorOperator(MirrorOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Make and store the plan.
 
-        :raises PlanBlocked: listing every block.
-        :raises MirrorCutOver: when target topics were handed over to applications.
+        :raises PlanBlocked: lists every block.
+        :raises MirrorCutOver: target topics were handed over to applications.
         """
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.plan import build
@@ -65,7 +65,7 @@ class PlanMirrorOperator(MirrorOperator):
         return {**plan.summary(), "path": str(path)}
 
     def _last_plan(self, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> Plan | None:
-        """Return the previous plan: it says which topics this mirror has begun."""
+        """Return the previous plan, which says which topics this mirror has begun."""
         try:
             last = plans_of(mirror).last()
         except InputError as e:

@@ -66,8 +66,8 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         """Run the job to its end and return its summary."""
         self._prepare(mirror)
         result = self.execute_resumable(context)
-        # Clearing a finished task means "run it again". Airflow 3.3 keeps the store on clear, and the mixin would answer
-        # with the old result.
+        # Clearing a finished task means "run it again". Airflow 3.3 keeps the store on clear, and the mixin would
+        # return the old result.
         store = context.get("task_state_store")
         if store is not None:
             store.delete(self.external_id_key)
@@ -84,7 +84,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
 
     def secrets(self, mirror: Mirror) -> dict[str, ClientConfig]:
         """Return the settings of both clusters, for the job's environment."""
-        # Operators are imported whenever a DAG file is parsed, which needs no Kafka client library.
+        # Operators are imported whenever a DAG file is parsed, which must not need a Kafka client library.
         from airflow_mirror.hooks.kafka import configs_of
 
         return configs_of(mirror)
@@ -104,9 +104,9 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
     # --- the mixin's questions ---
 
     def submit_job(self, context: Context) -> Any:
-        """Start the job, or find it running. The job is named after this task instance, so no try starts a second one.
+        """Start the job, or find it running. Its name is that of this task instance, so no try starts a second one.
 
-        Waits while another task copies for the mirror: runs of several windows start together.
+        Waits while another task copies for the mirror, because runs of several windows start together.
         """
         assert self._mirror is not None
         ti = context["ti"]
@@ -131,11 +131,11 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         return self.runner.status(external_id)
 
     def is_job_active(self, status: str) -> bool:
-        """Say whether the job still runs."""
+        """Return whether the job still runs."""
         return state.is_active(status)
 
     def is_job_succeeded(self, status: str) -> bool:
-        """Say whether the job succeeded."""
+        """Return whether the job succeeded."""
         return state.is_succeeded(status)
 
     def poll_until_complete(self, external_id: Any, context: Context) -> Any:
@@ -143,7 +143,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
 
         :raises JobFailed: or JobRefused, JobNeedsHuman, depending on the cause.
         """
-        self._job = external_id  # again, for on_kill after a reconnect
+        self._job = external_id  # set again for on_kill after a reconnect
         said = time.monotonic()
         while self.is_job_active(self.get_job_status(external_id, context)):
             time.sleep(poll_interval_s())
@@ -154,24 +154,24 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         return self.get_job_result(external_id, context)
 
     def get_job_result(self, external_id: Any, context: Context) -> Any:
-        """Return the job's summary, cut to what an XCom should hold."""
+        """Return the job's summary, reduced to what an XCom should hold."""
         directory = external_id["dir"]
         return compact({**self.runner.summary(external_id), "job_dir": directory}, full=f"{directory}/status.json")
 
     def on_kill(self) -> None:
-        """Stop the job: it runs in a session of its own, so nothing else stops it."""
+        """Stop the job, which runs in its own session, so nothing else stops it."""
         if self._job is not None and self._runner is not None:
             self._runner.cancel(self._job, grace_s=2.0)
 
 
 def digest(plan: Plan) -> str:
-    """Return 16 hex digits that change when the plan's topics do (not when only time has passed)."""
+    """Return 16 hex digits that change if the plan's topics change (not if only time has passed)."""
     topics = [(t.source_topic, t.target_topic, t.source_topic_id, t.mode) for t in plan.topics]
     return hashlib.sha256(json.dumps(topics).encode()).hexdigest()[:16]
 
 
 def differences(spec: Mapping[str, Any], mirror: Mirror, plan: Plan) -> list[str]:
-    """Return how a running job's spec differs from a mirror and its plan, in lines for people."""
+    """Return how a running job's spec differs from a mirror and its plan, as readable lines."""
     from airflow_mirror.plan import Plan
 
     theirs, ours = spec.get("mirror", {}), mirror.to_dict()
@@ -202,7 +202,7 @@ def differences(spec: Mapping[str, Any], mirror: Mirror, plan: Plan) -> list[str
 
 
 def bounds(start: object, end: object, late_s: float | str | None = None) -> tuple[str, ...]:
-    """Return the arguments for those that are given; times may have been rendered to datetimes."""
+    """Return the arguments for the given values; times may have been rendered to datetimes."""
     given = {"--start": iso(start) if start else None, "--end": iso(end) if end else None, "--late-s": late_s}
     return tuple(str(part) for name, value in given.items() if value is not None for part in (name, value))
 

@@ -1,4 +1,4 @@
-"""Cuts summaries down for XComs: counts and names, never more than a database row should hold."""
+"""Reduce summaries for XComs: counts and names, never more than a database row should hold."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MAX_XCOM_BYTES = 40_000
 
 
 def compact(summary: Mapping[str, Any], full: str = "the task's log", max_bytes: int = MAX_XCOM_BYTES) -> dict[str, Any]:
-    """Return ``summary`` without its largest parts while it is above ``max_bytes`` as JSON.
+    """Return ``summary`` without its largest parts until it fits into ``max_bytes`` as JSON.
 
-    :param full: where the whole summary is; replaces the parts that were left out.
+    :param full: where the complete summary is; replaces the omitted parts.
     """
     kept = dict(summary)
     while _size(kept) > max_bytes:
@@ -30,6 +30,6 @@ def _size(value: Any) -> int:
 
 
 def progress_line(report: Mapping[str, Any]) -> str:
-    """Return one line about what a running job last reported: its phase, and a copy's progress and remaining work."""
+    """Return one line about a running job's last report: its phase, and a copy's progress and remaining work."""
     phase, summary = str(report.get("phase", "starting")), report.get("summary") or {}
     return f"{phase}: {describe(summary)}" if "lag" in summary else phase

@@ -27,8 +27,8 @@ class CreateTargetTopicsOperator(PlannedOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Create, grow, compare.
 
-        :raises TargetTopicsDiffer: when a topic that is not this mirror's has too few partitions; nothing was created.
-        :raises MirrorCutOver: when target topics were handed over to applications.
+        :raises TargetTopicsDiffer: a topic that is not this mirror's has too few partitions; nothing was created.
+        :raises MirrorCutOver: target topics were handed over to applications.
         """
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
         from airflow_mirror.plan.life import require_active
@@ -55,15 +55,15 @@ class SyncTopicConfigsOperator(PlannedOperator):
 
     def __init__(self, *, hold: bool | str = True, dry_run: bool | str = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        # It hides BaseOperator's method of that name, which prints rendered templates and which nothing in Airflow calls.
+        # It shadows BaseOperator's method of that name, which prints rendered templates and which Airflow never calls.
         self.dry_run: bool | str = dry_run  # type: ignore[assignment]
         self.hold = hold
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Compare and apply.
 
-        :raises NotKept: when a change does not show when read back.
-        :raises MirrorCutOver: when ``hold`` is set for topics that were handed over to applications.
+        :raises NotKept: a change is not visible when read back.
+        :raises MirrorCutOver: ``hold`` is set for topics that were handed over to applications.
         """
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.plan.life import require_active

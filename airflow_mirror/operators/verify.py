@@ -44,7 +44,7 @@ class VerifyMirrorOperator(SparkJobOperator):
     def job_args(self, mirror: Mirror) -> tuple[str, ...]:
         """Return the plan and the level.
 
-        :raises InvalidField: for an unknown level.
+        :raises InvalidField: the level is unknown.
         """
         if self.level not in LEVELS:
             raise InvalidField("level", self.level, "unknown", f"Use one of {', '.join(LEVELS)}.")
