@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def home() -> Path:
     """Return ``[mirror] home``, by default ``$AIRFLOW_HOME/mirror``.
 
-    :raises InvalidField: for a URL of an object store; only paths are supported so far.
+    :raises InvalidField: it is the URL of an object store; only paths are supported so far.
     """
     configured = conf.get("mirror", "home", fallback="") or ""
     if "://" in configured:
@@ -42,21 +42,21 @@ def plans_of(mirror: Mirror | str) -> PlanDirectory:
 
 
 def life_of(mirror: Mirror | str) -> LifeFile:
-    """Return which of the mirror's target topics were cut over."""
+    """Return the record of the mirror's target topics that were cut over."""
     from airflow_mirror.plan.life import LifeFile
 
     return LifeFile(mirror_home(mirror) / "life.json")
 
 
 def proofs_of(mirror: Mirror | str) -> ProofFile:
-    """Return what comparisons have proven about the mirror."""
+    """Return the ranges that comparisons have proven for the mirror."""
     from airflow_mirror.verify.proof import ProofFile
 
     return ProofFile(mirror_home(mirror) / "proof.json")
 
 
 def map_dir(mirror: Mirror | str) -> str:
-    """Return where the mirror's offset maps are: a directory, or a URL below ``[mirror] map_home``.
+    """Return the location of the mirror's offset maps: a directory, or a URL below ``[mirror] map_home``.
 
     On a Spark cluster every task writes there, so it must be a directory that all machines share, or an object store.
     """
@@ -66,7 +66,7 @@ def map_dir(mirror: Mirror | str) -> str:
 
 
 def report_dir(mirror: Mirror, run_id: str) -> Path:
-    """Return where the reports of one DAG run go."""
+    """Return the directory for the reports of one DAG run."""
     from airflow_mirror.jobs.runner.directory import job_name
 
     return mirror_home(mirror) / "runs" / job_name(run_id)

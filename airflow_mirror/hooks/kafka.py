@@ -25,7 +25,7 @@ class MirrorKafkaHook(KafkaBaseHook):  # type: ignore[misc]  # the Kafka provide
     """One cluster of a mirror. Uses the Kafka provider's connection type and registers none of its own.
 
     :param kafka_config_id: Airflow connection id.
-    :param role: ``source`` or ``target``: what the cluster is to the mirror. Errors name it.
+    :param role: ``source`` or ``target``: the cluster's role in the mirror. Errors name it.
     """
 
     def __init__(self, kafka_config_id: str, role: str = "cluster") -> None:
@@ -33,13 +33,13 @@ class MirrorKafkaHook(KafkaBaseHook):  # type: ignore[misc]  # the Kafka provide
         self.role = role
 
     def config(self) -> ClientConfig:
-        """Return the connection's settings; from now on their secrets are masked in this process's logs.
+        """Return the connection's settings, and mask their secrets in this process's logs from now on.
 
-        Airflow masks by key name and misses some that Kafka has (``ssl.key.pem``, ``sasl.jaas.config``).
+        Airflow masks by key name and misses some of Kafka's keys (``ssl.key.pem``, ``sasl.jaas.config``).
 
-        :raises UnknownConnection: when there is no such connection.
-        :raises MissingSetting: when it has no ``bootstrap.servers``.
-        :raises InvalidField: when it needs a callback, which can't be handed to a Spark job.
+        :raises UnknownConnection: there is no such connection.
+        :raises MissingSetting: it has no ``bootstrap.servers``.
+        :raises InvalidField: it needs a callback, which can't be passed to a Spark job.
         """
         conn_id = self.kafka_config_id
         try:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class LagProbe:
     """Samples a mirror's lag and checks its tail. Keeps its connections between samples.
 
-    :param plan: the plan that the mirror carries out.
-    :param require_tail: whether a tail that does not run is an error.
+    :param plan: the plan that the mirror executes.
+    :param require_tail: whether it is an error if no tail runs.
     """
 
     def __init__(self, mirror: Mirror, plan: Plan, require_tail: bool = True) -> None:
@@ -44,8 +44,8 @@ class LagProbe:
         """Return whether the mirror has caught up, and the lag in figures.
 
         :param now_s: seconds of a monotonic clock.
-        :raises JobNotRunning: when the tail does not run; JobNeedsHuman and others when the tail reported a cause.
-        :raises PartitionStuck: naming the partitions.
+        :raises JobNotRunning: the tail does not run; JobNeedsHuman and others: the tail reported a cause.
+        :raises PartitionStuck: names the partitions.
         """
         if self._require_tail:
             self._check_tail()
@@ -57,7 +57,7 @@ class LagProbe:
         return lag.measure(self._plan, self._source, self._target, self._maps.positions if self._maps else None)
 
     def _check_tail(self) -> None:
-        runner = runner_for(self._mirror)  # how it was submitted does not matter for reading its state
+        runner = runner_for(self._mirror)  # reading its state does not depend on how it was submitted
         handle = runner.find(TAIL)
         status = "never started" if handle is None else runner.status(handle)
         if handle is not None:

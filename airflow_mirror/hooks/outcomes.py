@@ -1,6 +1,6 @@
-"""Turns errors of the mirror into outcomes of a task. No other module does that.
+"""Turn errors of the mirror into outcomes of a task. No other module does that.
 
-Wrong input and damaged data fail the task at once, whatever its ``retries`` are, because a retry can't change them. A
+Wrong input and corrupt data fail the task at once, whatever its ``retries`` are, because a retry can't change them. A
 temporary condition (a broker is down, a job was killed) stays an ordinary error, and Airflow retries it.
 """
 

@@ -1,8 +1,8 @@
-"""Selects the Spark that runs a job: the one installed here, or the cluster that an Airflow Spark connection names.
+"""Select the Spark that runs a job: the one installed here, or the cluster that an Airflow Spark connection names.
 
-Either way the job is a detached ``spark-submit`` in client mode with a job directory, so that it survives its task and is
-found again. For a cluster the Spark provider's hook makes the command: master, queue, namespace, keytab and binary come
-from the connection, as everywhere else in Airflow.
+Either way the job is a detached ``spark-submit`` in client mode with a job directory, so that it survives its task and
+is found again. For a cluster the Spark provider's hook builds the command: master, queue, namespace, keytab and binary
+come from the connection, as everywhere else in Airflow.
 
 Only client mode is supported. In cluster mode the driver would run where it can't see the job directory.
 """
@@ -32,7 +32,7 @@ LOCAL_MASTER = "local[*]"
 def runner_for(mirror: Mirror | str, spark_conn_id: str | None = None) -> LocalRunner:
     """Return the runner of a mirror's jobs.
 
-    :param spark_conn_id: an Airflow connection of type ``spark``; None, or one whose master is ``local...``, means here.
+    :param spark_conn_id: an Airflow connection of type ``spark``; None, or one with a ``local...`` master, means here.
     """
     if spark_conn_id is None or master_of(spark_conn_id).startswith("local"):
         return LocalRunner(mirror_home(mirror))
@@ -42,7 +42,7 @@ def runner_for(mirror: Mirror | str, spark_conn_id: str | None = None) -> LocalR
 def master_of(spark_conn_id: str | None) -> str:
     """Return the Spark master that a connection names; ``local[*]`` for None.
 
-    :raises InvalidField: when the connection does not exist. The provider's hook would take YARN instead.
+    :raises InvalidField: the connection does not exist. The provider's hook would use YARN instead.
     """
     if spark_conn_id is None:
         return LOCAL_MASTER
@@ -59,7 +59,7 @@ def master_of(spark_conn_id: str | None) -> str:
 
 
 def provider_submit(spark_conn_id: str) -> Submit:
-    """Return a maker of command lines for the cluster of a Spark connection."""
+    """Return a function that builds command lines for the cluster of a Spark connection."""
 
     def submit(spec: JobSpec, directory: Path, arguments: list[str]) -> list[str]:
         try:

@@ -93,7 +93,7 @@ class WaitForCatchUpSensor(BaseSensorOperator):
         self.defer(trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=self.timeout))
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look once."""
+        """Take one sample."""
         with task_outcome():
             if self._judge is None or self._probe is None:
                 self._judge = CatchUp(

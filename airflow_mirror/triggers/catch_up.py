@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["CatchUpTrigger"]
 
-# The branches of an error, as an event carries them across the process boundary.
+# The branches of an error, in the form in which an event carries them across the process boundary.
 _BRANCHES: dict[str, type[MirrorError]] = {"input": InputError, "human": NeedsHuman, "retry": TryAgain}
-_TRIES = 5  # samples in a row at which a cluster may be unreachable before the sensor gives up
+_TRIES = 5  # consecutive samples for which a cluster may be unreachable before the sensor gives up
 
 
 class CatchUpTrigger(BaseTrigger):
-    """Fires when the mirror has caught up, or can't. Parameters: those of WaitForCatchUpSensor; none is a secret.
+    """Fires when the mirror has caught up, or can't. Parameters are those of WaitForCatchUpSensor; none is a secret.
 
     :param plan: hash of the plan.
     :param interval_s: seconds between two samples.
@@ -62,7 +62,7 @@ class CatchUpTrigger(BaseTrigger):
 
     async def _wait(self) -> dict[str, Any]:
         judge = CatchUp(max_lag_records=self.max_lag_records, samples=self.samples, stuck_after_s=self.stuck_after_s)
-        # Every sample blocks on sockets; the triggerer's loop must not.
+        # Every sample blocks on sockets, which must not block the triggerer's loop.
         failures = 0
         mirror = Mirror.from_dict(self.mirror)
         plan = await _in_thread(plans_of(mirror).load, self.plan)
@@ -83,16 +83,16 @@ class CatchUpTrigger(BaseTrigger):
 
 
 async def _in_thread(call: Any, *args: Any) -> Any:
-    """Run a blocking call in a thread where Airflow's connection look-ups work."""
+    """Run a blocking call in a thread in which Airflow's connection look-ups work."""
     from asgiref.sync import sync_to_async
 
     return await sync_to_async(call, thread_sensitive=False)(*args)
 
 
 def result_of(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the lag of an event.
+    """Return the lag from an event.
 
-    :raises MirrorError: of the same branch as in the trigger.
+    :raises MirrorError: from the same branch as in the trigger.
     """
     if event["status"] == "caught_up":
         return dict(event["lag"])
