@@ -1,8 +1,8 @@
-"""Client settings of one cluster, as librdkafka names them, with the secrets kept out of sight.
+"""Client settings of one cluster, as named by librdkafka, with secrets kept out of sight.
 
-A :class:`ClientConfig` never shows a secret in ``repr`` or in an error. It is named by a *reference* (:func:`load`),
-``env:NAME`` or a path, wherever something is written down: argv, Spark's settings and plans, checkpoints, logs. To
-executors, which may have neither the variable nor the file, its values go in memory alone (:class:`Handover`).
+A :class:`ClientConfig` never shows a secret in ``repr`` or in an error. Wherever something is written down (argv,
+Spark's settings and plans, checkpoints, logs) it is named by a *reference* (:func:`load`): ``env:NAME`` or a path.
+Executors may have neither the variable nor the file, so they get the values in memory only (:class:`Handover`).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class ClientConfig:
     """Settings to reach one cluster.
 
     :param properties: librdkafka settings; ``bootstrap.servers`` is required.
-    :param role: what this cluster is to the user: ``source``, ``target`` or a connection id. Used in errors.
-    :raises MissingSetting: without ``bootstrap.servers``.
+    :param role: the cluster's role for the user: ``source``, ``target`` or a connection id. Used in errors.
+    :raises MissingSetting: ``bootstrap.servers`` is missing.
     """
 
     properties: Mapping[str, str] = field(repr=False)
@@ -57,7 +57,7 @@ class ClientConfig:
 
     @property
     def bootstrap(self) -> str:
-        """The comma separated ``host:port`` list."""
+        """The comma-separated ``host:port`` list."""
         return self.properties["bootstrap.servers"]
 
     def secrets(self) -> list[str]:
@@ -65,7 +65,7 @@ class ClientConfig:
         return [v for k, v in self.properties.items() if k in SECRET_KEYS and v]
 
     def common(self) -> dict[str, str]:
-        """Return the settings that every kind of client takes (no consumer-only or producer-only ones)."""
+        """Return the settings that every kind of client accepts (no consumer-only or producer-only ones)."""
         return {k: v for k, v in self.properties.items() if not k.startswith(_CLIENT_ONLY_PREFIXES)}
 
     def dump(self) -> str:
@@ -79,7 +79,7 @@ def _text(value: object) -> str:
 
 @dataclass(frozen=True)
 class Handover:
-    """Settings on their way from a job's driver to its tasks: pickled with a task's code and never written down.
+    """Settings that a job's driver passes to its tasks: pickled with a task's code and never written down.
 
     :param settings: reference -> librdkafka settings, secrets included; empty: tasks read their references themselves.
     """
@@ -88,11 +88,11 @@ class Handover:
 
     @classmethod
     def of(cls, *references: str) -> Handover:
-        """Read the references here, where they mean something."""
+        """Read the references here in the driver, where they are valid."""
         return cls({reference: dict(load(reference).properties) for reference in references})
 
     def accept(self) -> None:
-        """Make :func:`load` in this process answer these references from memory."""
+        """Make :func:`load` in this process resolve these references from memory."""
         _handed.update(self.settings)
 
 
@@ -100,12 +100,12 @@ _handed: dict[str, Mapping[str, str]] = {}
 
 
 def load(reference: str, role: str = "cluster") -> ClientConfig:
-    """Read settings from ``env:NAME`` (JSON) or from a properties file (``key=value`` a line, ``#`` comments).
+    """Read settings from ``env:NAME`` (JSON) or from a properties file (``key=value`` per line, ``#`` comments).
 
-    What a driver handed over to this process comes first.
+    Settings that a driver handed over to this process take precedence.
 
-    :raises InputError: when the variable or file is missing or malformed; values are never quoted in the error.
-    :raises MissingSetting: without ``bootstrap.servers``.
+    :raises InputError: the variable or file is missing or malformed; the error never quotes values.
+    :raises MissingSetting: ``bootstrap.servers`` is missing.
     """
     if reference in _handed:
         return ClientConfig(_handed[reference], role)

@@ -1,10 +1,10 @@
-"""The errors of airflow_mirror, in a tree whose branches are what the reader can *do*.
+"""The errors of airflow_mirror, in a hierarchy whose branches tell what the reader can *do*.
 
-- :class:`InputError`: the request is wrong. Nothing was touched; fix it and run again. Never retried.
+- :class:`InputError`: the request is wrong. Nothing was changed; fix it and run again. Never retried.
 - :class:`TryAgain`: a temporary condition (a broker is down, a lease is held). A retry may succeed.
 - :class:`NeedsHuman`: the data are not what they must be. A retry would find the same; nothing more was written.
 
-Every message names the object, the cause with its values, and the remedy. Attributes are for programs, the sentence is
+Every message names the object, the cause with its values, and the remedy. Attributes are for programs, the message is
 for people. The Airflow edge turns branches into task outcomes in one place (`airflow_mirror.hooks.outcomes`).
 """
 
@@ -26,7 +26,7 @@ class MirrorError(Exception):
 
 
 class InputError(MirrorError):
-    """The request is wrong; nothing was touched."""
+    """The request is wrong; nothing was changed."""
 
 
 class InvalidField(InputError):
@@ -40,7 +40,7 @@ class InvalidField(InputError):
 class BrokersUnsupported(InputError):
     """Brokers don't serve the requests that a mirror needs: they are too old, or behind a proxy that filters requests.
 
-    :param lacking: a few words for each broker and request.
+    :param lacking: a short text for each broker and request.
     """
 
     def __init__(self, role: str, oldest: str, lacking: Sequence[str]) -> None:
@@ -129,7 +129,7 @@ class MissingRight(InputError):
 
 
 class RequestRefused(InputError):
-    """A broker refused a request, and would refuse it again."""
+    """A broker rejected a request, and would reject it again."""
 
     def __init__(self, what: str, code: int, name: str, detail: str = "") -> None:
         self.what, self.code, self.name, self.detail = what, code, name, detail
@@ -176,7 +176,7 @@ class PlanOutdated(InputError):
 class PlanOfAnother(InputError):
     """A task was given a plan that was made for something else.
 
-    :ivar differing: field of the Mirror -> (as planned, as asked now).
+    :ivar differing: field of the Mirror -> (as planned, as requested now).
     """
 
     def __init__(self, plan_hash: str, differing: Mapping[str, tuple[object, object]]) -> None:
@@ -224,7 +224,7 @@ class NotHeldOpen(InputError):
 
 
 class JobConflict(InputError):
-    """A job of this name is running with another specification."""
+    """A job with this name is running with another specification."""
 
     def __init__(self, name: str, job_dir: str, running: str, asked: str) -> None:
         self.name, self.job_dir = name, job_dir
@@ -239,7 +239,7 @@ class WriterRuns(JobConflict):
 
 
 class TailDiffers(InputError):
-    """The mirror's tail is running and carries out another plan."""
+    """The mirror's tail is running and executes another plan."""
 
     def __init__(self, job_dir: str, plan_hash: str, differences: Sequence[str]) -> None:
         self.job_dir, self.plan_hash, self.differences = job_dir, plan_hash, list(differences)
@@ -314,7 +314,7 @@ class SparkMissing(InputError):
 
 
 class ExecutorUnfit(InputError):
-    """An executor of the Spark cluster lacks what a task needs; found before anything was copied."""
+    """An executor of the Spark cluster lacks what a task needs; detected before anything was copied."""
 
     def __init__(self, found: Sequence[str], remedy: str) -> None:
         self.found = list(found)
@@ -325,7 +325,7 @@ class ExecutorUnfit(InputError):
 
 
 class TryAgain(MirrorError):
-    """A temporary condition prevented it; the same call may succeed later."""
+    """A temporary condition prevented the call; the same call may succeed later."""
 
 
 class ClusterUnreachable(TryAgain):
@@ -340,7 +340,7 @@ class ClusterUnreachable(TryAgain):
 
 
 class BrokerError(TryAgain):
-    """A broker refused a request with an error code."""
+    """A broker answered a request with an error code."""
 
     def __init__(self, what: str, code: int, name: str, detail: str = "") -> None:
         self.what, self.code, self.name = what, code, name
@@ -435,7 +435,7 @@ class DrainTimedOut(TryAgain):
 
 
 class CutoverRunning(TryAgain):
-    """Another process works on the same cutover."""
+    """Another process is running the same cutover."""
 
     def __init__(self, run_dir: str) -> None:
         self.run_dir = run_dir
@@ -539,11 +539,11 @@ class RetentionLost(PartitionStopped):
 
 
 class CorruptBatch(PartitionStopped):
-    """A batch of the source does not have the checksum that its header says."""
+    """A batch of the source does not match the checksum in its header."""
 
 
 class RecordRefused(PartitionStopped):
-    """The target refuses a batch for good (size, timestamp, policy)."""
+    """The target rejects a batch for good (size, timestamp, policy)."""
 
 
 class TargetMoved(PartitionStopped):
@@ -561,7 +561,7 @@ class VerificationFailed(NeedsHuman):
 
 
 class FenceLeaks(NeedsHuman):
-    """Producers still wrote to the source behind the fence. The fence was lifted again."""
+    """Producers still wrote to the fenced source. The fence was lifted again."""
 
     def __init__(self, moved: dict[str, tuple[int, int]]) -> None:
         self.moved = moved
@@ -584,7 +584,7 @@ class FenceGone(NeedsHuman):
 
 
 class TransactionsOpen(NeedsHuman):
-    """Transactions behind the fence did not end, so the source's log end offsets are not final."""
+    """Transactions did not end after the fence was raised, so the source's log end offsets are not final."""
 
     def __init__(self, timeout_s: float, open_at: dict[str, tuple[int, int]]) -> None:
         self.timeout_s, self.open_at = timeout_s, open_at
@@ -619,7 +619,7 @@ class OpeningUnfinished(NeedsHuman):
 
 
 class GroupsStillMoving(NeedsHuman):
-    """Consumer groups still consume on the source; records behind a position committed now would be read twice."""
+    """Consumer groups still consume on the source; records after a position committed now would be read twice."""
 
     def __init__(self, timeout_s: float, groups: dict[str, int]) -> None:
         self.timeout_s, self.groups = timeout_s, groups

@@ -1,7 +1,7 @@
-"""Mirror: one one-way flow between two clusters, declared. Who, what and how; no sockets, no clock.
+"""Mirror: the declaration of a one-way flow between two clusters. No sockets, no clock.
 
-A Mirror is what users write, what plans and jobs are made from, and what travels to Spark. It therefore holds names of
-connections, never their contents: no secret can be in it.
+Users write Mirrors, plans and jobs are made from them, and they are sent to Spark. A Mirror therefore holds names of
+connections, never their contents: it can't contain a secret.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from airflow_mirror.policy import Policy, is_internal
 
 __all__ = ["Mirror"]
 
-# Defaults of MirrorMaker 2's DefaultGroupFilter: groups of tools, not of applications. And the progress of our own.
+# Defaults of MirrorMaker 2's DefaultGroupFilter, which exclude groups of tools, and our own progress groups.
 DEFAULT_EXCLUDED_GROUPS = ("console-consumer-.*", "connect-.*", "__.*", "airflow-mirror\\..*")
 
 _CHOICES = {
@@ -36,31 +36,32 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 class Mirror:
     """One one-way flow: which topics and groups of ``source`` go to ``target``, and how.
 
-    :param name: identity of the flow; names its directory, its jobs and its writer lease at the target.
-    :param source: Airflow connection id (type ``kafka``) of the cluster that is read.
-    :param target: Airflow connection id (type ``kafka``) of the cluster that is written.
-    :param topics: names or regular expressions; a topic is taken when one matches its whole name.
-    :param exclude_topics: the same; exclusion wins. Topics internal to Kafka or to a mirror are never taken.
-    :param groups: consumer groups whose positions move, as for topics.
+    :param name: identity of the flow; names its directory, its jobs and its writer lease on the target.
+    :param source: Airflow connection id (type ``kafka``) of the cluster to read.
+    :param target: Airflow connection id (type ``kafka``) of the cluster to write.
+    :param topics: names or regular expressions; a topic is selected if one matches its whole name.
+    :param exclude_topics: the same; exclusion wins. Topics internal to Kafka or to a mirror are never selected.
+    :param groups: consumer groups whose positions move, selected like topics.
     :param exclude_groups: the same; exclusion wins.
-    :param policy: ``identity`` keeps topic names, ``prefix`` puts ``source_alias`` and a dot before them.
-    :param source_alias: what ``prefix`` puts before the name; default: the source's connection id.
+    :param policy: ``identity`` keeps topic names, ``prefix`` prepends ``source_alias`` and a dot.
+    :param source_alias: the prefix for ``prefix``; default: the source's connection id.
     :param offsets: ``identical`` keeps every offset; ``mapped`` keeps an exact offset map instead; ``auto`` keeps the
-        offsets of each topic as long as the budgets and the rights allow it, and says why when not.
-    :param partitioning: ``preserve``, or ``by_key``: records go to the partition that Kafka's Java producer would choose
-        on a target topic of any partition count. Offsets are not translated then: groups don't move, nothing is compared.
-    :param delivery: ``idempotent``, or ``transactional``: in transactions that hold the progress too, for readers in
-        read_committed that must never see half of what was one transaction of the mirror. Needs mapped offsets.
-    :param max_bytes_per_second: what a job may write to the target on average, all its tasks together; None: no limit.
-    :param merge_below: bytes; batches of a backlog that are smaller than this on average are merged; 0 never.
-    :param start: ``earliest``, ``latest`` or an ISO 8601 time: where a partition not yet on the target begins.
-    :param isolation: ``read_committed`` leaves aborted records out (as holes); ``read_uncommitted`` copies them.
-    :param replication_factor: of topics created on the target; None takes the source's, capped by its broker count.
-    :param prime_budget: most offsets that may be filled below the first record of a partition.
+        offsets of each topic as long as the budgets and the rights allow it, and says why if they don't.
+    :param partitioning: ``preserve``, or ``by_key``: records go to the partition that Kafka's Java producer would
+        choose on a target topic of any partition count. Offsets are then not translated: groups don't move, nothing is
+        compared.
+    :param delivery: ``idempotent``, or ``transactional``: in transactions that also commit the progress, for
+        read_committed consumers that must never see part of a transaction of the mirror. Needs mapped offsets.
+    :param max_bytes_per_second: average write rate of a job to the target, over all its tasks; None: no limit.
+    :param merge_below: in bytes; batches of a backlog that are smaller than this on average are merged; 0 never.
+    :param start: ``earliest``, ``latest`` or an ISO 8601 time: start of a partition that is not yet on the target.
+    :param isolation: ``read_committed`` skips aborted records (as holes); ``read_uncommitted`` copies them.
+    :param replication_factor: of topics created on the target; None uses the source's, capped by its broker count.
+    :param prime_budget: maximum number of offsets to fill below the first record of a partition.
     :param hole_budget: largest share of a topic's offsets that may be filled with markers, 0 to 1; 0 allows no hole.
-    :param hole_budget_bytes: most bytes of markers (78 each) that a topic may cost on the target, for each replica.
-    :param compacted_filler: what fills holes of compacted topics: ``markers``, which no consumer sees, or ``tombstones``
-        of a reserved key, which consumers see until the target's cleaner has removed them.
+    :param hole_budget_bytes: maximum bytes of markers (78 each) that a topic may cost on the target, per replica.
+    :param compacted_filler: what fills holes of compacted topics: ``markers``, which no consumer sees, or
+        ``tombstones`` of a reserved key, which consumers see until the target's log cleaner has removed them.
     :raises InvalidField: names the field, its value and the remedy.
     """
 
@@ -105,7 +106,7 @@ class Mirror:
             raise InvalidField("replication_factor", rf, "not a replica count", "Use a whole number of brokers, or None.")
         self._check_budgets()
         self._check_mapping()
-        _ = self.naming  # an unknown policy is refused here, with its field
+        _ = self.naming  # rejects an unknown policy here, with its field
 
     def _check_ends(self) -> None:
         for end in ("source", "target"):
@@ -141,13 +142,13 @@ class Mirror:
         return Policy(self.policy, self.source_alias or self.source)
 
     def selects_topic(self, topic: str) -> bool:
-        """Say whether ``topic`` of the source belongs to this flow."""
+        """Return whether the source topic ``topic`` belongs to this flow."""
         if is_internal(topic):
             return False
         return _matches(self.topics, topic) and not _matches(self.exclude_topics, topic)
 
     def selects_group(self, group: str) -> bool:
-        """Say whether the consumer group ``group`` belongs to this flow."""
+        """Return whether the consumer group ``group`` belongs to this flow."""
         return _matches(self.groups, group) and not _matches(self.exclude_groups, group)
 
     def to_dict(self) -> dict[str, Any]:
@@ -158,7 +159,7 @@ class Mirror:
     def from_dict(cls, values: Mapping[str, Any]) -> Mirror:
         """Build from a dict of the constructor's fields.
 
-        :raises InvalidField: for an unknown key (with the nearest known one), a missing one, or a bad value.
+        :raises InvalidField: a key is unknown or missing, or has a bad value.
         """
         known = {f.name for f in fields(cls)}
         for key in values:
@@ -173,7 +174,7 @@ class Mirror:
     def from_file(cls, path: str | Path) -> Mirror:
         """Build from a YAML or JSON file.
 
-        :raises InputError: if the file is missing or is no mapping; InvalidField as ``from_dict``.
+        :raises InputError: the file is missing or is not a mapping; InvalidField as in ``from_dict``.
         """
         import yaml
 
@@ -191,7 +192,7 @@ class Mirror:
 
     @classmethod
     def coerce(cls, value: Mirror | Mapping[str, Any] | str | Path) -> Mirror:
-        """Take what operators take: a Mirror, a dict or a path."""
+        """Accept what operators accept: a Mirror, a dict or a path."""
         if isinstance(value, Mirror):
             return value
         if isinstance(value, Mapping):
@@ -200,7 +201,7 @@ class Mirror:
 
 
 def _patterns(name: str, value: Iterable[str] | str) -> tuple[str, ...]:
-    """Check a list of patterns; a lone string is one pattern, as a form would send it."""
+    """Check a list of patterns; a single string is one pattern, as sent by a form."""
     items = (value,) if isinstance(value, str) else tuple(value)
     for item in items:
         if not isinstance(item, str) or not item:

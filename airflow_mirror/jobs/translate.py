@@ -20,7 +20,7 @@ from airflow_mirror.copy.offsets.store import MapStore
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; see the module's text."""
+    """Run the command; see the module docstring."""
     parser = argparse.ArgumentParser(prog="airflow_mirror.jobs.translate", description=__doc__.splitlines()[0])
     parser.add_argument("--map-dir", required=True, metavar="DIR", help="the mirror's offset maps: a directory or a URL")
     parser.add_argument("topic", help="topic name on the target")
