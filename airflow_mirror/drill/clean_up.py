@@ -30,7 +30,7 @@ def _delete_group(config: ClientConfig, group: str) -> None:
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    client = AdminClient(config.common())  # referenced until the end: garbage collected too early, it would lose its results
+    client = AdminClient(config.common())  # kept alive: garbage collected too early, it would lose its results
     for future in client.delete_consumer_groups([group], request_timeout=15).values():
         try:
             future.result(timeout=30)

@@ -21,8 +21,7 @@ class Begun:
     """The offsets at which copies began, and which topics have been selected since.
 
     :param starts: first offset to copy, by source topic id and partition.
-    :param followed: returns whether the mirror has selected a topic all the time; if it is not in ``starts``, it is
-        new.
+    :param followed: returns whether the mirror has selected a topic all the time; if not in ``starts``, it is new.
     """
 
     starts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)

@@ -94,7 +94,7 @@ def log_bounds(
 
     :param committed: an open transaction hides the records after it.
     """
-    # Starts last: retention may move a start past an end that was read earlier; the opposite order is safe.
+    # Starts last: retention may move a start past an end that was read before it, never the other way round.
     ends = cluster.log_ends(tps)
     stable = cluster.last_stable(tps) if committed else cluster.high_watermarks(tps)
     starts = cluster.log_starts(tps)

@@ -33,8 +33,7 @@ _BOOTSTRAP = -1  # no broker has this id
 _HURRY_S = 1.0  # how long a cluster in a hurry retries requests that do not concern a single partition
 # A broker that has not heard of a topic reports it as nonexistent: a new topic, and for seconds after the broker's
 # start any topic. Such a report is a rumour. It is believed after half a minute and from more than one broker. For
-# patient callers, who may have mistyped a name, it is believed as soon as every broker has reported it and some seconds
-# passed.
+# patient callers, who may have mistyped a name, it is believed once every broker has reported it and some seconds passed.
 _BELIEVED_S, _UNANIMOUS_S = 30.0, 3.0
 
 
@@ -309,8 +308,7 @@ class WireCluster:
         while True:
             failures = self._ask_once(what, pending, ask, answers)
             for tp, failure in failures.items():
-                # The leader has just started and does not know its partition, or the metadata will show that it is
-                # gone.
+                # The leader has just started and does not know its partition, or metadata will show that it is gone.
                 passes = failure in RETRIABLE or failure == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 if isinstance(failure, int) and not passes:
                     raise self._refusal(f"{what} of {tp}", failure, operation, tp.topic)
@@ -420,8 +418,7 @@ class WireCluster:
         if response.brokers:
             self._brokers = {b.node_id: Address(b.host, b.port) for b in response.brokers}
         self._adopt_bootstrap()
-        # Behind a load balancer the answering broker is unknown. A broker that lists no brokers has heard of nothing
-        # yet.
+        # Behind a load balancer the answering broker is unknown. One that lists no brokers has heard of nothing yet.
         whose = (node_id for node_id, known in self._connections.items() if known is connection)
         self._asked_last = next(whose, None) if response.brokers else None
         missing = []

@@ -3,8 +3,7 @@
 Rules:
 
 - A connection belongs to one thread. Several requests may be in flight; a broker answers them in order.
-- Calls block unless told not to. A caller that does other work meanwhile sends with ``wait=False``, pushes the rest
-  with
+- Calls block unless told not to. A caller that does other work meanwhile sends with ``wait=False``, pushes the rest with
   :meth:`Connection.flush`, and receives once :meth:`Connection.arrived` reports that the response is complete.
 - The payload is never copied on a plain socket. ``sendmsg`` gathers the caller's buffers; ``recv_into`` fills the
   buffer that the caller gets, which is writable because batches are patched in place.
@@ -53,8 +52,8 @@ _API_VERSIONS, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 18, 17, 36
 _RENEW_AT, _RENEW_EARLIEST_S = 0.85, 1.1
 _PLAIN_HINT = "A TLS or SASL listener closes a plain connection without a word: check security.protocol."
 _TLS_HINT = "If this repeats, check the certificates, the ciphers and the port."
-# Substrings of OpenSSL's reasons that mean a permanent TLS failure. Brokers that die cause all other reasons too (an
-# internal error of the peer, a truncated record). Alerts from the peer and local findings share the same kind of names.
+# Substrings of OpenSSL's reasons that mean a permanent TLS failure. All others (an internal error of the peer, a
+# truncated record) may also come from a broker that dies. Alerts from the peer and local findings are named alike.
 _TLS_REFUSALS = (
     "CERT", "UNKNOWN_CA", "HANDSHAKE_FAILURE", "CIPHER", "PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL", "NO_PROTOCOLS",
     "WRONG_VERSION_NUMBER", "WRONG_SSL_VERSION", "ACCESS_DENIED", "INSUFFICIENT_SECURITY", "UNRECOGNIZED_NAME",
@@ -351,8 +350,7 @@ class Connection:
 
         version = 3
         message = ApiVersionsRequest(client_software_name="airflow-mirror", client_software_version="1", version=version)
-        # The response header has no tags although the body has, so that a response from an old broker can be parsed
-        # too.
+        # The response header has no tags although the body has, so that an old broker can be understood too.
         sent = self._send(_API_VERSIONS, version, [message.encode(version=version)], True, flexible_answer=False)
         response = ApiVersionsResponse.decode(self.receive(sent), version=version)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:  # before 2.4
@@ -500,7 +498,7 @@ class Connection:
     # --- endings ------------------------------------------------------------------------------------------------------
 
     def _hint(self) -> str:
-        """Return a hint. A SASL listener answers ApiVersions without a login and closes at the next request."""
+        """A SASL listener answers ApiVersions without a login, then closes the connection: two answers show access."""
         if self._answers > 1 or self.settings.uses_sasl:
             return ""
         return _NO_LOGIN_HINT if self.settings.uses_tls else _PLAIN_HINT
@@ -526,8 +524,7 @@ class Connection:
         """Return the error for a TLS failure: TlsRefused if peer or OpenSSL rejected TLS before the first response.
 
         With TLS 1.3 a broker rejects our certificate after our side of the handshake has ended, with an alert in place
-        of the first response. Once a request was answered, both sides had agreed: later failures only end the
-        connection.
+        of the first response. Once a request was answered, both sides had agreed: later failures only end it.
         """
         reason = error.reason or ""
         said = (reason or str(error)).replace("_", " ").lower()

@@ -66,16 +66,14 @@ def split(payload: bytes | memoryview, header: BatchHeader) -> Iterator[Packed]:
     """Yield the records of a payload in order; their bodies are views into it if it is a view.
 
     :param payload: the uncompressed bytes after the batch header.
-    :raises ValueError: the payload does not match the header; the records before the first invalid one have been
-        yielded.
+    :raises ValueError: the payload does not match the header; records before the first invalid one were yielded.
     """
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     appended = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
     at, end, last = 0, len(payload), -1
     try:
         for _ in range(header.record_count):
-            # One- and two-byte integers are decoded inline: nearly all are that short, and a call would dominate the
-            # cost.
+            # One- and two-byte integers are decoded inline: nearly all are short, and a call would dominate.
             size = payload[at]
             if size < 0x80:
                 at += 1

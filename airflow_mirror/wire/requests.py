@@ -1,8 +1,7 @@
 """The requests of :mod:`airflow_mirror.wire.cluster`, encoded and decoded with kafka-python's schema classes.
 
 Each function asks one broker about partitions that it leads and yields ``(partition, error code, value)``. kafka-python
-is imported inside the functions: the import takes a quarter of a second, which a process that only parses DAGs must not
-pay.
+is imported inside the functions: the import takes a quarter of a second, too much for a process that only parses DAGs.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def list_offsets(
 class EpochEnd(NamedTuple):
     """The end offset of an epoch in a leader's log. ``epoch`` is the highest one it has up to the requested epoch.
 
-    Both are -1 if it has none that low.
+    Both are -1 if it knows no epoch, or none as high as the requested one.
     """
 
     epoch: int

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-# 256 MiB: far above any fetch that the mirror requests, and below the value of the first bytes of TLS or HTTP as a
-# size.
+# 256 MiB: far above any fetch that the mirror requests, and below the first bytes of TLS or HTTP read as a size.
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 
 _SUPPORTED = frozenset(

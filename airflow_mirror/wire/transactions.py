@@ -270,8 +270,7 @@ class TransactionClient:
         at = at or (self.transactional_id, TRANSACTION)
         asked = f"{self._cluster.role} cluster, {what} for transactional id {self.transactional_id!r}"
         backoff = Backoff(self._cluster.timeout_s)
-        # For the time until the last transaction's marker is written: milliseconds, and there may be thousands of
-        # holes.
+        # For the time until the last transaction's marker is written: milliseconds, and holes come in thousands.
         busy = Backoff(self._cluster.timeout_s, first_s=0.002, longest_s=0.01)
         while True:
             failure: int | TryAgain

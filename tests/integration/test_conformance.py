@@ -107,7 +107,7 @@ def test_random_conversations_are_answered_alike(seed: int, target_cluster: Clus
 
 
 @pytest.mark.versions
-@pytest.mark.parametrize("version", ["0.11.0.3"])
+@pytest.mark.parametrize("version", OLDER)
 @pytest.mark.parametrize("seed", range(SEEDS // 2))
 def test_random_conversations_are_answered_alike_by_an_older_broker(
     version: str, seed: int, older: Callable[[str], Cluster], topic_name: str

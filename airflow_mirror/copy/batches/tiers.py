@@ -99,8 +99,7 @@ def tier_of(header: BatchHeader | None, start: int, end: int, max_bytes: int) ->
 def passes(header: BatchHeader, start: int, end: int, max_bytes: int) -> bool:
     """Return whether a batch passes unchanged: records only, wanted completely, dense, CreateTime and not too large.
 
-    Called for each batch. A batch with an unreadable codec variant (:func:`has_linked_blocks`) is re-encoded all the
-    same.
+    Called for each batch. A batch with an unreadable codec variant (:func:`has_linked_blocks`) is still re-encoded.
     """
     return (
         not header.attributes & _OTHERWISE

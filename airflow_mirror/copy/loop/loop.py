@@ -54,8 +54,7 @@ _OPENERS = 4  # threads
 class CopyLoop:
     """Copies ranges until each has reached its end or stopped with an error, or until the loop is told to stop.
 
-    :param check_lease: raises LeaseLost if this process must never write again, LeaseUnconfirmed if it must not write
-        now.
+    :param check_lease: raises LeaseLost if this process must never write again, LeaseUnconfirmed if not now.
     :param clock: monotonic, in seconds.
     """
 

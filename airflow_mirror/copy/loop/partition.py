@@ -62,7 +62,7 @@ class Counters:
     batches: int = 0  # sent
     passed: int = 0  # of the batches sent: unchanged
     reencoded: int = 0  # of the batches sent: decoded and re-encoded, each source batch into one or several
-    merged: int = 0  # larger batches that were merged from small source batches
+    merged: int = 0  # source batches that were merged into larger ones
     dropped: int = 0  # source batches not sent: markers, aborted, emptied
     padded: int = 0  # offsets
     primed: int = 0  # offsets
@@ -303,8 +303,7 @@ class PartitionCopy:
             self.fetch_offset = max(self.fetch_offset, behind)
         except wire_batch.BrokenFrame:
             pass
-        # Brokers send the first batch whole, however large. If no batch is whole, its length is wrong; processing
-        # reports it.
+        # Brokers send the first batch whole, however large. If no batch is whole, its length is wrong, which is reported.
         broken = bool(fetched.records) and not batches
         self.fetch_offset = min(self.fetch_offset, self.end)
         if self.fetch_offset <= start and not broken:
@@ -405,8 +404,7 @@ class PartitionCopy:
         self._happens(Event.ANSWER)
         self._unanswered = None
         book = self._book
-        # Others may write to a mapped target too. A lower offset is the broker's response to a batch that it already
-        # has.
+        # Others may write to a mapped target too. A lower offset means that the broker already has the batch.
         moved = base_offset != send.base_offset if book is None else base_offset < book.target_end
         if moved:
             raise TargetMoved(
@@ -500,8 +498,7 @@ class PartitionCopy:
                 if header is not None and header.leader_epoch != epoch:
                     epoch = header.leader_epoch
                     self.trail.note(epoch, max(at, header.base_offset), self.position)
-                # Fast path for nearly every batch: it is next and passes unchanged. The code below is valid for these
-                # too.
+                # Fast path for nearly every batch: it is next and passes unchanged. The code below handles these too.
                 if (
                     header is not None and whole and header.base_offset == at and not header.attributes & doubtful
                     and tiers.passes(header, at, end, max_bytes) and not tiers.has_linked_blocks(raw, header)

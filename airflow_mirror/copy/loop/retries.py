@@ -29,8 +29,7 @@ class Verdict(Enum):
 def verdict(error: MirrorError) -> Verdict:
     """Decide what an error leads to.
 
-    A moved end is retried: opening finds out whether another copier of ours wrote (continue) or a foreign writer
-    (stop).
+    A moved end is retried: opening finds out if another copier of ours wrote (continue) or a foreign writer (stop).
     """
     if isinstance(error, LeaseLost):
         return Verdict.END_TASK

@@ -37,7 +37,7 @@ from airflow_mirror.wire.error_codes import ErrorCode, error_name
 PRODUCE_TIMEOUT_MS = 30_000
 _REQUEST_BYTES = 8 << 20
 _LANES = 2  # connections per target leader: one is served while the other is filled
-# The target will never accept a batch after one of these errors.
+# Errors with which the target refuses a batch for good.
 _REFUSED = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -66,8 +66,7 @@ class TargetSide:
 
     :param pace: limits the write rate.
     :param mirror: name of the Mirror, from which transactional ids are derived.
-    :param check_lease: raises LeaseLost if this process must never write again, LeaseUnconfirmed if it must not write
-        now.
+    :param check_lease: raises LeaseLost if this process must never write again, LeaseUnconfirmed if not now.
     """
 
     def __init__(
@@ -171,7 +170,7 @@ class TargetSide:
             self._lose(lane, e)
 
     def _keep_back(self, lane: ProduceLane, error: LeaseUnconfirmed) -> None:
-        """Make partitions wait for the lease whose request was not sent completely: the broker ignores such a request."""
+        """Make the partitions of a request wait for the lease. Part of it was not sent, so the broker ignores it."""
         sent, lane.sent = lane.sent, {}
         for p, _, generation in sent.values():
             if p.generation == generation and p.is_open:

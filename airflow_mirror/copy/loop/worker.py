@@ -1,7 +1,6 @@
 """A thread for steps that wait for a coordinator: padding, and the begin and commit of transactions.
 
-A hole is filled in slices of one request each. The steps of other partitions, and the end of the thread, come in
-between.
+A hole is filled in slices of one request each. Other partitions' steps, and the end, come in between.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 This holds because one writer at a time appends a source partition's records in order, under its own producer ids. A
 stored map only saves walking the logs over the range that it covers. A crash at any moment makes the walk longer and has
 no other effect. The walk can't recover if the source lost records (retention, compaction) after they were copied and
-before their map was stored. In that case the counts or the last records differ at the end of the walk, and the error says
-so.
+before their map was stored. Then the counts or the last records differ at the end of the walk, and the error says so.
 """
 
 from __future__ import annotations

@@ -228,8 +228,7 @@ def _check_fillers(source: WireCluster, one: CopyRange, last: RawBatch, log_star
 def _check_padding(source: WireCluster, one: CopyRange, found: Journal, log_start: int, isolation: int) -> None:
     """Check that the source has no records at the offsets of the markers at the target's end.
 
-    Otherwise an extra marker (a dying coordinator may repeat one) would count as a copied record, which would be lost
-    silently.
+    Otherwise an extra marker (a dying coordinator may repeat one) would count as a copied record: silent data loss.
     """
     last = found.last
     start = max(found.log_start, found.end - journal.LOOK_BACK)

@@ -48,9 +48,8 @@ HANDOVER_S = VALID_S + 1.0  # how long a new job waits if the old one may still 
 _UNCONFIRMED_S = 0.2
 _FIRST_MARK_MS = handover.RELEASED_MS + 1
 # The last epoch of a producer id is 32,766. After that the coordinator assigns another producer id, and tasks would no
-# longer recognise their lease. An acquisition above _WORN_EPOCH therefore uses up the remaining epochs at once (about a
-# second per thousand). So a held lease always has this many epochs left for renewals, of which each coordinator restart
-# costs one.
+# longer recognise their lease. An acquisition from _WORN_EPOCH on therefore uses up the remaining epochs at once (about a
+# second per thousand). So a held lease has at least the difference left for renewals: each coordinator restart costs one.
 _WORN_EPOCH, _LAST_EPOCH = 31_000, 32_766
 _FIRST_END_MS = _FIRST_MARK_MS + _LAST_EPOCH + 2  # of acquisitions that end all writing
 LONGEST_MARK_MS = _FIRST_END_MS + _LAST_EPOCH  # transaction.max.timeout.ms must be at least this

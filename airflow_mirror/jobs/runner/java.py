@@ -114,8 +114,7 @@ def _release(home: Path) -> dict[str, str]:
 def _version(home: Path, executable: Path) -> int | None:
     text = _release(home).get("JAVA_VERSION")
     if text is None:
-        # Some distributions ship no release file, and on some systems PATH holds a launcher that only selects a
-        # runtime.
+        # Some distributions ship no release file, and on some systems PATH holds a mere launcher.
         try:
             out = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=30).stderr
         except (OSError, subprocess.TimeoutExpired):
