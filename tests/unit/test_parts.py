@@ -1,0 +1,29 @@
+"""How the parts of the tests are run."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from tests import parts
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_a_part_keeps_what_is_compiled_whatever_its_caller_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each of several workers, and each program that a test starts, would compile everything again."""
+    given: dict[str, str] = {}
+
+    def run(_: object, *, env: dict[str, str], **__: Any) -> SimpleNamespace:
+        given.update(env)
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(parts, "RESULTS", tmp_path)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("AS_IT_IS", "kept")
+    assert parts.run(parts.Part("some", (), "", 1, "nothing")).ok
+    assert "PYTHONDONTWRITEBYTECODE" not in given and given["AS_IT_IS"] == "kept"
