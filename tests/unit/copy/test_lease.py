@@ -339,7 +339,10 @@ def test_the_watching_thread_survives_every_kind_of_answer(
         watch.close()
 
 
-def test_a_watch_begins_with_a_pause_where_nobody_can_be_asked(coordinator: Coordinator, target: WireCluster) -> None:
+def test_a_watch_begins_with_a_pause_where_nobody_can_be_asked(
+    coordinator: Coordinator, target: WireCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "CONFIRM_EVERY_S", 0.02)
     held = lease.take(target, "m")
 
     def hang_up() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
 from airflow_mirror.copy.writer import handover, padding
 from airflow_mirror.copy.writer.padding import Filling, Padder
-from airflow_mirror.errors import LeaseUnconfirmed
+from airflow_mirror.errors import LeaseUnconfirmed, TryAgain
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from tests.unit.coordinator import ADD, END, INIT, MARKERS, Coordinator
@@ -62,6 +63,27 @@ def test_a_partition_that_was_not_given_back_is_left_alone_without_a_sleep(
     assert third.step(Filling(tp=TP, start=3, end=6)) == 0.0
 
 
+def test_after_an_error_of_its_own_a_padder_leaves_the_partition_alone_for_longer(
+    coordinator: Coordinator, target: WireCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A marker that nobody answered for may still be on its way."""
+    now = SimpleNamespace(s=1000.0)
+    monkeypatch.setattr(padding, "time", SimpleNamespace(monotonic=lambda: now.s))
+    target.timeout_s = 0.2
+    padder, filling = Padder(target=target, mirror="m", check=lambda: None), Filling(tp=TP, start=0, end=6)
+    assert padder.step(filling) == 0.0
+
+    def hang_up() -> None:
+        raise HangUp
+
+    coordinator.fails = hang_up
+    with pytest.raises(TryAgain):
+        padder.step(filling)
+    coordinator.fails = lambda: None
+    now.s += 1.0
+    assert padder.step(filling) == padding._DOUBT_S - 1.0 > padding._QUIET_S
+
+
 def test_giving_back_goes_on_after_a_partition_that_can_not_be_given_back(
     coordinator: Coordinator, target: WireCluster
 ) -> None:
@@ -77,6 +99,7 @@ def test_giving_back_goes_on_after_a_partition_that_can_not_be_given_back(
         return init(request)
 
     coordinator.answers[INIT] = answer
+    target.timeout_s = 0.2  # for each attempt to give one back
     padder.release()
     assert [e.timeout_ms for e in coordinator.ids.values()] == [handover.HELD_MS] + [handover.RELEASED_MS] * 3
 

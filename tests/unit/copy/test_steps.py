@@ -20,6 +20,7 @@ from airflow_mirror.copy.loop.worker import Worker
 from airflow_mirror.copy.opening.identical import Opening
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.writer import padding
 from airflow_mirror.errors import MirrorError, TryAgain
 from airflow_mirror.partition import TopicPartition
 from tests.unit.coordinator import MARKERS, Coordinator
@@ -141,13 +142,14 @@ def test_a_long_hole_holds_up_neither_another_partition_nor_the_end(
 
 
 def test_closing_cancels_what_waits_and_gives_the_partitions_back(
-    coordinator: Coordinator, mailbox: Mailbox, selector: selectors.BaseSelector
+    coordinator: Coordinator, mailbox: Mailbox, selector: selectors.BaseSelector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(padding, "_BULK", 100)  # larger requests are work for the coordinator alone
     steps = Steps(lambda _: coordinator.cluster(), CopyOptions(mirror="m"), mailbox, lambda: None, Judge())
     several = [partition(number) for number in range(8)]
     for p in several:
         steps.start(p, Pad(0, LONG))
-    wait_until(lambda: sum(coordinator.ends.values()) > 100_000, "they are begun")
+    wait_until(lambda: sum(coordinator.ends.values()) > 1000, "they are begun")
     steps.close()
     held = [e for e in coordinator.ids.values() if e.timeout_ms == 60_000]
     assert coordinator.ids and not held
@@ -186,7 +188,8 @@ def test_partitions_that_must_be_left_alone_for_a_while_wait_together(coordinato
         worker.join()
 
 
-def test_an_error_of_one_step_is_its_own(coordinator: Coordinator) -> None:
+def test_an_error_of_one_step_is_its_own(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(padding, "_DOUBT_S", 0.0)  # test_padding.py holds how long it is
     worker = Worker(0, coordinator.cluster(timeout_s=0.2), "m", lambda: None, True)
     good = coordinator.answers[MARKERS]
 

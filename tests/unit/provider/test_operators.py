@@ -26,6 +26,7 @@ from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.local import LocalRunner
+from airflow_mirror.kafka import session
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.operators.base import PlannedOperator, flag, number
@@ -114,8 +115,13 @@ def test_a_mirror_file_that_is_missing_is_named(context: dict[str, Any], home: P
 
 
 def test_an_unreachable_source_is_retried(
-    context: dict[str, Any], connections: Callable[..., None], home: Path, mirror: dict[str, Any]
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    home: Path,
+    mirror: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(session, "CONNECT_TIMEOUT_S", 0.2)  # how long it takes is held in kafka/test_session.py
     with pytest.raises(AirflowException, match="ClusterUnreachable: source cluster: no broker at 127.0.0.1:1") as caught:
         PlanMirrorOperator(task_id="t", mirror=mirror).execute(context)
     assert not isinstance(caught.value, AirflowFailException)
@@ -228,7 +234,7 @@ def test_killing_the_task_stops_the_job_within_five_seconds(
     def waits(job_dir: Any, timeout_s: Any) -> Any:
         if len(kills) < 2:  # how often it looks again after SIGKILL is up to the machine
             graces.append(timeout_s)
-        return wait_until_gone(job_dir, timeout_s)
+        return wait_until_gone(job_dir, timeout_s / 10)  # one that ignores the signal is waited for in vain
 
     def ends(pids: Any, number: Any) -> None:
         kills.extend([number] if number == signal.SIGKILL else [])
@@ -242,16 +248,24 @@ def test_killing_the_task_stops_the_job_within_five_seconds(
     StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror).on_kill()  # before submit: nothing to do
 
 
+def the_time_is_over(*_: Any) -> bool:
+    """Do now what the timer does that Airflow sets for an execution timeout."""
+    signal.raise_signal(signal.SIGALRM)
+    return True
+
+
 def test_execution_timeout_stops_the_job(
     context: dict[str, Any],
     connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By Airflow's own runner: it raises in the task's thread, then calls on_kill."""
     fake_spark[1]["is"] = "sleep"
-    task = StartMirrorOperator(task_id="t", mirror=mirror, plan=PLAN, execution_timeout=timedelta(seconds=3))
+    task = StartMirrorOperator(task_id="t", mirror=mirror, plan=PLAN, execution_timeout=timedelta(hours=1))
+    monkeypatch.setattr(task, "is_job_active", the_time_is_over)  # asked as soon as the job runs
     with pytest.raises(AirflowTaskTimeout):
         _run_execute_callable(context, task.execute, task)
     assert task._job is not None and process.members(Path(task._job["dir"])) == []
@@ -265,11 +279,12 @@ def test_execution_timeout_makes_a_cutover_back_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def cut_over(*_: Any, stop: Any, **__: Any) -> None:
+        the_time_is_over()
         stop.wait(240)
 
     monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
     monkeypatch.setattr(ClusterAdmin, "topics", lambda *_: {})
-    task = CutoverOperator(task_id="t", mirror=mirror, plan=PLAN, execution_timeout=timedelta(seconds=3))
+    task = CutoverOperator(task_id="t", mirror=mirror, plan=PLAN, execution_timeout=timedelta(hours=1))
     with pytest.raises(AirflowTaskTimeout):
         _run_execute_callable(context, task.execute, task)
     assert task._stop.is_set()
@@ -753,6 +768,8 @@ def test_kill_9_of_a_tail_leaves_no_worker_after_stop(
     tail = LocalRunner(home / "m").find("tail")
     assert tail is not None
     os.kill(tail["pid"], signal.SIGKILL)
+    # Whoever looks before the kernel has ended it gives its worker the time that Spark takes to end.
+    until(lambda: process.started_at(tail["pid"]) is None)
     assert StopMirrorOperator(task_id="s", mirror=mirror).execute(context)["tail"] == "LOST"
     assert process.members(Path(tail["dir"])) == []
 
