@@ -8,6 +8,7 @@ import struct
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
+from functools import cache
 from types import TracebackType
 from typing import Any
 
@@ -188,6 +189,7 @@ class FakeBroker:
             talk.socket.close()
 
 
+@cache
 def _request_class(key: int) -> Any:
     from kafka.protocol import admin, consumer, metadata, producer
 
