@@ -87,6 +87,7 @@ def test_an_origin_alone_is_an_empty_map(tmp_path: Path) -> None:
     assert MapStore(str(tmp_path)).load(KEY) == OffsetMap(17, 4)
 
 
+@pytest.mark.repeats
 @given(st.sets(st.integers(0, 8)), st.integers(0, 99))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
 def test_any_subset_of_parts_loads_as_the_prefix_before_the_first_lost_one(
@@ -99,6 +100,7 @@ def test_any_subset_of_parts_loads_as_the_prefix_before_the_first_lost_one(
     assert MapStore(str(root)).load(KEY) == prefix(pieces, min(lost, default=len(pieces)))
 
 
+@pytest.mark.repeats
 @given(st.integers(0, 8), st.integers(0, 10**6), st.sampled_from(["cut", "flip", "garbage", "empty"]), st.integers(0, 99))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80, deadline=None)
 def test_a_torn_part_ends_the_map_or_is_whole_after_all_but_is_never_believed(
@@ -302,6 +304,7 @@ def ends(one: OffsetMap | None) -> tuple[object, ...]:
     return one.source_end, one.target_end, one.target_log_end, one.last
 
 
+@pytest.mark.repeats
 @given(
     st.sets(st.integers(0, 29), max_size=3), st.sampled_from([None, "torn", "of another origin"]), st.booleans(),
     st.integers(0, 999),

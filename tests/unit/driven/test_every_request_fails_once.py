@@ -26,6 +26,7 @@ from tests.driven.content import Writer, hostile
 from tests.driven.copying import copy, errors, ranges_of
 from tests.driven.script import Fault, Request
 
+pytestmark = pytest.mark.repeats
 # Requests that change something: of these a unit run loses an answer, and has an error said about what was done.
 EFFECTS = frozenset(
     {

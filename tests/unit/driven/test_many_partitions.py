@@ -97,6 +97,7 @@ def copied_twice(identical: int, mapped: int, path: Path, monkeypatch: pytest.Mo
             assert target.log(one.target).rows() == source.log(one.source).rows()
 
 
+@pytest.mark.repeats
 def test_hundreds_of_partitions_cost_the_loop_no_more_for_each_than_few(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

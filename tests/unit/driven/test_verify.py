@@ -57,6 +57,7 @@ def trim(cluster: DrivenCluster, to: int) -> Callable[[object], object]:
     return lambda _request: cluster.topics["t"].logs[0].delete_records(to)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("level", ["batches", "records"])
 @pytest.mark.parametrize("fetch", range(1, 13))
 @pytest.mark.parametrize("to", [17, 40, RECORDS])

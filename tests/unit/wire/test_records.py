@@ -67,6 +67,7 @@ def encoded_again(raw: RawBatch) -> list[Record]:
     return found
 
 
+@pytest.mark.repeats
 @given(ROWS)
 @example(FIRST_WITHOUT_TIME)
 def test_every_field_survives_encoding_decoding_and_encoding_again(drawn: list[Row]) -> None:
@@ -76,6 +77,7 @@ def test_every_field_survives_encoding_decoding_and_encoding_again(drawn: list[R
     assert encoded_again(raw) == original
 
 
+@pytest.mark.repeats
 @given(TEXT_ROWS)
 @example(FIRST_WITHOUT_TIME)
 def test_other_clients_decode_the_same_records(drawn: list[Row]) -> None:
@@ -90,6 +92,7 @@ def test_other_clients_decode_the_same_records(drawn: list[Row]) -> None:
         assert [(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in in_python] == expected
 
 
+@pytest.mark.repeats
 @given(TEXT_ROWS)
 @example(FIRST_WITHOUT_TIME)
 def test_both_ways_of_encoding_again_make_the_same_bytes(drawn: list[Row]) -> None:
@@ -114,6 +117,7 @@ def test_time_of_append_takes_the_place_of_each_time(drawn: list[Row]) -> None:
     assert encoded_again(raw) == expected
 
 
+@pytest.mark.repeats
 @given(ROWS, st.data())
 def test_no_damaged_payload_is_anything_but_a_value_error(drawn: list[Row], data: st.DataObject) -> None:
     payload = bytearray(batch(rows(drawn)).view[wire_batch.HEADER_SIZE :])
