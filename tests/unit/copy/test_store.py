@@ -21,6 +21,14 @@ from airflow_mirror.copy.offsets.store import MapStore
 KEY = "orders/3"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _without_a_disk() -> Iterator[None]:
+    """Thousands of parts are written here, and each would wait for the disk twice; test_files.py holds that one does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("airflow_mirror.files.os.fsync", lambda _: None)
+        yield
+
+
 def story(seed: int, parts: int = 9) -> tuple[OffsetMap, list[OffsetMap]]:
     """Return a map with holes on both sides, and the pieces that a copier would have stored of it."""
     chance = random.Random(seed)
