@@ -25,7 +25,7 @@ from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed
 class CopyWork:
     """The input of every task of a job. Settings are passed as references (`config.load`), never as values.
 
-    :param report_to: where the driver listens for progress (`report.ReportAddress`); None: nobody listens.
+    :param report_to: where the driver listens for progress (`reporter.Reporter`); None: it does not listen.
     """
 
     source: str
@@ -50,7 +50,7 @@ def copy_ranges(
     with ExitStack() as stack:
         clusters = Clusters.of(load(work.source, "source"), target)
         loop = CopyLoop(ranges, clusters, work.options, lambda: watch.check())
-        reporter = stack.enter_context(Reporter(work.report_to, work.lease.epoch, loop.partitions))
+        reporter = stack.enter_context(Reporter(work.report_to, loop.partitions))
 
         def ends() -> bool:
             over = deadline is not None and (reporter.asked_to_end or time.monotonic() >= deadline)

@@ -74,7 +74,7 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
             wait_until(held.safe_at, status)
             status.update("copying")
             clusters, committed = (arguments.source, arguments.target), job.options.committed_only
-            progress = Progress(*clusters, ranges, committed, status, held.token.epoch, hosts_of(spark))
+            progress = Progress(*clusters, ranges, committed, status, hosts_of(spark))
             results: list[PartitionResult] = []
             progress.start()
             try:

@@ -208,7 +208,7 @@ def _follow(
     from airflow_mirror.copy.spark.tail import SOURCE_NAME, TailSource, work_to_json
 
     clusters, committed = (arguments.source, arguments.target), job.options.committed_only
-    progress = Progress(*clusters, tail.ranges, committed, status, held.token.epoch, hosts_of(spark))
+    progress = Progress(*clusters, tail.ranges, committed, status, hosts_of(spark))
     tail.on_turn_end = progress.begin_turn
     spark.dataSource.register(TailSource)
     turn_s = arguments.turn_s if progress.report_to else min(arguments.turn_s, _TURN_UNTOLD_S)

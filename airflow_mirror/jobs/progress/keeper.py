@@ -26,7 +26,7 @@ _EVERY_S = 1.0
 _SHARE = 10  # progress may take this fraction of a core, whatever the number of partitions
 _STATUS_EVERY_S = 2.0
 _LINE_EVERY_S = 5.0
-_PATIENCE_S = 3.0  # how long a row is valid after its task ended: a tail's next turn begins sooner
+_PATIENCE_S = 5.0  # how long a row is valid after its task's last line: a tail's next turn begins sooner
 
 
 class Progress:
@@ -35,7 +35,6 @@ class Progress:
     :param source: reference to its settings; ``target`` likewise.
     :param ranges: the ranges of the copy; replaced by :meth:`follow` when a tail discovers more.
     :param committed_only: whether the last stable offset or the high watermark counts as a partition's end.
-    :param epoch: of the job's writer lease.
     :param hosts: where tasks reach this process.
     :ivar report_to: for ``CopyWork``; None when no port could be opened: there are no counters then, and no rates in
         bytes or records.
@@ -43,12 +42,12 @@ class Progress:
 
     def __init__(
         self, source: str, target: str, ranges: Sequence[CopyRange], committed_only: bool, status: StatusFile,
-        epoch: int, hosts: Hosts = LOOPBACK,
+        hosts: Hosts = LOOPBACK,
     ) -> None:  # fmt: skip
         self._clusters = source, target, committed_only
         self._ranges = list(ranges)
         self._status = status
-        self._live = Live(epoch, ranges)
+        self._live = Live(ranges)
         self._course = Course()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
@@ -56,7 +55,7 @@ class Progress:
         self.report_to: str | None = None
         try:
             self._listener = Listener(self._live, hosts)
-            self.report_to = self._listener.address.dump()
+            self.report_to = self._listener.address
         except OSError as e:
             log.warning("no progress from tasks: can't listen on %s: %s", hosts.bind, e)
         self._written = self._said = time.monotonic() - _LINE_EVERY_S

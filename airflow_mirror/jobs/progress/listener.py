@@ -1,9 +1,9 @@
 """The TCP port of the driver to which tasks report, served by one thread.
 
-Anybody who reaches the port may connect, so input is limited: the first line must have the job's token and arrive
-within seconds, lines and bytes per second are bounded, and only rows of this job's partitions are accepted. Anything
-else ends the connection. The token is not a strong secret (see `copy.reporter`): whoever has it can forge progress and
-nothing else. With a local master the port is bound to the loopback interface, otherwise to Spark's own driver address.
+Anybody who reaches the port may connect, so input is limited: the job's token must come first and arrive within seconds,
+lines and bytes per second are bounded, and only rows of this job's partitions are accepted. Anything else ends the
+connection. The token is not a strong secret (see `copy.reporter`): whoever has it can forge progress and nothing else.
+With a local master the port is bound to the loopback interface, otherwise to Spark's own driver address.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ import socket
 import threading
 from typing import Any, NamedTuple
 
-from airflow_mirror.copy.reporter import END, ReportAddress
-from airflow_mirror.jobs.progress.reports import Live, Run
+from airflow_mirror.copy.reporter import END
+from airflow_mirror.jobs.progress.reports import Live
 
 log = logging.getLogger(__name__)
 
 MAX_LINE = 1 << 20  # bytes; 200 rows with the longest topic names and error texts are about half of that
-MAX_FIRST_LINE = 4096
 MAX_BYTES_PER_S = 16 << 20  # of one task: 50,000 partitions that all changed; what is faster waits in its own socket
 MAX_PEERS = 2000
 _GREET_WITHIN_S = 5.0
@@ -50,13 +49,10 @@ def hosts_of(spark: Any) -> Hosts:
     return Hosts(conf.get("spark.driver.bindAddress", host), host)
 
 
-class _Unwelcome(Exception):
-    """The connection is not from one of our tasks, or breaks a limit."""
-
-
 class Listener:
     """Receives the reports of tasks and passes them to ``live``, from construction until :meth:`close`.
 
+    :ivar address: for `copy.reporter.Reporter`.
     :raises OSError: when ``hosts.bind`` can't be bound.
     """
 
@@ -64,8 +60,10 @@ class Listener:
         self._live = live
         family = socket.getaddrinfo(hosts.bind, 0, type=socket.SOCK_STREAM)[0][0]
         server = socket.create_server((hosts.bind, 0), family=family, backlog=256)
-        self.address = ReportAddress(hosts.advertise, server.getsockname()[1], secrets.token_urlsafe(24))
-        self._peers: dict[asyncio.StreamWriter, Run | None] = {}  # None: it has not greeted yet
+        token = secrets.token_urlsafe(24)
+        self.address = f"{hosts.advertise} {server.getsockname()[1]} {token}"
+        self._greeting = f"{token}\n".encode()
+        self._peers: set[asyncio.StreamWriter] = set()
         self._loop, self._stop = asyncio.new_event_loop(), asyncio.Event()
         self._thread = threading.Thread(target=self._run, args=(server,), name="listener", daemon=True)
         self._thread.start()
@@ -74,9 +72,8 @@ class Listener:
         """Ask every connected task to end, if it copies for a duration and not to an end."""
 
         def tell() -> None:
-            for peer, run in self._peers.items():
-                if run is not None:
-                    peer.write(END)
+            for peer in self._peers:
+                peer.write(END)
 
         self._loop.call_soon_threadsafe(tell)
 
@@ -95,41 +92,20 @@ class Listener:
             await self._stop.wait()
 
     async def _converse(self, reader: asyncio.StreamReader, peer: asyncio.StreamWriter) -> None:
-        run = None
         try:
             if len(self._peers) >= MAX_PEERS:
-                raise _Unwelcome("there are too many")
-            self._peers[peer] = None
-            run = self._peers[peer] = self._greeted(await asyncio.wait_for(reader.readline(), _GREET_WITHIN_S))
+                raise ValueError("there are too many")
+            self._peers.add(peer)
+            # Exactly so many bytes: a stranger must not make us keep a whole line.
+            greeting = await asyncio.wait_for(reader.readexactly(len(self._greeting)), _GREET_WITHIN_S)
+            if not hmac.compare_digest(greeting, self._greeting):
+                raise ValueError("wrong token")
             while line := await asyncio.wait_for(reader.readline(), _SILENT_S):
-                rows = _object(line).get("rows")
-                self._live.take(run, rows if isinstance(rows, list) else [])
+                message = json.loads(line)
+                self._live.take(message["run"], message["rows"])
                 await asyncio.sleep(len(line) / MAX_BYTES_PER_S)
-        except (OSError, TimeoutError, _Unwelcome, ValueError, RecursionError) as e:
+        except (OSError, EOFError, TimeoutError, LookupError, TypeError, ValueError, RecursionError) as e:
             log.debug("connection of a task ended: %s", e)
         finally:
-            self._peers.pop(peer, None)
+            self._peers.discard(peer)
             peer.close()
-            if run is not None:
-                self._live.end(run)
-
-    def _greeted(self, line: bytes) -> Run:
-        if len(line) > MAX_FIRST_LINE:
-            raise _Unwelcome("it greets at length")
-        message = _object(line)
-        token, run_id, epoch = message.get("token"), message.get("run"), message.get("epoch")
-        if not isinstance(token, str) or not hmac.compare_digest(token.encode(), self.address.token.encode()):
-            raise _Unwelcome("wrong token")
-        if not isinstance(run_id, str) or not isinstance(epoch, int):
-            raise _Unwelcome("it does not say who it is")
-        run = self._live.begin(run_id[:64], epoch)
-        if run is None:
-            raise _Unwelcome(f"it copies under the older lease epoch {epoch}")
-        return run
-
-
-def _object(line: bytes) -> dict[str, Any]:
-    message = json.loads(line)
-    if not isinstance(message, dict):
-        raise _Unwelcome("it sends no objects")
-    return message

@@ -20,7 +20,7 @@ from airflow_mirror.copy.reporter import MAX_ERROR_CHARS
 from airflow_mirror.copy.results import PartitionResult
 
 _MAX_OFFSET = 2**63 - 1
-_REMEMBERED_RUNS = 4096  # a run that reconnects is recognized; a job has far fewer tasks at a time
+_REMEMBERED_RUNS = 4096  # so that one that reconnects is recognized; a job has far fewer tasks at a time
 
 
 class Key(NamedTuple):
@@ -40,13 +40,12 @@ def key_of(one: CopyRange) -> Key:
 class Run:
     """One task's copy, as the listener sees it.
 
-    :ivar number: later runs have higher ones.
-    :ivar closed_at: monotonic time when its last connection ended; None while it has one.
+    :param number: later runs have higher ones.
+    :ivar heard_at: monotonic time of its last line.
     """
 
     number: int
-    connections: int = 0
-    closed_at: float | None = None
+    heard_at: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,18 +69,14 @@ class Told:
         return _sum(self.before, self.counters) if self.before else self.counters
 
     def is_fresh(self, now: float, patience_s: float) -> bool:
-        """Say whether the row is still valid: the partition is done, or its task is or was just connected."""
-        return self.state == Phase.DONE or self.run.closed_at is None or now - self.run.closed_at < patience_s
+        """Say whether the row is still valid: the partition is done, or its task said something lately."""
+        return self.state == Phase.DONE or now - self.run.heard_at < patience_s
 
 
 class Live:
-    """Merges rows of tasks; safe to use from several threads.
+    """Merges rows of tasks; safe to use from several threads."""
 
-    :param epoch: of the job's writer lease. Tasks of an older one may still be about to stop; their rows are ignored.
-    """
-
-    def __init__(self, epoch: int, ranges: Iterable[CopyRange]) -> None:
-        self._epoch = epoch
+    def __init__(self, ranges: Iterable[CopyRange]) -> None:
         self._lock = threading.Lock()
         self._told: dict[Key, Told] = {}
         self._runs: dict[str, Run] = {}
@@ -96,30 +91,11 @@ class Live:
             self._keys = keys
             self._told = {key: told for key, told in self._told.items() if key in keys}
 
-    def begin(self, run_id: str, epoch: int) -> Run | None:
-        """Record that a task connected; return None when its lease is an older one."""
-        with self._lock:
-            if epoch < self._epoch:
-                return None
-            run = self._runs.get(run_id)
-            if run is None:
-                self._forget_old_runs()
-                self._started += 1
-                run = self._runs[run_id] = Run(self._started)
-            run.connections += 1
-            run.closed_at = None
-            return run
-
-    def end(self, run: Run) -> None:
-        """Record that a task's connection ended."""
-        with self._lock:
-            run.connections -= 1
-            if run.connections == 0:
-                run.closed_at = time.monotonic()
-
-    def take(self, run: Run, rows: Sequence[Any]) -> None:
+    def take(self, run_id: str, rows: Sequence[Any]) -> None:
         """Merge a task's rows; ignore malformed and outdated ones and those of other partitions."""
         with self._lock:
+            run = self._run(run_id[:64])
+            run.heard_at = time.monotonic()
             for value in rows:
                 row = _parse(value)
                 if row is not None and row[0] in self._keys:
@@ -129,7 +105,7 @@ class Live:
         """Replace reported values by what the tasks returned at their end, which is exact."""
         with self._lock:
             self._started += 1
-            final = Run(self._started, closed_at=time.monotonic())
+            final = Run(self._started, heard_at=time.monotonic())
             for result in results:
                 key = Key(*result.key)
                 if key in self._keys:
@@ -163,9 +139,14 @@ class Live:
         elif run.number > known.run.number:
             self._told[key] = Told(run=run, **now, before=known.totals)
 
-    def _forget_old_runs(self) -> None:
-        if len(self._runs) >= _REMEMBERED_RUNS:
-            self._runs = {run_id: run for run_id, run in self._runs.items() if run.connections > 0}
+    def _run(self, run_id: str) -> Run:
+        run = self._runs.get(run_id)
+        if run is None:
+            if len(self._runs) >= _REMEMBERED_RUNS:
+                del self._runs[next(iter(self._runs))]  # the oldest
+            self._started += 1
+            run = self._runs[run_id] = Run(self._started)
+        return run
 
 
 def _sum(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
@@ -190,14 +171,14 @@ def _parse(value: Any) -> tuple[Key, dict[str, Any]] | None:
     """Return key and content of a row, or None when it is malformed: it came from a network."""
     if not isinstance(value, dict) or not isinstance(value.get("topic"), str) or value.get("state") not in tuple(Phase):
         return None
-    counters, error, end = value.get("counters"), value.get("error"), value.get("end")
+    error, end = value.get("error"), value.get("end")
+    counters = {name: value.get(name, 0) for name in COUNTERS}
     numbers = [value.get("partition"), value.get("target_partition"), value.get("position"), 0 if end is None else end]
-    if not isinstance(counters, dict) or not all(map(_is_count, [*numbers, *counters.values()])):
+    if not all(map(_is_count, [*numbers, *counters.values()])):
         return None
     content = {
         "state": value["state"], "position": value["position"], "end": end,
-        "error": None if error is None else str(error)[:MAX_ERROR_CHARS],
-        "counters": {name: counters.get(name, 0) for name in COUNTERS},
+        "error": None if error is None else str(error)[:MAX_ERROR_CHARS], "counters": counters,
     }  # fmt: skip
     return Key(value["topic"], value["partition"], value["target_partition"]), content
 
