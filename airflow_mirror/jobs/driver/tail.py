@@ -209,7 +209,7 @@ def _follow(
 
     clusters, committed = (arguments.source, arguments.target), job.options.committed_only
     progress = Progress(*clusters, tail.ranges, committed, status, hosts_of(spark))
-    tail.on_turn_end = progress.begin_turn
+    tail.on_turn_end = progress.table.begin_turn
     spark.dataSource.register(TailSource)
     turn_s = arguments.turn_s if progress.report_to else min(arguments.turn_s, _TURN_UNTOLD_S)
     cluster = not is_local(spark.sparkContext.master)
@@ -255,7 +255,7 @@ def _follow(
                 )
                 if query is not None:
                     _end(query, held, tail)  # others of the same turn may still be running
-                progress.begin_turn()
+                progress.table.begin_turn()
     finally:
         progress.stop()
         if query is not None:
@@ -292,7 +292,7 @@ def _supervise(query: Any, tail: Tail, progress: Progress, hold: HoldWatch, stat
             if tail.failed is None:
                 raise TryAgain(f"the streaming query ended: {error}")
             return
-        if not progress.has_stopped:
+        if not progress.table.has_stopped():
             well = time.monotonic()
         elif time.monotonic() - well > _MERCY_S:
             progress.end_turn()
@@ -304,7 +304,7 @@ def _supervise(query: Any, tail: Tail, progress: Progress, hold: HoldWatch, stat
             looked = time.monotonic()
             try:
                 if tail.discover():
-                    progress.follow(tail.ranges)
+                    progress.table.follow(tail.ranges)
                     progress.end_turn()
             except (TryAgain, UnknownTopic) as e:
                 # The task that copies a deleted topic reports it, because it knows up to where the topic was copied.

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 from airflow_mirror.jobs.progress import wording
-from airflow_mirror.jobs.progress.summary import Row, unfinished
+from airflow_mirror.jobs.progress.figures import unfinished
+from airflow_mirror.jobs.progress.table import Row
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -128,7 +129,7 @@ def _drawing(summary: Mapping[str, Any], rows: Sequence[Row]) -> RenderableType:
     whole = f"{summary['partitions']:,} partitions"
     table.add_row(*_cells(whole, offsets, lag, summary["bytes_per_s"], summary["eta_s"], _states(summary["states"])))
     for row in unfinished(rows)[:_SHOWN]:
-        total = None if row.end is None or offsets is None else row.end - row.start
+        total = None if row.end is None or offsets is None else row.end - row.range.start_offset
         table.add_row(*_cells(row.name, total, row.lag, row.bytes_per_s, row.eta_s, row.error or row.state))
     return Group(table, Text(wording.tiers(summary["tiers"]), no_wrap=True, overflow="ellipsis"))
 

@@ -18,7 +18,7 @@ import threading
 from typing import Any, NamedTuple
 
 from airflow_mirror.copy.reporter import END
-from airflow_mirror.jobs.progress.reports import Live
+from airflow_mirror.jobs.progress.table import Table
 
 log = logging.getLogger(__name__)
 
@@ -50,14 +50,14 @@ def hosts_of(spark: Any) -> Hosts:
 
 
 class Listener:
-    """Receives the reports of tasks and passes them to ``live``, from construction until :meth:`close`.
+    """Receives the reports of tasks and passes them to ``table``, from construction until :meth:`close`.
 
     :ivar address: for `copy.reporter.Reporter`.
     :raises OSError: when ``hosts.bind`` can't be bound.
     """
 
-    def __init__(self, live: Live, hosts: Hosts = LOOPBACK) -> None:
-        self._live = live
+    def __init__(self, table: Table, hosts: Hosts = LOOPBACK) -> None:
+        self._table = table
         family = socket.getaddrinfo(hosts.bind, 0, type=socket.SOCK_STREAM)[0][0]
         server = socket.create_server((hosts.bind, 0), family=family, backlog=256)
         token = secrets.token_urlsafe(24)
@@ -102,7 +102,7 @@ class Listener:
                 raise ValueError("wrong token")
             while line := await asyncio.wait_for(reader.readline(), _SILENT_S):
                 message = json.loads(line)
-                self._live.take(message["run"], message["rows"])
+                self._table.take(message["run"], message["rows"])
                 await asyncio.sleep(len(line) / MAX_BYTES_PER_S)
         except (OSError, EOFError, TimeoutError, LookupError, TypeError, ValueError, RecursionError) as e:
             log.debug("connection of a task ended: %s", e)

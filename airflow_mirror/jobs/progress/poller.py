@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+import time
 
 from airflow_mirror.config import load
-from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import MirrorError
-from airflow_mirror.jobs.progress.reports import Key, key_of
-from airflow_mirror.jobs.progress.summary import Where
+from airflow_mirror.jobs.progress.table import Table
 from airflow_mirror.wire.cluster import WireCluster
 
 log = logging.getLogger(__name__)
@@ -22,43 +20,29 @@ log = logging.getLogger(__name__)
 EVERY_S = 2.0
 
 
-class Look:
-    """Polls the partitions that ``wanted`` returns every two seconds, until :meth:`close`.
+def poll(source: str, target: str, committed_only: bool, table: Table, stop: threading.Event) -> None:
+    """Poll every two seconds what the table is not told, until ``stop`` is set.
 
     :param source: reference to its settings; ``target`` likewise.
     :param committed_only: whether the last stable offset or the high watermark counts where a range has no end.
     """
+    with WireCluster(load(source, "source")) as here, WireCluster(load(target, "target")) as there:
+        while not stop.is_set():
+            try:
+                look(here, there, committed_only, table)
+            except MirrorError as e:  # a failed poll is no reason to stop the copy
+                log.info("positions of partitions are unknown: %s", e)
+            stop.wait(EVERY_S)
 
-    def __init__(self, source: str, target: str, committed_only: bool, wanted: Callable[[], Sequence[CopyRange]]) -> None:
-        self._source, self._target, self._committed_only = source, target, committed_only
-        self._wanted = wanted
-        self.seen: dict[Key, Where] = {}  # replaced as a whole
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="look", daemon=True)
-        self._thread.start()
 
-    def close(self) -> None:
-        """Stop polling; don't wait for a late answer."""
-        self._stop.set()
-        self._thread.join(1.0)
-
-    def _run(self) -> None:
-        with WireCluster(load(self._source, "source")) as here, WireCluster(load(self._target, "target")) as there:
-            while not self._stop.is_set():
-                try:
-                    self.seen = self._look(here, there, self._wanted())
-                except MirrorError as e:  # a failed poll is no reason to stop the copy
-                    log.info("positions of partitions are unknown: %s", e)
-                self._stop.wait(EVERY_S)
-
-    def _look(self, source: WireCluster, target: WireCluster, ranges: Sequence[CopyRange]) -> dict[Key, Where]:
-        ranges = [r for r in ranges if not r.is_mapped]
-        if not ranges:
-            return {}
-        positions = target.log_ends([r.target for r in ranges])  # first, or it could seem to be ahead of the source
-        open_ended = [r.source for r in ranges if r.end_offset is None]
-        ends = (source.last_stable if self._committed_only else source.high_watermarks)(open_ended) if open_ended else {}
-        return {
-            key_of(r): Where(positions[r.target], ends[r.source] if r.end_offset is None else r.end_offset)
-            for r in ranges
-        }
+def look(source: WireCluster, target: WireCluster, committed_only: bool, table: Table) -> None:
+    """Read once where the partitions are that the table is not told of."""
+    now = time.monotonic()
+    ranges = [row.range for row in table.rows() if not row.range.is_mapped and not row.is_told(now)]
+    if not ranges:
+        return
+    positions = target.log_ends([one.target for one in ranges])  # first, or it could seem to be ahead of the source
+    open_ended = [one.source for one in ranges if one.end_offset is None]
+    ends = (source.last_stable if committed_only else source.high_watermarks)(open_ended) if open_ended else {}
+    for one in ranges:
+        table.see(one, positions[one.target], ends[one.source] if one.end_offset is None else one.end_offset)

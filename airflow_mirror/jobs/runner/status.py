@@ -3,7 +3,7 @@
 ``status.json`` has the keys state, phase, updated, summary, partitions, left_out, notes, error and blame. A job writes
 its final state last. ``blame`` carries the branch of an error across the process boundary: ``input``, ``human`` or
 ``retry``. ``left_out`` is the number of partitions that are not listed: of more than a thousand, only stopped ones and
-those with lag are listed (`jobs.progress.summary`), so that the file stays below half a megabyte.
+those with lag are listed (`jobs.progress.figures`), so that the file stays below half a megabyte.
 """
 
 from __future__ import annotations

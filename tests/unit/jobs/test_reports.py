@@ -21,23 +21,28 @@ from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.errors import LeaseLost
 from airflow_mirror.jobs.progress import listener as listening
 from airflow_mirror.jobs.progress.listener import LOOPBACK, Hosts, Listener, hosts_of
-from airflow_mirror.jobs.progress.reports import Key, Live
+from airflow_mirror.jobs.progress.table import Key, Row, Table
 
 RANGES = [
     CopyRange(source_topic="orders", target_topic="orders", partition=p, start_offset=0, end_offset=1000)
     for p in range(3)
 ]
-FIRST = Key("orders", 0, 0)
+FIRST, SECOND, THIRD = KEYS = [("orders", p, p) for p in range(3)]
 
 
 @pytest.fixture
-def live() -> Live:
-    return Live(RANGES)
+def table() -> Table:
+    return Table(RANGES)
+
+
+def told(table: Table) -> dict[Key, Row]:
+    """The rows on which a task reported."""
+    return {row.key: row for row in table.rows() if row.counters}
 
 
 @pytest.fixture
-def driver(live: Live) -> Iterator[Listener | None]:
-    listener = Listener(live)
+def driver(table: Table) -> Iterator[Listener | None]:
+    listener = Listener(table)
     yield listener
     listener.close()
 
@@ -100,30 +105,30 @@ def row(partition: int = 0, position: int = 10, state: str = "copying", **counte
 # --- the task's side -------------------------------------------------------------------------------------------------
 
 
-def test_positions_and_counters_arrive_while_the_copy_runs(driver: Listener, live: Live) -> None:
+def test_positions_and_counters_arrive_while_the_copy_runs(driver: Listener, table: Table) -> None:
     partitions = copies()
     with Reporter(driver.address, partitions):
         partitions[1].position, partitions[1].counters.reencoded = 500, 7
-        until(lambda: (told := live.told().get(Key("orders", 1, 1))) is not None and told.position == 500)
+        until(lambda: table.rows()[1].position == 500)
         partitions[1].position = 600
-        until(lambda: live.told()[Key("orders", 1, 1)].position == 600)
-    assert live.told()[Key("orders", 1, 1)].counters["reencoded"] == 7
+        until(lambda: told(table)[SECOND].position == 600)
+    assert told(table)[SECOND].counters["reencoded"] == 7
 
 
-def test_what_happened_last_is_told_too(driver: Listener, live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_happened_last_is_told_too(driver: Listener, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "EVERY_S", 60.0)
     partitions = copies()
     with Reporter(driver.address, partitions):
-        until(lambda: len(live.told()) == 3)
+        until(lambda: len(told(table)) == 3)
         partitions[0].position, partitions[0].state = 1000, State.DONE
-    until(lambda: live.told()[FIRST].state == "done")
+    until(lambda: told(table)[FIRST].state == "done")
 
 
-def test_a_partition_that_is_not_opened_yet_is_not_told_of(driver: Listener, live: Live) -> None:
+def test_a_partition_that_is_not_opened_yet_is_not_told_of(driver: Listener, table: Table) -> None:
     partitions = [*copies(RANGES[:1]), PartitionCopy(RANGES[1], True, 1 << 20)]
     with Reporter(driver.address, partitions):
-        until(lambda: live.told())
-    assert set(live.told()) == {FIRST}  # its position would be a guess
+        until(lambda: told(table))
+    assert set(told(table)) == {FIRST}  # its position would be a guess
 
 
 @pytest.mark.parametrize("address", [None, "", "{}", "not an address", "h x t", "h 99999 t"])
@@ -166,29 +171,29 @@ def test_a_driver_that_takes_nothing_any_more_does_not_hold_up_the_task(monkeypa
     assert not reporter._thread.is_alive()
 
 
-def test_a_driver_that_comes_back_is_told_everything_again(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = Listener(live)
+def test_a_driver_that_comes_back_is_told_everything_again(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Listener(table)
     partitions = copies()
     with Reporter(first.address, partitions) as reporter:
-        until(lambda: len(live.told()) == 3)
+        until(lambda: len(told(table)) == 3)
         first.close()
-        other = Live(RANGES)
+        other = Table(RANGES)
         second = _listen_at(other, first, monkeypatch)
         try:
-            until(lambda: len(other.told()) == 3)
+            until(lambda: len(told(other)) == 3)
         finally:
             second.close()
     reporter._thread.join(240)
     assert not reporter._thread.is_alive()
 
 
-def _listen_at(live: Live, first: Listener, monkeypatch: pytest.MonkeyPatch) -> Listener:
+def _listen_at(table: Table, first: Listener, monkeypatch: pytest.MonkeyPatch) -> Listener:
     """A listener at the port of another, with its token."""
     original = socket.create_server
     with monkeypatch.context() as known:
         known.setattr(secrets, "token_urlsafe", lambda _: token(first).decode())
         known.setattr(socket, "create_server", lambda _, **kwargs: original(at(first), **kwargs))
-        return Listener(live)
+        return Listener(table)
 
 
 def test_states_are_told_apart() -> None:
@@ -212,21 +217,21 @@ def test_states_are_told_apart() -> None:
 # --- the driver's side -----------------------------------------------------------------------------------------------
 
 
-def test_rows_with_a_wrong_token_are_not_taken(driver: Listener, live: Live) -> None:
+def test_rows_with_a_wrong_token_are_not_taken(driver: Listener, table: Table) -> None:
     right = token(driver)
     for wrong in (b"", b"x", right[:-1], right[:-1] + b"?", b"?" + right, right.swapcase(), right + b"x"):
         assert call(driver, wrong, told_by("a", row())) == b""
-    assert live.told() == {}
+    assert told(table) == {}
 
 
 @pytest.mark.parametrize(
     "line", [b"\xff\xfe\x00garbage", b"[1, 2]", b"null", b"{" * 100_000, b"[" * 500_000, b"9" * 5000, b""]
 )
-def test_garbage_ends_the_connection_and_nothing_else(driver: Listener, live: Live, line: bytes) -> None:
+def test_garbage_ends_the_connection_and_nothing_else(driver: Listener, table: Table, line: bytes) -> None:
     assert call(driver, line.ljust(100), end=False) == b""
     assert call(driver, token(driver), line, end=False) == b""
     call(driver, token(driver), told_by("a", row()))
-    assert live.told()[FIRST].position == 10
+    assert told(table)[FIRST].position == 10
 
 
 @pytest.mark.parametrize(
@@ -234,11 +239,11 @@ def test_garbage_ends_the_connection_and_nothing_else(driver: Listener, live: Li
     [{}, {"run": "a"}, {"rows": []}, {"run": 5, "rows": []}, {"run": ["a"], "rows": []}, told_by("a") | {"rows": 7}],
 )
 def test_a_message_of_another_kind_ends_the_connection_and_nothing_else(
-    driver: Listener, live: Live, message: Any
+    driver: Listener, table: Table, message: Any
 ) -> None:
     assert call(driver, token(driver), message, end=False) == b""
     call(driver, token(driver), told_by("a", row()))
-    assert live.told()[FIRST].position == 10
+    assert told(table)[FIRST].position == 10
 
 
 @pytest.mark.parametrize(
@@ -250,17 +255,17 @@ def test_a_message_of_another_kind_ends_the_connection_and_nothing_else(
         {**row(), "partition": 77}, {**row(), "partition": None},
     ],
 )  # fmt: skip
-def test_rows_that_can_not_be_are_skipped_and_the_others_taken(driver: Listener, live: Live, bad: Any) -> None:
+def test_rows_that_can_not_be_are_skipped_and_the_others_taken(driver: Listener, table: Table, bad: Any) -> None:
     call(driver, token(driver), told_by("a", bad, row(2)))
-    assert set(live.told()) == {Key("orders", 2, 2)}
+    assert set(told(table)) == {THIRD}
 
 
-def test_an_error_of_any_length_is_kept_in_three_hundred_characters(driver: Listener, live: Live) -> None:
+def test_an_error_of_any_length_is_kept_in_three_hundred_characters(driver: Listener, table: Table) -> None:
     call(driver, token(driver), told_by("a", {**row(), "error": "x" * 100_000}, {**row(1), "error": ["x"] * 10_000}))
-    assert [len(told.error or "") for told in live.told().values()] == [300, 300]
+    assert [len(row.error or "") for row in told(table).values()] == [300, 300]
 
 
-def test_a_line_without_end_is_cut_off(driver: Listener, live: Live) -> None:
+def test_a_line_without_end_is_cut_off(driver: Listener, table: Table) -> None:
     with socket.create_connection(at(driver), 60) as stranger:
         stranger.sendall(token(driver) + b"\n")
         deadline = time.monotonic() + 240
@@ -277,7 +282,7 @@ def test_a_stranger_who_says_nothing_is_shown_out(driver: Listener, monkeypatch:
 
 
 def test_more_than_a_number_of_peers_are_turned_away(
-    driver: Listener, live: Live, monkeypatch: pytest.MonkeyPatch
+    driver: Listener, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listening, "MAX_PEERS", 1)
     with socket.create_connection(at(driver), 60):
@@ -285,80 +290,80 @@ def test_more_than_a_number_of_peers_are_turned_away(
         assert call(driver, token(driver), end=False) == b""
     until(lambda: not driver._peers)
     call(driver, token(driver), told_by("a", row()))
-    assert FIRST in live.told()
+    assert FIRST in told(table)
 
 
 def test_a_task_that_fell_silent_is_no_longer_waited_for(
-    driver: Listener, live: Live, monkeypatch: pytest.MonkeyPatch
+    driver: Listener, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listening, "_SILENT_S", 0.5)
     with socket.create_connection(at(driver), 60) as task:
         task.sendall(token(driver) + b"\n" + json.dumps(told_by("a", row())).encode() + b"\n")
-        until(lambda: FIRST in live.told())
+        until(lambda: FIRST in told(table))
         assert task.recv(1) == b""
     until(lambda: not driver._peers)
 
 
 def test_who_sends_more_than_is_allowed_has_to_wait_and_keeps_nobody_else_from_being_heard(
-    driver: Any, live: Any, monkeypatch: pytest.MonkeyPatch
+    driver: Any, table: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listening, "MAX_BYTES_PER_S", 0.001)
     with socket.create_connection(at(driver), 60) as task:
         task.sendall(token(driver) + b"\n")
         for position in (1, 2):
             task.sendall(json.dumps(told_by("a", row(position=position))).encode() + b"\n")
-        until(lambda: FIRST in live.told())
+        until(lambda: FIRST in told(table))
         with Reporter(driver.address, copies(RANGES[1:2])):
-            until(lambda: Key("orders", 1, 1) in live.told())
-        assert live.told()[FIRST].position == 1
+            until(lambda: SECOND in told(table))
+        assert told(table)[FIRST].position == 1
 
 
-def test_counters_of_a_partitions_runs_add_up_and_an_older_run_is_ignored(live: Live) -> None:
-    live.take("old", [row(records=10, dropped=1)])
-    live.take("new", [row(position=50, records=5)])
-    live.take("old", [row(position=40, records=11)])  # it was late
-    live.take("new", [row(position=60, records=6)])
-    told = live.told()[FIRST]
-    assert (told.position, told.totals["records"], told.totals["dropped"]) == (60, 16, 1)
+def test_counters_of_a_partitions_runs_add_up_and_an_older_run_is_ignored(table: Table) -> None:
+    table.take("old", [row(records=10, dropped=1)])
+    table.take("new", [row(position=50, records=5)])
+    table.take("old", [row(position=40, records=11)])  # it was late
+    table.take("new", [row(position=60, records=6)])
+    now = told(table)[FIRST]
+    assert (now.position, now.counters["records"], now.counters["dropped"]) == (60, 16, 1)
 
 
-def test_the_end_of_the_source_is_not_forgotten_when_the_next_turn_begins(live: Live) -> None:
-    live.take("a", [row(position=10)])
-    live.take("b", [{**row(position=20), "end": None}])
-    assert (live.told()[FIRST].position, live.told()[FIRST].end) == (20, 1000)
+def test_the_end_of_the_source_is_not_forgotten_when_the_next_turn_begins(table: Table) -> None:
+    table.take("a", [row(position=10)])
+    table.take("b", [{**row(position=20), "end": None}])
+    assert (told(table)[FIRST].position, told(table)[FIRST].end) == (20, 1000)
 
 
-def test_a_run_that_connects_again_is_the_same_run(driver: Listener, live: Live) -> None:
+def test_a_run_that_connects_again_is_the_same_run(driver: Listener, table: Table) -> None:
     for records in (10, 12):
         call(driver, token(driver), told_by("a", row(records=records)))
-    assert live.told()[FIRST].totals["records"] == 12
+    assert told(table)[FIRST].counters["records"] == 12
 
 
-def test_a_row_holds_while_its_task_speaks_and_a_moment_longer(live: Live) -> None:
-    live.take("a", [row(), row(1, 1000, "done")])
-    live.take("b", [row(2)])
+def test_a_row_holds_while_its_task_speaks_and_a_moment_longer(table: Table) -> None:
+    table.take("a", [row(), row(1, 1000, "done")])
+    table.take("b", [row(2)])
     now = time.monotonic()
-    first, done = live.told()[FIRST], live.told()[Key("orders", 1, 1)]
-    assert first.is_fresh(now + 4, 5) and not first.is_fresh(now + 6, 5)
-    assert done.is_fresh(now + 100, 5)  # done is done
+    first, done = told(table)[FIRST], told(table)[SECOND]
+    assert first.is_told(now + 4) and not first.is_told(now + 6)
+    assert done.is_told(now + 100)  # done is done
     first.run.heard_at = now - 100
-    assert not live.told()[FIRST].is_fresh(now, 5)
-    live.take("a", [])  # nothing changed, but it is still there
-    assert live.told()[FIRST].is_fresh(now, 5)
+    assert not told(table)[FIRST].is_told(now)
+    table.take("a", [])  # nothing changed, but it is still there
+    assert told(table)[FIRST].is_told(now)
 
 
-def test_many_turns_of_a_tail_leave_nothing_behind(live: Live) -> None:
+def test_many_turns_of_a_tail_leave_nothing_behind(table: Table) -> None:
     for number in range(10_000):
-        live.take(f"run {number}", [row(records=1)])
-    live.take("x" * 1_000_000, [])
-    assert len(live._runs) <= 4096 and max(map(len, live._runs)) == 64
-    assert live.told()[FIRST].totals["records"] == 10_000
+        table.take(f"run {number}", [row(records=1)])
+    table.take("x" * 1_000_000, [])
+    assert len(table._runs) <= 4096 and max(map(len, table._runs)) == 64
+    assert told(table)[FIRST].counters["records"] == 10_000
 
 
-def test_results_replace_what_tasks_told(live: Live) -> None:
-    live.take("failed attempt", [row(records=10)])
-    live.take("second attempt", [row(records=3)])
-    live.settle(
+def test_results_replace_what_tasks_told(table: Table) -> None:
+    table.take("failed attempt", [row(records=10)])
+    table.take("second attempt", [row(records=3)])
+    table.settle(
         [
             PartitionResult(
                 topic="orders",
@@ -371,9 +376,9 @@ def test_results_replace_what_tasks_told(live: Live) -> None:
             )
         ]
     )
-    live.take("second attempt", [row(position=900, records=2)])  # it was late
-    told = live.told()[FIRST]
-    assert (told.state, told.position, told.totals["records"]) == ("done", 1000, 3)
+    table.take("second attempt", [row(position=900, records=2)])  # it was late
+    now = told(table)[FIRST]
+    assert (now.state, now.position, now.counters["records"]) == ("done", 1000, 3)
 
 
 @pytest.mark.parametrize(
@@ -396,28 +401,30 @@ def test_only_a_cluster_makes_the_driver_listen_beyond_this_machine(master: str,
     assert hosts_of(Spark()) == expected
 
 
-def test_a_driver_ends_the_tasks_that_run_and_no_others(live: Live, driver: Listener) -> None:
+def test_a_driver_ends_the_tasks_that_run_and_no_others(table: Table, driver: Listener) -> None:
     first, second = copies(RANGES[:1]), copies(RANGES[1:2])
     with Reporter(driver.address, first) as one, Reporter(driver.address, second) as other:
-        until(lambda: len(live.told()) == 2)
+        until(lambda: len(told(table)) == 2)
         assert not one.asked_to_end and not other.asked_to_end
         driver.end_tasks()
         until(lambda: one.asked_to_end and other.asked_to_end)
     with Reporter(driver.address, first) as next_lease:
         first[0].position += 1
-        until(lambda: live.told()[FIRST].position == first[0].position)
+        until(lambda: told(table)[FIRST].position == first[0].position)
         time.sleep(0.1)
         assert not next_lease.asked_to_end
 
 
-def test_a_partition_has_stopped_until_its_turn_ends_even_if_its_task_ended_before(live: Live, driver: Listener) -> None:
+def test_a_partition_has_stopped_until_its_turn_ends_even_if_its_task_ended_before(
+    table: Table, driver: Listener
+) -> None:
     (copy,) = copies(RANGES[:1])
     with Reporter(driver.address, [copy]):
-        until(lambda: FIRST in live.told())
-        assert not live.has_stopped()
+        until(lambda: FIRST in told(table))
+        assert not table.has_stopped()
         copy.error = LeaseLost("id", 5, "6")
-        until(live.has_stopped)
+        until(table.has_stopped)
     until(lambda: not driver._peers)
-    assert live.has_stopped()  # other tasks of the lease may run for minutes
-    live.begin_turn()
-    assert not live.has_stopped()
+    assert table.has_stopped()  # other tasks of the lease may run for minutes
+    table.begin_turn()
+    assert not table.has_stopped()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +13,23 @@ import pytest
 
 from airflow_mirror.copy.loop.partition import COUNTERS
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.jobs.progress import wording
+from airflow_mirror.copy.results import PartitionResult
+from airflow_mirror.jobs.progress import figures, keeper, poller, wording
 from airflow_mirror.jobs.progress.bar import progress_bar
-from airflow_mirror.jobs.progress.rates import WINDOW_S, Window, eta_s
-from airflow_mirror.jobs.progress.reports import Key, Run, Told, key_of
-from airflow_mirror.jobs.progress.summary import MAX_ROWS, Course, Row, Where, unfinished, worth_listing
+from airflow_mirror.jobs.progress.figures import (
+    MAX_ROWS,
+    WINDOW_S,
+    Course,
+    eta_s,
+    summary_of,
+    unfinished,
+    worth_listing,
+)
+from airflow_mirror.jobs.progress.listener import Hosts
+from airflow_mirror.jobs.progress.table import Row, Table
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.operators.summaries import progress_line
-
-RUN = Run(1)
-FIRST = Key("orders", 0, 0)
+from airflow_mirror.partition import TopicPartition
 
 
 def bounded(partition: int = 0, start: int = 0, end: int = 1000) -> CopyRange:
@@ -35,32 +44,50 @@ def tail(partition: int = 0, start: int = 0) -> CopyRange:
 
 def told(
     position: int, state: str = "copying", end: int | None = None, error: str | None = None, **counters: Any
-) -> Told:
-    return Told(
-        run=RUN, state=state, position=position, end=end, error=error, counters={**dict.fromkeys(COUNTERS, 0), **counters}
-    )
+) -> dict[str, Any]:
+    """What a task tells of its partition."""
+    return {"state": state, "position": position, "end": end, "error": error, **dict.fromkeys(COUNTERS, 0), **counters}
 
 
-def look(course: Course, now: float, *known: Any, seen: Any = ()) -> tuple[list[Row], dict[str, Any]]:
-    """Look at pairs of a range and what its task told (None: nothing)."""
-    ranges = [one for one, _ in known]
-    return course.look(ranges, {key_of(one): t for one, t in known if t}, dict(seen), now)
+class Job:
+    """A job of which tests say, at each look, what its tasks told and what the clusters showed."""
+
+    def __init__(self) -> None:
+        self.table, self.course = Table([]), Course()
+
+    def look(
+        self, now: float, *known: tuple[CopyRange, dict[str, Any] | None], seen: tuple[int, int] | None = None
+    ) -> tuple[list[Row], dict[str, Any]]:
+        """Look at pairs of a range and what its task told (None: nothing).
+
+        :param seen: position and end of the partitions without a task.
+        """
+        self.table.follow([one for one, _ in known])
+        for one, said in known:
+            if said is not None:
+                about = {"topic": one.source_topic, "partition": one.partition, "target_partition": one.target.partition}
+                self.table.take("a", [about | said])
+            elif seen is not None:
+                self.table.see(one, *seen)
+        rows = self.course.look(self.table.rows(), now)
+        return rows, summary_of(rows)
 
 
 # --- rates and time to go --------------------------------------------------------------------------------------------
 
 
 def test_a_rate_is_smoothed_over_the_window_and_forgets_what_is_older() -> None:
-    window = Window()
-    window.add(0.0, 0)
-    assert list(window.per_s) == [0.0]
-    for second in range(1, 61):
-        window.add(float(second), 100 * second if second <= 30 else 3000)
-        if second == 30:
-            assert list(window.per_s) == [100.0]
+    job = Job()
+    for second in range(61):
+        position = 100 * second if second <= 30 else 3000
+        (row,), _ = job.look(float(second), (bounded(end=9000), told(position)))
+        if second in (0, 60):
+            assert row.advances_per_s == 0
+        if 0 < second <= 30:
+            assert row.advances_per_s == 100
         if second == 35:
-            assert window.per_s[0] == pytest.approx(100 * 5 / WINDOW_S)  # half the window stood still
-    assert list(window.per_s) == [0.0] and len(window._samples) < 15
+            assert row.advances_per_s == pytest.approx(100 * 5 / WINDOW_S)  # half the window stood still
+    assert len(job.course._looks) < 15
 
 
 def test_time_to_go_is_unknown_while_nothing_moves_or_the_source_is_faster() -> None:
@@ -78,9 +105,9 @@ def test_time_to_go_is_unknown_while_nothing_moves_or_the_source_is_faster() -> 
 
 
 def test_a_row_has_rates_and_time_to_go() -> None:
-    course = Course()
-    look(course, 0.0, (bounded(), told(100, bytes=1_000, records=100)))
-    (row,), summary = look(course, 4.0, (bounded(), told(300, bytes=41_000, records=300, passed=9, dropped=2)))
+    job = Job()
+    job.look(0.0, (bounded(), told(100, bytes=1_000, records=100)))
+    (row,), summary = job.look(4.0, (bounded(), told(300, bytes=41_000, records=300, passed=9, dropped=2)))
     assert row.to_dict() == {
         "topic": "orders", "partition": 0, "target_partition": 0, "state": "copying", "position": 300, "end": 1000,
         "lag": 700, "eta_s": 14, "bytes_per_s": 10_000, "records_per_s": 50, "records": 300, "bytes": 41_000,
@@ -91,18 +118,18 @@ def test_a_row_has_rates_and_time_to_go() -> None:
 
 
 def test_a_tail_that_falls_behind_has_no_end_in_sight() -> None:
-    course = Course()
-    look(course, 0.0, (tail(), told(100, end=200)))
-    (row,), summary = look(course, 2.0, (tail(), told(200, end=500)))
+    job = Job()
+    job.look(0.0, (tail(), told(100, end=200)))
+    (row,), summary = job.look(2.0, (tail(), told(200, end=500)))
     assert (row.lag, row.eta_s, summary["eta_s"], summary["offsets"]) == (300, None, None, None)
     assert "300 offsets behind in 1 partition" in wording.describe(summary)
     assert "lag does not shrink" in wording.describe(summary)
 
 
 def test_a_tail_that_keeps_up_is_neither_slow_nor_stuck() -> None:
-    course = Course()
+    job = Job()
     for now in range(12):  # 250 offsets a second on both sides, always 25 behind
-        _, summary = look(course, float(now), (tail(), told(250 * now, end=250 * now + 25, passed=now)))
+        _, summary = job.look(float(now), (tail(), told(250 * now, end=250 * now + 25, passed=now)))
     assert summary["eta_s"] == 0 and summary["slowest"][0]["advances"]
     assert wording.describe(summary) == (
         "25 offsets behind in 1 partition; 0.0 kB/s, 0 records/s, about 0 s to go; batches: 11 passed"
@@ -110,21 +137,21 @@ def test_a_tail_that_keeps_up_is_neither_slow_nor_stuck() -> None:
 
 
 def test_a_stopped_partition_does_not_keep_the_others_from_an_end() -> None:
-    course = Course()
+    job = Job()
     stuck = (bounded(1), told(10, "stopped", error="orders-1: broken batch"))
-    look(course, 0.0, (bounded(0), told(0)), stuck)
-    rows, summary = look(course, 1.0, (bounded(0), told(500)), stuck)
+    job.look(0.0, (bounded(0), told(0)), stuck)
+    rows, summary = job.look(1.0, (bounded(0), told(500)), stuck)
     assert summary["eta_s"] == 1 and rows[1].eta_s is None
     assert summary["stopped"] == ["orders-1: orders-1: broken batch"]
     assert summary["states"] == {"copying": 1, "stopped": 1}
 
 
 def test_a_resumed_partition_is_no_spike_in_the_rate() -> None:
-    course = Course()
-    look(course, 0.0, (bounded(), None))
-    (row,), _ = look(course, 1.0, (bounded(), told(900)))  # an earlier job copied these 900
+    job = Job()
+    job.look(0.0, (bounded(), None))
+    (row,), _ = job.look(1.0, (bounded(), told(900)))  # an earlier job copied these 900
     assert row.shrinks_per_s == 0
-    (row,), _ = look(course, 2.0, (bounded(), told(910)))
+    (row,), _ = job.look(2.0, (bounded(), told(910)))
     assert row.shrinks_per_s == 10
 
 
@@ -134,44 +161,101 @@ def test_a_resumed_partition_is_no_spike_in_the_rate() -> None:
 @pytest.mark.parametrize(
     ("one", "where", "state"),
     [
-        (bounded(), Where(0, 1000), "opening"), (bounded(), Where(10, 1000), "copying"),
-        (bounded(), Where(1000, 1000), "done"), (tail(), Where(40, 40), "following"), (tail(), Where(30, 40), "copying"),
+        (bounded(), (0, 1000), "opening"), (bounded(), (10, 1000), "copying"),
+        (bounded(), (1000, 1000), "done"), (tail(), (40, 40), "following"), (tail(), (30, 40), "copying"),
     ],
 )  # fmt: skip
 def test_without_a_word_from_its_task_a_partition_is_where_the_clusters_say(
-    one: CopyRange, where: Where, state: str
+    one: CopyRange, where: tuple[int, int], state: str
 ) -> None:
-    (row,), _ = look(Course(), 0.0, (one, None), seen=[(key_of(one), where)])
+    (row,), _ = Job().look(0.0, (one, None), seen=where)
     assert (row.state, row.position, row.to_dict()["bytes_per_s"], row.to_dict()["passed"]) == (
         state,
-        where.position,
+        where[0],
         None,
         None,
     )
 
 
 def test_nothing_known_is_said_as_nothing_known() -> None:
-    (row,), summary = look(Course(), 0.0, (tail(), None))
+    (row,), summary = Job().look(0.0, (tail(), None))
     assert (row.state, row.position, row.lag, row.eta_s) == ("opening", None, None, None)
     assert summary["lag"] is None and summary["eta_s"] is None
     assert wording.describe(summary).startswith("the progress of 1 partition is unknown; ")
-    _, summary = look(Course(), 0.0, (tail(), None), (tail(1), told(7, "following", end=7)))
+    _, summary = Job().look(0.0, (tail(), None), (tail(1), told(7, "following", end=7)))
     assert wording.describe(summary).startswith("0 offsets behind in 1 partition, unknown for 1; ")
 
 
-def test_a_partition_that_is_gone_leaves_no_window_behind() -> None:
-    course = Course()
-    look(course, 0.0, (bounded(0), told(1)), (bounded(1), told(1)))
-    look(course, 1.0, (bounded(0), told(2)))
-    assert set(course._windows) == {(FIRST, True)}
+def test_where_the_clusters_show_a_partition_counts_only_while_its_task_is_silent() -> None:
+    table = Table([bounded()])
+    row = {"topic": "orders", "partition": 0, "target_partition": 0}
+    table.see(bounded(), 5, 1000)
+    table.take("a", [row | told(10, bytes=7)])
+    table.see(bounded(), 20, 1000)
+    (now,) = table.rows()
+    assert (now.position, now.state) == (10, "copying")
+    now.run.heard_at -= 100
+    table.see(bounded(), 20, 1000)
+    (now,) = table.rows()
+    assert (now.position, now.state, now.counters["bytes"]) == (20, "copying", 7)
+    table.take("a", [row | told(30, "stopped", error="broken")])
+    now.run.heard_at -= 100
+    table.see(bounded(), 40, 1000)
+    table.see(bounded(7), 40, 1000)  # no longer followed
+    (now,) = table.rows()
+    assert (now.position, now.state, now.error) == (40, "stopped", "broken")
+
+
+class Clusters:
+    """Both clusters; they note what they are asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, list[int]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def ask(tps: list[TopicPartition]) -> dict[TopicPartition, int]:
+            self.asked.append((name, [tp.partition for tp in tps]))
+            return {tp: {"log_ends": 50, "last_stable": 70, "high_watermarks": 90}[name] for tp in tps}
+
+        return ask
+
+
+@pytest.mark.parametrize(("committed_only", "end"), [(True, ("last_stable", 70)), (False, ("high_watermarks", 90))])
+def test_the_clusters_are_asked_only_for_partitions_without_a_task_that_speaks(
+    committed_only: bool, end: tuple[str, int]
+) -> None:
+    ranges = [bounded(0), bounded(1), tail(2), replace(tail(3), mode="mapped")]
+    table, clusters = Table(ranges), Clusters()
+    table.take("a", [{"topic": "orders", "partition": 0, "target_partition": 0} | told(10)])
+    poller.look(clusters, clusters, committed_only, table)
+    assert clusters.asked == [("log_ends", [1, 2]), (end[0], [2])]
+    rows = table.rows()
+    assert [(row.position, row.end) for row in rows] == [(10, 1000), (50, 1000), (50, end[1]), (None, None)]
+
+
+def test_the_clusters_are_not_asked_while_every_task_speaks() -> None:
+    table, clusters = Table([bounded()]), Clusters()
+    table.take("a", [{"topic": "orders", "partition": 0, "target_partition": 0} | told(10)])
+    poller.look(clusters, clusters, True, table)
+    assert clusters.asked == []
+
+
+def test_a_partition_that_is_gone_leaves_nothing_behind() -> None:
+    job = Job()
+    job.look(0.0, (bounded(0), told(1)), (bounded(1), told(1)))
+    (row,), _ = job.look(1.0, (bounded(0), told(2)))
+    assert row.key == ("orders", 0, 0)
+    for now in (20.0, 40.0):
+        job.look(now, (bounded(0), told(2)))
+    assert {key for _, numbers in job.course._looks for key, *_ in numbers} == {row.key}
 
 
 def test_the_time_before_a_task_began_does_not_count_as_slow() -> None:
-    course, one = Course(), bounded()
+    job, one = Job(), bounded()
     for now in range(10):
-        look(course, float(now), (one, None), seen=[(key_of(one), Where(0, 1000))])
-    look(course, 10.0, (one, told(0)))
-    (row,), _ = look(course, 11.0, (one, told(100, records=100)))
+        job.look(float(now), (one, None), seen=(0, 1000))
+    job.look(10.0, (one, told(0)))
+    (row,), _ = job.look(11.0, (one, told(100, records=100)))
     assert row.shrinks_per_s == row.records_per_s == 100
 
 
@@ -179,31 +263,25 @@ def test_the_time_before_a_task_began_does_not_count_as_slow() -> None:
 
 
 def row(partition: int, state: str, lag: int) -> Row:
-    return Row(
-        key=Key("t" * 60, partition, partition),
-        start=0,
-        position=10**9 - lag,
-        end=10**9,
-        state=state,
-        error="x" * 300,
-        counters=dict.fromkeys(COUNTERS, 10**9),
-    )
+    one = CopyRange(source_topic="t" * 60, target_topic="t", partition=partition, start_offset=0, end_offset=10**9)
+    counters = dict.fromkeys(COUNTERS, 10**9)
+    return Row(range=one, state=state, position=10**9 - lag, end=10**9, error="x" * 300, counters=counters)
 
 
 def test_up_to_a_thousand_partitions_are_all_listed_in_their_order() -> None:
     rows = [row(p, "done", 0) for p in range(MAX_ROWS)]
-    assert worth_listing(rows) == (rows, 0)
+    assert worth_listing(rows) == rows
 
 
 def test_of_ten_thousand_those_that_matter_are_listed_and_the_file_stays_small(tmp_path: Path) -> None:
     rows = [row(p, "done", 0) for p in range(7000)] + [row(7000 + p, "copying", p + 1) for p in range(2990)]
     rows += [row(9990 + p, "stopped", 5) for p in range(10)]
-    listed, left_out = worth_listing(rows)
-    assert len(listed) == MAX_ROWS and left_out == 9000
+    listed = worth_listing(rows)
+    assert len(listed) == MAX_ROWS
     assert [r.state for r in listed[:11]] == ["stopped"] * 10 + ["copying"]
     assert [r.lag for r in listed[10:13]] == [2990, 2989, 2988]
     status = StatusFile(tmp_path)
-    status.update(partitions=[r.to_dict() for r in listed], left_out=left_out)
+    status.update(partitions=[r.to_dict() for r in listed], left_out=9000)
     written = tmp_path / "status.json"
     assert json.loads(written.read_text())["left_out"] == 9000
     assert written.stat().st_size < 1_000_000  # every row with the longest of errors
@@ -213,8 +291,7 @@ def test_of_ten_thousand_those_that_matter_are_listed_and_the_file_stays_small(t
 
 def test_when_all_but_a_few_of_ten_thousand_are_done_only_those_few_are_listed() -> None:
     rows = [row(p, "following", 0) for p in range(9997)] + [row(9997 + p, "copying", 1) for p in range(3)]
-    listed, left_out = worth_listing(rows)
-    assert len(listed) == 3 and left_out == 9997
+    assert len(worth_listing(rows)) == 3
 
 
 def test_nothing_is_written_after_the_final_state(tmp_path: Path) -> None:
@@ -227,15 +304,45 @@ def test_nothing_is_written_after_the_final_state(tmp_path: Path) -> None:
     assert (final["state"], final["phase"], final["summary"]) == ("SUCCEEDED", "done", {"records": 7})
 
 
+def test_a_job_leaves_exact_rows_in_its_status_and_a_line_in_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(keeper, "poll", lambda *_: None)
+    monkeypatch.setattr(figures, "MAX_ROWS", 1)
+    progress = keeper.Progress("s", "t", [bounded(0), bounded(1)], True, StatusFile(tmp_path))
+    assert progress.report_to and progress.report_to.startswith("127.0.0.1 ")
+    result = PartitionResult(topic="orders", target_topic="orders", partition=0, position=1000, done=True, records=7)
+    with caplog.at_level(logging.INFO):
+        progress.start()
+        progress.stop([replace(result, target_partition=0)])
+    status = json.loads((tmp_path / "status.json").read_text())
+    assert [(row["partition"], row["lag"]) for row in status["partitions"]] == [(1, 1000)] and status["left_out"] == 1
+    assert (status["summary"]["records"], status["summary"]["lag"]) == (7, 1000)
+    assert "50 % of 2,000 offsets in 2 partitions" in caplog.messages[-1]
+
+
+def test_a_job_whose_port_can_not_be_opened_is_shown_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(keeper, "poll", lambda *_: None)
+    nowhere = Hosts("192.0.2.1", "driver.example")  # TEST-NET-1: no interface has it
+    progress = keeper.Progress("s", "t", [bounded()], True, StatusFile(tmp_path), nowhere)
+    assert progress.report_to is None and "can't listen on 192.0.2.1" in caplog.text
+    progress.start()
+    progress.end_turn()
+    progress.stop()
+    assert len(json.loads((tmp_path / "status.json").read_text())["partitions"]) == 1
+
+
 # --- words -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_log_line_reads_like_a_sentence() -> None:
-    course = Course()
+    job = Job()
     waiting = (bounded(2), None)
-    look(course, 0.0, (bounded(0), told(0)), (bounded(1), told(0)), waiting)
-    _, summary = look(
-        course, 10.0, (bounded(0), told(900, bytes=10**9, records=800, passed=7, reencoded=2, padded=100)),
+    job.look(0.0, (bounded(0), told(0)), (bounded(1), told(0)), waiting)
+    _, summary = job.look(
+        10.0, (bounded(0), told(900, bytes=10**9, records=800, passed=7, reencoded=2, padded=100)),
         (bounded(1), told(100, bytes=10**6, records=90, passed=1, dropped=1234)), waiting,
     )  # fmt: skip
     assert wording.describe(summary) == (
@@ -246,14 +353,14 @@ def test_the_log_line_reads_like_a_sentence() -> None:
 
 
 def test_a_partition_that_does_not_advance_is_named_before_all_others() -> None:
-    course = Course()
+    job = Job()
     for now in (0.0, 5.0):
-        _, summary = look(course, now, (bounded(0), told(int(now))), (bounded(1, end=20), told(10)), (bounded(2), None))
+        _, summary = job.look(now, (bounded(0), told(int(now))), (bounded(1, end=20), told(10)), (bounded(2), None))
     assert "slowest orders-1: 10 offsets, does not advance" in wording.describe(summary)
 
 
 def test_a_copy_that_has_not_begun_has_no_forecast() -> None:
-    _, summary = look(Course(), 0.0, (bounded(), None), seen=[(FIRST, Where(0, 1000))])
+    _, summary = Job().look(0.0, (bounded(), None), seen=(0, 1000))
     assert wording.describe(summary) == (
         "0 % of 1,000 offsets in 1 partition; 0.0 kB/s, 0 records/s; slowest orders-0: 1,000 offsets, waits"
     )
@@ -266,12 +373,12 @@ def test_a_share_is_whole_only_when_everything_is_there() -> None:
 
 
 def test_a_copy_of_nothing_has_words_too() -> None:
-    _, summary = look(Course(), 0.0, (bounded(end=0), told(0, "done")))
+    _, summary = Job().look(0.0, (bounded(end=0), told(0, "done")))
     assert wording.describe(summary).startswith("nothing to copy in 1 partition")
 
 
 def test_the_line_in_a_tasks_log_has_the_phase_and_what_the_job_says() -> None:
-    _, summary = look(Course(), 0.0, (bounded(), told(500, passed=3)))
+    _, summary = Job().look(0.0, (bounded(), told(500, passed=3)))
     line = progress_line({"phase": "copying", "summary": summary, "partitions": [{}]})
     assert line.startswith("copying: 50 % of 1,000 offsets in 1 partition; ") and "slowest orders-0: 500 offsets" in line
     assert progress_line({"phase": "starting Spark", "summary": {}}) == "starting Spark"
@@ -283,7 +390,7 @@ def test_the_line_in_a_tasks_log_has_the_phase_and_what_the_job_says() -> None:
 
 def test_the_bar_shows_stopped_partitions_first_and_then_those_with_most_to_do() -> None:
     rows = [row(0, "done", 0), row(1, "copying", 5), row(2, "opening", 900), row(3, "copying", 50), row(4, "stopped", 1)]
-    assert [r.key.partition for r in unfinished(rows)] == [4, 3, 1, 2]
+    assert [r.range.partition for r in unfinished(rows)] == [4, 3, 1, 2]
 
 
 def test_there_is_no_bar_without_a_terminal() -> None:
@@ -299,16 +406,13 @@ def test_the_bar_draws_every_kind_of_row(one: CopyRange) -> None:
 
     from airflow_mirror.jobs.progress.bar import _drawing
 
-    course, stuck = (
-        Course(),
-        CopyRange(source_topic="[bold]not markup[/]", target_topic="t", partition=1, start_offset=0, end_offset=10),
-    )
+    stuck = CopyRange(source_topic="[bold]not markup[/]", target_topic="t", partition=1, start_offset=0, end_offset=10)
     known = [
         (one, told(500, end=1000, bytes=5, passed=3)),
         (stuck, told(1, "stopped", error="[/] broken\nbatch")),
         (bounded(3), None),
     ]
-    rows, summary = look(course, 0.0, *known)
+    rows, summary = Job().look(0.0, *known)
     screen = StringIO()
     console = Console(file=screen, width=120, force_terminal=True, color_system=None)
     console.print(_drawing(summary, rows))
