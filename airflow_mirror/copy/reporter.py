@@ -80,14 +80,14 @@ class Reporter:
 
     def _report(self, driver: socket.socket) -> None:
         """Report until the copy has ended, and once more then."""
-        known: dict[PartitionCopy, dict[str, Any]] = {}  # to the driver
+        known: dict[PartitionCopy, tuple[Any, ...]] = {}  # to the driver
         last = False
         while not last:
             last, begun = self._ended.is_set(), time.thread_time()
             # Where a partition stands that was not opened yet is not known.
-            rows = {p: row_of(p) for p in self._partitions if p.opened or p.error is not None}
-            changed = [row for p, row in rows.items() if row != known.get(p)]
-            known = rows
+            now = {p: basis_of(p) for p in self._partitions if p.opened or p.error is not None}
+            changed = [row_of(p) for p, basis in now.items() if basis != known.get(p)]
+            known = now
             for i in range(0, len(changed) + 1, ROWS_PER_LINE):  # the last line may be empty: it says "still here"
                 line = {"run": self._run_id, "rows": changed[i : i + ROWS_PER_LINE]}
                 driver.sendall(json.dumps(line).encode() + b"\n")
@@ -96,6 +96,11 @@ class Reporter:
                     raise ConnectionResetError("it hung up")
                 self.asked_to_end = True
             self._ended.wait(max(EVERY_S, _SHARE * (time.thread_time() - begun)))
+
+
+def basis_of(p: PartitionCopy) -> tuple[Any, ...]:
+    """Return all that a row is made of. Many partitions rest: this takes half as long as to make their rows."""
+    return p.state, p.error, p.position, p.committed, p.fetch_offset, p.available_end, *vars(p.counters).values()
 
 
 def row_of(p: PartitionCopy) -> dict[str, Any]:

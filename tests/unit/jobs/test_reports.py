@@ -16,7 +16,7 @@ from airflow_mirror.copy import reporter as report
 from airflow_mirror.copy.loop.partition import COUNTERS, PartitionCopy
 from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.copy.reporter import Reporter, row_of
+from airflow_mirror.copy.reporter import Reporter, basis_of, row_of
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.errors import LeaseLost
 from airflow_mirror.jobs.progress import listener as listening
@@ -201,17 +201,27 @@ def test_states_are_told_apart() -> None:
         copies([RANGES[0]])[0],
         copies([CopyRange(source_topic="orders", target_topic="orders", partition=1, start_offset=0)])[0],
     )
-    assert row_of(bounded)["state"] == "copying"
+    seen = []
+
+    def state_of(p: PartitionCopy) -> str:
+        seen.append((p.range, basis_of(p)))
+        return str(row_of(p)["state"])
+
+    assert state_of(bounded) == "copying"
     bounded.state = State.WAITING
-    assert row_of(bounded)["state"] == "opening"
+    assert state_of(bounded) == "opening"
     bounded.state = State.DONE
-    assert row_of(bounded)["state"] == "done"
+    assert state_of(bounded) == "done"
     bounded.error = LeaseLost("id", 1, "gone")
-    assert row_of(bounded)["state"] == "stopped"
+    assert state_of(bounded) == "stopped"
+    assert state_of(tail) == "copying"
     tail.available_end = tail.fetch_offset = 10
-    assert row_of(tail)["state"] == "following"
-    tail.available_end = 11
-    assert row_of(tail)["state"] == "copying"
+    assert state_of(tail) == "following"
+    tail.fetch_offset = 9
+    assert state_of(tail) == "copying"
+    tail.counters.padded = tail.position = 1
+    assert state_of(tail) == "copying"
+    assert len(set(seen)) == len(seen), "each of these changes is told"
 
 
 # --- the driver's side -----------------------------------------------------------------------------------------------
