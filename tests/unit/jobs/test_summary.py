@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
+import os
+import pty
+import struct
+import sys
+import termios
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +22,7 @@ from airflow_mirror.copy.loop.partition import COUNTERS
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.jobs.progress import figures, keeper, poller, wording
-from airflow_mirror.jobs.progress.bar import progress_bar
+from airflow_mirror.jobs.progress.bar import on_terminal, progress_bar
 from airflow_mirror.jobs.progress.figures import (
     MAX_ROWS,
     WINDOW_S,
@@ -396,6 +403,39 @@ def test_the_bar_shows_stopped_partitions_first_and_then_those_with_most_to_do()
 def test_there_is_no_bar_without_a_terminal() -> None:
     with progress_bar() as bar:
         assert bar is None
+
+
+def test_on_a_terminal_the_log_stands_above_the_bar_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 50, 120, 0, 0))
+    monkeypatch.setenv("TERM", "xterm")
+    rows, summary = Job().look(0.0, (bounded(), told(500, passed=3)))
+    log = logging.getLogger()
+    monkeypatch.setattr(log, "handlers", [])
+    with os.fdopen(slave, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        handler = logging.StreamHandler()
+        log.addHandler(handler)
+        assert on_terminal()
+        with progress_bar() as draw:
+            assert draw is not None
+            draw(summary, rows)
+            log.warning("[bold]%s", "orders " * 30)
+            draw(summary, rows)
+        assert handler.stream is terminal
+        screen = os.read(master, 1 << 16).decode()
+    os.close(master)
+    assert f"[bold]{'orders ' * 30}\r\n" in screen, "one line, whatever the width"
+    above, _, below = screen.partition("[bold]")
+    assert not above.rstrip().endswith("3 passed"), "the bar was taken away first"
+    assert "━" in above and "orders-0" in above and "━" in below and "batches: 3 passed" in below
+
+
+def test_a_terminal_that_can_not_draw_in_one_place_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: True))
+    for term, draws in (("xterm", True), ("dumb", False)):
+        monkeypatch.setenv("TERM", term)
+        assert on_terminal() == draws
 
 
 @pytest.mark.parametrize("one", [bounded(), tail()])
