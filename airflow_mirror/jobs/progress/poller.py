@@ -38,11 +38,12 @@ def poll(source: str, target: str, committed_only: bool, table: Table, stop: thr
 def look(source: WireCluster, target: WireCluster, committed_only: bool, table: Table) -> None:
     """Read once where the partitions are that the table is not told of."""
     now = time.monotonic()
-    ranges = [row.range for row in table.rows() if not row.range.is_mapped and not row.is_told(now)]
-    if not ranges:
+    rows = [row for row in table.rows() if not row.range.is_mapped and not row.is_told(now)]
+    if not rows:
         return
-    positions = target.log_ends([one.target for one in ranges])  # first, or it could seem to be ahead of the source
-    open_ended = [one.source for one in ranges if one.end_offset is None]
+    positions = target.log_ends([r.range.target for r in rows])  # first, or it could seem to be ahead of the source
+    open_ended = [r.range.source for r in rows if r.range.end_offset is None]
     ends = (source.last_stable if committed_only else source.high_watermarks)(open_ended) if open_ended else {}
-    for one in ranges:
-        table.see(one, positions[one.target], ends[one.source] if one.end_offset is None else one.end_offset)
+    for row in rows:
+        one = row.range
+        table.see(row.key, positions[one.target], ends[one.source] if one.end_offset is None else one.end_offset)

@@ -128,26 +128,25 @@ class Table:
     def take(self, run_id: str, rows: Iterable[Any]) -> None:
         """Merge what a task reports; skip malformed and outdated rows and those of other partitions."""
         with self._lock:
-            run = self._run(run_id[:64])
-            run.heard_at = time.monotonic()
+            run = self._heard_of(run_id[:64])
             for row in rows:
                 try:
                     self._merge(run, row)
                 except (LookupError, TypeError, ValueError):  # it came from a network
                     pass
 
-    def see(self, one: CopyRange, position: int, end: int) -> None:
+    def see(self, key: Key, position: int, end: int) -> None:
         """Record where the clusters show a partition; where its task does not, and that has not given up on it."""
-        key = Row(range=one, end=end).key
-        arrived = position >= end
         with self._lock:
             row = self._rows.get(key)
-            if row is not None and not row.is_told(time.monotonic()):
-                state = phase_of(
-                    stopped=row.state == Phase.STOPPED, done=arrived and one.end_offset is not None, at_end=arrived,
-                    opening=not arrived and position <= one.start_offset,
-                )  # fmt: skip
-                self._rows[key] = replace(row, state=state, position=position, end=end)
+            if row is None or row.is_told(time.monotonic()):
+                return
+            arrived = position >= end
+            state = phase_of(
+                stopped=row.state == Phase.STOPPED, done=arrived and row.range.end_offset is not None, at_end=arrived,
+                opening=not arrived and position <= row.range.start_offset,
+            )  # fmt: skip
+            self._rows[key] = replace(row, state=state, position=position, end=end)
 
     def settle(self, results: Iterable[PartitionResult]) -> None:
         """Replace what tasks reported by what they returned at their end, which is exact."""
@@ -167,13 +166,15 @@ class Table:
         """Say whether a task of this turn, which may have ended since, has given up on a partition."""
         return any(row.state == Phase.STOPPED and row.run.number > self._before_turn for row in self.rows())
 
-    def _run(self, run_id: str) -> Run:
-        run = self._runs.get(run_id)
+    def _heard_of(self, run_id: str) -> Run:
+        run = self._runs.pop(run_id, None)
         if run is None:
-            if len(self._runs) >= _REMEMBERED_RUNS:
-                del self._runs[next(iter(self._runs))]  # the oldest
             self._started += 1
-            run = self._runs[run_id] = Run(self._started)
+            run = Run(self._started)
+        run.heard_at = time.monotonic()
+        self._runs[run_id] = run  # the last one
+        if len(self._runs) > _REMEMBERED_RUNS:
+            del self._runs[next(iter(self._runs))]  # was silent for longest
         return run
 
     def _merge(self, run: Run, said: Any) -> None:

@@ -365,9 +365,11 @@ def test_a_row_holds_while_its_task_speaks_and_a_moment_longer(table: Table) -> 
 def test_many_turns_of_a_tail_leave_nothing_behind(table: Table) -> None:
     for number in range(10_000):
         table.take(f"run {number}", [row(records=1)])
+        table.take("a task that runs all the time", [row(1, records=number)])
     table.take("x" * 1_000_000, [])
     assert len(table._runs) <= 4096 and max(map(len, table._runs)) == 64
     assert told(table)[FIRST].counters["records"] == 10_000
+    assert told(table)[SECOND].counters["records"] == 9_999
 
 
 def test_results_replace_what_tasks_told(table: Table) -> None:

@@ -1,4 +1,4 @@
-"""The figures of a running copy: what they are made of, how they are bounded, how they read. No clock, no broker."""
+"""The figures of a running copy: what they are made of, how they are bounded, how they read. No broker."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Job:
                 about = {"topic": one.source_topic, "partition": one.partition, "target_partition": one.target.partition}
                 self.table.take("a", [about | said])
             elif seen is not None:
-                self.table.see(one, *seen)
+                self.table.see(Row(range=one, end=None).key, *seen)
         rows = self.course.look(self.table.rows(), now)
         return rows, summary_of(rows)
 
@@ -196,19 +196,19 @@ def test_nothing_known_is_said_as_nothing_known() -> None:
 def test_where_the_clusters_show_a_partition_counts_only_while_its_task_is_silent() -> None:
     table = Table([bounded()])
     row = {"topic": "orders", "partition": 0, "target_partition": 0}
-    table.see(bounded(), 5, 1000)
+    table.see(("orders", 0, 0), 5, 1000)
     table.take("a", [row | told(10, bytes=7)])
-    table.see(bounded(), 20, 1000)
+    table.see(("orders", 0, 0), 20, 1000)
     (now,) = table.rows()
     assert (now.position, now.state) == (10, "copying")
     now.run.heard_at -= 100
-    table.see(bounded(), 20, 1000)
+    table.see(("orders", 0, 0), 20, 1000)
     (now,) = table.rows()
     assert (now.position, now.state, now.counters["bytes"]) == (20, "copying", 7)
     table.take("a", [row | told(30, "stopped", error="broken")])
     now.run.heard_at -= 100
-    table.see(bounded(), 40, 1000)
-    table.see(bounded(7), 40, 1000)  # no longer followed
+    table.see(("orders", 0, 0), 40, 1000)
+    table.see(("orders", 7, 7), 40, 1000)  # no longer followed
     (now,) = table.rows()
     assert (now.position, now.state, now.error) == (40, "stopped", "broken")
 
