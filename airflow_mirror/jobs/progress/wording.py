@@ -39,7 +39,7 @@ def _partitions(count: int) -> str:
 
 
 def _how_fast(summary: Mapping[str, Any]) -> str:
-    text = f"{rate(summary.get('bytes_per_s'))}, {summary.get('records_per_s') or 0:,} records/s"
+    text = f"{rate(summary.get('bytes_per_s') or 0)}, {summary.get('records_per_s') or 0:,} records/s"
     begun = (summary.get("states") or {}).get("copying")
     return f"{text}, {to_go(summary.get('eta_s'))}" if begun and summary.get("lag") else text
 
@@ -66,10 +66,8 @@ def percent(done: int, total: int) -> str:
     return f"{100 if done >= total else min(99, 100 * done // max(total, 1))} %"
 
 
-def rate(bytes_per_s: float | None) -> str:
+def rate(bytes_per_s: float) -> str:
     """Return bytes per second in MB (10^6 bytes), or kB when they are few."""
-    if bytes_per_s is None:
-        return "? MB/s"
     return f"{bytes_per_s / 1e6:,.1f} MB/s" if bytes_per_s >= 1e5 else f"{bytes_per_s / 1e3:,.1f} kB/s"
 
 
