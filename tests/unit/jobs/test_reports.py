@@ -249,9 +249,11 @@ def test_garbage_ends_the_connection_and_nothing_else(driver: Listener, table: T
     [{}, {"run": "a"}, {"rows": []}, {"run": 5, "rows": []}, {"run": ["a"], "rows": []}, told_by("a") | {"rows": 7}],
 )
 def test_a_message_of_another_kind_ends_the_connection_and_nothing_else(
-    driver: Listener, table: Table, message: Any
+    driver: Listener, table: Table, message: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert call(driver, token(driver), message, end=False) == b""
+    until(lambda: not driver._peers)
+    assert caplog.messages == []  # nor does it fill the job's log
     call(driver, token(driver), told_by("a", row()))
     assert told(table)[FIRST].position == 10
 
@@ -297,7 +299,8 @@ def test_more_than_a_number_of_peers_are_turned_away(
     monkeypatch.setattr(listening, "MAX_PEERS", 1)
     with socket.create_connection(at(driver), 60):
         until(lambda: driver._peers)
-        assert call(driver, token(driver), end=False) == b""
+        assert call(driver, token(driver), told_by("a", row())) == b""
+        assert told(table) == {}
     until(lambda: not driver._peers)
     call(driver, token(driver), told_by("a", row()))
     assert FIRST in told(table)

@@ -11,6 +11,7 @@ import struct
 import sys
 import termios
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -319,9 +320,16 @@ def test_a_job_leaves_exact_rows_in_its_status_and_a_line_in_its_log(
     progress = keeper.Progress("s", "t", [bounded(0), bounded(1)], True, StatusFile(tmp_path))
     assert progress.report_to and progress.report_to.startswith("127.0.0.1 ")
     result = PartitionResult(topic="orders", target_topic="orders", partition=0, position=1000, done=True, records=7)
+    status: dict[str, Any] = {"partitions": []}
     with caplog.at_level(logging.INFO):
         progress.start()
+        deadline = time.monotonic() + 240
+        while not status["partitions"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+            status = json.loads((tmp_path / "status.json").read_text())
         progress.stop([replace(result, target_partition=0)])
+    assert status["summary"]["lag"] == 2000 and "0 % of 2,000 offsets in 2 partitions" in caplog.messages[0]
     status = json.loads((tmp_path / "status.json").read_text())
     assert [(row["partition"], row["lag"]) for row in status["partitions"]] == [(1, 1000)] and status["left_out"] == 1
     assert (status["summary"]["records"], status["summary"]["lag"]) == (7, 1000)
