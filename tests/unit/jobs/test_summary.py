@@ -8,6 +8,7 @@ import logging
 import os
 import pty
 import struct
+import subprocess
 import sys
 import termios
 import threading
@@ -437,6 +438,23 @@ def test_on_a_terminal_the_log_stands_above_the_bar_line_by_line(monkeypatch: py
     above, _, below = screen.partition("[bold]")
     assert not above.rstrip().endswith("3 passed"), "the bar was taken away first"
     assert "━" in above and "orders-0" in above and "━" in below and "batches: 3 passed" in below
+
+
+def test_behind_spark_submit_the_bar_is_on_the_terminal_of_the_process_that_started_the_driver() -> None:
+    driver = (
+        "from airflow_mirror.jobs.progress.bar import progress_bar\n"
+        "from airflow_mirror.jobs.progress.figures import summary_of\n"
+        "with progress_bar() as draw: draw(summary_of([]), [])\n"
+    )
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 50, 120, 0, 0))
+    env = os.environ | {"TERM": "xterm", "PYSPARK_GATEWAY_PORT": "1", "PYTHONPATH": str(Path(__file__).parents[3])}
+    command = ["sh", "-c", '"$0" -c "$1" 2>&1 | cat; :', sys.executable, driver]  # sh stands in for the Java process
+    job = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=slave, check=True)
+    os.close(slave)
+    screen = os.read(master, 1 << 16).decode()
+    os.close(master)
+    assert job.stdout == b"" and "0 partitions" in screen
 
 
 def test_a_terminal_that_can_not_draw_in_one_place_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
