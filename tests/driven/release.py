@@ -66,7 +66,7 @@ RELEASES = {
         Release("4.3.1", {_WRITE_MARKERS: (1, 1)}),
         Release(
             "2.8.2", {_METADATA: (0, 11), _DESCRIBE_LOG_DIRS: (1, 2), _DESCRIBE_TRANSACTIONS: _NONE},
-            verifies=False, remembers_fenced=False, takes_append_time=False,
+            verifies=False, remembers_fenced=False, takes_append_time=False, stable_in_log=True,
         ),
         Release(
             "0.11.0.3",
