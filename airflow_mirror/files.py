@@ -54,11 +54,11 @@ def _sync(directory: Path) -> None:
 
 
 def lock(path: Path, wait_s: float | None = None) -> IO[str]:
-    """Return the file ``path``, made if need be, with an exclusive lock that is held until the file is closed.
+    """Return the open file ``path``, created if needed, with an exclusive lock that is held until the file is closed.
 
     The kernel closes it when the process ends, however it ends.
 
-    :param wait_s: how long to wait for another holder; default: without end.
+    :param wait_s: how long to wait for another holder; seconds; default: no limit.
     :raises BlockingIOError: somebody else still holds the lock.
     """
     path.parent.mkdir(parents=True, exist_ok=True)

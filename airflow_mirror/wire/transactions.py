@@ -48,7 +48,7 @@ _WRITE_TXN_MARKERS = 27
 
 @dataclass(frozen=True)
 class TransactionDescription:
-    """What a coordinator knows about a transactional id; ``state`` as Kafka names it: Empty, Ongoing, ..."""
+    """What a coordinator knows of a transactional id; ``state`` as Kafka names it: Empty, Ongoing, CompleteCommit, ..."""
 
     producer_id: int
     epoch: int
