@@ -9,9 +9,10 @@ import pytest
 
 from airflow_mirror.copy.writer import handover, padding
 from airflow_mirror.copy.writer.padding import Filling, Padder
-from airflow_mirror.errors import LeaseUnconfirmed, TryAgain
+from airflow_mirror.errors import LeaseUnconfirmed, TargetMoved, TryAgain
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.errors import Fenced
 from tests.unit.coordinator import ADD, END, INIT, MARKERS, Coordinator
 from tests.unit.peer import HangUp
 
@@ -127,3 +128,37 @@ def test_each_marker_is_kept_here_once_the_lease_is_in_doubt(
     assert [coordinator.keys.count(key) for key in (INIT, ADD, MARKERS)] == [
         [0, 0, 0], [1, 0, 0], [1, 1, 0], [1, 1, 1],
     ][allowed]  # fmt: skip
+
+
+@pytest.mark.parametrize("end", [2, 7])
+def test_log_end_outside_the_hole_stops_the_padding(coordinator: Coordinator, target: WireCluster, end: int) -> None:
+    """Somebody else writes to the partition: a marker more could take the place of a record."""
+    padder, filling = Padder(target=target, mirror="m", check=lambda: None), Filling(tp=TP, start=3, end=6)
+    coordinator.ends[TP] = 3
+    padder.step(filling)
+    coordinator.ends[TP] = end
+    with pytest.raises(TargetMoved, match=f"log end is {end} while this hole is padded"):
+        padder.step(filling)
+    assert coordinator.ends[TP] == end
+
+
+def test_hole_that_was_filled_meanwhile_needs_no_marker(coordinator: Coordinator, target: WireCluster) -> None:
+    padder, filling = Padder(target=target, mirror="m", check=lambda: None), Filling(tp=TP, start=3, end=6)
+    padder.step(filling)
+    coordinator.ends[TP] = 6
+    padder.step(filling)
+    assert filling.done and filling.written == 0 and coordinator.ends[TP] == 6
+
+
+def test_last_marker_waits_until_ownership_is_confirmed_anew(
+    coordinator: Coordinator, target: WireCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A newer copier took the partition over; the proof from before that is too old."""
+    monkeypatch.setattr(padding, "_FRESH_S", 0.0)
+    padder, filling = Padder(target=target, mirror="m", check=lambda: None), Filling(tp=TP, start=0, end=2)
+    padder.step(filling)
+    padder.step(filling)
+    Padder(target=target, mirror="m", check=lambda: None).step(Filling(tp=TP, start=0, end=2))
+    with pytest.raises(Fenced):
+        padder.step(filling)
+    assert coordinator.ends[TP] == 1
