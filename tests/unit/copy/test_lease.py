@@ -99,6 +99,7 @@ def test_what_took_the_lease_can_not_be_undone_by_a_renewal_that_comes_late(
     assert by == "a job that died in between" or is_held(target, new)
 
 
+@pytest.mark.repeats
 def test_no_two_takings_of_a_producer_id_have_the_same_mark(coordinator: Coordinator, target: WireCluster) -> None:
     rng, marks = random.Random(3), list[int]()
     for _ in range(200):
@@ -271,6 +272,7 @@ def test_an_answer_is_as_old_as_its_question(known: Confirmation, script: Script
     known.check()
 
 
+@pytest.mark.repeats
 def test_an_old_task_never_writes_when_a_new_job_may() -> None:
     """Whatever is slow, silent or frozen: what it writes, it writes before the new job's first write."""
     rng, margins = random.Random(11), list[float]()

@@ -62,6 +62,7 @@ def test_the_average_rate_holds_whatever_the_sizes_and_the_pauses(rate: int) -> 
     assert written / (clock.now - started) == pytest.approx(rate, rel=0.05)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("largest", [9_000, 900_000])
 def test_a_copy_that_only_the_rate_holds_up_uses_all_of_it(largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A minute of the target side and of the loop's pauses; every request is answered at once."""

@@ -368,6 +368,7 @@ def test_a_part_that_reaches_back_behind_the_end_is_compared_with_the_whole(tmp_
     assert ends(found) == ends(store.load(KEY)) == (24, 18, 18, Segment(21, 15, 3))
 
 
+@pytest.mark.repeats
 def test_going_on_and_joining_hold_only_a_little_of_a_long_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Transactions make a segment each: 10^8 records may be 10^7 segments, 240 MB, and a task has less."""
     monkeypatch.setattr(map_store, "_LARGEST_PART", 1000)

@@ -41,6 +41,7 @@ def fill(start: int, end: int, max_bytes: int = 1_000_000) -> RawBatch:
     return at(start, send.raw.view)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 999, 1000, 1001, 8191, 8192, 8193, 99_999, 100_000])
 def test_fillers_of_any_number_are_records_of_the_reserved_key_and_nothing_else(count: int) -> None:
     raw = fill(17, 17 + count)

@@ -197,6 +197,7 @@ RECORDS = st.builds(
 )
 
 
+@pytest.mark.repeats
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 4), RECORDS), min_size=1, max_size=12),
