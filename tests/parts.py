@@ -56,7 +56,8 @@ PARTS = (
         "",
         2,
         "values, decisions, and the engine against a broker in the same process",
-        ("-n", "3", "--cov", "--cov-report="),  # they wait a little now and then: three for two cores
+        # They wait a little now and then: three for two cores. Most modules stay whole, and with them what they share.
+        ("-n", "3", "--dist", "worksteal", "--cov", "--cov-report="),
     ),
     Part(
         "core",
