@@ -48,9 +48,7 @@ def test_a_drill_measures_rpo_and_rto_and_cleans_up(airflow: AirflowStandalone, 
     assert LocalRunner(airflow.mirror_home / "dr-drill").running() == []
 
 
-def test_a_drill_above_its_limits_fails_and_cleans_up_all_the_same(
-    airflow: AirflowStandalone, world: tuple[Cluster, Cluster]
-) -> None:
+def test_drill_above_its_limits_fails_and_cleans_up(airflow: AirflowStandalone, world: tuple[Cluster, Cluster]) -> None:
     run = airflow.trigger(DAG, {**ENDS, "seconds": 4, "max_rpo_s": 600, "max_rto_s": 0})
     assert airflow.wait(DAG, run, timeout_s=1200) == "failed"
     assert "DrillMissed: drill: RTO" in airflow.log(DAG, run, "fail_over")

@@ -85,9 +85,7 @@ def test_both_sides_hold_the_same_records_at_the_same_offsets(migrated: Any, wor
     assert read_all(target.admin_properties(), "shop.empty") == []
 
 
-def test_the_producer_was_fenced_and_the_group_goes_on_where_it_was(
-    migrated: Any, world: tuple[Cluster, Cluster]
-) -> None:
+def test_producer_is_fenced_and_group_continues_at_its_position(migrated: Any, world: tuple[Cluster, Cluster]) -> None:
     source, target = world
     assert migrated[1].refused > 0
     expected = {("shop.orders", 0): 17, ("shop.orders", 2): 0}
@@ -104,7 +102,7 @@ def test_every_task_ended_well_and_nothing_is_left_running(migrated: Any, airflo
     assert [p for h in runner.jobs.glob("*/*") for p in process.members(h)] == []
 
 
-def test_no_secret_is_in_any_file_of_the_mirror_or_in_any_xcom(
+def test_secrets_are_in_no_mirror_file_and_no_xcom(
     migrated: Any, airflow: AirflowStandalone, world: tuple[Cluster, Cluster]
 ) -> None:
     secret = world[0].admin_properties()["sasl.password"]
@@ -137,7 +135,7 @@ def test_clearing_a_task_of_a_finished_run_is_safe(
 
 
 @pytest.mark.parametrize("task", ["create_topics", "start_tail"])
-def test_clearing_a_task_that_would_hold_topics_in_production_is_refused(
+def test_clearing_a_task_that_holds_production_topics_is_refused(
     migrated: Any, airflow: AirflowStandalone, world: tuple[Cluster, Cluster], task: str
 ) -> None:
     run, _ = migrated
@@ -147,9 +145,8 @@ def test_clearing_a_task_that_would_hold_topics_in_production_is_refused(
         assert target.topic_configs(["shop.orders"]) == before
 
 
-def test_kill_9_of_the_task_process_and_the_retry_finds_the_running_job(
-    airflow: AirflowStandalone, world: tuple[Cluster, Cluster]
-) -> None:
+def test_retry_after_task_kill_finds_the_running_job(airflow: AirflowStandalone, world: tuple[Cluster, Cluster]) -> None:
+    """The task process gets kill -9: one Spark application runs in all, and a rejected cutover leaves the tail on."""
     source, target = world
     create(source.admin_properties(), "killed.task", 2)
     fill(source.properties("alice"), "killed.task", 20_000)
@@ -199,9 +196,7 @@ def test_marking_a_running_copy_failed_stops_its_job(airflow: AirflowStandalone,
     assert not (jobs / "tail").exists()
 
 
-def test_an_unknown_topic_fails_the_plan_at_once_with_what_there_is(
-    airflow: AirflowStandalone, world: tuple[Cluster, Cluster]
-) -> None:
+def test_unknown_topic_fails_the_plan_without_retry(airflow: AirflowStandalone, world: tuple[Cluster, Cluster]) -> None:
     run = airflow.trigger(DAG, conf("unknown", ["no.such.topic"], ["none"]))
     assert airflow.wait(DAG, run, timeout_s=1200) == "failed"
     assert instance(airflow, run, "plan")["try_number"] == 1, "wrong input is not retried"

@@ -51,7 +51,7 @@ def copied(airflow: AirflowStandalone, world: tuple[Cluster, Cluster], metered: 
     return run_id, held
 
 
-def test_two_windows_are_copied_and_no_more_and_a_second_run_writes_nothing(
+def test_two_windows_are_copied_and_second_run_writes_nothing(
     airflow: AirflowStandalone, world: tuple[Cluster, Cluster], metered: Any, copied: Any
 ) -> None:
     run_id, held = copied
@@ -65,9 +65,8 @@ def test_two_windows_are_copied_and_no_more_and_a_second_run_writes_nothing(
     assert read_all(world[1].admin_properties(), "metered") == held[-1]
 
 
-def test_an_older_window_is_refused_because_offsets_cannot_be_put_in_front(
-    airflow: AirflowStandalone, copied: Any
-) -> None:
+def test_window_older_than_the_copy_is_refused(airflow: AirflowStandalone, copied: Any) -> None:
+    """Offsets cannot be put in front of what has been copied."""
     run_id, state = run(airflow, 0)
     assert state == "failed"
     assert "window from 2026-03-01T00:00:00+00:00: the copy of" in airflow.log(DAG, run_id, "copy_window")

@@ -198,7 +198,7 @@ def first_holed(batches: list[RawBatch], number: int) -> RawBatch:
     )
 
 
-def test_a_compacted_batch_whose_last_delta_was_edited_damages_a_log_in_silence(
+def test_compacted_batch_with_edited_last_delta_damages_a_log(
     source_cluster: Cluster, target_cluster: Cluster, compacted: str, topic_name: str
 ) -> None:
     """The trap that the re-encoder is for: the broker says that all is well."""
@@ -221,7 +221,7 @@ def test_a_compacted_batch_whose_last_delta_was_edited_damages_a_log_in_silence(
         wire_batch.resign(raw.view, raw.header, 1, 0, 0)
 
 
-def test_a_compacted_topic_arrives_equal_with_its_holes_and_without_its_delete_horizon(
+def test_compacted_topic_arrives_equal_with_holes_without_delete_horizon(
     source_cluster: Cluster, target_cluster: Cluster, compacted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(target_cluster, compacted)
@@ -262,9 +262,10 @@ def test_whatever_clients_write_is_sent_as_a_broker_wants_it(
     assert_equal(source_cluster, target_cluster, topic_name)
 
 
-def test_log_append_time_is_kept_as_readers_saw_it_and_the_bit_is_not_sent(
+def test_log_append_time_is_kept_as_create_time(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Readers see the same times; the attribute bit for log append time is not sent."""
     create(source_cluster, topic_name, message_timestamp_type="LogAppendTime")
     create(target_cluster, topic_name)
     for number in CODECS:
@@ -281,7 +282,7 @@ def test_log_append_time_is_kept_as_readers_saw_it_and_the_bit_is_not_sent(
 
 
 @pytest.mark.parametrize("number", CODECS, ids=codec.NAMES)
-def test_a_range_that_cuts_batches_of_many_days_is_trimmed_and_the_rest_comes_later(
+def test_range_trims_batches_spanning_days_and_continues_later(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A time delta above 2^31 ms (24.8 days) is a varlong; a re-encoder that takes it for 32 bits changes the time."""
@@ -304,9 +305,10 @@ def test_a_range_that_cuts_batches_of_many_days_is_trimmed_and_the_rest_comes_la
     assert ends(target_cluster, topic_name)[0] == (17, 80, 80)
 
 
-def test_batches_larger_than_the_target_takes_are_split_and_a_record_too_large_is_named(
+def test_oversized_batches_are_split_and_oversized_record_is_named(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The target's max.message.bytes is the limit; what stands before the record arrives."""
     create(source_cluster, topic_name, partitions=2)
     create(target_cluster, topic_name, partitions=2, max_message_bytes=str(SMALL))
     rng = random.Random(5)
@@ -342,7 +344,7 @@ def test_batches_larger_than_the_target_takes_are_split_and_a_record_too_large_i
 
 
 @pytest.mark.parametrize("name", [b"trace", b"trace-\xff"], ids=["no-time", "no-time-and-a-name-that-is-no-text"])
-def test_records_that_a_library_would_change_are_encoded_as_they_are(
+def test_records_a_library_would_change_are_copied_unchanged(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, name: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A first timestamp of -1, and a header name that is no UTF-8: brokers take both."""
@@ -388,7 +390,7 @@ def old_log(magic: int, seed: int) -> bytes:
 
 
 @pytest.mark.parametrize("number", [codec.NONE, codec.LZ4, codec.ZSTD])
-def test_tiny_batches_of_a_backlog_become_larger_ones_that_the_broker_keeps_as_they_are(
+def test_tiny_batches_are_merged_into_ones_the_broker_keeps(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A producer that waits for nothing writes a batch for each record."""

@@ -69,7 +69,7 @@ def test_a_tiny_benchmark_measures_both_systems_and_leaves_nothing_behind(tmp_pa
     [(1, "stopped at 25600 of 25601 records"), (-1, "25600 records on the target, 25599 on the source"), (0, None)],
     ids=["a-record-is-missing", "a-record-too-many", "as-many-as-there-are"],
 )
-def test_a_run_counts_only_when_the_target_holds_as_many_records(
+def test_run_counts_only_if_target_holds_the_expected_records(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path, surplus: int, said: str | None
 ) -> None:
     case = next(c for c in CASES if c.name == "big")

@@ -62,9 +62,10 @@ def test_latest_run_twice_by_hand_copies_what_came_in_between(
     assert ends(target_cluster, topic_name)[0] == (before, before + 100, before + 100)
 
 
-def test_records_of_2001_survive_on_a_topic_that_would_have_deleted_them(
+def test_old_records_survive_a_target_with_short_retention(
     source_cluster: Cluster, target_cluster: Cluster, target: ClusterAdmin, topic_name: str, run: Callable[..., str]
 ) -> None:
+    """The copy holds retention open while it writes, and alters message.timestamp.after.max.ms with --hold alone."""
     create(source_cluster, topic_name)
     create(target_cluster, topic_name, retention_ms="604800000")
     write(source_cluster, topic_name, 50, 1, "zstd")
@@ -81,7 +82,7 @@ def test_records_of_2001_survive_on_a_topic_that_would_have_deleted_them(
     assert held["message.timestamp.after.max.ms"].value == HELD_OPEN["message.timestamp.after.max.ms"]
 
 
-def test_comparing_with_a_target_that_holds_nothing_is_no_success_and_writes_nothing(
+def test_verify_fails_on_an_empty_target_and_writes_nothing(
     source_cluster: Cluster, target_cluster: Cluster, target: ClusterAdmin, topic_name: str, run: Callable[..., str]
 ) -> None:
     create(source_cluster, topic_name)

@@ -59,7 +59,7 @@ def produce(cluster: Any, topic: Any, count: Any, partition: int = 0, first_ms: 
     assert producer.flush(240) == 0
 
 
-def test_a_topic_is_described_as_it_is_and_an_unknown_one_is_absent(admin: Any, topic: Any) -> None:
+def test_existing_topic_is_described_and_unknown_one_is_absent(admin: Any, topic: Any) -> None:
     found = admin.topics([topic, "no-such-topic"])
     assert list(found) == [topic]
     assert (found[topic].partitions, found[topic].replication_factor, len(found[topic].topic_id)) == (2, 1, 22)
@@ -143,9 +143,10 @@ def test_group_positions_with_their_metadata_come_back_as_committed(admin: Any, 
     assert (group, "Empty") in [(g.group_id, g.state) for g in admin.groups()]
 
 
-def test_a_position_inside_an_open_transaction_is_waited_for_not_guessed(
+def test_offset_pending_in_open_transaction_is_waited_for(
     admin: Any, topic: Any, source_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """UNSTABLE_OFFSET_COMMIT is an error when time is up; the older position is never returned."""
     settings = {"bootstrap.servers": source_cluster.bootstrap}
     group, p0 = f"eos-{topic}", TopicPartition(topic, 0)
     admin.commit_group_offsets(group, {p0: GroupPosition(3)})
@@ -207,14 +208,14 @@ def test_an_unreachable_cluster_is_named_within_ten_seconds(role: str) -> None:
     assert (e.value.role, e.value.bootstrap) == (role, address)
 
 
-def test_a_setting_that_can_not_be_honoured_is_named_but_no_secret_is(source_cluster: Cluster) -> None:
+def test_unsupported_setting_is_named_but_no_secret_is_shown(source_cluster: Cluster) -> None:
     settings = {"bootstrap.servers": source_cluster.bootstrap, "sasl.password": "hunter2", "security.protocol": "hunter2"}
     with pytest.raises(InputError, match="source cluster.*security.protocol") as e:
         ClusterAdmin(ClientConfig(settings, "source"))
     assert "hunter2" not in str(e.value)
 
 
-def test_a_connection_without_bootstrap_servers_is_refused_before_any_client_starts() -> None:
+def test_missing_bootstrap_servers_is_refused_before_a_client_starts() -> None:
     with pytest.raises(MissingSetting, match="target cluster.*bootstrap.servers"):
         ClientConfig({"security.protocol": "PLAINTEXT"}, "target")
 
@@ -254,9 +255,8 @@ def test_rules_are_added_found_and_removed_exactly(root: Any) -> None:
     wait_for(lambda: root.describe_acls() == [])  # an authorizer without rules is no error
 
 
-def test_what_a_principal_may_not_do_is_said_never_answered_with_an_empty_list(
-    guarded: Any, root: Any, alice: Any
-) -> None:
+def test_missing_right_is_an_error_never_an_empty_result(guarded: Any, root: Any, alice: Any) -> None:
+    """The error names the principal, the right it lacks and the command that grants it."""
     root.create_topics([NewTopicSpec("secret", 1, 1)])
     rules = [rule("secret", "ALL", "ALLOW", "User:mirror")]
     rules += [rule("kafka-cluster", o, "ALLOW", "User:mirror", kind="CLUSTER") for o in ("ALTER", "DESCRIBE")]

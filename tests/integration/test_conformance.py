@@ -53,9 +53,7 @@ def test_driven_broker_serves_nothing_that_the_real_one_does_not(target_cluster:
 
 @pytest.mark.versions
 @pytest.mark.parametrize("version", OLDER)
-def test_driven_older_broker_serves_nothing_that_the_real_one_does_not(
-    version: str, older: Callable[[str], Cluster]
-) -> None:
+def test_driven_older_broker_serves_nothing_beyond_the_real_one(version: str, older: Callable[[str], Cluster]) -> None:
     assert_served(older(version))
 
 

@@ -44,7 +44,7 @@ def test_every_codec_and_irregular_record_arrives_at_its_offset(
     assert_equal(source_cluster, target_cluster, topic)
 
 
-def test_a_second_run_copies_nothing_and_a_later_one_only_what_is_new(
+def test_second_run_copies_nothing_and_third_only_new_records(
     source_cluster: Cluster, target_cluster: Cluster, topic: str
 ) -> None:
     write(source_cluster, topic, 200, 1)
@@ -62,7 +62,7 @@ def delete_before(cluster: Cluster, topic: str, offset: int) -> None:
         admin.delete_records({TopicPartition(topic, 0): offset})
 
 
-def test_a_log_that_starts_inside_a_batch_is_primed_and_trimmed(
+def test_log_starting_inside_a_batch_is_primed_and_trimmed(
     source_cluster: Cluster, target_cluster: Cluster, topic: str
 ) -> None:
     write(source_cluster, topic, 1000, 3, "lz4")
@@ -73,7 +73,7 @@ def test_a_log_that_starts_inside_a_batch_is_primed_and_trimmed(
     assert_equal(source_cluster, target_cluster, topic)
 
 
-def test_a_log_that_lost_all_its_records_starts_and_ends_where_the_source_does(
+def test_emptied_log_starts_and_ends_as_on_the_source(
     source_cluster: Cluster, target_cluster: Cluster, topic: str
 ) -> None:
     write(source_cluster, topic, 70, 3)
@@ -143,7 +143,7 @@ def test_a_topic_that_the_real_cleaner_compacted_keeps_every_offset(
     assert all(by_offset[row[0]] == row for row in here)
 
 
-def test_a_target_with_somebody_elses_records_is_refused_before_a_byte_is_written(
+def test_target_with_foreign_records_is_refused_before_any_write(
     source_cluster: Cluster, target_cluster: Cluster, topic: str
 ) -> None:
     write(source_cluster, topic, 50, 7)
@@ -156,9 +156,10 @@ def test_a_target_with_somebody_elses_records_is_refused_before_a_byte_is_writte
     assert ends(target_cluster, topic) == before
 
 
-def test_a_marker_too_many_at_the_targets_end_is_not_taken_for_a_copied_record(
+def test_surplus_marker_at_target_end_stops_the_copy(
     source_cluster: Cluster, target_cluster: Cluster, topic: str
 ) -> None:
+    """It is not taken for a copied record."""
     write_transactions(source_cluster, topic, seed=16, transactions=2)
     copy(source_cluster, target_cluster, ranges_of(source_cluster, topic))
     with WireCluster(config(target_cluster)) as wire:
@@ -188,9 +189,7 @@ def test_a_source_topic_that_was_created_again_stops_the_copy(
     assert ends(target_cluster, topic)[0][2] == 90
 
 
-def test_a_source_that_is_shorter_than_the_target_stops_the_copy(
-    source_cluster: Cluster, target_cluster: Cluster, topic: str
-) -> None:
+def test_source_shorter_than_target_stops_the_copy(source_cluster: Cluster, target_cluster: Cluster, topic: str) -> None:
     write(source_cluster, topic, 20, 11)
     copy(source_cluster, target_cluster, ranges_of(source_cluster, topic))
     write(target_cluster, topic, 7, 12)
@@ -211,7 +210,7 @@ def test_records_that_retention_took_before_they_were_copied_are_named(
     assert ends(target_cluster, topic)[0][2] == 20
 
 
-def test_a_record_that_the_target_refuses_stops_its_partition_and_no_other(
+def test_record_refused_by_target_stops_only_its_partition(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str
 ) -> None:
     create(source_cluster, topic_name, partitions=2)

@@ -76,9 +76,10 @@ def test_copier_killed_again_and_again_leaves_an_equal_target(
     assert_equal(source_cluster, target_cluster, hostile, PARTITIONS)
 
 
-def test_second_copier_beside_the_first_leaves_an_equal_target_and_the_loser_says_so(
+def test_second_copier_leaves_equal_target_and_first_loses_lease(
     source_cluster: Cluster, target_cluster: Cluster, hostile: str
 ) -> None:
+    """The first copier's error names the writer lease."""
     ranges = ranges_of(source_cluster, hostile, PARTITIONS)
     endless = [replace(r, end_offset=None) for r in ranges]  # or it could be done before the second one takes the lease
     first = copier_process(source_cluster, target_cluster, endless, mirror=hostile, wait=False)
@@ -93,7 +94,7 @@ def test_second_copier_beside_the_first_leaves_an_equal_target_and_the_loser_say
     assert_equal(source_cluster, target_cluster, hostile, PARTITIONS)
 
 
-def test_frozen_copier_that_thaws_after_the_second_took_over_changes_nothing(
+def test_frozen_copier_changes_nothing_after_a_second_took_over(
     source_cluster: Cluster, target_cluster: Cluster, hostile: str
 ) -> None:
     ranges = ranges_of(source_cluster, hostile, PARTITIONS)

@@ -157,9 +157,7 @@ def padder_with_a_coordinator_of_its_own(wire: WireCluster, tp: TopicPartition) 
     raise AssertionError("all coordinators on one node")
 
 
-def test_holes_are_filled_exactly_while_their_coordinator_dies_and_comes_back(
-    three_nodes: Cluster, replicated: TopicPartition
-) -> None:
+def test_holes_are_filled_exactly_while_the_coordinator_dies(three_nodes: Cluster, replicated: TopicPartition) -> None:
     """A dying coordinator repeats its last marker, and the next one begins a new term: neither may show in the log."""
     tp, rng, end = replicated, random.Random(5), 0
     with WireCluster(config(three_nodes)) as wire:
@@ -181,7 +179,7 @@ def test_holes_are_filled_exactly_while_their_coordinator_dies_and_comes_back(
     assert ends(three_nodes, tp.topic)[0] == (0, end, end)
 
 
-def test_zombies_markers_in_flight_over_a_leader_change_do_not_overrun_the_hole(
+def test_zombie_markers_over_a_leader_change_do_not_overrun_holes(
     three_nodes: Cluster, replicated: TopicPartition
 ) -> None:
     """They arrive after the new copier's first marker; for the moment before it see ``test_padding.py``."""
@@ -252,7 +250,8 @@ def test_own_markers_that_arrive_late_do_not_overrun_the_hole(
         assert wire.log_ends([tp]) == {tp: end}
 
 
-def test_a_partition_not_given_back_rests_until_its_old_owner_noticed(target_cluster: Cluster, topic_name: str) -> None:
+def test_partition_not_released_rests_before_its_next_owner_fills(target_cluster: Cluster, topic_name: str) -> None:
+    """The old owner asks before its last marker, and is fenced."""
     create(target_cluster, topic_name)
     tp = TopicPartition(topic_name, 0)
     with WireCluster(config(target_cluster)) as wire:
@@ -283,7 +282,7 @@ def elect_preferred(cluster: Cluster) -> None:
     admin.elect_leaders(ElectionType.PREFERRED, None).result(240)
 
 
-def test_leaders_change_by_death_and_by_election_on_target_and_source_while_copying(
+def test_copy_survives_leader_deaths_and_elections_on_both_sides(
     three_nodes: Cluster, source_cluster: Cluster, target_cluster: Cluster, topic_name: str
 ) -> None:
     """Two copies at once: the three nodes are the target of one and the source of the other."""
@@ -357,7 +356,7 @@ def test_records_lost_in_an_unclean_election_stop_the_copy(
 
 
 @pytest.mark.parametrize("how", ["killed", "restarted"])
-def test_a_target_of_one_node_that_goes_and_comes_back_gets_nothing_twice(
+def test_restarted_single_node_target_gets_nothing_twice(
     source_cluster: Cluster, proxied: ProxiedCluster, hostile: str, how: str
 ) -> None:
     create(proxied, hostile, PARTITIONS)
@@ -377,7 +376,7 @@ def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EncryptedClu
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_a_broker_that_dies_under_tls_is_waited_for_like_any_other(
+def test_copy_waits_for_a_broker_that_died_under_tls(
     source_cluster: Cluster, target_cluster: Cluster, encrypted: EncryptedCluster, topic_name: str, side: str
 ) -> None:
     source = encrypted if side == "source" else source_cluster
@@ -482,7 +481,7 @@ def late(proxy: FaultProxy) -> None:
     proxy.release()
 
 
-def test_network_fails_in_every_way_again_and_again_while_copying_and_both_sides_are_equal(
+def test_copy_through_repeated_network_faults_ends_equal(
     source_cluster: Cluster, proxied: ProxiedCluster, hostile: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each fault strikes twice: while a request is known to be under way, and at any moment between holes and batches."""
@@ -543,9 +542,10 @@ def test_network_fails_in_every_way_again_and_again_while_copying_and_both_sides
 # --- Spark ------------------------------------------------------------------------------------------------------------
 
 
-def test_spark_loses_a_python_worker_then_its_driver_and_the_next_job_ends_equal(
+def test_spark_job_after_lost_worker_and_driver_ends_equal(
     source_cluster: Cluster, target_cluster: Cluster, hostile: str, tmp_path: Path
 ) -> None:
+    """A Python worker is killed and its task tried again; then the driver is killed and the next job finishes."""
     from tests.soak.victims import SparkJob
 
     create(target_cluster, hostile, PARTITIONS)

@@ -107,7 +107,7 @@ def others(cluster: Cluster, topic: str, partition: int, known: OffsetMap) -> in
     return len(read(cluster, topic, partition)) - sum(known.columns[2])
 
 
-def test_a_topic_with_holes_is_mapped_record_by_record_beside_data_that_was_there(
+def test_topic_with_holes_is_mapped_beside_foreign_records(
     source_cluster: Cluster, target_cluster: Cluster, hostile: str, map_dir: str
 ) -> None:
     ranges = mapped(ranges_of(source_cluster, hostile, PARTITIONS))
@@ -121,7 +121,7 @@ def test_a_topic_with_holes_is_mapped_record_by_record_beside_data_that_was_ther
 
 
 @pytest.mark.parametrize("delivery", ["idempotent", "transactional"])
-def test_a_mapped_copy_killed_again_and_again_holds_every_record_once(
+def test_mapped_copy_killed_repeatedly_holds_every_record_once(
     source_cluster: Cluster, target_cluster: Cluster, hostile: str, map_dir: str, delivery: str
 ) -> None:
     rng = random.Random(5)
@@ -213,9 +213,10 @@ def test_a_lost_map_directory_is_made_again_from_both_logs(
     assert [list(m.segments())[0] for m in before] == [list(m.segments())[0] for m in after]
 
 
-def test_in_transactions_a_reader_sees_whole_stretches_with_the_progress_over_them(
+def test_transactional_copy_commits_records_with_their_progress(
     source_cluster: Cluster, target_cluster: Cluster, hostile: str, map_dir: str
 ) -> None:
+    """No transaction stays open at the end."""
     ranges = mapped(ranges_of(source_cluster, hostile, PARTITIONS))
     options = {"mirror": hostile, "map_dir": map_dir, "delivery": "transactional"}
     results = copy(source_cluster, target_cluster, ranges, **options)  # type: ignore[arg-type]
@@ -247,9 +248,10 @@ def test_a_frozen_transactional_copier_that_thaws_commits_nothing(
         assert others(target_cluster, hostile, one.partition, known) == foreign
 
 
-def test_records_partitioned_by_key_go_where_javas_producer_puts_them_and_keep_their_order(
+def test_keyed_records_go_where_javas_producer_puts_them(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, map_dir: str
 ) -> None:
+    """They keep their order, and a killed copier neither loses nor doubles any."""
     create(source_cluster, topic_name, PARTITIONS)
     create(target_cluster, topic_name, 3)
     for partition in range(PARTITIONS):

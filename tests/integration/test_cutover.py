@@ -177,7 +177,7 @@ def test_target_behind_without_a_tail_is_refused_before_the_fence(world: World) 
     assert not (world.run_dir / "report.json").exists()
 
 
-def test_readers_go_on_behind_the_fence_on_a_topic_that_was_open_to_everybody(world: World) -> None:
+def test_fence_on_a_topic_open_to_everybody_spares_readers(world: World) -> None:
     """Its first ACL ends allow.everyone.if.no.acl.found for reading too: a bare DENY would cut off every consumer."""
     write(world, 6)
     fence = AclFence(world.source, open_by_default=True)
@@ -243,7 +243,7 @@ def test_writer_slips_past_fence_and_cutover_backs_out(world: World) -> None:
     assert world.positions(group) == {0: 4, 1: 1}
 
 
-def test_write_after_the_proof_is_found_by_the_steps_that_rely_on_it(world: World) -> None:
+def test_write_after_fence_proof_is_found_by_later_steps(world: World) -> None:
     write(world, 10)
     group = world.group("g", {0: 2, 1: 2})
     with Tail(world):
@@ -280,7 +280,7 @@ def test_callable_fence_is_called_in_order_and_lifted_on_failure(world: World) -
     assert calls == ["on", "off", "on"] and report.summary()["fence_kept"]
 
 
-def test_difference_found_behind_the_fence_backs_out_and_names_the_offset(world: World) -> None:
+def test_difference_behind_the_fence_backs_out_naming_its_offset(world: World) -> None:
     write(world, 10)
     producer = Producer(world.target_cluster.admin_properties())
     producer.produce(world.topic, b"foreign", partition=1)
@@ -301,9 +301,8 @@ def test_target_that_goes_beyond_the_source_stops_the_drain(world: World) -> Non
     assert world.acls() == []
 
 
-def test_group_that_goes_on_reading_on_the_source_is_waited_for_and_then_named(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_group_that_reads_on_is_awaited_then_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once its consumer has stopped, a second cutover moves its exact position."""
     write(world, 4000)
     group = f"{world.topic}-slow"
     with Tail(world):
@@ -332,7 +331,7 @@ def test_group_that_goes_on_reading_on_the_source_is_waited_for_and_then_named(
     assert row["lag"] == 2000 - row["source_offset"] > 0
 
 
-def test_live_group_without_a_position_in_a_partition_that_starts_late_comes_to_rest(world: World) -> None:
+def test_live_group_without_position_in_trimmed_partition_settles(world: World) -> None:
     """Asking for records below the log start would be an error, and take the cutover down with it."""
     write(world, 40)
     with Tail(world):
@@ -348,7 +347,7 @@ def test_live_group_without_a_position_in_a_partition_that_starts_late_comes_to_
     assert "expired" in report.groups[0].positions[0]["note"] and world.positions(group) == {0: 7}
 
 
-def test_group_with_members_on_the_target_is_refused_before_the_fence(world: World) -> None:
+def test_group_active_on_the_target_is_refused_before_fencing(world: World) -> None:
     write(world, 6)
     group = world.group("g", {0: 1})
     with Tail(world):
@@ -394,9 +393,8 @@ def transactional(world: World) -> Producer:
     return producer
 
 
-def test_transaction_open_at_the_fence_is_waited_for_and_its_marker_is_no_leak(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_transaction_open_at_the_fence_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The marker that ends it behind the fence is no leak."""
     producer = transactional(world)
     producer.begin_transaction()
     for p in (0, 1):
@@ -457,7 +455,7 @@ def test_changed_source_is_said_before_anything_is_touched(world: World) -> None
     assert not (world.run_dir / "report.json").exists()
 
 
-def test_stop_is_heard_during_a_long_comparison_and_a_leak_seen(world: World) -> None:
+def test_stop_and_leak_are_noticed_during_a_long_comparison(world: World) -> None:
     write(world, 10)
     stop, hold, compared = threading.Event(), threading.Event(), threading.Event()
 
@@ -540,9 +538,7 @@ def child(world: World, run_dir: Path, kill_after: int) -> subprocess.Popen[byte
 
 
 @pytest.mark.faults
-def test_killed_at_any_moment_a_second_run_finishes_and_no_fence_outlives_it(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """kill -9 after every single write of the report, and while the target is opened, with producers that go on writing.
 
     Every second time a teardown comes before the second run. Whatever happened, the target ends where the cutover says.

@@ -20,9 +20,10 @@ def written(cluster: Cluster, topic: str) -> int:
     return sum(end for _, _, end in ends(cluster, topic, PARTITIONS).values())
 
 
-def test_writers_go_on_through_the_disaster_and_their_loss_is_counted(
+def test_drill_counts_what_writers_lose_in_the_disaster(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
+    """Writers go on through it; the acknowledged records that the target lacks are the loss."""
     create(source_cluster, topic_name, PARTITIONS)
     create(target_cluster, topic_name, PARTITIONS)
     source, target = config(source_cluster), config(target_cluster)

@@ -113,7 +113,7 @@ def confirmed(watch: LeaseWatch) -> bool:
 
 
 @pytest.mark.faults
-def test_the_coordinator_of_the_unit_tests_answers_like_a_real_one(restarted: Cluster) -> None:
+def test_coordinator_of_unit_tests_answers_like_a_real_one(restarted: Cluster) -> None:
     """Taking over, comparing with each of the last epochs, over a restart too."""
     rng = random.Random(8)
     questions = [rng.choice(["take", "compare 0", "compare 0", "compare -1", "compare -2"]) for _ in range(60)]
@@ -156,7 +156,8 @@ def answered(
 
 
 @pytest.mark.faults
-def test_a_lease_that_used_up_its_epochs_goes_on_under_another_producer_id(restarted: Cluster) -> None:
+def test_worn_lease_continues_under_another_producer_id(restarted: Cluster) -> None:
+    """A lease is worn when it has used up its epochs."""
     with WireCluster(config(restarted), timeout_s=90) as wire:
         client = TransactionClient(wire, lease_id("worn"))
         producer_id, epoch = client.init(60_000)

@@ -44,7 +44,7 @@ sys.exit(bulk.main(sys.argv[1:]))
 """
 
 
-def test_a_running_bulk_copy_shows_where_it_is_and_what_it_did(
+def test_running_bulk_copy_shows_its_position_and_work(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
     holes, stamped = f"{topic_name}-holes", f"{topic_name}-stamped"

@@ -36,7 +36,8 @@ def pair() -> Iterator[list[Cluster]]:
         yield [source, target]
 
 
-def test_a_thousand_partitions_in_one_job_do_not_wait_for_the_hot_one(pair: list[Cluster], tmp_path: Path) -> None:
+def test_small_partitions_do_not_wait_for_the_hot_one(pair: list[Cluster], tmp_path: Path) -> None:
+    """One job copies a thousand small partitions and a hot one at a limited rate."""
     source, target = pair
     small = [TopicPartition(f"t{number:05}", p) for number in range(TOPICS) for p in range(PARTITIONS)]
     arguments = [*properties_of(tmp_path, source, target), "--include", ".*"]

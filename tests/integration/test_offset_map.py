@@ -103,9 +103,10 @@ def shifted(source_cluster: Cluster, target_cluster: Cluster, topic_name: str) -
     return topic_name
 
 
-def test_every_offset_is_translated_through_holes_kills_lost_maps_and_growth(
+def test_every_offset_translates_through_holes_kills_and_lost_maps(
     source_cluster: Cluster, target_cluster: Cluster, shifted: str, tmp_path: Path
 ) -> None:
+    """The topic then grows by a partition, which is translated as well."""
     rng, maps, lost = random.Random(8), tmp_path / "map", []
     for turn in range(4):
         write(source_cluster, shifted, 150, 20 + turn, "zstd", partition=turn % 2)

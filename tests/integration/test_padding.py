@@ -37,7 +37,7 @@ def test_a_hole_of_any_size_is_filled_exactly(target_cluster: Cluster, tp: Topic
 
 
 @pytest.mark.parametrize("hole", [1, 2, 3, 50])
-def test_coordinator_that_writes_every_marker_twice_does_not_overrun_a_hole(
+def test_coordinator_writing_markers_twice_does_not_overrun_a_hole(
     target_cluster: Cluster, tp: TopicPartition, hole: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that dies before it noted that it wrote a marker is followed by one that writes it again."""

@@ -61,9 +61,10 @@ def leader(cluster: Cluster, topic: str) -> int:
         return wire.leader(TopicPartition(topic, 0)).node_id
 
 
-def test_markers_outlive_a_killed_leader_and_the_copy_goes_on_at_the_next_one(
+def test_markers_survive_a_killed_leader_and_copying_continues(
     source_cluster: Cluster, three: Cluster, topic_name: str
 ) -> None:
+    """The copy goes on at the next leader; after another kill the log is still the same."""
     create(source_cluster, topic_name)
     create(three, topic_name, replicas=3, min_insync_replicas="2")
     grow(source_cluster, topic_name, 31)
@@ -100,9 +101,8 @@ def in_sync(cluster: Cluster, topic: str) -> int:
     return len(described.topics[topic].partitions[0].isrs)
 
 
-def test_markers_are_read_back_from_disk_after_kill_9_and_after_a_clean_restart(
-    source_cluster: Cluster, three: Cluster, topic_name: str
-) -> None:
+def test_markers_survive_kill_9_and_a_clean_restart(source_cluster: Cluster, three: Cluster, topic_name: str) -> None:
+    """They are read back from the disk of the only replica."""
     create(source_cluster, topic_name)
     create(three, topic_name)  # one replica: nobody else could bring them back
     grow(source_cluster, topic_name, 33)
@@ -122,9 +122,10 @@ def test_markers_are_read_back_from_disk_after_kill_9_and_after_a_clean_restart(
     assert_equal(source_cluster, three, topic_name)
 
 
-def test_the_targets_cleaner_moves_no_record_and_no_end_of_a_padded_log(
+def test_target_cleaner_moves_nothing_in_a_padded_log(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str
 ) -> None:
+    """Records keep their offsets and times, and the log its ends, when the target compacts it."""
     create(source_cluster, topic_name)
     create(target_cluster, topic_name)
     for seed in (35, 36, 37):

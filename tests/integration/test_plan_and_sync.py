@@ -178,9 +178,10 @@ def test_an_unknown_pattern_names_the_topics_that_exist(make: Any, source: Any, 
     assert topic in refused.value.available
 
 
-def test_records_on_the_target_that_are_not_ours_block_and_nothing_is_written(
+def test_foreign_records_on_the_target_block_the_plan(
     make: Any, source: Any, target: Any, target_cluster: Cluster
 ) -> None:
+    """Nothing is written."""
     topic = make(source)
     make(target)
     produce(target_cluster, topic, 3, partition=1)
@@ -202,9 +203,7 @@ def test_our_own_records_on_the_target_are_a_resume(
     assert [f.check for f in build(mirror_of(topic), source, target, first.known_topics).blocks] == ["target_data"]
 
 
-def test_a_foreign_target_topic_with_fewer_partitions_blocks_and_is_not_grown(
-    make: Any, source: Any, target: Any
-) -> None:
+def test_target_topic_with_fewer_partitions_blocks_and_is_not_grown(make: Any, source: Any, target: Any) -> None:
     topic = make(source, partitions=3)
     make(target, partitions=2)
     plan = build(mirror_of(topic), source, target)
@@ -247,16 +246,15 @@ def test_an_unreachable_side_is_named(make: Any, source: Any, target: Any, dead:
         build(mirror_of(topic), sides["source"], sides["target"])
 
 
-def test_a_small_message_limit_and_log_append_time_on_the_target_block_together(
-    make: Any, source: Any, target: Any
-) -> None:
+def test_message_limit_and_timestamp_type_block_together(make: Any, source: Any, target: Any) -> None:
+    """A small message limit and LogAppendTime on the target are reported by one plan."""
     topic = make(source, max_message_bytes="3000000")
     make(target, message_timestamp_type="LogAppendTime")
     plan = build(mirror_of(topic), source, target)
     assert {f.check for f in plan.blocks} == {"message_size", "timestamp_type"}
 
 
-def test_start_at_a_time_begins_at_the_first_record_from_then_on(
+def test_start_time_selects_the_first_record_from_then_on(
     make: Any, source: Any, target: Any, source_cluster: Cluster
 ) -> None:
     topic = make(source, retention_ms="-1")  # the records are of 2023
@@ -307,9 +305,10 @@ def test_groups_go_on_exactly_where_they_stood(
     assert {m.action for m in move(source, target, plan).moves} == {"same"}
 
 
-def test_a_group_ahead_of_the_mirror_or_alive_on_the_target_is_refused(
+def test_group_ahead_or_live_on_the_target_is_refused(
     make: Any, source: Any, target: Any, source_cluster: Cluster, target_cluster: Cluster
 ) -> None:
+    """Its offset is above the target's log end, or it has members there."""
     topic = make(source)
     group, p0 = f"g-{topic}", TopicPartition(topic, 0)
     produce(source_cluster, topic, 20)

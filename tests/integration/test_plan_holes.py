@@ -36,9 +36,10 @@ def estimate(source: Cluster, target: Cluster, topic: str, **fields: object) -> 
     return found
 
 
-def test_markers_and_aborted_records_of_a_small_topic_are_counted_exactly(
+def test_holes_of_a_small_topic_are_counted_exactly(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str
 ) -> None:
+    """Markers and aborted records are holes; for read_uncommitted the markers alone are."""
     create(source_cluster, topic_name, partitions=2)
     create(target_cluster, topic_name, partitions=2)
     write_transactions(source_cluster, topic_name, seed=21, partitions=2)
@@ -51,9 +52,10 @@ def test_markers_and_aborted_records_of_a_small_topic_are_counted_exactly(
     assert 0 < uncommitted.count < found.count  # then only the markers are holes
 
 
-def test_what_the_cleaner_took_from_a_large_topic_is_estimated_from_a_part_of_it(
+def test_holes_of_a_compacted_topic_are_estimated_from_samples(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str
 ) -> None:
+    """The topic is large, and only a part of its offsets is read."""
     cleaning = {"min_cleanable_dirty_ratio": "0.01", "segment_ms": "500", "max_compaction_lag_ms": "100"}
     create(source_cluster, topic_name, cleanup_policy="compact", **cleaning)
     producer = Producer({"bootstrap.servers": source_cluster.bootstrap, "linger.ms": 20, "batch.size": 20_000})
@@ -75,7 +77,7 @@ def test_what_the_cleaner_took_from_a_large_topic_is_estimated_from_a_part_of_it
     assert found.count == pytest.approx(offsets - records, rel=0.1)
 
 
-def test_a_dense_topic_has_none_and_an_empty_one_is_not_sampled(
+def test_dense_topic_shows_no_holes_and_empty_one_is_unsampled(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str
 ) -> None:
     create(source_cluster, topic_name)

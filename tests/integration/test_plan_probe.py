@@ -70,7 +70,7 @@ def grant(root: ClusterAdmin, *rules: Acl) -> None:
         ("create", "unknown", True, ()),
     ],
 )
-def test_each_right_that_is_missing_is_named_and_decides_how_holes_can_be_filled(
+def test_missing_right_is_named_and_decides_how_to_pad(
     root: ClusterAdmin, mirror: ClusterAdmin, without: str | None, markers: str, prime: bool, lacks: tuple[str, ...]
 ) -> None:
     grant(root, *(rule for name, rule in EVERYTHING.items() if name != without))
@@ -85,18 +85,19 @@ def test_each_right_that_is_missing_is_named_and_decides_how_holes_can_be_filled
     assert ("no CREATE on the cluster" in found.note) == (without == "create")
 
 
-def test_without_any_right_the_probe_says_so_and_the_plan_goes_on(root: ClusterAdmin, mirror: ClusterAdmin) -> None:
+def test_probe_without_any_right_notes_it_and_goes_on(root: ClusterAdmin, mirror: ClusterAdmin) -> None:
     grant(root)
     assert "no CREATE on the cluster" in probe(mirror, "dc1").note
 
 
-def test_the_guard_ids_of_probe_and_copy_begin_alike_so_that_one_rule_covers_both() -> None:
+def test_guard_ids_of_probe_and_copy_share_a_prefix() -> None:
+    """One rule covers both."""
     wanted = marker_id("dc1", TopicPartition(scratch_topic("dc1"), 0))
     assert wanted.startswith(lease_id("dc1"))
     assert is_internal(scratch_topic("dc1"))
 
 
-def test_what_a_killed_plan_left_is_used_up_and_deleted_by_the_next(target_cluster: Cluster) -> None:
+def test_scratch_topic_of_a_killed_plan_is_reused_and_deleted(target_cluster: Cluster) -> None:
     with ClusterAdmin(config(target_cluster)) as admin:
         admin.create_topics([NewTopicSpec(scratch_topic("killed"), 3, 1)])
         assert probe(admin, "killed").markers == "direct"

@@ -64,7 +64,7 @@ def test_equal_topics_and_groups_are_called_equal(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_fault_on_the_target_is_found_and_its_place_named(
+def test_single_fault_on_the_target_is_found_and_located(
     kind: str, source_cluster: Cluster, target_cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
     place = inflict(kind, target_cluster.admin_properties(), topic, [GROUP])
@@ -117,9 +117,7 @@ def test_record_written_twice_after_the_cutover_is_found(
     assert "1 records written after the cutover are gone" in result.problems[0]
 
 
-def test_record_written_on_a_topic_that_must_end_with_the_source_is_found(
-    source_cluster: Cluster, target_cluster: Cluster, topic: str
-) -> None:
+def test_record_beyond_the_source_log_end_is_found(source_cluster: Cluster, target_cluster: Cluster, topic: str) -> None:
     writer = Writer(target_cluster.admin_properties())
     writer.producer.produce(topic, b"foreign", partition=2)
     writer.flush()

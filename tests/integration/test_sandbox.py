@@ -121,7 +121,8 @@ def test_forked_copy_of_this_process_can_not_stop_the_cluster(source_cluster: Cl
 # --- life and death ---------------------------------------------------------------------------------------------------
 
 
-def test_killed_node_comes_back_at_its_address_with_its_data_and_pause_freezes_it(topic_name: str) -> None:
+def test_killed_node_returns_at_its_address_with_its_data(topic_name: str) -> None:
+    """A paused node answers nothing until it is resumed."""
     with Cluster("mortal", overrides={"log.retention.ms": "-1"}) as cluster:
         bootstrap, directory, properties = cluster.bootstrap, cluster.directory, cluster.properties()
         create(properties, topic_name)

@@ -138,9 +138,8 @@ def fill(cluster: Cluster, topic: str, transactions: int = 20) -> None:
         write_transactions(cluster, topic, seed=seed, transactions=transactions, partitions=PARTITIONS)
 
 
-def test_executors_import_the_shipped_zip_and_the_tail_tells_them_the_password_and_nobody_else(
-    guarded: list[Cluster], job: Job
-) -> None:
+def test_executors_import_the_shipped_zip_without_exposing_the_password(guarded: list[Cluster], job: Job) -> None:
+    """The tail tells it to its tasks; no page of Spark's and no file shows it."""
     source, target = guarded
     fill(source, job.name, transactions=4)
     tail = job.submit("streaming_tail.py", "--turn-s", "4", **BOTH)
@@ -167,9 +166,8 @@ def test_executors_import_the_shipped_zip_and_the_tail_tells_them_the_password_a
     assert_equal(source, target, job.name, PARTITIONS)
 
 
-def test_worker_killed_in_the_middle_while_its_orphaned_task_writes_on_leaves_an_equal_target(
-    guarded: list[Cluster], job: Job
-) -> None:
+def test_orphaned_task_of_a_killed_worker_leaves_an_equal_target(guarded: list[Cluster], job: Job) -> None:
+    """The worker is killed in the middle of a copy, and its task writes on."""
     source, target = guarded
     fill(source, job.name)
     total = copied(source, job.name)
@@ -198,7 +196,7 @@ def test_worker_killed_in_the_middle_while_its_orphaned_task_writes_on_leaves_an
     job.assert_no_secret_anywhere()
 
 
-def test_worker_killed_under_a_tail_holds_nothing_up_until_the_turn_is_over(guarded: list[Cluster], job: Job) -> None:
+def test_tail_with_a_killed_worker_follows_before_its_turn_ends(guarded: list[Cluster], job: Job) -> None:
     """Of two lists of partitions one has to wait for the other's task then, unless they are dealt out anew."""
     source, target = guarded
     fill(source, job.name, transactions=4)
@@ -242,9 +240,8 @@ def talks_to(process: psutil.Process, cluster: Cluster) -> bool:
     return any(c.raddr and c.raddr.port == port for c in process.net_connections("tcp"))
 
 
-def test_executor_without_a_package_ends_the_job_at_its_start_with_host_package_and_remedy(
-    guarded: list[Cluster], job: Job
-) -> None:
+def test_executor_lacking_a_package_ends_the_job_naming_it(guarded: list[Cluster], job: Job) -> None:
+    """The job ends at its start with host, package and remedy; nothing is copied."""
     source, target = guarded
     fill(source, job.name, transactions=1)
     # A Python that is the same but for one package, as on a host where somebody forgot it.

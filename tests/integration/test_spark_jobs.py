@@ -80,9 +80,10 @@ def summary_of(log: Path) -> dict[str, object]:
     return dict(json.loads(log.read_text().strip().splitlines()[-1]))
 
 
-def test_bulk_copy_killed_in_the_middle_and_run_again_is_equal_and_nothing_is_twice(
+def test_bulk_copy_killed_and_run_again_is_equal(
     source_cluster: Cluster, target_cluster: Cluster, properties: list[str], hostile: str, tmp_path: Path
 ) -> None:
+    """No record is there twice."""
     arguments = [*properties, "--include", hostile, "--name", hostile]
     total = sum(end for _, _, end in ends(source_cluster, hostile, PARTITIONS).values())
     slowly = ["--max-bytes-per-second", "40000"]  # or it could be done before it is killed
@@ -206,7 +207,7 @@ sys.exit(tail.main(sys.argv[1:]))
 
 
 @pytest.mark.spark
-def test_a_tail_starts_again_when_spark_did_not_wait_for_its_python_worker(
+def test_tail_restarts_when_spark_gives_up_on_its_python_worker(
     source_cluster: Cluster, target_cluster: Cluster, properties: list[str], topic_name: str, tmp_path: Path
 ) -> None:
     create(source_cluster, topic_name, PARTITIONS)

@@ -77,9 +77,10 @@ def found_by_time(cluster: Cluster, topic: str, records: list[Seen]) -> list[int
     return [None if at < 0 else next((offset for offset in offsets if offset >= at), None) for at in found]
 
 
-def test_fillers_take_every_hole_and_change_neither_search_by_time_nor_the_verdict(
+def test_fillers_take_every_hole_and_keep_search_by_time(
     source_cluster: Cluster, target_cluster: Cluster, topic: str
 ) -> None:
+    """A comparison gives the same verdict with them."""
     (result,) = copy(source_cluster, target_cluster, ranges_of(source_cluster, topic), tombstone_topics=[topic])
     assert (result.done, result.error) == (True, None)
     here, there = read(source_cluster, topic), read(target_cluster, topic)
@@ -124,7 +125,7 @@ def test_copy_that_ended_inside_a_hole_goes_on(source_cluster: Cluster, target_c
     assert ends(target_cluster, other) == before
 
 
-def test_copiers_killed_and_doubled_while_they_fill_leave_an_equal_target(
+def test_target_is_equal_after_killed_and_doubled_filling_copiers(
     source_cluster: Cluster, target_cluster: Cluster, topic: str
 ) -> None:
     ranges, rng = ranges_of(source_cluster, topic), random.Random(4)
@@ -147,7 +148,7 @@ def test_copiers_killed_and_doubled_while_they_fill_leave_an_equal_target(
     assert ends(source_cluster, topic) == ends(target_cluster, topic)
 
 
-def test_the_targets_cleaner_removes_every_filler_and_leaves_the_records_where_they_were(
+def test_target_cleaner_removes_fillers_and_keeps_records_in_place(
     source_cluster: Cluster, target_cluster: Cluster, topic: str
 ) -> None:
     (result,) = copy(source_cluster, target_cluster, ranges_of(source_cluster, topic), tombstone_topics=[topic])
@@ -172,7 +173,7 @@ def test_the_targets_cleaner_removes_every_filler_and_leaves_the_records_where_t
     assert all(kept[row[0]] == row for row in latest.values() if row[3] is not None)  # the last of each key is there
 
 
-def test_a_copy_goes_on_behind_a_batch_that_the_targets_cleaner_thinned_out(
+def test_copy_continues_behind_a_batch_thinned_by_the_cleaner(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str
 ) -> None:
     create(source_cluster, topic_name)

@@ -369,7 +369,7 @@ def test_many_partitions_come_back_in_order_with_progress(
     assert seen == [(3, 1, 5), (0, 2, 5), (4, 3, 5), (2, 4, 5), (1, 5, 5)]
 
 
-def test_topic_that_the_target_does_not_have_is_an_error_with_its_name(
+def test_topic_missing_on_the_target_is_an_error_naming_it(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str
 ) -> None:
     create(source_cluster, topic_name)

@@ -172,7 +172,7 @@ def test_live_source_is_fenced_drained_and_cut_over(pair: Pair, topic_name: str,
     assert world.positions(idle) == {0: 3}
 
 
-def test_target_that_is_too_old_is_named_before_anything_is_touched() -> None:
+def test_too_old_target_is_named_before_anything_is_touched() -> None:
     with (
         clusters("from-old", "to-old", version="2.8.2") as (old_source, old_target),
         closing(admin(old_source, "source")) as source,

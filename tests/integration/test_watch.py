@@ -229,7 +229,7 @@ def test_tail_job_whose_topic_is_deleted_fails_with_the_offsets(
     assert_equal(source_cluster, target_cluster, beside)
 
 
-def test_source_that_became_shorter_than_the_position_names_what_is_missing(
+def test_source_shorter_than_the_position_names_the_missing_offsets(
     source_cluster: Cluster, target_cluster: Cluster, two: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hit, beside = two
@@ -259,7 +259,7 @@ def test_retention_that_overtakes_the_copy_names_what_is_lost(
     assert ends(target_cluster, hit)[0][2] == 90
 
 
-def test_writer_on_the_target_is_found_although_the_source_repeats_itself(
+def test_writer_on_the_target_is_found_despite_equal_records(
     source_cluster: Cluster, target_cluster: Cluster, two: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A heartbeat's records are all equal: shifted by one they still are, but for the one that is foreign."""
@@ -338,9 +338,10 @@ def arguments(rotten: Rotten, target_cluster: Cluster, tmp_path: Path) -> list[s
     return out + properties_of(tmp_path, rotten.cluster, target_cluster)
 
 
-def test_bulk_job_on_a_rotten_source_copies_the_rest_and_fails_with_the_offsets(
+def test_bulk_job_on_a_rotten_source_copies_the_rest(
     rotten: Rotten, target_cluster: Cluster, arguments: list[str], tmp_path: Path
 ) -> None:
+    """It fails with the offsets; run again, the copy finds the same and writes nothing."""
     cluster = rotten.cluster
     run_to_failure("bulk_copy.py", *arguments, log=tmp_path / "log")
     assert_stopped_where_it_is_broken(rotten, target_cluster, tmp_path)
@@ -353,9 +354,10 @@ def test_bulk_job_on_a_rotten_source_copies_the_rest_and_fails_with_the_offsets(
     assert {topic: ends(target_cluster, topic) for topic in before} == before
 
 
-def test_tail_on_a_rotten_source_brings_the_others_to_a_clean_stop_and_fails(
+def test_tail_on_a_rotten_source_stops_the_others_cleanly(
     rotten: Rotten, target_cluster: Cluster, arguments: list[str], tmp_path: Path
 ) -> None:
+    """The job fails."""
     cluster = rotten.cluster
     write(cluster, "rot-not", 100, 9, "lz4")  # something to do, whichever job came first
     run_to_failure("streaming_tail.py", *arguments, log=tmp_path / "log")

@@ -50,7 +50,7 @@ TIMES = [900, 1000, 950, 1500, 1200, 2010, 1990, 2100, 1400, 2299, 1999, 2300, 1
 
 
 @pytest.mark.parametrize("batched", [True, False], ids=["one-batch", "single-records"])
-def test_late_records_are_in_the_window_and_what_is_out_of_order_is_counted(
+def test_window_includes_late_records_and_counts_those_out_of_order(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, batched: bool
 ) -> None:
     create(source_cluster, topic_name)
@@ -67,7 +67,7 @@ def test_late_records_are_in_the_window_and_what_is_out_of_order_is_counted(
     assert in_time < there
 
 
-def test_without_patience_a_window_ends_at_the_first_record_of_its_end(source_cluster: Cluster, topic_name: str) -> None:
+def test_window_without_patience_ends_at_the_first_later_record(source_cluster: Cluster, topic_name: str) -> None:
     create(source_cluster, topic_name)
     append(source_cluster, topic_name, TIMES)
     assert resolved(source_cluster, topic_name, replace(SPAN, late_s=0)) == Window(start=1, end=5)
@@ -113,9 +113,10 @@ def test_markers_and_aborted_records_end_no_window(source_cluster: Cluster, topi
     assert resolved(source_cluster, topic_name) == Window(start=0, end=8)
 
 
-def test_a_window_means_the_same_offsets_when_it_is_asked_for_again(
+def test_window_resolved_again_means_the_same_offsets(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
+    """Without the book, or for a topic that was created again, it is resolved anew."""
     create(source_cluster, topic_name)
     append(source_cluster, topic_name, [1100, 2010, 1990])
     mirror = Mirror.from_dict({"name": "w", "source": "s", "target": "t", "topics": [topic_name], "groups": ["none"]})

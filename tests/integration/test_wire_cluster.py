@@ -96,7 +96,7 @@ def test_what_does_not_exist_is_an_error_that_names_it(cluster: WireCluster, tps
         cluster.delete_records({tps[0]: 6})
 
 
-def test_each_write_marker_appends_exactly_one_marker_that_no_consumer_sees(
+def test_each_write_marker_appends_exactly_one_invisible_marker(
     cluster: WireCluster, tps: list[TopicPartition], target_cluster: Cluster
 ) -> None:
     first, second, empty = tps

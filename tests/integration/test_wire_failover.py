@@ -73,7 +73,7 @@ def produce(three_nodes: Cluster, tp: TopicPartition, count: int) -> None:
     assert producer.flush(240) == 0
 
 
-def test_the_log_goes_on_behind_the_high_watermark_while_a_follower_is_frozen(
+def test_log_end_leads_high_watermark_while_a_follower_is_frozen(
     three_nodes: Cluster, cluster: WireCluster, topic_name: str, whole_again: None
 ) -> None:
     """ListOffsets would make a copy resume too early, and send what is in the log already a second time."""
@@ -109,7 +109,7 @@ def test_the_log_goes_on_behind_the_high_watermark_while_a_follower_is_frozen(
 
 
 @pytest.mark.parametrize("fault", [Cluster.kill, Cluster.pause])
-def test_a_leader_that_dies_or_freezes_is_replaced_within_the_callers_patience(
+def test_dead_or_frozen_leader_is_replaced_within_callers_patience(
     three_nodes: Cluster, cluster: WireCluster, topic_name: str, whole_again: None, fault: Callable[[Cluster, int], None]
 ) -> None:
     tp = create(three_nodes, cluster, topic_name, [3, 1, 2])
@@ -127,7 +127,7 @@ def test_a_leader_that_dies_or_freezes_is_replaced_within_the_callers_patience(
     assert cluster.leader(tp).node_id != leader
 
 
-def test_when_a_marker_is_reported_no_other_follows_even_if_the_coordinator_dies(
+def test_no_marker_follows_a_reported_one_if_coordinator_dies(
     three_nodes: Cluster, cluster: WireCluster, topic_name: str, whole_again: None
 ) -> None:
     """A coordinator that dies after writing a marker and before noting it makes the next one write it again.

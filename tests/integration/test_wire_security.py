@@ -159,7 +159,7 @@ def test_a_wrong_password_is_said_at_once(secured: dict[str, Cluster], authority
     fails(settings, AuthenticationFailed, "target cluster: .*PLAIN: Authentication failed")
 
 
-def test_a_mechanism_that_the_broker_does_not_have_names_those_that_it_has(
+def test_unsupported_sasl_mechanism_error_names_the_supported_ones(
     secured: dict[str, Cluster], authority: Authority
 ) -> None:
     settings = properties(secured["sasl"], authority, sasl_mechanism="SCRAM-SHA-256")
@@ -196,7 +196,7 @@ def test_a_host_that_the_certificate_does_not_name(secured: dict[str, Cluster], 
         ("plain", "SASL_SSL", "security.protocol"),
     ],
 )
-def test_the_wrong_protocol_for_a_listener_says_which_setting_to_look_at(
+def test_wrong_protocol_for_a_listener_names_the_setting(
     secured: dict[str, Cluster], authority: Authority, listener: str, protocol: str, said: str
 ) -> None:
     cluster = secured["sasl"]
@@ -205,9 +205,8 @@ def test_the_wrong_protocol_for_a_listener_says_which_setting_to_look_at(
     fails(settings, TryAgain, said)
 
 
-def test_a_session_is_renewed_before_it_ends_with_requests_in_flight(
-    secured: dict[str, Cluster], authority: Authority
-) -> None:
+def test_session_is_renewed_with_requests_in_flight(secured: dict[str, Cluster], authority: Authority) -> None:
+    """It is renewed before it ends, idle or not; the broker closes one that is not renewed."""
     with opened(properties(secured["sasl"], authority)) as cluster:
         connection = cluster.dedicated(cluster.leader(TP).node_id)
         first = connection._renew_at
@@ -281,7 +280,7 @@ def test_a_client_certificate_from_texts(secured: dict[str, Cluster], authority:
         assert cluster.log_ends([TP]) == {TP: 0}
 
 
-def test_a_missing_client_certificate_is_the_clients_fault_and_says_so(
+def test_missing_client_certificate_is_reported_as_the_clients_fault(
     secured: dict[str, Cluster], authority: Authority
 ) -> None:
     fails(mutual(secured["certificates"], authority), TlsRefused, "client certificate")

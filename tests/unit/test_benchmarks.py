@@ -76,7 +76,7 @@ def test_results_survive_being_stored(results: Results) -> None:
         Results.load(results.dump().replace('"version": 1', '"version": 0'))
 
 
-def test_the_plot_is_an_image_with_every_case_and_its_figures(results: Results) -> None:
+def test_plot_shows_every_case_and_its_figures(results: Results) -> None:
     texts = [e.text for e in ElementTree.fromstring(plot.draw(results)).iter() if e.tag.endswith("text")]
     assert {"1 KB & more", "1.2 k", "1.5 k"} <= set(texts)
 
@@ -161,7 +161,7 @@ def test_the_targets_are_the_designs_and_name_cases_that_exist() -> None:
         "slower", "dearer", "memory-of-one-run", "p50-the-same", "p90", "p99",
     ],
 )  # fmt: skip
-def test_a_missed_target_is_found_alone_and_never_shown_as_reached(results: Results, said: str, measured: str) -> None:
+def test_missed_target_is_found_alone_and_shown_as_missed(results: Results, said: str, measured: str) -> None:
     for complete in (True, False):
         (found,) = [v for v in targets.judge(results, complete) if not v.reached]
         assert (found.target, found.measured) == (said, measured)
@@ -171,7 +171,8 @@ def test_a_missed_target_is_found_alone_and_never_shown_as_reached(results: Resu
 
 
 @pytest.mark.parametrize("name", [*(case.name for case in CASES), LATENCY])
-def test_what_was_not_run_is_missed_by_a_full_run_and_not_judged_in_a_part(name: str) -> None:
+def test_case_not_run_is_missed_only_in_a_full_run(name: str) -> None:
+    """Of a part, only what was run is judged."""
     part = without(full(), name)
     prefix = "tail at" if name == LATENCY else title(name)
     expected = [v.target for v in targets.judge(full(), complete=True) if v.target.startswith(prefix)]
@@ -192,7 +193,8 @@ def test_a_part_without_mirrormaker_is_judged_by_its_memory_alone() -> None:
     assert len(missed(ours)) == 2 * len(CASES) + 1 + 3
 
 
-def test_a_case_in_which_every_run_failed_is_missed_in_a_part_too() -> None:
+def test_case_with_only_failed_runs_is_always_missed() -> None:
+    """It is in a run of a part, too."""
     results = full()
     big = results.cases[0]
     big.runs[:] = [replace(run, failed="status 1") if run.system == OURS else run for run in big.runs]
@@ -229,7 +231,7 @@ class BenchThatFound:
     ],
     ids=["all-reached", "one-missed", "a-case-missing", "a-part", "a-larger-scale"],
 )
-def test_a_missed_target_ends_the_run_with_status_1_after_all_was_stored(
+def test_missed_target_ends_with_status_1_after_storing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], found: Results,
     arguments: list[str], status: int, said: str,
 ) -> None:  # fmt: skip
@@ -240,9 +242,7 @@ def test_a_missed_target_ends_the_run_with_status_1_after_all_was_stored(
     assert said in capsys.readouterr().out and Results.load(out.read_text()) == found
 
 
-def test_a_failed_run_ends_with_status_1_though_every_target_was_reached(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_run_ends_with_status_1_despite_reached_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = full()
     found.cases[0].runs.append(Run(OURS, 4, failed="status 1"))
     monkeypatch.setattr(command, "Bench", BenchThatFound(found))
@@ -279,9 +279,10 @@ def test_stored_results_are_judged_without_running_anything(
     ],
     ids=["within-seconds", "longer", "longer-for-fewer", "more-than-was-promised-for", "under-a-profiler"],
 )
-def test_a_plan_for_ten_thousand_partitions_takes_ten_seconds_at_most(
+def test_planning_benchmark_fails_above_ten_seconds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], seconds: float, status: int
 ) -> None:  # fmt: skip
+    """The plan is one for ten thousand partitions."""
     monkeypatch.setattr(planning, "clusters", lambda *_, **__: nullcontext((None, None)))
     monkeypatch.setattr(planning, "fill", lambda *_: None)
     monkeypatch.setattr(planning, "measure", lambda *_: {planning.WHOLE: seconds})
@@ -290,7 +291,7 @@ def test_a_plan_for_ten_thousand_partitions_takes_ten_seconds_at_most(
     assert '"partitions"' in out and ("longer than 10 s" in err) == (status == 1)
 
 
-def test_the_first_look_and_the_half_are_of_records_not_of_time() -> None:
+def test_middle_of_a_run_is_taken_by_records_not_time() -> None:
     assert _middle([(0.0, 100), (1.0, 120), (2.0, 500), (3.0, 900)]) == (2.0, 500)
 
 
@@ -300,7 +301,7 @@ def test_latency_quantiles() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_batches_are_what_the_case_says_and_the_same_in_every_process(case: Any) -> None:
+def test_batches_follow_the_case_and_are_reproducible(case: Any) -> None:
     small = replace(case, per_batch=min(case.per_batch, 200), ring_batches=2)
     made = records.ring(small)
     assert [bytes(b) for b in made] == [bytes(b) for b in records.ring(small)]
@@ -385,7 +386,7 @@ def test_cpu_of_a_process_that_ended_still_counts() -> None:
     ],
     ids=["case", "scale", "rounds", "systems"],
 )
-def test_bad_arguments_end_with_status_2_and_say_what_there_is(
+def test_bad_arguments_are_explained_and_end_with_status_2(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "_bench", lambda *_: 0)

@@ -87,7 +87,7 @@ def test_every_target_that_is_named_exists_with_its_variables(page: Any) -> None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_every_module_and_script_that_is_run_exists_and_takes_its_options(page: Any) -> None:
+def test_documented_modules_and_scripts_exist_and_take_their_options(page: Any) -> None:
     for words in commands(page.read_text(encoding="utf-8")):
         found = program_of(words)
         if found is None:

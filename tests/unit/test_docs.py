@@ -90,7 +90,7 @@ def test_the_readmes_dag_is_the_example_file_and_short() -> None:
     assert len(shown.splitlines()) <= 15
 
 
-def test_the_two_commands_come_first_and_the_output_is_not_too_wide() -> None:
+def test_readme_begins_with_two_commands_and_narrow_output() -> None:
     commands, output = blocks(text("README.md"))
     assert [line.split("#")[0].strip() for line in commands.splitlines()] == ["make demo", "make test"]
     assert text("README.md").index(commands) < text("README.md").index("\n## ")

@@ -42,9 +42,8 @@ def test_what_could_not_be_written_leaves_the_old_file(
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
-def test_what_is_decided_is_on_disk_before_its_name_and_its_name_before_the_return(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_durable_file_is_synced_before_and_after_its_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is only shown is renamed without a sync."""
     done = []
     for name in ("fsync", "replace"):
         real = getattr(os, name)
@@ -56,9 +55,7 @@ def test_what_is_decided_is_on_disk_before_its_name_and_its_name_before_the_retu
     assert done == ["replace"]
 
 
-def test_two_that_write_the_same_file_do_not_write_into_each_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_writers_do_not_share_a_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, real = tmp_path / "file", os.replace
 
     def slow(here: Path, there: Path) -> None:
@@ -77,7 +74,7 @@ def test_permissions_are_as_asked_for(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "script").stat().st_mode) == 0o755
 
 
-def test_lock_is_held_until_the_last_process_that_inherited_it_has_ended(tmp_path: Path) -> None:
+def test_lock_is_held_until_its_last_inheritor_ends(tmp_path: Path) -> None:
     path = tmp_path / "new" / "lock"
     with locked(path) as lock:
         child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=(lock.fileno(),))

@@ -127,7 +127,7 @@ def test_a_source_that_fails_keeps_its_range_from_being_opened(world: World) -> 
     assert [isinstance(told[r], Answers) for r in RANGES[1:4]] == [True, False, True]
 
 
-def test_of_a_topic_that_is_gone_the_targets_end_is_told(world: World) -> None:
+def test_answers_tell_the_target_end_of_a_gone_topic(world: World) -> None:
     world.source.gone.add("here")
     told = world.answers(RANGES[0])
     assert isinstance(told.topic_id, UnknownTopic)
@@ -145,9 +145,7 @@ def test_one_partition_asked_again_raises_what_kept_it_from_answering(world: Wor
     ("end", "high_watermark", "end_after", "says"),
     [(9, 8, 9, "its replicas don't follow"), (9, 9, 10, "somebody else writes")],
 )
-def test_a_log_that_does_not_stand_still_is_not_waited_for(
-    end: int, high_watermark: int, end_after: int, says: str
-) -> None:
+def test_unsettled_log_is_reported_and_not_waited_for(end: int, high_watermark: int, end_after: int, says: str) -> None:
     """A follower may be frozen for minutes: the partition comes back after a pause, in which all others go on."""
     told = TargetAnswers(
         leader=Leader(1, 7), end=end, high_watermark=high_watermark, log_start=0, producers=[], end_after=end_after

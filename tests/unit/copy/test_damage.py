@@ -91,7 +91,7 @@ def test_a_base_offset_that_goes_back_stops_the_copy() -> None:
     assert copy.position == START + 13
 
 
-def test_a_base_offset_that_jumps_ahead_stops_the_copy_before_it() -> None:
+def test_base_offset_that_jumps_ahead_stops_the_copy() -> None:
     """Not covered by the checksum either; alone it looks like a hole, and what is behind it would be lost."""
     for end in (None, START + 15):
         content, begins = log(4, 9, 5)
@@ -103,7 +103,7 @@ def test_a_base_offset_that_jumps_ahead_stops_the_copy_before_it() -> None:
         assert copy.position == START + 4
 
 
-def test_bytes_that_are_no_batch_stop_the_copy_after_the_good_ones() -> None:
+def test_invalid_bytes_stop_the_copy_after_the_valid_batches() -> None:
     content, begins = log(4, 9)
     content[begins[1] + 16] = 77  # magic
     copy = opened()

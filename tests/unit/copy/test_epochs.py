@@ -70,7 +70,7 @@ def test_a_leader_whose_epoch_reaches_the_position_has_everything(end: int) -> N
         (EpochEnd(0, 0), 0),
     ],
 )
-def test_a_leader_that_lacks_the_end_is_found_with_the_offsets(found: EpochEnd, start: int) -> None:
+def test_leader_that_lacks_offsets_is_found_and_they_are_named(found: EpochEnd, start: int) -> None:
     with pytest.raises(SourceTruncated, match="unclean leader election") as stopped:
         check(found)
     assert (stopped.value.start_offset, stopped.value.end_offset) == (start, 130)
@@ -84,7 +84,7 @@ def test_a_leader_with_other_records_at_our_offsets_is_found(batches: Callable[[
     assert (stopped.value.start_offset, stopped.value.end_offset) == (100, 130)
 
 
-def test_a_replica_that_was_built_from_a_compacted_log_lacks_nothing(
+def test_replica_built_from_a_compacted_log_lacks_nothing(
     batches: Callable[[list[tuple[int, int]]], None],
 ) -> None:
     """Compaction had taken every batch of epoch 5 by then."""
@@ -102,7 +102,8 @@ def test_a_leader_that_does_not_know_its_epochs_proves_nothing() -> None:
     check(EpochEnd(-1, -1))
 
 
-def test_a_trail_tells_the_last_epoch_below_a_position_and_forgets_the_rest() -> None:
+def test_trail_tells_the_last_epoch_below_a_position() -> None:
+    """What was cut off, or is too old, is forgotten."""
     trail = Trail()
     assert trail.at(10) is None
     for epoch, offset in ((3, 0), (3, 5), (4, 10), (6, 20), (-1, 30)):
@@ -117,7 +118,7 @@ def test_a_trail_tells_the_last_epoch_below_a_position_and_forgets_the_rest() ->
     assert trail.at(9) is None and trail.at(15) == Consumed(4, 10, 15)
 
 
-def test_a_copy_remembers_the_epoch_of_what_it_sent_not_of_what_it_fetched() -> None:
+def test_copy_remembers_the_epoch_of_sent_not_fetched_batches() -> None:
     content, begins = log(4, 9, 5)
     for begin, epoch in zip(begins, (2, 2, 3), strict=True):
         struct.pack_into(">i", content, begin + 12, epoch)

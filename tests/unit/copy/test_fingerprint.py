@@ -41,7 +41,7 @@ def unreadable(first: int) -> RawBatch:
     return signed(raw.view)
 
 
-def test_records_that_both_sides_have_are_no_difference_however_they_are_batched() -> None:
+def test_equal_records_are_no_difference_however_batched() -> None:
     assert first_foreign(ONE, log(7, b"a"), [log(7, b"a")], 0) is None
     same_times = log(7, b"a", b"b")
     assert first_foreign(ONE, same_times, [log(7, b"a", b"b", number=codec.LZ4)], 0) is None
@@ -79,13 +79,13 @@ def test_unreadable_batch_is_its_own_copy() -> None:
         first_foreign(ONE, unreadable(7), [log(7, b"a", b"b", b"c")], 0)
 
 
-def test_batch_with_the_time_of_append_is_compared_record_by_record() -> None:
+def test_log_append_time_batch_is_compared_record_by_record() -> None:
     """Its bytes hold other times than readers see."""
     appended = log(7, b"a", attributes=wire_batch.LOG_APPEND_TIME, max_timestamp=1_800_000_000_000)
     assert first_foreign(ONE, log(7, b"a"), [appended], 0) is not None
 
 
-def test_damaged_batch_of_the_target_is_named_even_if_the_source_has_the_same_bytes() -> None:
+def test_damaged_target_batch_is_named_despite_equal_source_bytes() -> None:
     broken = log(7, b"a")
     broken.view[70] ^= 1
     (again,) = iter_batches(broken.view)

@@ -37,7 +37,7 @@ class Client:
         (TransactionDescription(40, 6, "Empty", RELEASED), (41, 0), False),
     ],
 )
-def test_only_the_very_next_owner_of_what_was_given_back_need_not_wait(
+def test_only_the_next_owner_after_release_need_not_wait(
     before: TransactionDescription | None, given: tuple[int, int], given_back: bool
 ) -> None:
     client: Any = Client(before, given)

@@ -66,14 +66,15 @@ def rows_of(steps: list[Send | Corrupt]) -> list[Record]:
     return found
 
 
-def test_a_backlog_of_single_records_becomes_one_batch_with_every_record_as_it_was() -> None:
+def test_backlog_of_single_records_becomes_one_equal_batch() -> None:
     source = batches([1] * 500)
     result = merged(source, 1024, MAX, dense=True)
     assert [(s.record_count, s.merged) for s in result if isinstance(s, Send)] == [(500, 500)]
     assert rows_of(result) == rows_of(list(source))
 
 
-def test_a_hole_ends_a_merged_batch_with_identical_offsets_and_not_with_mapped_ones() -> None:
+def test_hole_ends_a_merged_batch_only_with_identical_offsets() -> None:
+    """With mapped offsets the batch goes on behind the hole."""
     source = batches([2, 3, 1, 4], gap_after=1)
     dense = [s for s in merged(source, 4096, MAX, dense=True) if isinstance(s, Send)]
     assert [(s.base_offset, s.record_count) for s in dense] == [(300, 5), (310, 5)]
@@ -116,7 +117,7 @@ def test_no_merged_batch_is_larger_than_the_target_takes(limit: int) -> None:
         assert len(whole) <= limit
 
 
-def test_batch_that_can_not_be_read_goes_its_way_between_joined_ones() -> None:
+def test_unreadable_batch_passes_as_it_is_between_joined_ones() -> None:
     """It would only be joined; as it is, it may pass: nothing but its payload is broken, and its checksum fits that."""
     source = batches([2, 2, 2, 2, 2], codecs=(codec.ZSTD,))
     broken = source[2].raw

@@ -75,7 +75,7 @@ def test_a_lease_is_renewed_after_every_restart_of_its_coordinator(coordinator: 
 
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("by", ["another job", "its own driver", "a job that died in between"])
-def test_what_took_the_lease_can_not_be_undone_by_a_renewal_that_comes_late(
+def test_late_renewal_cannot_undo_the_taking_of_a_lease(
     coordinator: Coordinator, target: WireCluster, by: str, restarted: bool
 ) -> None:
     """A renewal looked at the lease, and its requests arrive when it is taken already."""
@@ -100,7 +100,7 @@ def test_what_took_the_lease_can_not_be_undone_by_a_renewal_that_comes_late(
 
 
 @pytest.mark.repeats
-def test_no_two_takings_of_a_producer_id_have_the_same_mark(coordinator: Coordinator, target: WireCluster) -> None:
+def test_marks_of_all_takings_of_a_producer_id_differ(coordinator: Coordinator, target: WireCluster) -> None:
     rng, marks = random.Random(3), list[int]()
     for _ in range(200):
         token = lease.take(target, "m", to_end=rng.random() < 0.2)
@@ -133,7 +133,7 @@ def test_a_lease_says_itself_whether_a_job_is_behind_it(target: WireCluster) -> 
     assert not lease.is_anybody_writing(target, "m")
 
 
-def test_no_mark_of_a_job_is_one_of_a_cutover_up_to_the_last_epoch(coordinator: Coordinator, target: WireCluster) -> None:
+def test_job_marks_never_equal_cutover_marks_at_any_epoch(coordinator: Coordinator, target: WireCluster) -> None:
     name = lease_id("m")
     for epoch in (0, 17, lease._WORN_EPOCH - 2):
         coordinator.ids[name] = Entry(7, epoch, handover.RELEASED_MS)
@@ -145,9 +145,10 @@ def test_no_mark_of_a_job_is_one_of_a_cutover_up_to_the_last_epoch(coordinator: 
 
 
 @pytest.mark.parametrize("epoch", [31_000, LAST_EPOCH - 1, LAST_EPOCH])
-def test_a_lease_near_the_end_of_its_epochs_is_taken_under_a_new_producer_id(
+def test_nearly_worn_lease_is_taken_under_a_new_producer_id(
     coordinator: Coordinator, target: WireCluster, epoch: int
 ) -> None:
+    """A lease is worn at the end of its epochs."""
     name = lease_id("m")
     coordinator.ids[name] = Entry(7, epoch, handover.RELEASED_MS)
     token = lease.take(target, "m")
@@ -157,9 +158,8 @@ def test_a_lease_near_the_end_of_its_epochs_is_taken_under_a_new_producer_id(
     assert is_held(target, token)
 
 
-def test_a_lease_whose_epochs_are_used_up_is_kept_but_not_renewed_by_another_id(
-    coordinator: Coordinator, target: WireCluster
-) -> None:
+def test_lease_without_epochs_left_is_kept_but_not_renewed(coordinator: Coordinator, target: WireCluster) -> None:
+    """A renewal would get another producer id."""
     token = lease.take(target, "m")
     coordinator.ids[token.transactional_id].epoch = LAST_EPOCH
     coordinator.restart()
@@ -168,9 +168,7 @@ def test_a_lease_whose_epochs_are_used_up_is_kept_but_not_renewed_by_another_id(
     assert is_held(target, token)
 
 
-def test_a_lost_answer_to_the_last_question_of_a_taking_changes_nothing(
-    coordinator: Coordinator, target: WireCluster
-) -> None:
+def test_lost_answer_at_the_end_of_a_taking_changes_nothing(coordinator: Coordinator, target: WireCluster) -> None:
     answer, lost = coordinator._init, list[bool]()
 
     def lose_one(request: object) -> object:
@@ -230,9 +228,7 @@ ERRORS = [TryAgain("no broker"), KeyError("epoch"), ValueError("no Kafka"), OSEr
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda e: type(e).__name__)
-def test_what_can_not_be_confirmed_is_a_pause_of_any_length(
-    known: Confirmation, script: Script, error: Exception
-) -> None:
+def test_unconfirmed_lease_is_a_pause_of_any_length(known: Confirmation, script: Script, error: Exception) -> None:
     script.error = error
     script.now += lease.VALID_S
     known.ask(script.describe)
@@ -247,7 +243,7 @@ def test_what_can_not_be_confirmed_is_a_pause_of_any_length(
     known.check()
 
 
-def test_a_lease_that_was_taken_during_the_pause_is_lost_for_good(known: Confirmation, script: Script) -> None:
+def test_lease_taken_during_a_pause_is_lost_for_good(known: Confirmation, script: Script) -> None:
     script.error = TryAgain("no broker")
     script.now += 1_000
     known.ask(script.describe)
@@ -341,7 +337,7 @@ def test_the_watching_thread_survives_every_kind_of_answer(
         watch.close()
 
 
-def test_a_watch_begins_with_a_pause_where_nobody_can_be_asked(
+def test_watch_begins_paused_when_nobody_can_be_asked(
     coordinator: Coordinator, target: WireCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "CONFIRM_EVERY_S", 0.02)

@@ -39,7 +39,7 @@ def test_a_buffer_counts_until_its_last_taker_gave_it_back() -> None:
     assert memory.used == 0
 
 
-def test_a_batch_larger_than_the_limit_leaves_nothing_free_and_no_debt() -> None:
+def test_oversized_batch_leaves_no_free_memory_and_no_debt() -> None:
     memory = Memory(100)
     buffer = Buffer(memory, 250)
     buffer.take()
@@ -64,7 +64,7 @@ def test_the_average_rate_holds_whatever_the_sizes_and_the_pauses(rate: int) -> 
 
 @pytest.mark.repeats
 @pytest.mark.parametrize("largest", [9_000, 900_000])
-def test_a_copy_that_only_the_rate_holds_up_uses_all_of_it(largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copy_limited_by_rate_alone_uses_all_of_it(largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A minute of the target side and of the loop's pauses; every request is answered at once."""
     clock, rng, rate, sent = Clock(), random.Random(largest), 1_500_000, list[int]()
 

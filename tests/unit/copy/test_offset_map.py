@@ -38,7 +38,8 @@ def at_or_after(offset: int, ascending: list[int]) -> int | None:
 
 
 @given(STARTS, EVENTS)
-def test_every_offset_leads_to_the_first_record_at_or_after_it(starts: tuple[int, int], events: list[Any]) -> None:
+def test_source_offset_maps_to_target_record_at_or_after_it(starts: tuple[int, int], events: list[Any]) -> None:
+    """It is the first such record; without one it is the end of the target."""
     one, records = play(starts, events)
     of_target = {target: source for source, target in records}
     for offset in range(one.source_start, one.source_end + 1):
@@ -51,7 +52,8 @@ def test_every_offset_leads_to_the_first_record_at_or_after_it(starts: tuple[int
 
 
 @given(STARTS, EVENTS)
-def test_the_way_back_leads_to_the_first_record_at_or_after_it(starts: tuple[int, int], events: list[Any]) -> None:
+def test_target_offset_maps_to_source_record_at_or_after_it(starts: tuple[int, int], events: list[Any]) -> None:
+    """It is the first such record; without one it is the end of the source."""
     one, records = play(starts, events)
     of_source = dict(records)
     for offset in range(one.target_start, one.target_log_end + 1):
@@ -73,7 +75,7 @@ def test_there_and_back_never_skips_a_record_and_repeats_none(starts: tuple[int,
 
 
 @given(STARTS, EVENTS, st.integers(0, 60))
-def test_segments_are_as_few_as_the_gaps_allow_and_can_be_cut_anywhere(
+def test_segments_are_minimal_and_can_be_cut_anywhere(
     starts: tuple[int, int], events: list[Any], source_from: int
 ) -> None:
     one, records = play(starts, events)
@@ -150,14 +152,15 @@ def test_edges_of_the_way_back(offset: int, source: int, where: Where) -> None:
     assert irregular().to_source(offset) == (source, where)
 
 
-def test_a_reader_behind_the_last_marker_of_the_target_stands_at_the_end() -> None:
+def test_reader_behind_the_last_target_marker_is_at_the_end() -> None:
     one = irregular()
     one.advance(200, target_log_end=26)
     assert one.to_source(26) == (200, Where.END)
     assert one.to_source(27) == (200, Where.BEYOND)
 
 
-def test_a_log_from_offset_0_without_holes_is_one_segment_and_every_offset_itself() -> None:
+def test_dense_log_from_offset_0_is_one_segment() -> None:
+    """Every offset is mapped to itself."""
     one = OffsetMap(0, 0)
     for start in range(0, 3000, 3):
         one.add(start, start, 3)
@@ -175,7 +178,7 @@ def test_a_map_without_records_knows_its_start_and_its_end() -> None:
     assert one.to_source(3) == (9, Where.END) and len(one) == 0
 
 
-def test_below_a_start_that_is_a_hole_the_answer_is_the_first_record() -> None:
+def test_offset_below_an_initial_hole_maps_to_the_first_record() -> None:
     one = OffsetMap(5, 3)
     one.add(9, 4, 1)
     assert one.to_target(0) == (4, Where.BEFORE) and one.to_source(0) == (9, Where.BEFORE)
@@ -189,14 +192,15 @@ def test_a_map_never_goes_backwards(source: int, target: int, count: int) -> Non
     assert one == irregular()
 
 
-def test_the_end_never_goes_back_and_a_negative_start_is_refused() -> None:
+def test_map_refuses_an_end_going_back_and_a_negative_start() -> None:
     with pytest.raises(ValueError, match="can't go back to 199"):
         irregular().advance(199)
     with pytest.raises(ValueError, match="can't start"):
         OffsetMap(-1, 0)
 
 
-def test_a_piece_behind_a_gap_or_of_another_story_is_refused_and_changes_nothing() -> None:
+def test_piece_that_does_not_continue_the_map_is_refused() -> None:
+    """A piece behind a gap, or one that contradicts the map, changes nothing."""
     one = irregular()
     for other in (OffsetMap(201, 25), OffsetMap(99, 25), OffsetMap(200, 24)):
         with pytest.raises(ValueError, match="does not continue"):

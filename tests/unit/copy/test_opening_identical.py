@@ -63,7 +63,7 @@ class Target:
 
 @pytest.mark.parametrize("cut_at", [200, 500, 700])
 @pytest.mark.parametrize("planned", [100, 500])
-def test_priming_that_was_cut_off_goes_on_after_the_source_moved(
+def test_interrupted_priming_continues_after_the_source_start_moved(
     monkeypatch: pytest.MonkeyPatch, planned: int, cut_at: int
 ) -> None:
     """The first try primed up to the source's start as it was then, 700, and was killed at ``cut_at``; now it is 900."""

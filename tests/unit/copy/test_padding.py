@@ -32,7 +32,7 @@ def target(coordinator: Coordinator) -> Iterator[WireCluster]:
         yield cluster
 
 
-def test_a_broker_that_serves_no_direct_markers_gets_all_of_them_through_the_coordinator(
+def test_broker_without_direct_markers_gets_all_through_the_coordinator(
     coordinator: Coordinator, target: WireCluster
 ) -> None:
     """A listener of clients may hide the request; it needs no right of its own to tell."""
@@ -52,9 +52,7 @@ def test_a_long_hole_is_filled_in_slices_of_one_request(coordinator: Coordinator
     assert filling.written == 25_000
 
 
-def test_a_partition_that_was_not_given_back_is_left_alone_without_a_sleep(
-    coordinator: Coordinator, target: WireCluster
-) -> None:
+def test_partition_not_given_back_is_left_alone_without_sleeping(coordinator: Coordinator, target: WireCluster) -> None:
     Padder(target=target, mirror="m", check=lambda: None).fill(TP, 0, 3)
     padder, filling = Padder(target=target, mirror="m", check=lambda: None), Filling(tp=TP, start=3, end=6)
     assert padder.step(filling) == padding._QUIET_S
@@ -64,7 +62,7 @@ def test_a_partition_that_was_not_given_back_is_left_alone_without_a_sleep(
     assert third.step(Filling(tp=TP, start=3, end=6)) == 0.0
 
 
-def test_after_an_error_of_its_own_a_padder_leaves_the_partition_alone_for_longer(
+def test_padder_waits_longer_after_an_error_of_its_own(
     coordinator: Coordinator, target: WireCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A marker that nobody answered for may still be on its way."""
@@ -85,9 +83,7 @@ def test_after_an_error_of_its_own_a_padder_leaves_the_partition_alone_for_longe
     assert padder.step(filling) == padding._DOUBT_S - 1.0 > padding._QUIET_S
 
 
-def test_giving_back_goes_on_after_a_partition_that_can_not_be_given_back(
-    coordinator: Coordinator, target: WireCluster
-) -> None:
+def test_release_goes_on_after_a_partition_that_fails(coordinator: Coordinator, target: WireCluster) -> None:
     padder, tps = Padder(target=target, mirror="m", check=lambda: None), [TopicPartition("t", p) for p in range(4)]
     for tp in tps:
         padder.fill(tp, 0, 1)
@@ -106,7 +102,7 @@ def test_giving_back_goes_on_after_a_partition_that_can_not_be_given_back(
 
 
 @pytest.mark.parametrize("allowed", range(5))
-def test_each_marker_is_kept_here_once_the_lease_is_in_doubt(
+def test_no_marker_is_sent_once_the_lease_is_in_doubt(
     coordinator: Coordinator, target: WireCluster, allowed: int
 ) -> None:
     """Take-over, first marker, those in between, the last: each asks right before it is sent, none is tried again."""

@@ -40,7 +40,7 @@ def test_each_record_is_counted_once_whatever_became_of_the_answer(landed: bool)
     assert (copy.counters.records, copy.counters.batches, copy.counters.passed) == (18, 3, 3)
 
 
-def test_what_was_asked_before_a_failure_is_told_from_what_is_asked_after_it() -> None:
+def test_generations_tell_requests_before_a_failure_from_later_ones() -> None:
     """An answer that comes late would otherwise be taken for one to the request under way."""
     copy = opened(START + 18)
     generations = [copy.generation]
@@ -56,7 +56,7 @@ def queue_of(copy: PartitionCopy) -> tuple[int, int, bool]:
     return copy.queued_bytes, copy.fetch_offset, copy.wants_fetch
 
 
-def test_what_is_shed_while_a_batch_is_under_way_is_fetched_again_behind_it() -> None:
+def test_batches_shed_while_one_is_sent_are_refetched_behind_it() -> None:
     content, begins = log(4, 9, 5)
     copy = opened(START + 18)
     feed(copy, content)
@@ -72,7 +72,7 @@ def test_what_is_shed_while_a_batch_is_under_way_is_fetched_again_behind_it() ->
     assert (copy.done, copy.counters.records, copy.counters.bytes) == (True, 18, len(content))
 
 
-def test_a_batch_whose_bytes_were_shed_is_counted_when_its_answer_is_lost() -> None:
+def test_shed_batch_is_counted_when_its_answer_is_lost() -> None:
     content, _ = log(4, 9)
     copy = opened(START + 13)
     feed(copy, content)
@@ -84,7 +84,7 @@ def test_a_batch_whose_bytes_were_shed_is_counted_when_its_answer_is_lost() -> N
     assert (copy.counters.records, copy.wants_fetch) == (4, True)
 
 
-def test_what_is_shed_while_a_hole_is_padded_is_fetched_again_behind_the_hole() -> None:
+def test_batches_shed_while_a_hole_is_padded_are_refetched() -> None:
     content, begins = log(4, 9, 5)
     copy = opened(START + 18)
     feed(copy, content[: begins[1]] + content[begins[2] :])  # nine offsets are missing

@@ -54,9 +54,7 @@ class Sides:
         return noted
 
 
-def test_a_lease_that_nobody_confirms_is_a_pause_in_which_only_answers_are_taken(
-    copy: CopyLoop, clock: SimpleNamespace
-) -> None:
+def test_unconfirmed_lease_is_a_pause_that_only_takes_answers(copy: CopyLoop, clock: SimpleNamespace) -> None:
     sides, unconfirmed = Sides(copy), LeaseUnconfirmed("id", 1, 9.0, None)
 
     def check() -> None:
@@ -96,7 +94,7 @@ def test_a_pause_is_held_against_no_partition(copy: CopyLoop, clock: SimpleNames
     assert (p.error, p.failures) == (None, 2)
 
 
-def test_a_pause_that_lasts_too_long_ends_the_task_with_the_cause(copy: CopyLoop, clock: SimpleNamespace) -> None:
+def test_pause_that_lasts_too_long_ends_with_its_cause(copy: CopyLoop, clock: SimpleNamespace) -> None:
     Sides(copy)
     copy._check_lease = Mock(side_effect=LeaseUnconfirmed("id", 1, 9.0, KeyError("the cause")))
     copy._step()

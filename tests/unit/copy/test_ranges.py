@@ -83,7 +83,8 @@ def test_with_shared_rates_no_list_waits_for_a_late_slot(weights: list[int], slo
 
 
 @given(Weights, st.integers(min_value=1, max_value=9))
-def test_no_dealing_takes_more_than_four_thirds_of_the_best_possible(weights: list[int], slots: int) -> None:
+def test_dealing_stays_near_the_best_possible_time(weights: list[int], slots: int) -> None:
+    """Two packings, each within 4/3 of the best, are within 16/9 of it together."""
     weight = weighed(weights)
     dealt = deal_bulk(ranges(len(weights)), slots, weight)
     at_best = max(max(weights), sum(weights) / slots)
@@ -92,7 +93,8 @@ def test_no_dealing_takes_more_than_four_thirds_of_the_best_possible(weights: li
 
 
 @given(st.integers(min_value=2, max_value=8), st.integers(min_value=1, max_value=300))
-def test_one_partition_with_four_fifths_of_the_bytes_holds_nobody_up(slots: int, others: int) -> None:
+def test_dominant_partition_is_dealt_alone_and_holds_nobody_up(slots: int, others: int) -> None:
+    """It has four fifths of the bytes, comes first, and no slot ends later than its own."""
     rng = random.Random(others)
     small = [rng.randint(1, 10_000) for _ in range(others)]
     weights = [*small, 4 * sum(small)]
@@ -103,13 +105,14 @@ def test_one_partition_with_four_fifths_of_the_bytes_holds_nobody_up(slots: int,
     assert max(finished(dealt, slots, weight)) == weights[-1]
 
 
-def test_a_slot_that_is_done_finds_another_list_but_lists_are_not_cut_too_small() -> None:
+def test_slots_get_more_lists_only_of_sixteen_or_more_partitions() -> None:
+    """A slot that is done finds another list."""
     lengths = {count: [len(part) for part in deal_bulk(ranges(count), 2, {})] for count in (4, 32, 64, 1000)}
     assert lengths == {4: [2, 2], 32: [16, 16], 64: [16] * 4, 1000: [125] * 2 * LISTS_PER_SLOT}
     assert SHARE == 16
 
 
-def test_two_hot_ones_and_a_warm_one_are_dealt_by_what_is_left() -> None:
+def test_hot_and_warm_partitions_are_dealt_by_what_is_left() -> None:
     dealt = deal_bulk(ranges(40), 4, weighed([500, 400, 60, *[1] * 37]))
     assert [[r.partition for r in part] for part in dealt[:2]] == [[0], [1]]
     assert 2 in [r.partition for r in dealt[2]]

@@ -41,7 +41,7 @@ def test_quiet_partition_outlives_two_failures_far_apart(kept: Retries, p: Parti
     assert p.failures == 1
 
 
-def test_a_partition_that_fails_as_soon_as_it_is_open_is_given_up(
+def test_partition_failing_right_after_opening_is_given_up(
     kept: Retries, p: PartitionCopy, clock: SimpleNamespace
 ) -> None:
     for _ in range(10):
@@ -54,9 +54,8 @@ def test_a_partition_that_fails_as_soon_as_it_is_open_is_given_up(
     assert retries.FORGIVEN_S > loop._SILENCE_S
 
 
-def test_a_partition_that_can_not_be_opened_again_after_a_good_time_is_given_up(
-    kept: Retries, p: PartitionCopy, clock: SimpleNamespace
-) -> None:
+def test_partition_that_cannot_be_reopened_is_given_up(kept: Retries, p: PartitionCopy, clock: SimpleNamespace) -> None:
+    """It had worked for an hour before."""
     kept.opened(p)
     clock.s += 3600
     for number in range(1, 30):
@@ -118,7 +117,7 @@ def test_a_partition_that_stopped_is_never_due(kept: Retries, p: PartitionCopy, 
         (InputError("a setting is wrong"), Verdict.STOP),
     ],
 )
-def test_an_error_ends_the_task_stops_the_partition_or_is_tried_again(error: MirrorError, means: Verdict) -> None:
+def test_error_ends_the_task_or_partition_or_is_retried(error: MirrorError, means: Verdict) -> None:
     assert verdict(error) is means
 
 

@@ -88,7 +88,7 @@ def shown(sends: list[Send]) -> list[Record]:
 
 
 @pytest.mark.parametrize("count", [2, 3, 64, 65, 700])
-def test_single_records_become_one_batch_with_every_record_as_it_was(count: int) -> None:
+def test_single_records_are_merged_into_batches_unchanged(count: int) -> None:
     source = rows(count)
     copy = copied(one_by_one(source))
     batches = sent(copy)
@@ -128,7 +128,7 @@ def test_compressed_singles_are_merged_as_well(number: int) -> None:
     assert shown(batches) == source and len(batches) == 1
 
 
-def test_a_batch_that_is_written_in_an_unusual_way_is_decoded_instead() -> None:
+def test_batch_written_in_an_unusual_way_is_decoded() -> None:
     """A lone record with a delta of its own, as a producer may write that fixed the base time before."""
     content = one_by_one(rows(6))
     odd = next(raw for i, raw in enumerate(iter_batches(memoryview(content))) if i == 2)

@@ -20,7 +20,7 @@ from tests.unit.copy.test_damage import START, feed, log, opened
 DESIGN = Path(__file__).parents[3] / "docs" / "design.md"
 
 
-def test_every_state_can_be_reached_and_every_unended_one_can_end() -> None:
+def test_every_state_is_reachable_and_every_unended_one_can_end() -> None:
     reached, seen = {State.WAITING}, set[Any]()
     while reached - seen:
         state = (reached - seen).pop()
@@ -31,7 +31,7 @@ def test_every_state_can_be_reached_and_every_unended_one_can_end() -> None:
     assert {state for state in State if not set(TRANSITIONS[state]) - {Event.STOP}} == ENDED
 
 
-def test_whatever_is_open_may_fail_and_nothing_else_is_sent_for() -> None:
+def test_only_open_or_opening_states_fail_and_only_ready_sends() -> None:
     assert {state for state in State if Event.FAIL in TRANSITIONS[state]} == OPEN | {State.OPENING}
     assert {state for state in State if {Event.SEND, Event.STEP} & set(TRANSITIONS[state])} == {State.READY}
     assert {s for s, row in TRANSITIONS.items() if row.get(Event.OPENED)} == {State.OPENING}
@@ -88,7 +88,7 @@ def test_while_anything_is_under_way_no_next_step_is_offered() -> None:
         copy.sent(step)  # type: ignore[arg-type]
 
 
-def test_an_answer_that_nobody_waits_for_any_more_can_not_move_the_position() -> None:
+def test_late_answer_after_a_failure_cannot_move_the_position() -> None:
     copy = ready()
     step = copy.next_step()
     copy.sent(step)  # type: ignore[arg-type]
@@ -98,7 +98,7 @@ def test_an_answer_that_nobody_waits_for_any_more_can_not_move_the_position() ->
     assert (copy.position, copy.counters.records) == (START, 0)
 
 
-def test_a_range_that_is_complete_when_it_is_opened_is_done_at_once() -> None:
+def test_range_complete_when_opened_is_done_at_once() -> None:
     copy = PartitionCopy(
         CopyRange(source_topic="t", target_topic="t", partition=0, start_offset=0, end_offset=7), True, 1_000_000
     )
@@ -108,7 +108,7 @@ def test_a_range_that_is_complete_when_it_is_opened_is_done_at_once() -> None:
     assert copy.done and not copy.wants_fetch
 
 
-def test_what_is_done_stays_done_and_may_only_be_found_doubtful() -> None:
+def test_done_partition_stays_done_unless_found_doubtful() -> None:
     copy = PartitionCopy(
         CopyRange(source_topic="t", target_topic="t", partition=0, start_offset=0, end_offset=0), True, 1_000_000
     )
@@ -121,7 +121,7 @@ def test_what_is_done_stays_done_and_may_only_be_found_doubtful() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_random_walks_never_fetch_or_write_outside_of_the_open_states(seed: int) -> None:
+def test_random_walks_fetch_and_write_only_in_open_states(seed: int) -> None:
     rng, copy = (
         random.Random(seed),
         PartitionCopy(CopyRange(source_topic="t", target_topic="t", partition=0, start_offset=0), True, 1_000_000),

@@ -107,9 +107,7 @@ class StillWorker:
         pass
 
 
-def test_closing_does_not_wait_for_a_loop_that_reads_no_wake_up_call(
-    mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_close_does_not_wait_for_a_loop_that_never_wakes(mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step that ends calls; a pipe that nobody empties holds a few hundred calls."""
     monkeypatch.setattr(steps_module, "Worker", StillWorker)
     steps = Steps(lambda _: None, CopyOptions(mirror="m"), mailbox, lambda: None, Judge())  # type: ignore[arg-type,return-value]
@@ -122,7 +120,7 @@ def test_closing_does_not_wait_for_a_loop_that_reads_no_wake_up_call(
     assert not closed.is_alive()
 
 
-def test_a_long_hole_holds_up_neither_another_partition_nor_the_end(
+def test_long_hole_delays_neither_another_partition_nor_the_end(
     coordinator: Coordinator, mailbox: Mailbox, selector: selectors.BaseSelector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steps_module, "_WORKERS", 1)
@@ -158,7 +156,7 @@ def test_closing_cancels_what_waits_and_gives_the_partitions_back(
     assert all(end < LONG for end in before.values())
 
 
-def test_a_step_that_nobody_waits_for_any_more_writes_nothing_more(
+def test_abandoned_step_writes_nothing_more(
     coordinator: Coordinator, mailbox: Mailbox, selector: selectors.BaseSelector
 ) -> None:
     steps = Steps(lambda _: coordinator.cluster(), CopyOptions(mirror="m"), mailbox, lambda: None, Judge())
@@ -171,7 +169,7 @@ def test_a_step_that_nobody_waits_for_any_more_writes_nothing_more(
     steps.close()
 
 
-def test_partitions_that_must_be_left_alone_for_a_while_wait_together(coordinator: Coordinator) -> None:
+def test_partitions_that_must_rest_wait_together(coordinator: Coordinator) -> None:
     """Half a second for each, one after another, was five minutes for six hundred of them."""
     tps = [TopicPartition("t", number) for number in range(8)]
     first = Worker(0, coordinator.cluster(), "m", lambda: None, True)

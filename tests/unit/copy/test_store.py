@@ -98,9 +98,8 @@ def test_an_origin_alone_is_an_empty_map(tmp_path: Path) -> None:
 @pytest.mark.repeats
 @given(st.sets(st.integers(0, 8)), st.integers(0, 99))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
-def test_any_subset_of_parts_loads_as_the_prefix_before_the_first_lost_one(
-    tmp_path: Path, lost: set[int], seed: int
-) -> None:
+def test_map_loads_up_to_its_first_lost_part(tmp_path: Path, lost: set[int], seed: int) -> None:
+    """Any subset of the parts may be lost."""
     root = tmp_path / uuid.uuid4().hex
     _, pieces, paths = stored(root, seed)
     for index in lost:
@@ -111,9 +110,8 @@ def test_any_subset_of_parts_loads_as_the_prefix_before_the_first_lost_one(
 @pytest.mark.repeats
 @given(st.integers(0, 8), st.integers(0, 10**6), st.sampled_from(["cut", "flip", "garbage", "empty"]), st.integers(0, 99))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80, deadline=None)
-def test_a_torn_part_ends_the_map_or_is_whole_after_all_but_is_never_believed(
-    tmp_path: Path, index: int, at: int, how: str, seed: int
-) -> None:
+def test_torn_part_ends_the_map_and_is_never_believed(tmp_path: Path, index: int, at: int, how: str, seed: int) -> None:
+    """With a flipped bit that nobody reads the map may also be whole."""
     root = tmp_path / uuid.uuid4().hex
     whole, pieces, paths = stored(root, seed)
     content = bytearray(paths[index].read_bytes())
@@ -128,7 +126,8 @@ def test_a_torn_part_ends_the_map_or_is_whole_after_all_but_is_never_believed(
     assert loaded == prefix(pieces, index) or (how == "flip" and loaded == whole)
 
 
-def test_an_unreadable_or_lost_origin_is_no_map_rather_than_one_that_begins_too_late(tmp_path: Path) -> None:
+def test_unreadable_or_lost_origin_means_no_map(tmp_path: Path) -> None:
+    """A map that begins too late would be wrong."""
     stored(tmp_path)
     origin = tmp_path / KEY / "origin.json"
     for content in (b"", b'{"source_start": 3', b'{"source_start": 3}', b"[]", b"\xff\xfe"):
@@ -146,9 +145,7 @@ def test_parts_of_a_zombie_that_overlap_are_cut(tmp_path: Path) -> None:
     assert MapStore(str(tmp_path)).load(KEY) == whole
 
 
-def test_a_part_that_contradicts_what_stands_before_it_is_not_used(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_part_that_contradicts_an_earlier_one_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = MapStore(str(tmp_path))
     store.origin(KEY, 0, 0)
     for starts, segment in (((0, 0), Segment(0, 0, 10)), ((5, 6), Segment(5, 6, 20)), ((10, 10), Segment(12, 10, 4))):
@@ -160,7 +157,7 @@ def test_a_part_that_contradicts_what_stands_before_it_is_not_used(
     assert "00000000000000000005-00000000000000000025.parquet is not used" in caplog.text
 
 
-def test_a_new_origin_ends_what_was_known_even_for_a_copier_that_was_frozen(tmp_path: Path) -> None:
+def test_new_origin_ends_the_map_even_for_frozen_copiers(tmp_path: Path) -> None:
     whole, pieces = story(3)
     frozen = MapStore(str(tmp_path))
     frozen.origin(KEY, whole.source_start, whole.target_start)
@@ -244,7 +241,7 @@ def test_a_crash_at_any_moment_of_a_compaction_loses_nothing(tmp_path: Path, mon
         assert len(list((root / KEY).glob("*.parquet"))) <= 4
 
 
-def test_compaction_throws_away_what_nobody_can_read_and_joins_the_rest(tmp_path: Path) -> None:
+def test_compaction_joins_parts_and_drops_unreadable_ones(tmp_path: Path) -> None:
     _, pieces, paths = stored(tmp_path)
     paths[4].write_bytes(b"torn")
     MapStore(str(tmp_path)).compact(KEY, many=2)
@@ -275,7 +272,7 @@ def test_two_compactions_at_once_lose_nothing(tmp_path: Path, monkeypatch: pytes
     assert MapStore(str(tmp_path)).load(KEY) == whole
 
 
-def test_a_shorter_part_never_takes_the_place_of_a_longer_one(tmp_path: Path) -> None:
+def test_shorter_part_never_replaces_a_longer_one(tmp_path: Path) -> None:
     whole, pieces, _ = stored(tmp_path)
     store = MapStore(str(tmp_path))
     store.append(KEY, prefix(pieces, len(pieces)))
@@ -286,9 +283,7 @@ def test_a_shorter_part_never_takes_the_place_of_a_longer_one(tmp_path: Path) ->
     assert store.load(KEY) == whole
 
 
-def test_a_disk_that_is_full_leaves_the_older_part_in_place_and_no_litter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_keeps_the_older_part_and_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, pieces, paths = stored(tmp_path)
     before = paths[2].read_bytes()
     with monkeypatch.context() as patch:
@@ -318,9 +313,10 @@ def ends(one: OffsetMap | None) -> tuple[object, ...]:
     st.integers(0, 999),
 )  # fmt: skip
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
-def test_the_end_of_a_map_is_that_of_the_whole_whatever_became_of_its_parts(
+def test_loaded_end_is_that_of_the_whole_map(
     tmp_path: Path, lost: set[int], instead: str | None, compacted: bool, seed: int
 ) -> None:
+    """Parts may be lost, torn, replaced by others or compacted."""
     root = tmp_path / uuid.uuid4().hex
     whole, pieces = story(seed, parts=30)
     store = MapStore(str(root))
@@ -353,7 +349,7 @@ def test_overlapping_parts_of_a_zombie_change_nothing_about_the_end(tmp_path: Pa
     assert ends(MapStore(str(tmp_path)).load_end(KEY)) == ends(whole)
 
 
-def test_a_part_that_reaches_back_behind_the_end_is_compared_with_the_whole(tmp_path: Path) -> None:
+def test_part_that_reaches_back_is_compared_with_the_whole_map(tmp_path: Path) -> None:
     store = MapStore(str(tmp_path))
     store.origin(KEY, 0, 0)
     for starts, segments in (
@@ -369,7 +365,7 @@ def test_a_part_that_reaches_back_behind_the_end_is_compared_with_the_whole(tmp_
 
 
 @pytest.mark.repeats
-def test_going_on_and_joining_hold_only_a_little_of_a_long_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_continuing_and_joining_hold_little_of_a_long_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Transactions make a segment each: 10^8 records may be 10^7 segments, 240 MB, and a task has less."""
     monkeypatch.setattr(map_store, "_LARGEST_PART", 1000)
     store, whole = MapStore(str(tmp_path)), OffsetMap(0, 0)

@@ -132,13 +132,13 @@ def test_batch_that_nobody_can_read_is_offered_and_then_named(selector: selector
     assert not judge.retried
 
 
-def test_batch_that_can_be_read_is_tried_again_after_an_unknown_error(selector: selectors.BaseSelector) -> None:
+def test_readable_batch_is_retried_after_an_unknown_error(selector: selectors.BaseSelector) -> None:
     judge = answered(UNKNOWN_SERVER_ERROR, selector)
     assert not judge.stopped and len(judge.retried) == 1
 
 
 @pytest.mark.parametrize("error", [LeaseUnconfirmed("id", 1, 9.0, None), LeaseLost("id", 1, "epoch 2")])
-def test_lease_that_ends_while_a_request_is_filled_keeps_the_batch_here(
+def test_lease_ending_while_a_request_is_filled_holds_the_batch(
     selector: selectors.BaseSelector, error: MirrorError
 ) -> None:
     """To sign and to encode takes its time; another job takes over and writes meanwhile."""

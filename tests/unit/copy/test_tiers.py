@@ -74,7 +74,7 @@ def raw_with_offsets(offsets: list[int], number: int = codec.ZSTD) -> RawBatch:
 
 
 @pytest.mark.parametrize("max_bytes", [MAX, 300], ids=["fits", "too-large"])
-def test_a_batch_with_holes_becomes_dense_runs_at_the_same_offsets(max_bytes: int) -> None:
+def test_batch_with_holes_becomes_dense_runs_at_equal_offsets(max_bytes: int) -> None:
     rng = random.Random(7)
     offsets = sorted(rng.sample(range(5000, 5300), 90))
     raw = raw_with_offsets(offsets)
@@ -98,9 +98,7 @@ def test_records_outside_the_range_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("most", [0, 1 << 20], ids=["record-by-record", "as-objects"])
-def test_a_batch_larger_than_the_target_takes_is_split_and_nothing_is_lost(
-    monkeypatch: pytest.MonkeyPatch, most: int
-) -> None:
+def test_oversized_batch_is_split_without_losing_records(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     monkeypatch.setattr(tiers, "_OBJECTS_BYTES", most)
     raw = raw_with_offsets(list(range(200)), codec.NONE)
     sends = [s for s in tiers.actions(raw, Tier.REENCODE, 0, 200, 2000) if isinstance(s, Send)]
@@ -109,7 +107,7 @@ def test_a_batch_larger_than_the_target_takes_is_split_and_nothing_is_lost(
     assert [records.as_bytes(r) for s in sends for r in s.records] == list(records.pack(raw))
 
 
-def test_no_part_of_a_split_batch_is_too_large_whatever_its_records_hold() -> None:
+def test_parts_of_a_split_batch_stay_within_the_limit() -> None:
     """Null and long keys, no value, many headers, names of several bytes a letter: sizes are those of the bytes."""
     rows = [
         Record(
@@ -133,7 +131,7 @@ def decoded_at(view: memoryview, base: int) -> list[Record]:
     return [r._replace(offset=r.offset + base) for r in records.decode(raw)]
 
 
-def test_a_broken_checksum_stops_with_its_offsets_and_is_never_signed_again() -> None:
+def test_broken_checksum_is_damage_with_its_offsets() -> None:
     raw = raw_with_offsets([100, 101, 102])
     raw.view[70] ^= 1
     found = tiers.damage(raw, 90)

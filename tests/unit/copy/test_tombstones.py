@@ -43,7 +43,7 @@ def fill(start: int, end: int, max_bytes: int = 1_000_000) -> RawBatch:
 
 @pytest.mark.repeats
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 999, 1000, 1001, 8191, 8192, 8193, 99_999, 100_000])
-def test_fillers_of_any_number_are_records_of_the_reserved_key_and_nothing_else(count: int) -> None:
+def test_fillers_are_empty_records_of_the_reserved_key(count: int) -> None:
     raw = fill(17, 17 + count)
     records = list(wire_records.decode(raw))
     assert [r.offset for r in records] == list(range(17, 17 + count))
@@ -53,7 +53,8 @@ def test_fillers_of_any_number_are_records_of_the_reserved_key_and_nothing_else(
 
 
 @pytest.mark.parametrize("max_bytes", [1, 200, 1_000, 5_000, 77_777, 200_000])
-def test_a_hole_larger_than_the_target_takes_is_filled_in_parts(max_bytes: int) -> None:
+def test_oversized_hole_is_filled_in_parts(max_bytes: int) -> None:
+    """No batch of fillers is larger than the target takes."""
     raw = fill(0, 10**9, max_bytes)
     assert raw.header is not None
     assert raw.header.size <= max(max_bytes, 150)
@@ -70,7 +71,7 @@ def test_a_hole_larger_than_the_target_takes_is_filled_in_parts(max_bytes: int) 
         at(3, wire_records.encode([Record(0, NOW, tombstones.KEY, None, [])], codec.NONE, 7, 0, 0)),
     ],
 )
-def test_what_only_resembles_fillers_is_not_taken_for_a_batch_of_them(raw: RawBatch) -> None:
+def test_batch_that_only_resembles_fillers_is_not_one(raw: RawBatch) -> None:
     assert not tombstones.is_filler(raw)
 
 
@@ -88,7 +89,7 @@ def test_a_comparison_passes_over_fillers_and_counts_them(by_batch: bool) -> Non
     assert (tally.records, tally.difference, tally.fillers) == (4, None, 48 + 1949 + 4)
 
 
-def test_the_last_filler_that_a_cleaner_leaves_is_no_difference_either() -> None:
+def test_last_filler_left_by_a_cleaner_is_no_difference() -> None:
     left = wire_records.encode([Record(0, NOW, tombstones.KEY, None, [])], codec.NONE, 7, 0, 0)
     tally = compare([data(0, b"a"), data(9, b"b")], [data(0, b"a"), at(8, left), data(9, b"b")], 0, 10)
     assert (tally.difference, tally.fillers) == (None, 1)
@@ -141,7 +142,8 @@ def walk(copy: PartitionCopy) -> list[Send]:
     return sent
 
 
-def test_holes_before_between_and_behind_records_are_filled_at_the_time_of_the_record_before() -> None:
+def test_holes_are_filled_at_the_preceding_records_time() -> None:
+    """The holes stand before, between and behind the records; each filler takes a sequence."""
     copy = a_copy(data(4, b"a", b"b", b"c"), data(4_000, b"d"), at(4_500, _emptied()), end=4_501)
     sent = walk(copy)
     assert [(s.base_offset, s.record_count, s.filler) for s in sent] == [

@@ -150,7 +150,7 @@ def test_groups_of_other_topics_are_not_asked(run: Run, monkeypatch: pytest.Monk
         precheck_without_logs(run, monkeypatch)
 
 
-def test_groups_that_are_not_selected_and_read_these_topics_are_listed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unselected_groups_reading_these_topics_are_listed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = {TopicPartition("audit", 0): GroupPosition(1)}
     run.source.offsets = {"connect-sink": at(3), "connect-audit": elsewhere, "billing": at(1)}  # type: ignore[attr-defined]
     precheck_without_logs(run, monkeypatch)

@@ -30,7 +30,7 @@ def test_topic_with_acls_gets_one_deny_and_loses_it_again() -> None:
     assert up_and_down(cluster, "orders") == ["+DENY WRITE orders", "-DENY WRITE orders"]
 
 
-def test_topic_without_acls_that_was_open_stays_readable_at_every_moment() -> None:
+def test_open_topic_without_acls_stays_readable_throughout() -> None:
     assert up_and_down(Acls(open_by_default=True), "orders") == [
         "+ALLOW READ orders", "+ALLOW DESCRIBE_CONFIGS orders", "+DENY WRITE orders",
         "-DENY WRITE orders", "-ALLOW READ orders", "-ALLOW DESCRIBE_CONFIGS orders",
@@ -38,7 +38,7 @@ def test_topic_without_acls_that_was_open_stays_readable_at_every_moment() -> No
 
 
 @pytest.mark.parametrize("stated", [True, False])
-def test_topic_without_acls_on_brokers_that_hide_their_default_needs_a_word(stated: bool) -> None:
+def test_hidden_broker_default_requires_open_by_default_for_uncovered_topics(stated: bool) -> None:
     """As brokers answer: the key belongs to the authorizer's plug-in, so they hide its value."""
     cluster = Acls(rule("covered", "READ", "ALLOW"), open_by_default="hidden")
     with pytest.raises(OpenByDefaultUnknown, match=r"orders.*open_by_default=True"):
@@ -49,7 +49,7 @@ def test_topic_without_acls_on_brokers_that_hide_their_default_needs_a_word(stat
     assert up_and_down(Acls(rule("covered", "READ", "ALLOW"), open_by_default="hidden"), "covered")  # nothing to know
 
 
-def test_brokers_whose_settings_may_not_be_read_say_nothing_about_topics_without_acls() -> None:
+def test_unreadable_broker_settings_leave_open_by_default_unknown() -> None:
     class Secretive(Acls):
         def broker_configs(self) -> dict[int, dict[str, ConfigEntry]]:
             raise MissingRight("read configs", "CLUSTER_AUTHORIZATION_FAILED", "me")
@@ -103,7 +103,7 @@ def test_no_authorizer_is_found_though_describing_says_nothing() -> None:
         AclFence(Acls(authorizer=False)).intent(["orders"])  # type: ignore[arg-type]
 
 
-def test_lift_waits_until_the_broker_that_is_asked_has_heard_of_it() -> None:
+def test_lift_waits_until_the_asked_broker_knows_of_it() -> None:
     class Late(Acls):
         late = 3
 

@@ -98,7 +98,8 @@ def test_going_back_leaves_a_position_that_somebody_moved_since(tmp_path: Path) 
     assert at(world.target.positions) == {ORDERS: 95}
 
 
-def test_a_position_that_moves_meanwhile_is_moved_again_and_the_first_snapshot_stays(tmp_path: Path) -> None:
+def test_position_that_moves_meanwhile_is_moved_again(tmp_path: Path) -> None:
+    """The first snapshot stays, and is what a restore brings back."""
     world = World(tmp_path, {ORDERS: 90}, {ORDERS: 40})
     reading = world.source.group_offsets
     seen = 0
@@ -166,7 +167,7 @@ class ManyGroups:
             del self.held[group][tp]
 
 
-def test_a_group_that_can_not_be_put_back_does_not_keep_the_others(tmp_path: Path) -> None:
+def test_group_that_cannot_be_restored_does_not_hold_up_others(tmp_path: Path) -> None:
     world = World(tmp_path, {}, {})
     target = ManyGroups(40, count=4)
     world.run.source, world.run.target = ManyGroups(90, count=4), target  # type: ignore[assignment]
@@ -214,7 +215,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_a_group_with_members_and_lag_has_to_stand_still_for_its_time(tmp_path: Path, clock: list[float]) -> None:
+def test_live_lagging_group_must_stand_still_for_its_time(tmp_path: Path, clock: list[float]) -> None:
     world = World(tmp_path, {ORDERS: 90}, {})
     world.run.source = source = Alive({ORDERS: 90})  # type: ignore[assignment]
     source.then = [{ORDERS: 91}] * 8 + [{ORDERS: 95}]
@@ -223,7 +224,7 @@ def test_a_group_with_members_and_lag_has_to_stand_still_for_its_time(tmp_path: 
     assert clock[0] >= 4 + world.run.limits.group_quiet_s
 
 
-def test_a_group_that_goes_on_reading_is_named_with_its_lag(tmp_path: Path, clock: list[float]) -> None:
+def test_group_that_goes_on_reading_is_named_in_the_error(tmp_path: Path, clock: list[float]) -> None:
     world = World(tmp_path, {}, {})
     world.run.source = source = Alive({ORDERS: 0})  # type: ignore[assignment]
     source.then = [{ORDERS: 10 + i % 9} for i in range(1000)]

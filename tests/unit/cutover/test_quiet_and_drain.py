@@ -72,13 +72,13 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return World(tmp_path, monkeypatch)
 
 
-def test_a_fence_is_proven_by_ends_that_stand_still_for_the_whole_time(world: World) -> None:
+def test_fence_is_proven_by_ends_that_stand_still_throughout(world: World) -> None:
     assert prove_fence(world.run)["markers_after_fence"] == 0
     assert world.run.ends == ENDS
     assert world.clock == world.run.limits.settle_s + world.run.limits.quiet_s
 
 
-def test_a_marker_is_no_leak_but_the_quiet_time_begins_anew(world: World) -> None:
+def test_marker_is_no_leak_but_restarts_the_quiet_time(world: World) -> None:
     world.at[6] = lambda: world.source.ends.update({ORDERS: 101})  # 2.5 s into the quiet time
     assert prove_fence(world.run)["markers_after_fence"] == 1
     assert world.run.ends == {**ENDS, ORDERS: 101}
@@ -92,7 +92,7 @@ def test_a_record_behind_the_fence_is_a_leak(world: World) -> None:
         prove_fence(world.run)
 
 
-def test_an_end_that_goes_back_is_a_leak_without_any_record(world: World) -> None:
+def test_log_end_that_goes_back_is_a_leak(world: World) -> None:
     world.at[3] = lambda: world.source.ends.update({ORDERS: 99})
     with pytest.raises(FenceLeaks, match="orders-0"):
         prove_fence(world.run)
@@ -126,7 +126,7 @@ def test_a_target_that_stays_behind_is_named_in_time(world: World) -> None:
         drain(world.run)
 
 
-def test_a_target_one_record_beyond_the_fenced_end_has_another_writer(world: World) -> None:
+def test_target_beyond_the_fenced_end_has_another_writer(world: World) -> None:
     world.proven().target.ends[ORDERS] = 101
     with pytest.raises(TargetMoved, match="orders-0"):
         drain(world.run)
@@ -179,7 +179,7 @@ def test_error_of_the_comparison_is_the_cutovers(world: World) -> None:
 
 
 @pytest.mark.parametrize(("what", "error"), [("stop", CutoverCancelled), ("leak", FenceLeaks)])
-def test_long_comparison_is_not_waited_for_when_there_is_nothing_to_wait_for(
+def test_long_comparison_is_abandoned_on_stop_or_leak(
     world: World, monkeypatch: pytest.MonkeyPatch, what: str, error: type[Exception]
 ) -> None:
     released = threading.Event()

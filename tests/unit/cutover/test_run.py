@@ -40,7 +40,7 @@ def fenced(run_dir: Path, kind: str, outcome: str = reports.RUNNING) -> CutoverR
     return report
 
 
-def test_fence_of_another_kind_does_not_count_as_lifting_the_one_that_is_up(tmp_path: Path) -> None:
+def test_fence_of_another_kind_does_not_lift_this_one(tmp_path: Path) -> None:
     """The operator's argument was changed between two tries: it called `off`, noted it, and left the ACLs in place."""
     acls, calls = Acls(DENY), list[str]()
     other = CallableFence(lambda: calls.append("on"), lambda: calls.append("off"))
@@ -98,9 +98,10 @@ class Steps:
 
 
 @pytest.mark.parametrize("keep_fence", [True, False])
-def test_first_attempt_looks_before_it_touches_and_lifts_a_fence_that_is_not_kept_under_the_lease(
+def test_first_attempt_checks_first_and_lifts_fence_under_lease(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep_fence: bool
 ) -> None:
+    """A fence that is to be kept stays up."""
     seen = Steps(monkeypatch)
     run = a_run(tmp_path, seen.fence)
     run.keep_fence = keep_fence
@@ -117,7 +118,7 @@ def test_what_the_precheck_finds_touches_nothing(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("outcome", [reports.RUNNING, reports.UNDO_FAILED])
-def test_what_was_cut_off_is_taken_back_before_anything_is_looked_at(
+def test_interrupted_attempt_is_undone_before_anything_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: str
 ) -> None:
     seen = Steps(monkeypatch)
@@ -135,7 +136,7 @@ def test_what_was_taken_back_already_is_not_taken_back_again(tmp_path: Path, mon
     assert seen.calls == ["precheck", "walk"]
 
 
-def test_what_can_not_be_taken_back_lets_no_new_attempt_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_undo_lets_no_new_attempt_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Steps(monkeypatch, broken="off")
     report = fenced(tmp_path, "callable", reports.UNDO_FAILED)
     report.undone = [{"step": "commit_groups", "what": "restore_groups", "ok": False, "error": "of an earlier time"}]
@@ -158,9 +159,8 @@ def test_finished_cutover_of_another_plan_is_not_this_one(tmp_path: Path, monkey
     assert seen.calls == []
 
 
-def test_killed_between_its_end_and_the_lift_of_its_fence_it_lifts_it_under_the_lease(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rerun_of_a_finished_cutover_lifts_its_fence_under_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cutover was killed between its end and the lift of its fence."""
     seen = Steps(monkeypatch)
     report = fenced(tmp_path, "callable", reports.DONE)
     report.fence.kept = False  # type: ignore[union-attr]
@@ -206,7 +206,7 @@ def test_one_process_at_a_time_holds_the_directory(tmp_path: Path, monkeypatch: 
     assert seen.calls == []
 
 
-def test_page_that_can_not_be_written_does_not_fail_a_cutover(
+def test_unwritable_report_page_does_not_fail_a_cutover(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: object) -> None:
@@ -255,9 +255,7 @@ def test_directory_of_another_plans_cutover_is_refused(tmp_path: Path) -> None:
         cutover._run(other)
 
 
-def test_attempt_after_one_that_backed_out_keeps_what_that_one_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_attempt_after_a_backed_out_one_keeps_its_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fenced(tmp_path, "callable", reports.BACKED_OUT)
     run = a_run(tmp_path, CallableFence(print, print))
     order: list[str] = []
@@ -273,7 +271,7 @@ def test_attempt_after_one_that_backed_out_keeps_what_that_one_was(
     assert [e["outcome"] for e in report.earlier] == [reports.BACKED_OUT]
 
 
-def test_second_cutover_in_a_directory_waits_for_the_first_then_gives_up(
+def test_second_cutover_waits_for_the_first_then_gives_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_work: Any
 ) -> None:
     """One that was just told to stop needs a moment to back out."""

@@ -103,9 +103,7 @@ def test_all_steps_in_order_and_nothing_undone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "error", [RuntimeError("broken"), KeyboardInterrupt(), SystemExit(1)], ids=lambda e: type(e).__name__
 )
-def test_failure_in_any_step_is_undone_last_step_first_and_raised_again(
-    tmp_path: Path, broken: str, error: BaseException
-) -> None:
+def test_failure_in_any_step_is_undone_backwards_and_reraised(tmp_path: Path, broken: str, error: BaseException) -> None:
     fence = Recorder(tmp_path, broken, error)
     run = a_run(tmp_path, fence)
     with pytest.raises(type(error)):
@@ -144,7 +142,9 @@ def test_undo_that_fails_does_not_keep_the_fence_up(tmp_path: Path) -> None:
     assert undone == [("hand_over", True), ("commit_groups", False), ("stop_writers", True), ("fence", True)]
 
 
-def test_fence_that_can_not_be_lifted_is_the_error_and_names_what_is_left(tmp_path: Path) -> None:
+def test_fence_that_cannot_be_lifted_is_the_error(tmp_path: Path) -> None:
+    """The error names the topics that are left fenced."""
+
     class Stuck(Recorder):
         def _break(self, name: str) -> None:
             if name in ("drain", "lift"):
@@ -158,9 +158,7 @@ def test_fence_that_can_not_be_lifted_is_the_error_and_names_what_is_left(tmp_pa
     assert loaded is not None and loaded.is_fenced and loaded.outcome == reports.UNDO_FAILED
 
 
-def test_broker_that_is_away_for_a_moment_is_waited_for_when_lifting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lift_is_retried_while_a_broker_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps.time, "sleep", lambda _: None)  # type: ignore[attr-defined]
 
     class Flaky(Recorder):
@@ -195,7 +193,7 @@ def test_full_disk_does_not_keep_the_fence_up(tmp_path: Path, monkeypatch: pytes
     assert fence.calls[-1] == "lift" and not run.report.is_fenced
 
 
-def test_error_that_began_it_is_told_and_not_that_of_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_original_error_is_raised_over_that_of_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fence = Recorder(tmp_path, "drain")
     save = CutoverReport.save
 

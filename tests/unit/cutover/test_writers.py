@@ -117,7 +117,7 @@ def test_stop_is_heard_while_tasks_are_waited_for(world: World, leases: Leases) 
 
 
 @pytest.mark.parametrize("end", [99, 101])
-def test_target_that_is_not_at_the_fenced_end_is_never_opened(world: World, leases: Leases, end: int) -> None:
+def test_target_not_at_the_fenced_end_is_never_opened(world: World, leases: Leases, end: int) -> None:
     world.target.ends[ORDERS] = end
     with pytest.raises(TargetMoved if end > 100 else DrainTimedOut, match="orders-0"):
         sealed(world.run)
@@ -175,9 +175,10 @@ def test_fence_is_not_lifted_while_another_job_holds_the_lease(world: World, lea
     assert leases.clock - before == lease.HANDOVER_S  # the other one had to stop first
 
 
-def test_fence_of_a_finished_cutover_is_lifted_by_a_new_process_under_the_lease(
+def test_leftover_fence_is_lifted_by_a_new_process_under_lease(
     world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The fence that a finished cutover kept is lifted only with kept_too."""
     slept = list[float]()
     monkeypatch.setattr(writers.time, "sleep", slept.append)  # type: ignore[attr-defined]
     monkeypatch.setattr(writers, "WireCluster", lambda _: nullcontext())

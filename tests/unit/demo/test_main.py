@@ -22,7 +22,7 @@ def _own_signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def test_an_interrupt_that_c_code_turned_into_an_error_is_still_one(
+def test_interrupt_that_c_code_turned_into_error_ends_the_demo(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: Any) -> None:

@@ -64,7 +64,7 @@ def test_sequence_number_survives_its_value() -> None:
     assert [number_of(value_of(n)) for n in (0, 7, 999_999_999_999)] == [0, 7, 999_999_999_999]
 
 
-def test_record_read_twice_and_record_never_read_are_counted_by_number() -> None:
+def test_records_read_twice_or_never_are_counted_by_number() -> None:
     result = count_traffic([0, 1, 2, 5], [3, 4], refused=2, read=[0, 1, 1, 3, 5, 4], silent_s=2.5)
     assert (result.reread, result.lost) == ([1], [2])
     assert [p.split(":")[0] for p in result.problems] == ["live group", "live group"]

@@ -79,7 +79,8 @@ class Consumer:
         pass
 
 
-def test_what_was_not_read_in_time_does_not_count_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unread_records_do_not_count_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading that does not reach the ends in time is an error."""
     monkeypatch.setattr("confluent_kafka.Consumer", Consumer)
     assert reading.everything(TARGET, "drill", {0: 3, 1: 0}, 1.0) == {(0, 0, "0"), (0, 1, "1"), (0, 2, "2")}
     with pytest.raises(ClusterUnreachable, match=r"partitions \[0\] of 'drill' were not read to their ends"):
@@ -105,7 +106,7 @@ def test_canaries_travel_between_tasks_and_missing_ones_are_named(tmp_path: Path
         Canaries.load(tmp_path / "another run" / "canaries.json")
 
 
-def test_a_canary_at_another_offset_is_lost_and_one_read_twice_is_told(tmp_path: Path) -> None:
+def test_canary_at_another_offset_is_lost_and_rereads_are_told(tmp_path: Path) -> None:
     acked = [(0, 3, "a", 9_000), (0, 4, "b", 9_500), (1, 8, "c", 9_900)]
     held = {(0, 3, "a"), (0, 4, "x"), (1, 8, "c")}
     got = [(0, 3, "a"), (1, 8, "c")]

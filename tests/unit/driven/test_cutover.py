@@ -127,9 +127,7 @@ def kill(world: World, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
 JUST_TAKEN = "airflow_mirror.cutover.writers.asdict"
 
 
-def test_killed_right_after_it_took_the_lease_the_next_try_says_what_to_do_and_then_finishes(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_retry_after_kill_with_lease_asks_for_the_tail_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing on disk says that the tail is gone; the lease does."""
     with world.tail():
         kill(world, monkeypatch, JUST_TAKEN)
@@ -147,9 +145,8 @@ def test_killed_right_after_it_took_the_lease_the_next_try_says_what_to_do_and_t
     assert world.target.topics["t"].logs[0].rows() == world.log.rows()
 
 
-def test_killed_right_after_it_took_the_lease_of_a_target_that_holds_all_the_next_try_finishes(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_retry_after_kill_with_lease_finishes_on_full_target(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cutover was killed right after it took the lease; the target holds every record."""
     with world.tail():
         kill(world, monkeypatch, JUST_TAKEN)
     again = world.cut_over()

@@ -188,7 +188,7 @@ def test_some_requests_fail_once_and_the_copy_is_equal(name: str, tmp_path: Path
     assert_none_matters(CASES[name], list(one_of_each(run(CASES[name], tmp_path / "clean"))), tmp_path)
 
 
-def test_each_answer_of_an_old_source_is_lost_once_and_the_copy_is_equal(tmp_path: Path) -> None:
+def test_copy_from_old_source_survives_each_answer_lost_once(tmp_path: Path) -> None:
     case = CASES["from-0.11"]
     places = [(place, "lost") for place in run(case, tmp_path / "clean") if place.side == "source"]
     assert {place.api for place, _ in places} == {"ApiVersions", "Metadata", "ListOffsets", "Fetch"}

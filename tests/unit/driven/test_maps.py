@@ -84,7 +84,7 @@ def test_logs_are_walked_on_only_when_one_of_them_moved(world: World, maps: Offs
     assert world.read() > before
 
 
-def test_open_transaction_on_the_target_hides_what_was_copied_behind_it(world: World) -> None:
+def test_open_transaction_on_the_target_hides_later_records(world: World) -> None:
     stranger = Writer(world.there.logs[0])
     stranger.in_transaction(9, 2)
     world.copy()

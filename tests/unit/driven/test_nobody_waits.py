@@ -29,7 +29,7 @@ SLOW, QUICK = TopicPartition("t", 0), TopicPartition("t", 1)
 
 @pytest.mark.parametrize("side", ["source", "target"])
 @pytest.mark.parametrize("api", ["ListOffsets", "Fetch"])
-def test_a_broker_that_is_silent_while_a_partition_is_opened_holds_up_no_other(side: str, api: str) -> None:
+def test_silent_broker_during_opening_holds_up_no_other_partition(side: str, api: str) -> None:
     with DrivenCluster("source", brokers=2) as source, DrivenCluster("target", brokers=2) as target:
         for cluster in (source, target):
             cluster.create("t", 2)
@@ -52,9 +52,7 @@ def test_a_broker_that_is_silent_while_a_partition_is_opened_holds_up_no_other(s
             copy.until(lambda: ends(target) == [15, 15], "the slow one comes after")
 
 
-def test_a_follower_that_lags_behind_holds_up_its_own_partition_alone(
-    source: DrivenCluster, target: DrivenCluster
-) -> None:
+def test_lagging_follower_holds_up_only_its_own_partition(source: DrivenCluster, target: DrivenCluster) -> None:
     for cluster in (source, target):
         cluster.create("t", 2)
     for log in source.topics["t"].logs:
@@ -104,7 +102,7 @@ def test_a_map_that_is_written_slowly_holds_up_no_record(
     assert found is not None and found.source_end == 15
 
 
-def test_a_frozen_target_broker_does_not_keep_the_memory_that_others_need(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frozen_target_broker_does_not_keep_others_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """One response brings batches of both partitions; its buffer is held until both are done with it."""
     monkeypatch.setattr(loop, "_MEMORY_BYTES", 1 << 20)
     monkeypatch.setattr(loop, "_HOLD_S", 0.01)
@@ -139,9 +137,7 @@ def test_opening_reads_no_more_of_the_source_than_it_compares(source: DrivenClus
     assert compared.message.max_bytes <= 1 << 17
 
 
-def test_an_answer_that_has_arrived_is_read_before_its_broker_is_given_up(
-    source: DrivenCluster, target: DrivenCluster
-) -> None:
+def test_arrived_answer_is_read_before_giving_up_its_broker(source: DrivenCluster, target: DrivenCluster) -> None:
     """A turn took longer than any broker may: the answer is there, and everything would be asked anew, for ever."""
     for cluster in (source, target):
         cluster.create("t")
@@ -168,7 +164,7 @@ def test_an_answer_that_has_arrived_is_read_before_its_broker_is_given_up(
 
 
 @pytest.mark.parametrize(("side", "api"), [("source", "Fetch"), ("target", "Produce")])
-def test_an_answer_that_stops_in_the_middle_holds_up_no_other(side: str, api: str) -> None:
+def test_answer_that_stops_midway_holds_up_no_other_partition(side: str, api: str) -> None:
     with DrivenCluster("source", brokers=2) as source, DrivenCluster("target", brokers=2) as target:
         for cluster in (source, target):
             cluster.create("t", 2)
@@ -242,7 +238,7 @@ def test_without_the_lease_the_rest_of_a_request_stays_here() -> None:
             assert p.failures == 0
 
 
-def test_a_session_that_ends_soon_is_replaced_while_others_go_on(
+def test_ending_session_is_replaced_while_copying_goes_on(
     source: DrivenCluster, target: DrivenCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A login takes as long as a broker likes, and the loop is not the one who waits for it."""

@@ -37,7 +37,7 @@ def test_copy_of_an_old_source_is_equal(old: DrivenCluster, target: DrivenCluste
 
 
 @pytest.mark.parametrize("lost", ["ApiVersions", "Metadata", "FindCoordinator", "OffsetFetch"])
-def test_positions_of_an_old_sources_groups_are_read_though_an_answer_is_lost(old: DrivenCluster, lost: str) -> None:
+def test_group_offsets_of_old_source_are_read_despite_lost_answer(old: DrivenCluster, lost: str) -> None:
     old.groups.committed["g"] = {TP: Committed(41, "note", -1)}
     rule = old.script.on(lost, Fault.lost_answer())
     with ClusterAdmin(old.config) as admin:

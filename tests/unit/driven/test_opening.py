@@ -64,7 +64,7 @@ def test_records_of_somebody_else_at_the_end_stop_the_copy(world: World) -> None
     assert world.there.end == 5 and not world.target.asked("Produce")
 
 
-def test_a_marker_where_the_source_has_a_record_stops_the_copy(world: World) -> None:
+def test_marker_in_place_of_a_source_record_stops_the_copy(world: World) -> None:
     world.copied()
     world.there.append_marker(OURS + 1, 0, commit=True, coordinator_epoch=0)
     world.here_writer.plain(3)
@@ -73,7 +73,7 @@ def test_a_marker_where_the_source_has_a_record_stops_the_copy(world: World) -> 
     assert world.there.end == 6
 
 
-def test_a_filler_where_the_source_has_a_record_stops_the_copy(world: World) -> None:
+def test_filler_in_place_of_a_source_record_stops_the_copy(world: World) -> None:
     world.here_writer.plain(2)
     world.here_writer.skip(3)
     world.here_writer.plain(1)
@@ -108,7 +108,7 @@ def test_what_retention_took_before_it_was_copied_stops_the_copy(world: World) -
     assert world.there.end == 5
 
 
-def test_a_primed_partition_without_a_record_is_begun_wherever_the_source_starts_by_now(world: World) -> None:
+def test_primed_partition_without_records_follows_the_source_start(world: World) -> None:
     """Retention moved the source's start between the priming and the first record: nothing was lost to the target."""
     world.here.begin_at(50)
     assert world.copy() is None
@@ -122,7 +122,7 @@ def test_a_primed_partition_without_a_record_is_begun_wherever_the_source_starts
 
 @pytest.mark.parametrize("remembered", [True, False])
 @pytest.mark.parametrize("start", [0, 50])
-def test_an_emptied_target_is_not_taken_for_one_that_was_only_primed(world: World, start: int, remembered: bool) -> None:
+def test_emptied_target_is_not_mistaken_for_a_primed_one(world: World, start: int, remembered: bool) -> None:
     world.here.begin_at(start)
     world.here_writer.plain(5)
     world.here_writer.plain(5)
@@ -137,7 +137,7 @@ def test_an_emptied_target_is_not_taken_for_one_that_was_only_primed(world: Worl
     assert isinstance(error, RetentionLost) and (error.start_offset, error.end_offset) == (start + 5, start + 8)
 
 
-def test_a_copy_continues_the_sequence_behind_a_batch_that_was_compacted(world: World) -> None:
+def test_copy_continues_the_sequence_behind_a_compacted_batch(world: World) -> None:
     world.copied()
     first = records.header_of(world.there.batches[0].content).base_sequence
     compacted(world.there, 0, slice(1, 3))
@@ -146,7 +146,7 @@ def test_a_copy_continues_the_sequence_behind_a_batch_that_was_compacted(world: 
     assert (found.end, found.sequence) == (5, first + 5)
 
 
-def test_a_target_that_remembers_nobody_gets_a_sequence_by_its_position(world: World) -> None:
+def test_target_without_producer_state_gets_a_sequence_by_position(world: World) -> None:
     """Not 0, and not the position: a copier that still runs must not fit in behind it."""
     world.copied()
     world.there.begin_at(5)
@@ -168,7 +168,7 @@ def test_a_target_that_forgot_the_priming_is_trimmed_again(world: World) -> None
     assert (world.there.log_start, world.there.end) == (50, 60)
 
 
-def test_a_stranger_that_writes_while_the_target_is_primed_stops_the_copy(world: World) -> None:
+def test_stranger_writing_during_priming_stops_the_copy(world: World) -> None:
     world.here.begin_at(50)
     world.here_writer.plain(5)
 

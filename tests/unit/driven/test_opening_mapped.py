@@ -48,7 +48,7 @@ def world(source: DrivenCluster, target: DrivenCluster, tmp_path: Path) -> World
     return World(source, target, tmp_path / "maps")
 
 
-def test_a_lost_map_is_derived_again_past_the_records_of_others(world: World) -> None:
+def test_lost_map_is_derived_again_past_foreign_records(world: World) -> None:
     Writer(world.there).plain(3)
     world.here_writer.plain(4)
     assert world.copy() is None
@@ -58,7 +58,7 @@ def test_a_lost_map_is_derived_again_past_the_records_of_others(world: World) ->
     assert world.segments() == [Segment(0, 0, 5), Segment(5, 8, 6)]
 
 
-def test_a_lost_map_whose_first_record_the_source_has_not_any_more_stops_the_copy(world: World) -> None:
+def test_lost_map_whose_first_record_expired_stops_the_copy(world: World) -> None:
     shutil.rmtree(world.maps)
     world.here.begin_at(2)
     world.here_writer.plain(2)
@@ -66,7 +66,7 @@ def test_a_lost_map_whose_first_record_the_source_has_not_any_more_stops_the_cop
     assert world.there.end == 5
 
 
-def test_a_target_that_lost_what_its_map_knows_stops_the_copy(world: World) -> None:
+def test_target_that_lost_mapped_records_stops_the_copy(world: World) -> None:
     world.here_writer.plain(4)
     assert world.copy() is None
     world.there.truncate(5)
@@ -74,7 +74,7 @@ def test_a_target_that_lost_what_its_map_knows_stops_the_copy(world: World) -> N
     assert world.there.end == 5
 
 
-def test_what_retention_took_before_it_was_copied_stops_a_mapped_copy(world: World) -> None:
+def test_uncopied_records_lost_to_retention_stop_mapped_copy(world: World) -> None:
     world.here_writer.plain(4)
     world.here_writer.plain(4)
     world.here.begin_at(7)
@@ -92,7 +92,7 @@ def test_a_map_that_belongs_to_other_records_stops_the_copy(world: World) -> Non
 
 
 @pytest.mark.parametrize(("offset", "is_foreign"), [(5, True), (6, False)])
-def test_a_record_of_a_stranger_where_the_source_has_none_is_foreign(
+def test_strangers_record_in_a_source_hole_is_foreign(
     source: DrivenCluster, target: DrivenCluster, offset: int, is_foreign: bool
 ) -> None:
     """At 5 the source has a hole, at 6 the very record; the stranger's batch holds both, or the last alone."""
@@ -110,9 +110,7 @@ def test_a_record_of_a_stranger_where_the_source_has_none_is_foreign(
             recheck.not_foreign(here, there, one, OURS, 5, 7, READ_COMMITTED)
 
 
-def test_a_record_that_the_target_lacks_since_our_last_write_is_told(
-    source: DrivenCluster, target: DrivenCluster
-) -> None:
+def test_record_missing_on_target_since_our_write_is_reported(source: DrivenCluster, target: DrivenCluster) -> None:
     Writer(source.create("t").logs[0]).plain(7)
     log = target.create("t").logs[0]
     Writer(log).plain(5)

@@ -31,16 +31,14 @@ def pad(source: DrivenCluster, target: DrivenCluster) -> list[str]:
 
 
 @pytest.mark.usefixtures("holed")
-def test_the_coordinator_writes_the_first_marker_and_the_last_goes_alone(
-    source: DrivenCluster, target: DrivenCluster
-) -> None:
+def test_coordinator_writes_first_marker_and_last_goes_alone(source: DrivenCluster, target: DrivenCluster) -> None:
     asked = pad(source, target)
     assert asked.index("EndTxn") < asked.index(MARKERS)
     assert [len(r.message.markers) for r in target.asked(MARKERS)] == [3, 1]
 
 
 @pytest.mark.usefixtures("holed")
-def test_the_last_marker_is_sent_right_behind_the_proof_that_the_partition_is_ours(
+def test_last_marker_is_sent_right_after_proof_of_ownership(
     source: DrivenCluster, target: DrivenCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(padding, "_FRESH_S", 0.0)
@@ -50,7 +48,7 @@ def test_the_last_marker_is_sent_right_behind_the_proof_that_the_partition_is_ou
 
 
 @pytest.mark.usefixtures("holed")
-def test_after_a_marker_in_doubt_the_partition_is_taken_over_anew(source: DrivenCluster, target: DrivenCluster) -> None:
+def test_partition_is_taken_over_anew_after_a_doubtful_marker(source: DrivenCluster, target: DrivenCluster) -> None:
     """The new epoch refuses what may still be on its way of ours."""
     target.script.on(MARKERS, Fault.lost_answer())
     asked = pad(source, target)

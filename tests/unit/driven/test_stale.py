@@ -21,7 +21,7 @@ from tests.driven.script import WAIT_S, Fault
 TP = TopicPartition("t", 0)
 
 
-def test_an_answer_to_a_fetch_from_before_a_failure_is_thrown_away(source: DrivenCluster, target: DrivenCluster) -> None:
+def test_fetch_answer_from_before_a_failure_is_discarded(source: DrivenCluster, target: DrivenCluster) -> None:
     """It begins behind what was lost: what it lacks would be taken for a hole."""
     for cluster in (source, target):
         cluster.create("t")
@@ -44,7 +44,7 @@ def test_an_answer_to_a_fetch_from_before_a_failure_is_thrown_away(source: Drive
     assert target.topics["t"].logs[0].rows() == log.rows()
 
 
-def test_a_partition_is_not_opened_while_a_thread_still_pads_it(source: DrivenCluster, target: DrivenCluster) -> None:
+def test_partition_is_not_opened_while_it_is_padded(source: DrivenCluster, target: DrivenCluster) -> None:
     """What opening would read of the target's end is about to change."""
     for cluster in (source, target):
         cluster.create("t")
@@ -90,7 +90,7 @@ def test_the_end_awaits_what_is_under_way(source: DrivenCluster, target: DrivenC
 
 
 @pytest.mark.parametrize("comes_up", [True, False])
-def test_a_partition_that_waits_for_its_old_leaders_connection_is_written_to_the_new_one(comes_up: bool) -> None:
+def test_records_waiting_for_the_old_leader_go_to_the_new(comes_up: bool) -> None:
     with DrivenCluster("source") as source, DrivenCluster("target", brokers=2) as target:
         for cluster in (source, target):
             cluster.create("t")

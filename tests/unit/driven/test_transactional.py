@@ -34,9 +34,10 @@ def writer(source: DrivenCluster, target: DrivenCluster) -> Writer:
     return Writer(source.create("t").logs[0])
 
 
-def test_the_next_source_offset_is_committed_with_the_records_and_with_a_hole_at_the_end(
+def test_next_source_offset_is_committed_with_the_records(
     source: DrivenCluster, target: DrivenCluster, writer: Writer, tmp_path: Path
 ) -> None:
+    """A hole at the end is below it, too."""
     writer.plain(5)
     writer.in_transaction(9, 2)
     writer.end(9, commit=False)
@@ -57,7 +58,7 @@ def test_a_copy_goes_on_at_the_committed_offset(
     assert bodies(target) == bodies(source)
 
 
-def test_records_of_an_id_that_its_coordinator_forgot_are_still_ours(
+def test_records_under_a_forgotten_transactional_id_are_still_ours(
     source: DrivenCluster, target: DrivenCluster, writer: Writer, tmp_path: Path
 ) -> None:
     """The map is derived anew, and what was committed says who wrote what stands on the target."""

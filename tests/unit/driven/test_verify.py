@@ -71,7 +71,7 @@ def test_a_source_trimmed_before_any_fetch_is_compared_behind_it(
 
 
 @pytest.mark.parametrize("fetch", [1, 2, 7])
-def test_a_target_trimmed_meanwhile_is_different_only_when_it_is_held(
+def test_target_trimmed_during_comparison_differs_only_if_held(
     target: DrivenCluster, compared: Compared, fetch: int
 ) -> None:
     target.script.on("Fetch", Fault(before=trim(target, 40)), nth=fetch)
@@ -82,7 +82,7 @@ def test_a_target_trimmed_meanwhile_is_different_only_when_it_is_held(
     assert again.first_difference is not None and again.first_difference.offset == 0
 
 
-def test_a_source_that_is_trimmed_all_the_time_is_compared_to_its_end(source: DrivenCluster, compared: Compared) -> None:
+def test_continually_trimmed_source_is_compared_to_its_end(source: DrivenCluster, compared: Compared) -> None:
     for fetch in range(1, 30):
         source.script.on("Fetch", Fault(before=trim(source, min(RECORDS, fetch * 7))), nth=fetch)
     verdict = compared()

@@ -15,7 +15,7 @@ def parsed(*given: Any) -> Namespace:
     return parser("job", "").parse_args(["--source", "s", "--target", "t", *given])
 
 
-def test_budgets_of_the_command_line_win_over_those_of_the_mirror_file(tmp_path: Path) -> None:
+def test_command_line_budgets_override_the_mirror_file(tmp_path: Path) -> None:
     path = tmp_path / "mirror.json"
     path.write_text('{"name": "m", "source": "a", "target": "b", "hole_budget": 0.2, "prime_budget": 7}')
     made = mirror_of(parsed("--mirror", str(path), "--hole-budget", "0", "--compacted-filler", "tombstones"))

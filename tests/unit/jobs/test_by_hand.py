@@ -54,7 +54,7 @@ def plan_of(starts: dict[int, int], mirror: Mirror = MIRROR) -> Plan:
     return replace(plan, mirror=mirror, topics=(replace(plan.topics[0], starts=starts, ends={0: 900}),))
 
 
-def test_where_latest_was_is_left_on_the_target_and_found_again() -> None:
+def test_latest_start_is_stored_on_target_and_found_again() -> None:
     source, target = FakeAdmin({"orders": [(0, 500)], "audit": [(0, 1)]}), FakeAdmin({"orders": [(0, 0)]})
     assert by_hand.begun_at(MIRROR, source, target, {}).starts == {}
     by_hand.remember(plan_of({0: 100}), target)

@@ -131,7 +131,7 @@ def test_what_an_executor_lacks_is_named_with_host_and_remedy(lacking: dict[str,
     ],
     ids=["no-python", "other-python"],
 )  # fmt: skip
-def test_a_python_that_does_not_start_is_told_with_its_host(text: str, host: str, cause: str) -> None:
+def test_python_that_fails_to_start_is_reported_with_host(text: str, host: str, cause: str) -> None:
     assert executors.cause_of(text) == (host, cause)
 
 
@@ -144,7 +144,7 @@ def test_a_stop_ends_the_wait_for_a_cluster_without_room() -> None:
     assert executors.check_executors(SimpleNamespace(sparkContext=context), stopping) == []  # type: ignore[arg-type]
 
 
-def test_the_zip_is_the_package_and_the_same_for_equal_code(tmp_path: Path) -> None:
+def test_zip_holds_the_package_and_is_reproducible(tmp_path: Path) -> None:
     one, two = package.build(tmp_path / "a.zip"), package.build(tmp_path / "sub" / "b.zip")
     assert one.read_bytes() == two.read_bytes()
     names = set(zipfile.ZipFile(one).namelist())
@@ -153,7 +153,7 @@ def test_the_zip_is_the_package_and_the_same_for_equal_code(tmp_path: Path) -> N
     assert not [name for name in names if "__pycache__" in name]
 
 
-def test_settings_that_were_handed_over_come_first_and_show_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handed_over_settings_are_loaded_and_show_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_mirror.config._handed", {})
     monkeypatch.setenv("HERE", '{"bootstrap.servers": "a:1", "sasl.password": "hush"}')
     handed = Handover.of("env:HERE")
@@ -165,7 +165,7 @@ def test_settings_that_were_handed_over_come_first_and_show_no_secret(monkeypatc
     assert load("env:HERE", "target").properties["sasl.password"] == "hush"
 
 
-def test_a_cluster_is_sent_the_zip_and_a_local_master_nothing(tmp_path: Path) -> None:
+def test_cluster_is_sent_the_zip_and_local_master_nothing(tmp_path: Path) -> None:
     there = JobSpec(
         kind="bulk_copy", mirror={}, spark_conf={"spark.submit.pyFiles": "/x/more.zip"}, master="spark://h:7077"
     )

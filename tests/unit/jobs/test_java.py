@@ -95,7 +95,8 @@ def test_spark_gets_a_full_runtime_as_it_is(tmp_path: Path, release: bool) -> No
     assert not (tmp_path / "cache").exists()
 
 
-def test_spark_gets_a_stand_in_for_a_runtime_without_the_vector_module(tmp_path: Path) -> None:
+def test_runtime_without_the_vector_module_gets_a_stand_in(tmp_path: Path) -> None:
+    """It hands Spark's arguments on unchanged, but for the module."""
     home = runtime(tmp_path / "it's trimmed", "21", modules="java.base java.sql")
     shim = java_home_for_spark(env(home), tmp_path / "cache")
     said = subprocess.run(

@@ -74,20 +74,21 @@ def test_a_handle_survives_json(runner: LocalRunner) -> None:
     assert runner.status(json.loads(json.dumps(handle))) == "RUNNING"
 
 
-def test_a_running_job_with_another_spec_is_a_conflict_that_names_the_remedy(runner: LocalRunner) -> None:
+def test_running_job_with_another_spec_conflicts_naming_the_remedy(runner: LocalRunner) -> None:
     runner.ensure_started("bulk", spec(), SECRETS)
     with pytest.raises(JobConflict, match=r"'bulk' is already running .* Stop it first \(StopMirrorOperator\)"):
         runner.ensure_started("bulk", spec(offsets="mapped"), SECRETS)
 
 
-def test_a_mirror_has_one_writer_but_verification_may_run_beside_it(runner: LocalRunner) -> None:
+def test_mirror_has_one_writer_but_verification_runs_beside_it(runner: LocalRunner) -> None:
     runner.ensure_started("tail", spec(kind="streaming_tail"), SECRETS)
     with pytest.raises(JobConflict, match="'tail' is already running"):
         runner.ensure_started("bulk", spec(), SECRETS)
     assert runner.status(runner.ensure_started("verify", spec(kind="verify"), SECRETS)) == "RUNNING"
 
 
-def test_a_job_that_ended_is_left_alone_and_the_next_start_is_a_new_generation(runner: LocalRunner) -> None:
+def test_job_started_after_one_ended_is_a_new_generation(runner: LocalRunner) -> None:
+    """The job that ended is left alone, and its summary can still be read."""
     first = runner.ensure_started("bulk", spec("quick"), SECRETS)
     ended(runner, first)
     second = runner.ensure_started("bulk", spec("quick"), SECRETS)
@@ -96,7 +97,7 @@ def test_a_job_that_ended_is_left_alone_and_the_next_start_is_a_new_generation(r
     assert runner.summary(first)["records"] == 7
 
 
-def test_kill_9_of_the_job_is_lost_and_leaves_no_worker_when_it_starts_again(runner: LocalRunner) -> None:
+def test_killed_job_is_lost_and_restart_leaves_no_worker(runner: LocalRunner) -> None:
     first = runner.ensure_started("bulk", spec("stubborn_worker"), SECRETS)
     wait_for(lambda: {os.getpgid(pid) for pid in process.members(Path(first["dir"]))} - {first["pid"]})
     os.killpg(first["pid"], signal.SIGKILL)
@@ -108,9 +109,7 @@ def test_kill_9_of_the_job_is_lost_and_leaves_no_worker_when_it_starts_again(run
     assert process.members(Path(first["dir"])) == []
 
 
-def test_starter_dies_before_job_json_and_the_job_is_found_all_the_same(
-    runner: LocalRunner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_job_whose_starter_died_before_job_json_is_found(runner: LocalRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     def die(*_: Any) -> None:
         raise KeyboardInterrupt
 
@@ -125,7 +124,8 @@ def test_starter_dies_before_job_json_and_the_job_is_found_all_the_same(
     assert runner.status(handle) == "RUNNING"
 
 
-def test_starter_dies_before_the_child_exists_and_the_next_start_is_a_new_generation(runner: LocalRunner) -> None:
+def test_generation_without_a_child_is_lost_and_next_is_new(runner: LocalRunner) -> None:
+    """The starter died before the child existed."""
     directory.open_generation(runner.jobs / "bulk", spec())
     handle = runner.ensure_started("bulk", spec("quick"), SECRETS)
     assert handle["generation"] == 2
@@ -156,7 +156,7 @@ def test_a_recycled_pid_is_not_the_job(runner: LocalRunner) -> None:
     assert runner.status({**handle, "pid": os.getpid()}) == "LOST"
 
 
-def test_a_job_of_another_host_is_not_judged_by_its_pid(runner: LocalRunner) -> None:
+def test_job_of_another_host_is_not_judged_by_pid(runner: LocalRunner) -> None:
     handle = runner.ensure_started("bulk", spec("polite"), SECRETS)
     wait_for(lambda: runner.progress(handle))
     there = {**handle, "host": "elsewhere"}
@@ -199,7 +199,7 @@ def test_stop_ends_what_does_not_listen(runner: LocalRunner) -> None:
     assert runner.status(handle) == "LOST"
 
 
-def test_no_secret_is_in_the_job_directory_or_on_a_command_line(runner: LocalRunner) -> None:
+def test_secrets_are_in_no_job_file_or_command_line(runner: LocalRunner) -> None:
     handle = runner.ensure_started("tail", spec("polite", "streaming_tail"), SECRETS)  # it lives while it is looked at
     wait_for(lambda: (Path(handle["dir"]) / "driver.json").exists())
     files = [p for p in Path(handle["dir"]).rglob("*") if p.is_file()]
@@ -217,7 +217,7 @@ def test_the_job_does_not_inherit_airflows_settings(runner: LocalRunner, monkeyp
     assert b"AIRFLOW__DATABASE" not in Path(f"/proc/{handle['pid']}/environ").read_bytes()
 
 
-def test_job_names_are_file_names_and_differ_where_their_parts_differ() -> None:
+def test_job_names_are_file_names_and_differ_by_parts() -> None:
     assert directory.job_name("dag", "t", "manual__2026-01-01T00:00:00+00:00", -1) == (
         "dag--t--manual__2026-01-01T00_00_00+00_00"
     )

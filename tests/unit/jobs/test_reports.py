@@ -124,7 +124,7 @@ def test_what_happened_last_is_told_too(driver: Listener, table: Table, monkeypa
     until(lambda: told(table)[FIRST].state == "done")
 
 
-def test_a_partition_that_is_not_opened_yet_is_not_told_of(driver: Listener, table: Table) -> None:
+def test_unopened_partition_is_not_reported(driver: Listener, table: Table) -> None:
     partitions = [*copies(RANGES[:1]), PartitionCopy(RANGES[1], True, 1 << 20)]
     with Reporter(driver.address, partitions):
         until(lambda: told(table))
@@ -132,7 +132,7 @@ def test_a_partition_that_is_not_opened_yet_is_not_told_of(driver: Listener, tab
 
 
 @pytest.mark.parametrize("address", [None, "", "{}", "not an address", "h x t", "h 99999 t"])
-def test_an_address_that_makes_no_sense_does_not_stop_the_copy(address: str | None) -> None:
+def test_senseless_address_does_not_stop_the_copy(address: str | None) -> None:
     with Reporter(address, copies()) as reporter:
         pass
     reporter._thread.join(240) if address is not None else None
@@ -150,7 +150,7 @@ def test_a_driver_that_is_gone_costs_the_copy_nothing(
     assert not reporter._thread.is_alive(), "it ended by itself, and held up nobody"
 
 
-def test_a_driver_that_takes_nothing_any_more_does_not_hold_up_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_that_takes_nothing_does_not_hold_up_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "_GOODBYE_S", 0.2)
     monkeypatch.setattr(report, "_TIMEOUT_S", 600.0)
     with socket.create_server(("127.0.0.1", 0), backlog=1) as frozen:
@@ -267,7 +267,7 @@ def test_a_message_of_another_kind_ends_the_connection_and_nothing_else(
         {**row(), "partition": 77}, {**row(), "partition": None},
     ],
 )  # fmt: skip
-def test_rows_that_can_not_be_are_skipped_and_the_others_taken(driver: Listener, table: Table, bad: Any) -> None:
+def test_invalid_rows_are_skipped_and_others_taken(driver: Listener, table: Table, bad: Any) -> None:
     call(driver, token(driver), told_by("a", bad, row(2)))
     assert set(told(table)) == {THIRD}
 
@@ -317,7 +317,7 @@ def test_a_task_that_fell_silent_is_no_longer_waited_for(
     until(lambda: not driver._peers)
 
 
-def test_who_sends_more_than_is_allowed_has_to_wait_and_keeps_nobody_else_from_being_heard(
+def test_sender_over_its_rate_waits_while_others_are_heard(
     driver: Any, table: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listening, "MAX_BYTES_PER_S", 0.001)
@@ -331,7 +331,7 @@ def test_who_sends_more_than_is_allowed_has_to_wait_and_keeps_nobody_else_from_b
         assert told(table)[FIRST].position == 1
 
 
-def test_counters_of_a_partitions_runs_add_up_and_an_older_run_is_ignored(table: Table) -> None:
+def test_counters_of_runs_add_up_without_late_rows(table: Table) -> None:
     table.take("old", [row(records=10, dropped=1)])
     table.take("new", [row(position=50, records=5)])
     table.take("old", [row(position=40, records=11)])  # it was late
@@ -340,7 +340,7 @@ def test_counters_of_a_partitions_runs_add_up_and_an_older_run_is_ignored(table:
     assert (now.position, now.counters["records"], now.counters["dropped"]) == (60, 16, 1)
 
 
-def test_the_end_of_the_source_is_not_forgotten_when_the_next_turn_begins(table: Table) -> None:
+def test_end_of_the_source_is_kept_into_the_next_turn(table: Table) -> None:
     table.take("a", [row(position=10)])
     table.take("b", [{**row(position=20), "end": None}])
     assert (told(table)[FIRST].position, told(table)[FIRST].end) == (20, 1000)
@@ -430,9 +430,8 @@ def test_a_driver_ends_the_tasks_that_run_and_no_others(table: Table, driver: Li
         assert not next_lease.asked_to_end
 
 
-def test_a_partition_has_stopped_until_its_turn_ends_even_if_its_task_ended_before(
-    table: Table, driver: Listener
-) -> None:
+def test_stopped_partition_stays_stopped_until_its_turn_ends(table: Table, driver: Listener) -> None:
+    """Its task may have ended before."""
     (copy,) = copies(RANGES[:1])
     with Reporter(driver.address, [copy]):
         until(lambda: FIRST in told(table))

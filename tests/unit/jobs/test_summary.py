@@ -85,7 +85,7 @@ class Job:
 # --- rates and time to go --------------------------------------------------------------------------------------------
 
 
-def test_a_rate_is_smoothed_over_the_window_and_forgets_what_is_older() -> None:
+def test_rate_is_smoothed_over_the_window_and_forgets_older_samples() -> None:
     job = Job()
     for second in range(61):
         position = 100 * second if second <= 30 else 3000
@@ -99,7 +99,7 @@ def test_a_rate_is_smoothed_over_the_window_and_forgets_what_is_older() -> None:
     assert len(job.course._looks) < 15
 
 
-def test_time_to_go_is_unknown_while_nothing_moves_or_the_source_is_faster() -> None:
+def test_eta_is_unknown_while_nothing_moves_or_lag_grows() -> None:
     assert (eta_s(100, 10.0, 10.0), eta_s(0, 0.0, 0.0), eta_s(100, 0.0, 0.0), eta_s(100, -5.0, 9.0)) == (
         10,
         0,
@@ -145,7 +145,7 @@ def test_a_tail_that_keeps_up_is_neither_slow_nor_stuck() -> None:
     )
 
 
-def test_a_stopped_partition_does_not_keep_the_others_from_an_end() -> None:
+def test_stopped_partition_does_not_spoil_the_others_eta() -> None:
     job = Job()
     stuck = (bounded(1), told(10, "stopped", error="orders-1: broken batch"))
     job.look(0.0, (bounded(0), told(0)), stuck)
@@ -174,9 +174,7 @@ def test_a_resumed_partition_is_no_spike_in_the_rate() -> None:
         (bounded(), (1000, 1000), "done"), (tail(), (40, 40), "following"), (tail(), (30, 40), "copying"),
     ],
 )  # fmt: skip
-def test_without_a_word_from_its_task_a_partition_is_where_the_clusters_say(
-    one: CopyRange, where: tuple[int, int], state: str
-) -> None:
+def test_unreported_partition_is_where_the_clusters_say(one: CopyRange, where: tuple[int, int], state: str) -> None:
     (row,), _ = Job().look(0.0, (one, None), seen=where)
     assert (row.state, row.position, row.to_dict()["bytes_per_s"], row.to_dict()["passed"]) == (
         state,
@@ -195,7 +193,7 @@ def test_nothing_known_is_said_as_nothing_known() -> None:
     assert wording.describe(summary).startswith("0 offsets behind in 1 partition, unknown for 1; ")
 
 
-def test_where_the_clusters_show_a_partition_counts_only_while_its_task_is_silent() -> None:
+def test_polled_position_counts_only_while_the_task_is_silent() -> None:
     table = Table([bounded()])
     row = {"topic": "orders", "partition": 0, "target_partition": 0}
     table.see(("orders", 0, 0), 5, 1000)
@@ -230,9 +228,7 @@ class Clusters:
 
 
 @pytest.mark.parametrize(("committed_only", "end"), [(True, ("last_stable", 70)), (False, ("high_watermarks", 90))])
-def test_the_clusters_are_asked_only_for_partitions_without_a_task_that_speaks(
-    committed_only: bool, end: tuple[str, int]
-) -> None:
+def test_clusters_are_polled_only_for_silent_partitions(committed_only: bool, end: tuple[str, int]) -> None:
     ranges = [bounded(0), bounded(1), tail(2), replace(tail(3), mode="mapped")]
     table, clusters = Table(ranges), Clusters()
     table.take("a", [{"topic": "orders", "partition": 0, "target_partition": 0} | told(10)])
@@ -259,7 +255,7 @@ def test_a_partition_that_is_gone_leaves_nothing_behind() -> None:
     assert {key for _, numbers in job.course._looks for key, *_ in numbers} == {row.key}
 
 
-def test_the_time_before_a_task_began_does_not_count_as_slow() -> None:
+def test_rates_do_not_count_time_before_the_task_began() -> None:
     job, one = Job(), bounded()
     for now in range(10):
         job.look(float(now), (one, None), seen=(0, 1000))
@@ -277,12 +273,13 @@ def row(partition: int, state: str, lag: int) -> Row:
     return Row(range=one, state=state, position=10**9 - lag, end=10**9, error="x" * 300, counters=counters)
 
 
-def test_up_to_a_thousand_partitions_are_all_listed_in_their_order() -> None:
+def test_up_to_a_thousand_partitions_are_listed_in_order() -> None:
     rows = [row(p, "done", 0) for p in range(MAX_ROWS)]
     assert worth_listing(rows) == rows
 
 
-def test_of_ten_thousand_those_that_matter_are_listed_and_the_file_stays_small(tmp_path: Path) -> None:
+def test_status_of_ten_thousand_partitions_lists_what_matters(tmp_path: Path) -> None:
+    """The file stays below a megabyte, with a line for each partition that is listed."""
     rows = [row(p, "done", 0) for p in range(7000)] + [row(7000 + p, "copying", p + 1) for p in range(2990)]
     rows += [row(9990 + p, "stopped", 5) for p in range(10)]
     listed = worth_listing(rows)
@@ -298,7 +295,7 @@ def test_of_ten_thousand_those_that_matter_are_listed_and_the_file_stays_small(t
     assert sum('"topic"' in line for line in written.read_text().splitlines()) == MAX_ROWS
 
 
-def test_when_all_but_a_few_of_ten_thousand_are_done_only_those_few_are_listed() -> None:
+def test_only_unfinished_partitions_are_listed_when_most_are_done() -> None:
     rows = [row(p, "following", 0) for p in range(9997)] + [row(9997 + p, "copying", 1) for p in range(3)]
     assert len(worth_listing(rows)) == 3
 
@@ -313,7 +310,7 @@ def test_nothing_is_written_after_the_final_state(tmp_path: Path) -> None:
     assert (final["state"], final["phase"], final["summary"]) == ("SUCCEEDED", "done", {"records": 7})
 
 
-def test_a_job_leaves_exact_rows_in_its_status_and_a_line_in_its_log(
+def test_job_leaves_exact_rows_and_a_line_in_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(keeper, "poll", lambda *_: None)
@@ -337,7 +334,7 @@ def test_a_job_leaves_exact_rows_in_its_status_and_a_line_in_its_log(
     assert "50 % of 2,000 offsets in 2 partitions" in caplog.messages[-1]
 
 
-def test_a_job_whose_port_can_not_be_opened_is_shown_all_the_same(
+def test_job_without_a_port_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(keeper, "poll", lambda *_: None)
@@ -368,7 +365,7 @@ def test_the_log_line_reads_like_a_sentence() -> None:
     )
 
 
-def test_a_partition_that_does_not_advance_is_named_before_all_others() -> None:
+def test_stuck_partition_is_named_before_all_others() -> None:
     job = Job()
     for now in (0.0, 5.0):
         _, summary = job.look(now, (bounded(0), told(int(now))), (bounded(1, end=20), told(10)), (bounded(2), None))
@@ -393,7 +390,7 @@ def test_a_copy_of_nothing_has_words_too() -> None:
     assert wording.describe(summary).startswith("nothing to copy in 1 partition")
 
 
-def test_the_line_in_a_tasks_log_has_the_phase_and_what_the_job_says() -> None:
+def test_progress_line_has_the_phase_and_the_jobs_summary() -> None:
     _, summary = Job().look(0.0, (bounded(), told(500, passed=3)))
     line = progress_line({"phase": "copying", "summary": summary, "partitions": [{}]})
     assert line.startswith("copying: 50 % of 1,000 offsets in 1 partition; ") and "slowest orders-0: 500 offsets" in line
@@ -404,7 +401,8 @@ def test_the_line_in_a_tasks_log_has_the_phase_and_what_the_job_says() -> None:
 # --- the bar ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_bar_shows_stopped_partitions_first_and_then_those_with_most_to_do() -> None:
+def test_bar_shows_stopped_partitions_before_copying_and_opening_ones() -> None:
+    """Of those that copy, the one with most to do comes first."""
     rows = [row(0, "done", 0), row(1, "copying", 5), row(2, "opening", 900), row(3, "copying", 50), row(4, "stopped", 1)]
     assert [r.range.partition for r in unfinished(rows)] == [4, 3, 1, 2]
 
@@ -414,7 +412,7 @@ def test_there_is_no_bar_without_a_terminal() -> None:
         assert bar is None
 
 
-def test_on_a_terminal_the_log_stands_above_the_bar_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_stands_above_the_bar_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 50, 120, 0, 0))
     monkeypatch.setenv("TERM", "xterm")
@@ -440,7 +438,7 @@ def test_on_a_terminal_the_log_stands_above_the_bar_line_by_line(monkeypatch: py
     assert "━" in above and "orders-0" in above and "━" in below and "batches: 3 passed" in below
 
 
-def test_behind_spark_submit_the_bar_is_on_the_terminal_of_the_process_that_started_the_driver() -> None:
+def test_bar_is_on_the_terminal_of_spark_submit() -> None:
     driver = (
         "from airflow_mirror.jobs.progress.bar import progress_bar\n"
         "from airflow_mirror.jobs.progress.figures import summary_of\n"
@@ -457,7 +455,7 @@ def test_behind_spark_submit_the_bar_is_on_the_terminal_of_the_process_that_star
     assert job.stdout == b"" and "0 partitions" in screen
 
 
-def test_a_terminal_that_can_not_draw_in_one_place_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dumb_terminal_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: True))
     for term, draws in (("xterm", True), ("dumb", False)):
         monkeypatch.setenv("TERM", term)

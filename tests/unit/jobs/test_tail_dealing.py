@@ -62,7 +62,7 @@ def outcome(tail: Tail) -> MirrorError | None:
     return entry.failure(tail.totals.values(), [r.error for r in tail.totals.values() if r.error])
 
 
-def test_partitions_that_failed_when_the_tail_was_stopped_are_its_outcome(tail: Tail) -> None:
+def test_partitions_that_failed_at_the_stop_are_the_outcome(tail: Tail) -> None:
     tail.stopping.set()
     tail.withdrawn.set()
     ended(tail, error="t-0: no leader")
@@ -85,7 +85,7 @@ def test_lease_taken_by_another_job_fails_a_stopping_tail(tail: Tail) -> None:
         ended(tail, error="lease lost", final=True, lease_lost=True)
 
 
-def test_what_failed_in_one_lease_and_not_in_the_next_is_forgotten(tail: Tail) -> None:
+def test_failure_not_repeated_in_the_next_lease_is_forgotten(tail: Tail) -> None:
     ended(tail, error="t-0: no leader")
     ended(tail)
     assert outcome(tail) is None
@@ -95,7 +95,7 @@ def test_before_anything_is_known_partitions_are_spread_by_number(tail: Tail) ->
     assert [len(part) for part in lists(tail)] == [3, 3]
 
 
-def test_a_partition_that_brings_most_is_alone_in_the_next_lease_and_not_for_ever(tail: Tail) -> None:
+def test_busiest_partition_gets_its_own_list_for_a_while(tail: Tail) -> None:
     lease(tail, p4=50_000_000)
     assert [4] in lists(tail)
     for _ in range(20):
@@ -103,7 +103,8 @@ def test_a_partition_that_brings_most_is_alone_in_the_next_lease_and_not_for_eve
     assert [len(part) for part in lists(tail)] == [3, 3]
 
 
-def test_a_lost_executor_leaves_no_list_that_waits_for_another_ones_lease(tail: Tail) -> None:
+def test_lost_executor_leaves_no_list_waiting(tail: Tail) -> None:
+    """With a slot less the tail is crowded until the next lease deals fewer lists."""
     assert not tail.is_crowded
     tail.slots = lambda: 1
     assert tail.is_crowded
@@ -129,7 +130,8 @@ def test_nothing_is_rewritten_while_the_dealing_stays(tail: Tail) -> None:
     assert tail._ranges_file.stat().st_mtime_ns == written
 
 
-def test_what_tasks_are_told_survives_the_trip_through_an_option_whatever_its_collections_are() -> None:
+def test_copy_work_survives_the_trip_through_an_option() -> None:
+    """Its collections may be of any kind."""
     options = CopyOptions(mirror="m", max_batch_bytes={"t": 7}, tombstone_topics=frozenset({"b", "a"}), map_dir="/x")
     work = CopyWork(
         source="env:A",

@@ -32,6 +32,6 @@ def test_both_directions_are_printed_with_how_they_were_found(maps: str, capsys:
     assert (told["source_start"], told["source_end"], told["target_start"], told["target_end"]) == (100, 200, 7, 25)
 
 
-def test_a_partition_without_a_map_is_an_error_that_names_it(maps: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_partition_without_a_map_is_named_in_the_error(maps: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--map-dir", maps, "dc1.orders", "4", "0"]) == 1
     assert "no offset map of dc1.orders/4 below" in capsys.readouterr().err

@@ -69,20 +69,20 @@ def window(source: FakeSource, number: int, book: WindowBook, *, topic_id: str =
 HOUR = 3600
 
 
-def test_a_late_record_before_the_next_windows_first_belongs_to_one_window(book: WindowBook) -> None:
+def test_late_record_between_windows_belongs_to_exactly_one(book: WindowBook) -> None:
     assert window(FakeSource(10, 20), 0, book) == (0, 2)  # copied before the hour was over
     later = FakeSource(10, 20, 30, HOUR, HOUR + 10, 2 * HOUR)  # offset 2 came late, before the next window's first
     assert window(later, 1, book) == (2, 5)
 
 
-def test_late_records_among_those_of_the_next_window_are_not_copied_twice(book: WindowBook) -> None:
+def test_late_records_inside_the_next_window_are_copied_once(book: WindowBook) -> None:
     source = FakeSource(10, HOUR + 1, 20, HOUR + 400, 2 * HOUR)
     assert window(source, 0, book) == (0, 3)
     assert window(source, 1, book) == (3, 4)
     assert window(source, 1, WindowBook(None)) == (1, 4), "by the broker alone"
 
 
-def test_a_window_that_is_resolved_last_ends_where_the_next_one_begins(book: WindowBook) -> None:
+def test_window_resolved_last_ends_where_the_next_begins(book: WindowBook) -> None:
     source = FakeSource(10, HOUR + 1, 20, HOUR + 400, 2 * HOUR)
     assert window(source, 1, book) == (1, 4)
     assert window(source, 0, book) == (0, 1)
@@ -93,7 +93,7 @@ def test_a_window_without_records_touches_both_of_its_neighbours(book: WindowBoo
     assert (window(source, 0, book), window(source, 1, book)) == ((0, 0), (0, 1))
 
 
-def test_windows_of_a_topic_that_was_created_again_are_resolved_alone(book: WindowBook) -> None:
+def test_windows_of_a_recreated_topic_are_resolved_alone(book: WindowBook) -> None:
     source = FakeSource(10, HOUR + 1, 20, HOUR + 400, 2 * HOUR)
     window(source, 0, book)
     assert window(source, 1, book, topic_id="again") == (1, 4)

@@ -75,7 +75,8 @@ def test_kinds_that_only_newer_brokers_know_are_called_unknown() -> None:
         assert w.admin.describe_acls() == [rule("x", "UNKNOWN", "ALLOW", "User:a", kind="UNKNOWN")]
 
 
-def test_prefix_is_never_told_to_a_broker_that_would_take_it_for_a_name() -> None:
+def test_prefix_is_not_sent_to_brokers_without_patterns() -> None:
+    """Such a broker would take it for a name."""
     with world(WITHOUT_PATTERNS) as w:
         with pytest.raises(ApiNotServed, match="CreateAcls version 3"):
             w.admin.create_acls([READ, PREFIX])
@@ -84,7 +85,7 @@ def test_prefix_is_never_told_to_a_broker_that_would_take_it_for_a_name() -> Non
         assert not w.asked(CREATE_ACLS) and not w.asked(DELETE_ACLS)
 
 
-def test_broker_without_patterns_is_searched_by_name_as_newer_ones_are() -> None:
+def test_broker_without_patterns_is_searched_like_newer_ones() -> None:
     with world(WITHOUT_PATTERNS) as w:
         w.answer(DESCRIBE_ACLS, described(
             (2, "orders", 3, "User:*", 4, 2), (2, "*", 3, "User:b", 3, 3), (2, "other", 3, "User:c", 3, 3),
@@ -97,7 +98,7 @@ def test_broker_without_patterns_is_searched_by_name_as_newer_ones_are() -> None
         assert len(w.admin.describe_acls("TOPIC")) == 3
 
 
-def test_deleted_rules_are_returned_and_a_failure_inside_one_filter_is_raised() -> None:
+def test_deleted_rules_are_returned_and_inner_failures_raised() -> None:
     result = DeleteAclsResponse.DeleteAclsFilterResult
 
     def deleted(code: int, inner: int) -> Callable[[Any], Any]:

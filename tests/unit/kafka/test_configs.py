@@ -75,7 +75,8 @@ def test_sensitive_value_never_leaves_the_answer() -> None:
         assert entry.value is None and entry.is_sensitive
 
 
-def test_what_a_broker_before_1_1_calls_default_may_come_from_its_file() -> None:
+def test_default_config_before_1_1_has_an_unknown_source() -> None:
+    """It may come from the broker's file."""
     with world({DESCRIBE_CONFIGS: (0, 0)}) as w:
         w.answer(DESCRIBE_CONFIGS, described(is_default=True))
         assert w.admin.topic_configs(["t"])["t"]["k"] == ConfigEntry(value="v", source="UNKNOWN_CONFIG")
@@ -121,7 +122,8 @@ def test_old_broker_gets_all_overrides_with_the_change_in_them() -> None:
         assert [(c.name, c.value) for c in resource.configs] == [("cleanup.policy", "compact"), ("retention.ms", "5")]
 
 
-def test_old_broker_is_not_told_to_forget_a_value_that_it_hides() -> None:
+def test_altering_topic_with_hidden_value_on_old_broker_is_refused() -> None:
+    """AlterConfigs would make the broker forget that value."""
     with world() as w:
         old(w).answer(DESCRIBE_CONFIGS, described(config_source=1, is_sensitive=True))
         with pytest.raises(InputError, match="topic 't' overrides k, whose value the broker hides"):

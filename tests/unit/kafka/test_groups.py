@@ -97,7 +97,7 @@ def committed(*codes: int) -> Callable[[Any], Any]:
 
 
 @pytest.mark.parametrize("served, requests, lookups", [({}, 3, 1), (OLD, 250, 250)])
-def test_positions_of_many_groups_take_few_requests_where_brokers_allow_it(
+def test_positions_of_many_groups_are_batched_where_possible(
     served: dict[int, tuple[int, int]], requests: int, lookups: int
 ) -> None:
     groups = [f"g-{n}" for n in range(250)]
@@ -126,7 +126,7 @@ def test_position_that_stays_unstable_is_an_error_not_a_guess(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("code", [14, 15, 16])
-def test_coordinator_on_its_way_is_asked_again_after_a_new_lookup(code: int) -> None:
+def test_moving_coordinator_is_asked_again_after_a_lookup(code: int) -> None:
     with world() as w:
         w.answer(OFFSET_FETCH, fetched(group_code=code), LOST, fetched())
         assert w.admin.group_offsets("g-1") == {T0: GroupPosition(1, "note")}
@@ -148,7 +148,8 @@ def test_group_without_a_coordinator_keeps_no_other_from_being_read() -> None:
         assert [[g.group_id for g in r.groups] for r in w.asked(OFFSET_FETCH)] == [["g-1"], ["g-2"]]
 
 
-def test_group_that_may_not_be_seen_is_never_one_without_positions() -> None:
+def test_group_that_may_not_be_seen_is_an_error() -> None:
+    """It is never taken for one without positions."""
     with world() as w:
         w.answer(OFFSET_FETCH, fetched(group_code=30))
         with pytest.raises(AclMissing, match="lacks Describe on group 'g'"):
@@ -180,7 +181,7 @@ def test_list_is_asked_again_while_a_broker_loads_its_groups() -> None:
         assert [g.group_id for g in w.admin.groups()] == ["a"]
 
 
-def test_state_of_a_group_of_the_new_protocol_comes_from_the_list() -> None:
+def test_state_of_new_protocol_groups_comes_from_the_list() -> None:
     with world() as w:
         w.answer(DESCRIBE_GROUPS, described({"classic": "Stable"}))
         w.answer(LIST_GROUPS, listed(("new", "consumer", "Assigning")))
@@ -194,7 +195,8 @@ def test_group_that_no_old_broker_knows_is_dead() -> None:
         assert w.admin.group_states(["none"]) == {"none": "Dead"}
 
 
-def test_positions_are_set_as_no_member_and_without_an_epoch_of_another_cluster() -> None:
+def test_positions_are_committed_without_member_and_epoch() -> None:
+    """A leader epoch of another cluster would mean nothing there."""
     with world() as w:
         w.answer(OFFSET_COMMIT, committed(0, 0))
         w.admin.commit_group_offsets("g", {T1: GroupPosition(7), T0: GroupPosition(3, "état")})
@@ -251,7 +253,7 @@ def deleted(*codes: int, code: int = 0) -> Callable[[Any], Any]:
     return answer
 
 
-def test_position_is_removed_and_one_that_never_was_is_no_error() -> None:
+def test_position_is_removed_and_an_unknown_one_is_ignored() -> None:
     with world() as w:
         w.answer(OFFSET_DELETE, deleted(0, 0))
         w.admin.forget_group_offsets("g", [T1, T0])
@@ -270,9 +272,7 @@ def test_position_is_removed_and_one_that_never_was_is_no_error() -> None:
         (deleted(29, 29), AclMissing, "lacks Read on topic 'orders'"),
     ],
 )
-def test_position_that_can_not_be_removed_is_named_with_its_cause(
-    answer: Callable[..., Any], error: type, words: str
-) -> None:
+def test_failed_removal_of_a_position_names_its_cause(answer: Callable[..., Any], error: type, words: str) -> None:
     with world() as w:
         w.answer(OFFSET_DELETE, answer)
         with pytest.raises(error, match=words):

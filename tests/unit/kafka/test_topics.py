@@ -48,7 +48,7 @@ def deleted(code: int) -> Any:
     )
 
 
-def test_topic_that_exists_behind_a_lost_answer_is_ours_if_it_is_as_asked() -> None:
+def test_matching_topic_behind_a_lost_answer_is_ours() -> None:
     with world() as w:
         w.topics["orders"] = (3, {"retention.ms": "-1"})
         w.answer(CREATE_TOPICS, LOST, created(36))
@@ -59,7 +59,7 @@ def test_topic_that_exists_behind_a_lost_answer_is_ours_if_it_is_as_asked() -> N
 @pytest.mark.parametrize(
     "there", [(4, {"retention.ms": "-1"}), (3, {"retention.ms": "1000"}), (3, {"retention.ms": "-1", "segment.ms": "1"})]
 )
-def test_topic_that_exists_otherwise_behind_a_lost_answer_is_somebody_elses(
+def test_differing_topic_behind_a_lost_answer_is_somebody_elses(
     there: tuple[int, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("airflow_mirror.kafka.topics._NEWS_S", 0.1)
@@ -71,7 +71,8 @@ def test_topic_that_exists_otherwise_behind_a_lost_answer_is_somebody_elses(
         assert e.value.code == 36
 
 
-def test_topic_that_exists_without_a_lost_answer_is_an_error_even_if_it_is_alike() -> None:
+def test_existing_topic_without_a_lost_answer_is_an_error() -> None:
+    """It is one even if the topic is as asked."""
     with world() as w:
         w.topics["orders"] = (3, {"retention.ms": "-1"})
         w.answer(CREATE_TOPICS, created(36))
@@ -80,7 +81,7 @@ def test_topic_that_exists_without_a_lost_answer_is_an_error_even_if_it_is_alike
         assert not w.asked(DESCRIBE_CONFIGS)
 
 
-def test_creation_that_a_broker_gave_up_waiting_for_may_have_been_done() -> None:
+def test_creation_that_timed_out_may_have_been_done() -> None:
     with world() as w:
         w.topics["orders"] = (3, {"retention.ms": "-1"})
         w.answer(CREATE_TOPICS, created(7), created(36))
@@ -94,14 +95,15 @@ def test_controller_that_moved_is_looked_up_again() -> None:
         assert len(w.asked(METADATA)) >= 2 and len(w.asked(CREATE_TOPICS)) == 2
 
 
-def test_throttled_creation_is_sent_again_after_the_time_that_the_broker_named() -> None:
+def test_throttled_creation_is_sent_again_after_the_throttle_time() -> None:
     with world() as w:
         w.answer(CREATE_TOPICS, created(89, throttle_ms=30), created())
         w.admin.create_topics([SPEC])
         assert len(w.asked(CREATE_TOPICS)) == 2
 
 
-def test_first_refusal_is_raised_with_the_brokers_words_after_all_were_asked() -> None:
+def test_first_refusal_is_raised_after_all_were_asked() -> None:
+    """The error has the broker's words."""
     result = CreateTopicsResponse.CreatableTopicResult
     answers = {"a": (0, None), "b": (40, "Unknown topic config name: no.such."), "c": (0, None)}
     with world() as w:
@@ -140,7 +142,7 @@ def test_topic_that_is_unknown_behind_a_lost_deletion_is_deleted() -> None:
             w.admin.delete_topics(["orders"])
 
 
-def test_growth_whose_answer_was_lost_is_seen_in_the_partition_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growth_behind_a_lost_answer_is_seen_in_partition_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_mirror.kafka.topics._NEWS_S", 0.1)
     with world() as w:
         w.topics["orders"] = (5, {})
@@ -153,7 +155,7 @@ def test_growth_whose_answer_was_lost_is_seen_in_the_partition_count(monkeypatch
             w.admin.grow_partitions("orders", 4)
 
 
-def test_broker_too_old_to_grow_a_topic_is_named_before_anything_is_sent() -> None:
+def test_broker_too_old_to_grow_a_topic_is_named_beforehand() -> None:
     with world() as w:
         del w.broker.served[CREATE_PARTITIONS]
         with pytest.raises(ApiNotServed, match="CreatePartitions"):
@@ -167,7 +169,7 @@ def test_topics_are_described_whatever_the_order_of_their_partitions() -> None:
         assert w.admin.topic_names() == ["a", "b"] and w.admin.topics() == w.admin.topics(["a", "b"])
 
 
-def test_broker_that_never_answers_again_is_a_reason_to_try_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_that_never_answers_means_try_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
     with world() as w:
         assert w.admin.broker_count() == 1
         w.answer(DELETE_TOPICS, LOST)
@@ -176,7 +178,7 @@ def test_broker_that_never_answers_again_is_a_reason_to_try_later(monkeypatch: p
             w.admin.delete_topics(["orders"])
 
 
-def test_old_brokers_are_asked_in_the_newest_version_that_they_serve() -> None:
+def test_old_brokers_are_asked_in_their_newest_version() -> None:
     def versions(w: World) -> set[int]:
         return {message.version for _key, message in w.broker.asked}
 

@@ -63,7 +63,7 @@ def last_plan(**starts: Any) -> Plan:
     return replace(plan, mirror=LATEST, topics=topics)
 
 
-def test_latest_is_the_end_of_the_log_for_a_mirror_that_never_began() -> None:
+def test_latest_is_the_log_end_for_a_new_mirror() -> None:
     assert begins(Begun(), orders=[(0, 100), (7, 9)]) == {"orders": {0: 100, 1: 9}}
 
 
@@ -77,13 +77,13 @@ def test_what_retention_took_since_is_not_asked_for() -> None:
     assert begins(begun, orders=[(150, 200)]) == {"orders": {0: 150}}
 
 
-def test_a_partition_or_topic_that_appeared_since_begins_at_its_beginning() -> None:
+def test_partition_or_topic_created_since_begins_at_its_beginning() -> None:
     begun = Begun.of_plan(last_plan(orders={0: 100}), LATEST)
     found = begins(begun, orders=[(0, 200), (3, 50)], orders_eu=[(0, 20)])
     assert found == {"orders": {0: 100, 1: 3}, "orders_eu": {0: 0}}
 
 
-def test_a_topic_that_the_mirror_takes_only_now_begins_at_its_end() -> None:
+def test_topic_added_to_the_mirror_begins_at_its_end() -> None:
     last = last_plan(orders={0: 100})
     begun = Begun.of_plan(replace(last, mirror=replace(LATEST, topics=["orders"])), LATEST)
     assert begins(begun, orders_eu=[(0, 20)]) == {"orders_eu": {0: 20}}

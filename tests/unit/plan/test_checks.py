@@ -40,21 +40,21 @@ def test_plain_topic_and_empty_target_pass_every_check() -> None:
     made.raise_if_blocked()
 
 
-def test_both_connections_lead_to_the_same_cluster_and_nothing_else_is_reported() -> None:
+def test_same_cluster_behind_both_connections_is_the_only_finding() -> None:
     made = plan(a_topic(), cluster_id="c1")
     assert [(f.level, f.check) for f in made.findings] == [("block", "same_cluster")]
     with pytest.raises(PlanBlocked, match="'kafka_dc1' and 'kafka_dc2'.*both are cluster c1"):
         made.raise_if_blocked()
 
 
-def test_foreign_records_on_the_target_block_and_name_partition_and_end() -> None:
+def test_foreign_records_block_and_name_partition_and_end() -> None:
     made = plan(a_topic(), [a_topic(spans=((0, 0), (3, 9), (0, 0)))])
     assert findings(made, "target_data") == [
         ("block", "target topic 'orders'", "it holds data that this mirror did not write (partition 1 ends at 9)")
     ]
 
 
-def test_a_target_whose_records_were_all_deleted_is_still_foreign_because_its_offsets_moved() -> None:
+def test_emptied_target_is_still_foreign_by_its_offsets() -> None:
     assert levels(plan(a_topic(), [a_topic(spans=((9, 9), (0, 0), (0, 0)))]), "target_data") == ["block"]
 
 
@@ -74,7 +74,7 @@ def test_our_own_topic_that_is_longer_than_the_source_blocks() -> None:
     assert "partition 0: 101 there, 100 here" in made.blocks[0].evidence
 
 
-def test_a_blocked_plan_adopts_nothing_so_that_the_next_plan_blocks_again() -> None:
+def test_blocked_plan_adopts_nothing_and_blocks_again() -> None:
     target = [a_topic(spans=((0, 60), (0, 0), (0, 7)))]
     first = plan(a_topic(), target)
     assert first.blocks and first.known_topics == {}
@@ -89,7 +89,7 @@ def test_blocked_plan_keeps_what_was_known() -> None:
     assert blocked.known_topics == {"old": "", "orders": ""}
 
 
-def test_a_plan_that_may_start_owns_its_target_topics_under_their_name_there() -> None:
+def test_plan_that_may_start_owns_topics_by_target_name() -> None:
     assert plan(a_topic(), mirror=a_mirror(policy="prefix")).known_topics == {"kafka_dc1.orders": "identical"}
 
 
@@ -111,9 +111,7 @@ def test_partition_counts(partitions: int, known: list[str], level: str) -> None
         ("77", "5000000", [], "pass"),
     ],
 )
-def test_the_existing_target_topic_must_take_the_largest_batch_of_the_source(
-    here: str, there: str, known: list[str], level: str
-) -> None:
+def test_target_topic_must_take_the_sources_largest_batch(here: str, there: str, known: list[str], level: str) -> None:
     made = plan(a_topic(max_message_bytes=here), [a_topic(spans=EMPTY, max_message_bytes=there)], known)
     assert levels(made, "message_size") == [level]
 
@@ -127,7 +125,8 @@ def test_created_topic_gets_the_sources_batch_limit() -> None:
 
 
 @pytest.mark.parametrize(("known", "level"), [([], "block"), (["orders"], "warn")])
-def test_a_target_topic_with_log_append_time_would_lose_every_time(known: list[str], level: str) -> None:
+def test_log_append_time_on_a_target_topic_is_found(known: list[str], level: str) -> None:
+    """Every record's time would be lost there."""
     made = plan(a_topic(), [a_topic(spans=EMPTY, message_timestamp_type="LogAppendTime")], known)
     assert levels(made, "timestamp_type") == [level]
 
@@ -146,7 +145,7 @@ def test_a_target_topic_that_recompresses_is_a_warning() -> None:
         ({"cleanup_policy": "compact,delete", "retention_ms": "60000"}, "warn"),
     ],
 )
-def test_retention_that_would_delete_what_arrives_is_said_and_held_open(overrides: dict[str, Any], level: str) -> None:
+def test_retention_deleting_arriving_records_is_told_and_held_open(overrides: dict[str, Any], level: str) -> None:
     made = plan(a_topic(**overrides))
     assert levels(made, "retention") == [level]
     assert made.topics[0].held_configs["retention.ms"] == "-1"
@@ -179,7 +178,7 @@ def test_the_asked_replication_factor_wins_over_the_sources() -> None:
     assert levels(made, "replication") == ["pass"] and made.topics[0].replication_factor == 2
 
 
-def test_a_log_that_starts_above_zero_is_primed_partition_by_partition() -> None:
+def test_log_starting_above_zero_is_primed_per_partition() -> None:
     made = plan(a_topic(spans=((54321, 60000), (0, 5), (7, 7))))
     assert made.topics[0].prime == {0: 54321, 2: 7} and levels(made, "priming") == ["warn"]
     assert made.prime_offsets == 54328
@@ -190,13 +189,14 @@ def test_a_partition_that_has_been_primed_is_not_primed_again() -> None:
     assert made.topics[0].prime == {2: 7}
 
 
-def test_a_log_that_starts_beyond_the_priming_budget_blocks_or_is_mapped_under_auto() -> None:
+def test_start_beyond_the_priming_budget_blocks_or_is_mapped() -> None:
+    """It is mapped where offsets are auto."""
     far = a_topic(spans=((2_000_000_001, 2_000_000_009),))
     assert levels(plan(far, mirror=a_mirror(offsets="identical")), "priming") == ["block"]
     assert plan(far).topics[0].mode == "mapped"
 
 
-def test_mapped_offsets_come_beside_data_that_were_on_the_target_and_identical_ones_do_not() -> None:
+def test_only_mapped_offsets_may_join_existing_target_data() -> None:
     source, target = a_topic(spans=((0, 7),)), [a_topic(spans=((0, 5),))]
     mapped = plan(source, target, mirror=a_mirror(offsets="mapped"))
     assert levels(mapped, "target_data") == ["warn"] and not mapped.blocks
@@ -214,7 +214,7 @@ def test_a_compacted_topic_is_named_and_compacted_again_only_afterwards() -> Non
     assert (topic.held_configs["cleanup.policy"], topic.configs["cleanup.policy"]) == ("delete", "compact")
 
 
-def test_an_open_transaction_holds_records_back_from_readers_of_committed_data_only() -> None:
+def test_open_transaction_limits_only_readers_of_committed_data() -> None:
     source = a_topic(stable={0: 93})
     committed, uncommitted = plan(source), plan(source, mirror=a_mirror(isolation="read_uncommitted"))
     assert (levels(committed, "open_transactions"), committed.topics[0].ends[0]) == (["warn"], 93)
@@ -230,7 +230,7 @@ def test_a_target_whose_broker_settings_are_secret_is_a_warning() -> None:
     assert levels(decide(a_mirror(), a_cluster(a_topic()), there, (), NOW), "auto_create") == ["warn"]
 
 
-def test_brokers_that_would_refuse_the_writer_lease_block_and_are_named() -> None:
+def test_brokers_that_would_refuse_the_lease_block_by_name() -> None:
     """A cutover's mark is the longest: the refusal would come behind the fence."""
     needed = lease.LONGEST_MARK_MS
     assert levels(plan(a_topic(), max_transaction_ms={1: needed, 2: needed + 1}), "lease") == ["pass"]
@@ -247,7 +247,7 @@ def test_brokers_that_would_refuse_the_writer_lease_block_and_are_named() -> Non
         made.raise_if_blocked()
 
 
-def test_brokers_that_do_not_tell_how_long_transactions_may_be_are_a_note() -> None:
+def test_unknown_transaction_limits_of_brokers_only_warn() -> None:
     unreadable = replace(a_cluster(cluster_id="c2"), broker_configs=None, max_transaction_ms={})
     made = decide(a_mirror(), a_cluster(a_topic()), unreadable, (), NOW)
     assert [level for level, _, _ in findings(made, "lease")] == ["warn"]
@@ -258,14 +258,14 @@ def test_brokers_that_do_not_tell_how_long_transactions_may_be_are_a_note() -> N
     made.raise_if_blocked(), hidden.raise_if_blocked()
 
 
-def test_groups_with_nothing_to_move_and_groups_torn_apart_are_named() -> None:
+def test_groups_moved_in_part_or_not_at_all_are_named() -> None:
     groups = {"here": {"orders-0": 5}, "both": {"orders-0": 1, "audit-3": 2}, "elsewhere": {"audit-0": 1}, "never": {}}
     made = plan(a_cluster(a_topic(), groups=groups))
     assert made.groups == ["both", "here"]
     assert [o for _, o, _ in findings(made, "groups")] == ["group 'both'", "group 'elsewhere'", "group 'never'"]
 
 
-def test_settings_that_belong_to_the_source_cluster_are_listed_as_left_out() -> None:
+def test_cluster_specific_settings_are_listed_as_left_out() -> None:
     made = plan(a_topic(vendor_tier="gold", static={"preallocate": "true"}))
     assert made.topics[0].left_out == {"preallocate": "true", "vendor.tier": "gold"}
     assert levels(made, "left_out_configs") == ["warn"]

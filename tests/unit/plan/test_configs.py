@@ -33,7 +33,7 @@ def test_what_keeps_records_goes_over_and_the_rest_follows_mirrormaker(
     assert is_carried(key, entry) is carried
 
 
-def test_while_held_the_sources_retention_waits_but_its_segments_go_over() -> None:
+def test_source_retention_waits_while_held_but_segments_go_over() -> None:
     source = configs(retention_ms="60000", cleanup_policy="compact", segment_bytes="5000000")
     assert overrides(source, hold=True, own=OWN) == {
         **HELD_OPEN,
@@ -46,7 +46,7 @@ def test_while_held_the_sources_retention_waits_but_its_segments_go_over() -> No
 OWN = {key: entry.value for key, entry in configs().items()}
 
 
-def test_afterwards_only_what_the_target_has_not_by_itself_is_set() -> None:
+def test_released_target_gets_only_settings_it_lacks_by_default() -> None:
     source = configs(retention_ms="60000", cleanup_policy="compact", message_timestamp_type="LogAppendTime")
     assert overrides(source, hold=False, own=OWN) == {
         "cleanup.policy": "compact",
@@ -72,7 +72,7 @@ def test_what_the_source_keeps_by_default_the_target_keeps_too() -> None:
     }
 
 
-def test_kafkas_default_on_the_source_wins_over_a_choice_of_the_targets_owner() -> None:
+def test_source_default_wins_over_the_target_owners_choice() -> None:
     own = {**OWN, "retention.ms": "3600000", "max.message.bytes": "1000"}
     assert overrides(configs(), hold=False, own=own) == {"max.message.bytes": "1048588", "retention.ms": "604800000"}
 
@@ -81,7 +81,7 @@ def test_default_that_could_not_be_seen_is_written_down() -> None:
     assert overrides(configs(), hold=False, own={**OWN, "retention.ms": None}) == {"retention.ms": "604800000"}
 
 
-def test_keys_that_the_target_does_not_know_are_left_out_and_listed() -> None:
+def test_keys_the_target_lacks_are_left_out_and_listed() -> None:
     source = configs(retention_ms="5", vendor_placement="rack-1", message_format_version="2.8")
     own = {**OWN}
     assert set(overrides(source, hold=False, own=own)) == {"retention.ms"}
@@ -99,7 +99,7 @@ def test_one_limit_for_times_of_an_old_source_becomes_two() -> None:
 
 
 @pytest.mark.parametrize(("hold", "limit"), [(True, "9223372036854775807"), (False, "86400000")])
-def test_two_limits_for_times_become_the_larger_on_an_old_target(hold: bool, limit: str) -> None:
+def test_two_time_limits_become_the_larger_on_old_targets(hold: bool, limit: str) -> None:
     old = {k: v for k, v in OWN.items() if not k.endswith((".before.max.ms", ".after.max.ms"))}
     old["message.timestamp.difference.max.ms"] = "9223372036854775807"
     source = configs(message_timestamp_before_max_ms="86400000")
@@ -116,7 +116,7 @@ def test_a_held_target_needs_no_change_while_held() -> None:
     assert not diff(configs(retention_ms="60000"), held_target(), hold=True)
 
 
-def test_a_target_created_by_hand_is_opened_without_touching_what_is_open_already() -> None:
+def test_target_made_by_hand_is_opened_without_further_changes() -> None:
     change = diff(configs(), configs(retention_ms="60000", compression_type="zstd"), hold=True)
     assert dict(change.set) == {
         "compression.type": "producer",
@@ -140,13 +140,13 @@ def test_letting_go_sets_what_the_sources_broker_file_says() -> None:
     assert dict(change.set) == {"retention.ms": "60000"} and "retention.ms" not in change.delete
 
 
-def test_letting_go_sets_kafkas_default_where_the_targets_was_not_seen() -> None:
+def test_release_sets_kafkas_default_if_targets_was_not_seen() -> None:
     """Removing the override would put whatever the target's owner chose into force, before anybody could look."""
     change = diff(configs(), held_target(), hold=False)
     assert change.set["retention.ms"] == "604800000" and "retention.ms" not in change.delete
 
 
-def test_override_with_the_sources_value_stays_where_the_target_has_it_by_itself() -> None:
+def test_override_with_the_sources_value_stays_despite_equal_default() -> None:
     """A topic made when the target's own values were not known must not be changed by every later look."""
     target = configs(**{k.replace(".", "_"): v for k, v in overrides(configs(), hold=True).items()})
     assert not diff(configs(), target, hold=True, own=OWN)
@@ -158,7 +158,7 @@ def test_nothing_is_left_to_do_after_letting_go() -> None:
     assert not diff(source, configs(**kept), hold=False, own=OWN)
 
 
-def test_what_is_default_on_the_source_is_removed_from_the_target() -> None:
+def test_source_defaults_are_removed_from_the_target() -> None:
     source = configs()
     source["preallocate"] = ConfigEntry(value="false", is_default=True, source="DEFAULT_CONFIG")
     target = held_target(segment_bytes="5000000", preallocate="true")
@@ -170,13 +170,13 @@ def test_an_excluded_key_of_the_target_is_left_alone() -> None:
     assert not diff(configs(unclean_leader_election_enable="false"), target, hold=True)
 
 
-def test_a_key_to_keep_is_kept_at_the_end_but_held_open_before() -> None:
+def test_kept_key_is_held_open_before_and_kept_after() -> None:
     target = configs(retention_ms="1234")
     assert "retention.ms" in diff(configs(), target, hold=True, keep=["retention.ms"]).set
     assert "retention.ms" not in diff(configs(), target, hold=False, keep=["retention.ms"]).delete
 
 
-def test_a_chosen_value_that_equals_the_targets_default_is_chosen_there_too() -> None:
+def test_chosen_value_equal_to_the_default_is_set_too() -> None:
     assert dict(diff(configs(retention_ms="604800000"), configs(), hold=False).set) == {"retention.ms": "604800000"}
 
 

@@ -55,7 +55,7 @@ def test_markers_and_gaps_side_by_side_are_one_stretch() -> None:
     assert seen(a_batch(0, 5), marker, a_batch(9, 2), a_batch(20, 1)) == (21, 13, 2)
 
 
-def test_aborted_records_are_holes_and_the_same_producers_next_transaction_is_not() -> None:
+def test_aborted_records_are_holes_but_no_later_transaction_is() -> None:
     batches = [
         a_batch(0, 4, attributes=0x10, producer_id=PID),
         a_batch(4, 2, attributes=0x10, producer_id=9),
@@ -65,7 +65,7 @@ def test_aborted_records_are_holes_and_the_same_producers_next_transaction_is_no
     assert seen(*batches, aborted=[(PID, 0)]) == (12, 5, 2)
 
 
-def test_a_batch_that_compaction_thinned_out_shows_its_holes_and_their_stretches() -> None:
+def test_compacted_batch_shows_its_holes_and_their_stretches() -> None:
     assert seen(a_batch(10, 10, kept={0, 1, 4, 8}), start=10) == (10, 6, 3)
 
 
@@ -81,7 +81,7 @@ def test_what_lies_outside_the_part_does_not_count() -> None:
     assert seen(a_batch(0, 10), a_batch(30, 10, kept={9}), start=7, end=35) == (28, 25, 1)
 
 
-def test_a_gap_to_the_end_of_the_part_counts_to_there_only() -> None:
+def test_gap_counts_only_to_the_end_of_the_part() -> None:
     assert seen(a_batch(5000, 3), start=100, end=200) == (100, 100, 1)
 
 
@@ -89,14 +89,15 @@ def test_nothing_fetched_shows_nothing() -> None:
     assert seen() == (0, 0, 0)
 
 
-def test_a_compacted_half_weighs_as_much_as_the_dense_one_however_far_each_sample_reached() -> None:
+def test_compacted_and_dense_halves_weigh_the_same() -> None:
+    """It does not matter how far each sample reached."""
     parts = [Part(TP, 0, 1000), Part(TP, 1000, 2000)]
     found = estimate(2000, {parts[0]: Seen(900, 891, 9), parts[1]: Seen(10, 0, 0)})
     assert (found.count, found.runs, found.sampled) == (990, 10, 910)
     assert found.share == pytest.approx(0.495)
 
 
-def test_a_log_that_was_read_whole_is_counted_exactly_at_any_cut() -> None:
+def test_log_read_whole_is_counted_exactly_at_any_cut() -> None:
     rng = random.Random(3)
     kept = sorted(rng.sample(range(4000), 1234))
     batches, at = [], 0
@@ -113,7 +114,8 @@ def test_a_log_that_was_read_whole_is_counted_exactly_at_any_cut() -> None:
     assert (found.count, found.sampled) == (4000 - 1234, 4000)
 
 
-def test_ten_thousand_partitions_cost_a_bounded_number_of_samples_and_no_topic_is_left_out() -> None:
+def test_samples_of_ten_thousand_partitions_are_bounded() -> None:
+    """No topic is left out."""
     spans = {f"t{i}": {(p, 5): 10 + p for p in range(100)} for i in range(100)}
     rounds = choose(spans)
     assert sum(map(len, rounds)) <= SAMPLES
@@ -128,7 +130,7 @@ def test_more_topics_than_samples_looks_at_the_longest() -> None:
     assert min(part.end for part in rounds[0]) == 51
 
 
-def test_the_only_partition_of_a_topic_is_cut_into_parts_without_a_gap() -> None:
+def test_single_partition_is_cut_into_parts_without_gaps() -> None:
     parts = [part for parts in choose({"t": {(3, 17): 1003}}) for part in parts]
     assert (parts[0].start, parts[-1].end) == (17, 1020)
     assert all(a.end == b.start for a, b in zip(parts, parts[1:], strict=False))
@@ -170,13 +172,12 @@ def outcome(plan: Plan, check: str) -> list[str]:
         (2_000_000, {"hole_budget_bytes": 156_000_000}, "warn"),
     ],
 )
-def test_holes_beyond_a_budget_block_identical_offsets_and_the_budget_itself_may_be_spent(
-    count: int, fields: dict[str, Any], level: str
-) -> None:
+def test_holes_beyond_a_budget_block_identical_offsets(count: int, fields: dict[str, Any], level: str) -> None:
+    """The budget itself may be spent."""
     assert outcome(made(holes(count), offsets="identical", **fields), "holes") == [level]
 
 
-def test_a_small_topic_is_padded_whatever_the_share_of_its_holes() -> None:
+def test_small_topic_is_padded_whatever_its_share_of_holes() -> None:
     estimate = HoleEstimate(99_000, 4, 0.99, 1000)
     assert outcome(made(estimate, a_topic(spans=((0, 100_000),))), "holes") == ["warn"]
 
@@ -211,7 +212,7 @@ def test_auto_maps_a_log_that_starts_beyond_the_priming_budget() -> None:
     assert plan.topics[0].mode == "mapped" and "partition 0 starts at offset 501" in plan.topics[0].reason
 
 
-def test_auto_stays_with_the_mode_in_which_the_topic_was_begun() -> None:
+def test_auto_keeps_the_mode_a_topic_began_with() -> None:
     target = [a_topic(spans=((0, 5),))]
     begun = made(holes(3_000_000), target=target, known={"orders": "identical"})
     assert (begun.topics[0].mode, outcome(begun, "holes")) == ("identical", ["warn"])
@@ -225,7 +226,8 @@ def test_topic_begun_in_one_mode_is_refused_in_the_other() -> None:
     assert "its copy began with mapped offsets" in plan.blocks[0].evidence
 
 
-def test_no_right_to_write_markers_blocks_only_where_holes_are_expected_and_is_named() -> None:
+def test_missing_marker_right_blocks_only_where_holes_are_expected() -> None:
+    """The error names the right."""
     lacking = Capabilities("none", lacks=("Write on transactional id 'airflow-mirror.m*'",))
     with pytest.raises(PlanBlocked, match="no marker can be written: Write on transactional id 'airflow-mirror.m"):
         made(holes(3), capabilities=lacking, offsets="identical").raise_if_blocked()
@@ -258,7 +260,7 @@ def test_a_source_topic_that_can_not_be_read_blocks() -> None:
     assert "lacks Read on topic 'orders'" in plan.blocks[0].evidence
 
 
-def test_time_to_pad_knows_that_short_stretches_gain_nothing_from_bulk() -> None:
+def test_short_stretches_gain_nothing_from_bulk_padding() -> None:
     singles, one = HoleEstimate(1_000_000, 1_000_000, 0.5, 1), HoleEstimate(1_000_000, 1, 0.5, 1)
     assert singles.padding_s("direct", 1) == singles.padding_s("coordinator", 1) == 5000
     assert one.padding_s("direct", 1) < 20

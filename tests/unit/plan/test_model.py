@@ -64,12 +64,12 @@ def test_a_plan_survives_its_json() -> None:
     assert again.topics[1].starts == {0: 54321, 1: 0}
 
 
-def test_the_hash_is_that_of_the_content_not_of_the_moment() -> None:
+def test_plan_hash_depends_on_content_not_on_time() -> None:
     assert a_plan().hash == a_plan(NOW + timedelta(days=1)).hash
     assert a_plan().hash != a_plan(end=60001).hash
 
 
-def test_a_saved_plan_has_its_readable_twin_and_no_half_written_file(tmp_path: Path) -> None:
+def test_saved_plan_has_a_readable_twin_and_no_leftovers(tmp_path: Path) -> None:
     path = tmp_path / "home" / "dc1-to-dc2" / "plan.json"
     write_plan(a_plan(), path)
     write_plan(a_plan(end=60001), path)

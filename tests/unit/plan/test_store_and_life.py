@@ -75,7 +75,7 @@ def test_only_the_last_plans_are_kept(tmp_path: Path, monkeypatch: pytest.Monkey
     )
 
 
-def test_many_blocked_plans_do_not_push_out_the_last_good_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocked_plans_do_not_displace_the_last_good_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "KEEP", 1)
     plans = PlanDirectory(tmp_path)
     plans.save(a_plan())
@@ -84,7 +84,7 @@ def test_many_blocked_plans_do_not_push_out_the_last_good_one(tmp_path: Path, mo
     assert plans.last() == a_plan()
 
 
-def test_a_plan_of_another_mirror_or_a_blocked_one_is_refused() -> None:
+def test_plan_of_another_mirror_or_blocked_plan_is_refused() -> None:
     plan = a_plan()
     require_plan_of(plan, plan.mirror)
     require_plan_of(plan, replace(plan.mirror, max_bytes_per_second=1, merge_below=0))

@@ -55,9 +55,10 @@ def trigger_of(deferred: Any) -> tuple[CatchUpTrigger, str]:
     return CatchUpTrigger(**json.loads(json.dumps(kwargs))), path
 
 
-def test_it_waits_in_its_slot_until_the_lag_was_small_twice(
+def test_sensor_waits_until_the_lag_was_small_twice(
     lags: list[Any], mirror: dict[str, Any], context: dict[str, Any]
 ) -> None:
+    """It keeps its slot meanwhile."""
     lags += [40, 3, 9, 3, 2]
     result = sensor(mirror, max_lag_records=5).execute(context)
     assert result == {"partitions": 1, "lag_records": 2, "max_lag_records": 2, "worst": "t-0"}
@@ -102,7 +103,7 @@ def test_a_stuck_partition_fails_by_name_without_a_retry(
             task.execute_complete(context, events(trigger_of(e)[0])[0])
 
 
-def test_one_broken_look_in_the_triggerer_is_no_verdict_but_five_are(
+def test_trigger_forgives_a_few_broken_looks_but_not_five(
     lags: list[Any], mirror: dict[str, Any], context: dict[str, Any]
 ) -> None:
     down = ClusterUnreachable("source", "x:1", "refused")
@@ -125,7 +126,7 @@ def test_without_a_tail_it_says_how_to_start_one(
         sensor(mirror, require_tail=True).execute(context)
 
 
-def test_a_tail_that_died_fails_it_with_the_tails_own_cause(
+def test_dead_tail_fails_the_sensor_with_its_cause(
     lags: list[Any],
     mirror: dict[str, Any],
     context: dict[str, Any],

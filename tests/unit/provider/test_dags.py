@@ -58,7 +58,8 @@ def test_the_form_explains_every_field_of_the_migration(bag: Any) -> None:
     assert params["approval"] is False
 
 
-def test_the_migration_goes_from_plan_to_cutover_and_stops_the_tail_after_it(bag: Any) -> None:
+def test_migration_tasks_run_in_order_from_plan_to_restore(bag: Any) -> None:
+    """The tail is stopped after the cutover."""
     dag = bag.dags["kafka_migration"]
     order = ["plan", "create_topics", "sync_configs", "bulk_copy", "start_tail", "wait_for_catch_up", "verify", "cutover",
              "stop_tail", "restore_configs"]  # fmt: skip

@@ -51,9 +51,8 @@ def test_a_connection_without_bootstrap_servers_is_named(connections: Callable[.
         MirrorKafkaHook("bare", "source").config()
 
 
-def test_settings_that_are_code_are_refused_because_a_job_could_not_have_them(
-    connections: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_that_are_code_are_refused(connections: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job in another process could not have them."""
     connections("code", **{"bootstrap.servers": "x:1", "oauth_cb": "os.path.join"})
     monkeypatch.setenv("AIRFLOW__APACHE_KAFKA__CALLBACK_ALLOWLIST", "os.path.join")
     with pytest.raises(InvalidField, match="oauth_cb.*connection 'code'"):

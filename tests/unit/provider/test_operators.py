@@ -194,7 +194,7 @@ def test_the_retry_of_a_killed_task_finds_the_running_job(
     assert not waiting.is_alive()
 
 
-def test_a_crash_before_the_job_id_was_stored_starts_nothing_twice(
+def test_crash_before_storing_the_job_id_starts_nothing_twice(
     context: dict[str, Any],
     connections: Callable[..., None],
     plan: Plan,
@@ -366,7 +366,7 @@ def test_how_a_job_ended_decides_about_a_retry(
     assert isinstance(caught.value, AirflowFailException) == final
 
 
-def test_no_secret_reaches_the_command_line_the_handle_or_the_result(
+def test_secrets_stay_out_of_command_line_handle_and_result(
     context: dict[str, Any],
     connections: Callable[..., None],
     plan: Plan,
@@ -395,7 +395,7 @@ def test_the_window_goes_to_the_job(
     assert len(fake_spark[0]) == 2
 
 
-def test_a_tail_task_returns_when_the_tail_copies_and_the_tail_lives_on(
+def test_tail_task_returns_while_the_tail_goes_on_copying(
     context: dict[str, Any],
     connections: Callable[..., None],
     plan: Plan,
@@ -403,6 +403,7 @@ def test_a_tail_task_returns_when_the_tail_copies_and_the_tail_lives_on(
     fake_spark: Started,
     home: Path,
 ) -> None:
+    """A second start finds the same tail; a stop ends it with all its processes."""
     fake_spark[1]["is"] = "copying"
     first = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail").execute(context)
     again = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail").execute(context)
@@ -422,13 +423,14 @@ def test_stopping_what_never_ran_is_no_error(
     assert StopMirrorOperator(task_id="s", mirror=mirror).execute(context) == {"stopped": 0}
 
 
-def test_a_tail_that_dies_at_once_fails_its_task_with_the_cause(
+def test_tail_that_dies_at_once_fails_its_task(
     context: dict[str, Any],
     connections: Callable[..., None],
     plan: Plan,
     mirror: dict[str, Any],
     fake_spark: Started,
 ) -> None:
+    """The error has the tail's own cause."""
     fake_spark[1]["is"] = "damaged"
     with pytest.raises(AirflowFailException, match="foreign data"):
         StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail").execute(context)
@@ -459,7 +461,7 @@ def planned_again(plan: Any, home: Any, *, topic_id: str = "id-1") -> Any:
     return store_plan(home, replace(plan, topics=(topic,))).hash
 
 
-def test_a_bulk_copy_waits_for_the_running_tail_of_the_same_topics(
+def test_bulk_copy_waits_for_the_running_tail_instead(
     context: dict[str, Any],
     tail: Any,
     plan: Plan,
@@ -468,6 +470,7 @@ def test_a_bulk_copy_waits_for_the_running_tail_of_the_same_topics(
     home: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The tail copies the same topics, and no second job is started."""
     ends, positions = [100, 100, 300], iter([0, 40, 100])
 
     def measure(*_: Any) -> Any:
@@ -480,7 +483,7 @@ def test_a_bulk_copy_waits_for_the_running_tail_of_the_same_topics(
     assert len(fake_spark[0]) == 1 and process.members(Path(tail["dir"])), "no second job; the tail lives"
 
 
-def test_a_tail_that_dies_meanwhile_fails_the_bulk_copy_that_waits_for_it(
+def test_tail_that_dies_fails_the_waiting_bulk_copy(
     context: dict[str, Any], tail: Any, plan: Plan, mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def measure(*_: Any) -> Any:
@@ -493,7 +496,7 @@ def test_a_tail_that_dies_meanwhile_fails_the_bulk_copy_that_waits_for_it(
         StartMirrorOperator(plan=PLAN, task_id="b", mirror=mirror).execute(context)
 
 
-def test_a_new_plan_of_the_same_topics_keeps_the_running_tail(
+def test_new_plan_of_the_same_topics_keeps_the_tail(
     context: dict[str, Any],
     tail: Any,
     plan: Plan,
@@ -527,9 +530,10 @@ def test_a_tail_of_another_plan_is_not_stopped_unasked(
     assert process.members(Path(tail["dir"])) and len(fake_spark[0]) == 1
 
 
-def test_what_a_tail_carries_out_is_said_although_its_plan_is_gone(
+def test_tail_of_another_plan_is_described_even_without_it(
     context: dict[str, Any], tail: Any, plan: Plan, mirror: dict[str, Any], home: Path
 ) -> None:
+    """With that plan the error names the difference, without it the plan's hash."""
     other = planned_again(plan, home, topic_id="id-2")
     task = StartMirrorOperator(plan=other, task_id="b", mirror=mirror, mode="tail")
     with pytest.raises(AirflowFailException, match="topic 't': created again on the source"):
@@ -539,7 +543,7 @@ def test_what_a_tail_carries_out_is_said_although_its_plan_is_gone(
         task.execute(context)
 
 
-def test_a_tail_is_not_stopped_for_one_that_can_not_be_started(
+def test_tail_is_not_stopped_for_an_unstartable_one(
     context: dict[str, Any], tail: Any, plan: Plan, mirror: dict[str, Any], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AIRFLOW_CONN_SRC")
@@ -571,7 +575,7 @@ def test_a_tail_of_another_plan_makes_way_when_asked_to(
     assert arguments[arguments.index("--plan") + 1] == str(PlanDirectory(home / "m" / "plans").path(other))
 
 
-def test_the_tail_of_a_mirror_between_other_clusters_is_left_alone(
+def test_tail_between_other_clusters_is_left_alone(
     context: dict[str, Any], tail: Any, plan: Plan, mirror: dict[str, Any], connections: Callable[..., None], home: Path
 ) -> None:
     connections("elsewhere", **{"bootstrap.servers": "127.0.0.1:3"})
@@ -631,7 +635,7 @@ def in_a_dag(*planners: Any) -> Any:
     return dag.get_task("copy")
 
 
-def test_a_task_carries_out_the_plan_that_its_own_run_made(
+def test_task_carries_out_the_plan_of_its_own_run(
     context: dict[str, Any],
     connections: Callable[..., None],
     plan: Plan,
@@ -686,7 +690,7 @@ def test_without_exactly_one_plan_nothing_starts(
 
 
 @pytest.mark.parametrize("operator", [o for o in NEEDS_CLUSTERS if issubclass(o, PlannedOperator)])
-def test_a_plan_of_another_mirror_or_a_blocked_one_is_refused(
+def test_operators_refuse_blocked_plans_and_those_of_other_mirrors(
     operator: Any,
     context: dict[str, Any],
     connections: Callable[..., None],
@@ -857,9 +861,10 @@ def test_wrong_modes_and_levels_are_refused(
         CutoverOperator(plan=PLAN, task_id="t", mirror=mirror, fence="nope").execute(context)
 
 
-def test_a_drill_with_mapped_offsets_is_refused_before_anything_is_lost(
+def test_drill_with_mapped_offsets_is_refused_beforehand(
     context: dict[str, Any], connections: Callable[..., None], mirror: dict[str, Any], plan: Plan, home: Path
 ) -> None:
+    """Nothing has been lost by then."""
     with pytest.raises(AirflowFailException, match="offsets='mapped': a drill reads the same positions on both sides"):
         OpenDrillOperator(task_id="t", mirror={**mirror, "topics": ["drill-1"], "offsets": "mapped"}).execute(context)
     mapped = store_plan(home, replace(plan, topics=(replace(plan.topics[0], mode="mapped"),)))
@@ -867,9 +872,10 @@ def test_a_drill_with_mapped_offsets_is_refused_before_anything_is_lost(
         LoseSourceOperator(plan=mapped.hash, task_id="t", mirror=mirror).execute(context)
 
 
-def test_a_tail_that_can_not_be_killed_from_here_makes_no_disaster(
+def test_tail_on_another_host_makes_no_disaster(
     context: dict[str, Any], tail: Any, plan: Plan, mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It cannot be killed from here, and no canary is written."""
     monkeypatch.setattr("airflow_mirror.drill.disaster.warm_up", lambda *_: pytest.fail("canaries were written"))
     job = Path(tail["dir"], "job.json")
     job.write_text(json.dumps({**tail, "host": "another"}))

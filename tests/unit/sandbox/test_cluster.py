@@ -33,7 +33,7 @@ def no_download(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- settings --------------------------------------------------------------------------------------------------------
 
 
-def test_one_node_keeps_one_replica_and_creates_no_topic_by_accident() -> None:
+def test_single_node_keeps_one_replica_without_automatic_topics() -> None:
     settings = node_settings(1, THREE[:1], Path("/d"), {}, authorizer=False)
     factors = {k: v for k, v in settings.items() if "replication.factor" in k or "min.isr" in k}
     assert len(factors) == 6 and set(factors.values()) == {"1"}
@@ -57,7 +57,8 @@ def test_override_wins() -> None:
     assert settings["auto.create.topics.enable"] == "true" and settings["log.retention.ms"] == "-1"
 
 
-def test_authorizer_makes_admin_alone_super_and_keeps_nodes_off_the_open_listener() -> None:
+def test_authorizer_makes_only_admin_a_super_user() -> None:
+    """Nodes talk to each other on the SASL listener, not on the open one."""
     settings = node_settings(1, THREE[:1], Path("/d"), {}, authorizer=True)
     assert settings["super.users"] == "User:admin" and settings["allow.everyone.if.no.acl.found"] == "true"
     assert settings["inter.broker.listener.name"] == "SASL_PLAINTEXT"
@@ -124,7 +125,8 @@ def test_reserved_port_is_refused_to_others_and_answers_nobody() -> None:
     reserve("target", port.number).release()
 
 
-def test_node_may_listen_on_its_reserved_port_and_again_after_it_was_killed() -> None:
+def test_node_may_listen_on_its_reserved_port_again() -> None:
+    """It does so at its start, and again after it was killed."""
     port = reserve("source")
     for _ in range(2):
         with socket.socket() as server:
@@ -163,7 +165,7 @@ def test_full_disk_is_told_before_the_start_and_leaves_nothing(temporary: Path, 
     assert not [p for p in (temporary / home._base().name).iterdir() if p.is_dir()]
 
 
-def test_port_in_use_is_named_and_the_others_are_given_back(temporary: Path, no_download: None) -> None:
+def test_port_in_use_is_named_and_others_are_released(temporary: Path, no_download: None) -> None:
     with socket.create_server(("127.0.0.1", 0)) as foreign:
         taken, free = foreign.getsockname()[1], reserve("x")
         free.release()
@@ -215,7 +217,8 @@ def test_disk_that_fills_up_later_is_recognised_in_the_log(tmp_path: Path) -> No
     assert isinstance(error, DiskFull) and error.path == tmp_path and "| INFO shut down" in str(error)
 
 
-def test_port_taken_at_the_last_moment_is_recognised_in_the_log(tmp_path: Path) -> None:
+def test_port_taken_at_the_last_moment_is_recognised(tmp_path: Path) -> None:
+    """The broker's log says so."""
     error = failed(tmp_path, "Socket server failed to bind to 127.0.0.1:{port}: Address already in use.\n")
     assert isinstance(error, PortInUse)
 
@@ -228,7 +231,7 @@ def test_other_ends_quote_the_last_lines_without_stack_frames(tmp_path: Path) ->
 # --- directories --------------------------------------------------------------------------------------------------------
 
 
-def test_directory_of_a_dead_owner_is_swept_and_that_of_a_living_one_is_not(temporary: Path) -> None:
+def test_only_directories_of_dead_owners_are_swept(temporary: Path) -> None:
     mine = home.Home("mine")
     dead = mine.path.with_name("dead-x1")
     (dead / "node-1").mkdir(parents=True)

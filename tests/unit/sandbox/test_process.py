@@ -114,7 +114,7 @@ def test_terminate_wakes_a_paused_child_first(tmp_path: Path) -> None:
     assert child.status() == -signal.SIGTERM
 
 
-def test_program_that_does_not_exist_ends_with_a_status_and_a_log(tmp_path: Path) -> None:
+def test_missing_program_ends_with_a_status_and_a_log(tmp_path: Path) -> None:
     child = Child([str(tmp_path / "no-such-program")], tmp_path / "log", tmp_path)
     assert child.wait(240) == 1
     assert "FileNotFoundError" in (tmp_path / "log").read_text()

@@ -60,7 +60,7 @@ def source() -> Cluster:
     return Cluster({"orders": {"retention.ms": "86400000", "segment.bytes": "5000000"}, "users": {}})
 
 
-def test_target_is_held_open_and_given_the_sources_settings_at_the_end(source: Cluster) -> None:
+def test_target_is_held_open_then_gets_source_settings(source: Cluster) -> None:
     target = Cluster({"orders": {}, "users": {"retention.ms": "1000"}})
     found = synced(source, target)
     assert found.applied and "users: retention.ms: 1000 -> -1" in found.drift

@@ -82,17 +82,17 @@ def test_position_zero_is_a_position() -> None:
     assert moved({"g": {"orders-1": 0}}).moves[0].target_offset == 0
 
 
-def test_an_expired_position_goes_on_at_the_start_and_says_so() -> None:
+def test_expired_position_continues_at_the_start_and_is_told() -> None:
     (move,) = moved({"g": {"orders-0": 3}}).moves
     assert move.target_offset == 10 and move.note.startswith("expired") and move.found == "expired"
 
 
-def test_a_position_that_expired_on_the_source_only_is_still_good_on_the_target() -> None:
+def test_position_expired_only_on_the_source_stays_good() -> None:
     (move,) = moved({"g": {"orders-0": 20}}, source_starts=(50, 0)).moves
     assert (move.target_offset, move.note) == (20, "")
 
 
-def test_a_position_that_the_target_lost_but_the_source_has_is_refused() -> None:
+def test_position_lost_only_on_the_target_is_refused() -> None:
     with pytest.raises(OffsetOutOfRange, match=r"'g' at orders-0 offset 20: the target holds \[50, 100\]"):
         moved({"g": {"orders-0": 20}}, starts=(50, 0))
 
@@ -108,7 +108,7 @@ def test_every_further_problem_is_in_the_notes_of_the_first() -> None:
     assert len(e.value.__notes__) == 1 and "'b'" in e.value.__notes__[0]
 
 
-def test_a_dry_run_gets_good_and_bad_positions_side_by_side() -> None:
+def test_dry_run_returns_good_and_bad_positions() -> None:
     made = moved({"a": {"orders-0": 101, "orders-1": 7}}, strict=False)
     assert [m.target_offset for m in made.moves] == [7] and [p.offset for p in made.problems] == [101]
 
@@ -118,7 +118,7 @@ def test_a_renamed_topic_takes_its_groups_along() -> None:
     assert move.source == P0 and move.target == TopicPartition("dc1.orders", 0)
 
 
-def test_a_group_that_never_read_these_topics_is_reported_not_invented() -> None:
+def test_group_without_positions_here_is_reported_not_invented() -> None:
     made = moved({"g": {"orders-0": 20}, "other": {"clicks-0": 4}, "idle": {}})
     assert {m.group for m in made.moves} == {"g"} and made.without_positions == ("idle", "other")
 
@@ -143,27 +143,28 @@ def mapped(by_name: dict[str, dict[str, int]], **options: Any) -> Translation:
     [(20, 3, "exact"), (49, 32, "exact"), (50, 35, "hole"), (59, 35, "hole"), (60, 35, "exact"), (89, 64, "exact"),
      (90, 65, "hole"), (99, 65, "hole"), (100, 65, "end")],
 )  # fmt: skip
-def test_mapped_offsets_go_through_the_map_and_say_how_they_were_found(offset: int, target: int, found: str) -> None:
+def test_mapped_positions_say_how_they_were_found(offset: int, target: int, found: str) -> None:
     (move,) = mapped({"g": {"orders-0": offset}}).moves
     assert (move.target_offset, move.found, move.note) == (target, found, "")
 
 
-def test_a_position_that_expired_before_the_first_mirrored_record_goes_on_there_and_says_so() -> None:
+def test_expired_mapped_position_continues_at_the_first_mirrored_record() -> None:
     (move,) = mapped({"g": {"orders-0": 7}}).moves
     assert (move.target_offset, move.found) == (3, "expired") and "continues at 3" in move.note
 
 
-def test_a_mapped_position_before_records_that_only_the_source_has_is_refused() -> None:
+def test_mapped_position_before_records_not_mirrored_is_refused() -> None:
     with pytest.raises(OffsetNotMirrored, match=r"'g' at orders-0 offset 7: the mirror copied only records behind it"):
         mapped({"g": {"orders-0": 7}}, source_starts=(19, 0))
 
 
-def test_a_mapped_position_beyond_what_was_copied_is_refused_never_clamped() -> None:
+def test_mapped_position_beyond_the_copy_is_refused_not_clamped() -> None:
     with pytest.raises(OffsetNotMirrored, match="offset 101: the offset map does not reach it"):
         mapped({"g": {"orders-0": 101}})
 
 
-def test_a_mapped_position_that_retention_took_on_both_sides_goes_on_at_the_targets_start() -> None:
+def test_mapped_position_expired_everywhere_continues_at_target_start() -> None:
+    """Where the source still has a record that the target lost, it is refused."""
     (move,) = mapped({"g": {"orders-0": 22}}, starts=(35, 0), source_starts=(55, 0)).moves
     assert (move.target_offset, move.found) == (35, "expired")
     with pytest.raises(OffsetOutOfRange, match=r"offset 5: the target holds \[35, 66\]"):
@@ -180,7 +181,7 @@ def test_positions_of_selected_groups_in_the_wanted_topics_only() -> None:
     assert read_positions(source, a_mirror(), ["orders"]) == {"app": positions({"orders-0": 5}), "idle": {}}
 
 
-def test_a_new_group_is_committed_read_back_and_left_alone_the_second_time() -> None:
+def test_new_group_is_committed_once_and_read_back() -> None:
     target, translated = FakeTarget(), moved({"g": {"orders-0": 20, "orders-1": 7}})
     first, second = commit_groups(target, translated), commit_groups(target, translated)
     assert [m.action for m in first.moves] == ["commit", "commit"] and first.committed
@@ -196,7 +197,7 @@ def test_metadata_goes_along_and_alone_is_reason_enough_to_commit() -> None:
     assert target.offsets["g"][P0] == GroupPosition(20, "état=1")
 
 
-def test_a_group_that_is_further_on_the_target_is_not_rewound() -> None:
+def test_group_further_on_the_target_is_not_rewound() -> None:
     target = FakeTarget({"g": {"orders-0": 30, "orders-1": 2}})
     report = commit_groups(target, moved({"g": {"orders-0": 20, "orders-1": 7}}))
     assert [(m.before, m.action) for m in report.moves] == [(30, "kept"), (2, "commit")]

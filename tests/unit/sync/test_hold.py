@@ -84,7 +84,8 @@ def test_looks_are_some_time_apart(world: World) -> None:
     assert world.look()
 
 
-def test_after_three_times_it_gives_up_with_topic_key_and_values(world: World) -> None:
+def test_hold_gives_up_after_three_changes_of_a_key(world: World) -> None:
+    """The error has topic, key and values; each topic is counted by itself."""
     for _ in range(3):
         world.target.change("a", "cleanup.policy", "compact")
         assert world.look()

@@ -17,13 +17,13 @@ def lags(*positions: Any, end: int = 100) -> list[PartitionLag]:
     return [PartitionLag(TP("t", n), position, end) for n, position in enumerate(positions)]
 
 
-def test_one_good_look_may_be_luck_and_a_bad_one_starts_over() -> None:
+def test_catch_up_needs_consecutive_good_looks() -> None:
     judge = CatchUp(max_lag_records=5, samples=2, stuck_after_s=60)
     looks = [lags(100, 96), lags(100, 94), lags(100, 95), lags(100, 100)]
     assert [judge.look(look, n) for n, look in enumerate(looks)] == [False, False, False, True]
 
 
-def test_a_partition_that_does_not_move_is_named_with_where_it_stands() -> None:
+def test_partition_that_does_not_move_is_named_with_position() -> None:
     judge = CatchUp(max_lag_records=0, samples=1, stuck_after_s=60)
     assert not judge.look(lags(100, 40, 7), 0)
     assert not judge.look(lags(100, 41, 7), 59)
@@ -76,14 +76,14 @@ def plan(mode: str = "identical", isolation: str = "read_committed", starts: dic
     return SimpleNamespace(topics=[topic], mirror=SimpleNamespace(isolation=isolation))
 
 
-def test_a_partition_that_is_new_on_the_source_counts_before_the_target_has_it() -> None:
+def test_new_source_partition_counts_before_the_target_has_it() -> None:
     source = Side({"t": 3}, {TP("t", 0): 9, TP("t", 1): 9, TP("t", 2): 4})
     target = Side({"a.t": 2}, {TP("a.t", 0): 9, TP("a.t", 1): 7})
     assert [lag.records for lag in measure(plan(), source, target)] == [0, 2, 4]
     assert source.asked == ["latest_committed"]
 
 
-def test_a_log_that_does_not_start_at_zero_is_not_behind_by_what_is_gone() -> None:
+def test_lag_does_not_count_offsets_below_the_start() -> None:
     source, target = Side({"t": 1}, {TP("t", 0): 1_000_010}), Side({"a.t": 1}, {TP("a.t", 0): 0})
     assert measure(plan(starts={0: 1_000_000}), source, target)[0].records == 10
 
@@ -99,7 +99,7 @@ def test_mapped_offsets_are_refused_instead_of_guessed() -> None:
         measure(plan(mode="mapped"), Side({}, {}), Side({}, {}))
 
 
-def test_a_plan_with_both_kinds_of_topics_asks_each_side_in_its_own_way() -> None:
+def test_lag_of_a_mixed_plan_follows_each_topics_mode() -> None:
     both = plan(mode="mapped")
     both.topics.append(SimpleNamespace(source_topic="u", target_topic="u", mode="identical", starts={}))
     source = Side({"t": 1, "u": 1}, {TP("t", 0): 109, TP("u", 0): 9})
@@ -108,7 +108,8 @@ def test_a_plan_with_both_kinds_of_topics_asks_each_side_in_its_own_way() -> Non
     assert [(str(lag.source), lag.records) for lag in found] == [("t-0", 4), ("u-0", 2)]
 
 
-def test_mapped_partitions_stand_where_their_map_ends_however_long_the_targets_log_is() -> None:
+def test_mapped_partitions_stand_where_their_map_ends() -> None:
+    """The target's log may be longer, and is not asked for its end."""
     source = Side({"t": 3}, {TP("t", 0): 109, TP("t", 1): 9, TP("t", 2): 4})
     target = Side({"a.t": 3}, {})  # asked for no end at all
     found = measure(plan(mode="mapped", starts={0: 100}), source, target, lambda: {TP("t", 0): 105, TP("t", 1): 9})

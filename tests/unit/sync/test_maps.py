@@ -100,7 +100,7 @@ def world(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> World:
     return World(monkeypatch, plan)
 
 
-def test_a_map_is_walked_again_only_for_what_lies_beyond_it(world: World) -> None:
+def test_map_is_walked_again_only_for_later_offsets(world: World) -> None:
     assert world.maps.to_target(ORDERS, 4) == (4 + SHIFT, Where.RECORD)
     assert world.maps.to_source(TopicPartition("there", 0), 7 + SHIFT) == (7, Where.RECORD)
     assert len(world.walks) == 1
@@ -120,16 +120,15 @@ def test_positions_are_where_both_logs_stand_now(world: World) -> None:
     assert world.maps.positions() == {ORDERS: 13}
 
 
-def test_a_partition_whose_copy_has_not_begun_has_no_position_and_no_translation(world: World) -> None:
+def test_partition_not_begun_has_no_position_or_translation(world: World) -> None:
     world.source.ends, world.target.ends = {"orders": [10, 5, 3]}, {"there": [10 + SHIFT, 0]}
     assert world.maps.positions() == {ORDERS: 10}
     with pytest.raises(NoOffsetMap):
         world.maps.to_target(TopicPartition("orders", 1), 2)
 
 
-def test_a_partition_dealt_out_by_key_is_as_far_as_the_slowest_part_and_has_no_translation(
-    monkeypatch: pytest.MonkeyPatch, plan: Plan
-) -> None:
+def test_keyed_partition_stands_at_its_slowest_part(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
+    """An offset of it has no translation."""
     world = World(monkeypatch, replace(plan, mirror=replace(plan.mirror, partitioning="by_key", offsets="mapped")))
     world.target.ends = {"there": [10 + SHIFT, 10 + SHIFT]}
     ends = iter([10, 6])
@@ -139,7 +138,8 @@ def test_a_partition_dealt_out_by_key_is_as_far_as_the_slowest_part_and_has_no_t
         world.maps.to_target(ORDERS, 1)
 
 
-def test_a_plan_without_mapped_topics_needs_no_directory_and_connects_nothing() -> None:
+def test_plan_without_mapped_topics_needs_no_map_directory() -> None:
+    """Nothing is connected."""
     with OffsetMaps(a_plan("orders"), CONFIG, CONFIG, None) as none:
         assert not none
     assert maps.map_source(a_plan("orders"), None) is None

@@ -51,7 +51,7 @@ def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "settle", lambda wrong, what: settle(wrong, what, within_s=0))
 
 
-def test_a_grown_topic_is_judged_by_its_partitions_not_by_settings_nobody_set(plan: Plan) -> None:
+def test_grown_topic_is_judged_by_partitions_not_settings(plan: Plan) -> None:
     target = FakeTarget({"orders": (1, BY_AGE)})
     report = create_target_topics(plan, target)
     assert (report.grown, report.created, report.existing) == (("orders",), ("users",), ("orders",))
@@ -71,7 +71,7 @@ def test_a_topic_of_somebody_else_is_not_grown(plan: Plan) -> None:
     assert target.there == {"orders": (1, BY_AGE)}
 
 
-def test_a_topic_that_another_run_created_meanwhile_is_compared_not_assumed(plan: Plan) -> None:
+def test_topic_created_meanwhile_by_another_run_is_compared(plan: Plan) -> None:
     class Raced(FakeTarget):
         def create_topics(self, specs: Any) -> None:
             super().create_topics(specs)
@@ -109,7 +109,7 @@ def test_a_created_topic_that_reads_back_otherwise_is_named(plan: Plan) -> None:
     assert any(line.startswith("orders: retention.ms=None, planned -1") for line in caught.value.differences)
 
 
-def test_a_topic_that_not_every_broker_knows_yet_is_waited_for(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topic_unknown_to_some_brokers_is_waited_for(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "settle", settle)
 
     class Young(FakeTarget):

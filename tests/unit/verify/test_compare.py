@@ -133,14 +133,16 @@ def test_record_that_only_the_target_holds_is_extra(by_batch: bool, more: int) -
 
 
 @BOTH_LEVELS
-def test_record_lost_without_a_hole_is_missing_and_not_called_changed(by_batch: bool) -> None:
+def test_lost_record_is_missing_not_changed(by_batch: bool) -> None:
+    """The records behind it close the hole."""
     shifted = [r if r.offset < 10 else r._replace(offset=r.offset - 1) for r in without(10)]
     difference = found(log(LOG, 4), log(shifted, 4), by_batch)
     assert difference is not None and (difference.offset, difference.kind) == (10, "missing")
 
 
 @BOTH_LEVELS
-def test_record_put_in_without_a_hole_is_extra_and_not_called_changed(by_batch: bool) -> None:
+def test_inserted_record_is_extra_not_changed(by_batch: bool) -> None:
+    """The records behind it move by one offset."""
     foreign = Record(10, 1, None, b"foreign", [])
     shifted = LOG[:4] + [foreign] + [r._replace(offset=r.offset + 1) for r in LOG[4:]]
     difference = found(log(LOG, 4), log(shifted, 4), by_batch)
@@ -172,7 +174,7 @@ def test_records_outside_the_window_are_not_counted_when_batches_agree(by_batch:
 
 @BOTH_LEVELS
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_flipped_bit_is_reported_as_corrupt_on_the_side_that_has_it(by_batch: bool, side: str) -> None:
+def test_flipped_bit_is_corrupt_on_its_own_side(by_batch: bool, side: str) -> None:
     good, bad = log(LOG, 4), log(LOG, 4)
     bad[1].view[-3] ^= 0x10
     source, target = (bad, good) if side == "source" else (good, bad)
@@ -304,7 +306,7 @@ def test_records_that_stand_where_the_map_says_are_equal(by_batch: bool, cuts: t
     assert (tally.records, tally.difference) == (len(LOG), None)
 
 
-def test_whole_batches_are_taken_undecoded_where_the_map_keeps_them_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_kept_whole_by_the_map_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_mirror.wire.records.decode", lambda raw: pytest.fail("decoded"))
     tally = compare(log(LOG, 3, 4), log(copied(LOG), 3, 4), 0, 20, by_batch=True, through=MAP, target_window=(40, 48))
     assert tally.records == len(LOG)
@@ -349,7 +351,7 @@ def test_records_swapped_behind_the_maps_back_are_found(by_batch: bool) -> None:
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_a_broken_batch_is_named_by_both_offsets_where_they_are_mapped(side: str) -> None:
+def test_broken_mapped_batch_is_named_by_both_offsets(side: str) -> None:
     logs = {"source": log(LOG, 3), "target": log(copied(LOG), 3)}
     logs[side][1].view[70] ^= 4
     difference = found_through_map(logs["source"], logs["target"], False)

@@ -49,7 +49,7 @@ def test_nothing_is_proven_before_something_was_compared(proofs: ProofFile, plan
     assert proofs.ends(plan, IDS, "batches") == {}
 
 
-def test_a_proof_that_does_not_reach_the_plans_start_proves_nothing(proofs: ProofFile, plan: Plan) -> None:
+def test_proof_that_misses_the_plans_start_proves_nothing(proofs: ProofFile, plan: Plan) -> None:
     proofs.add(plan, IDS, "batches", {TP("orders", 0): (500, 900), TP("orders", 1): (0, 7)})
     assert proofs.ends(plan, IDS, "batches") == {TP("orders", 1): 7}
     proofs.add(plan, IDS, "batches", {TP("orders", 0): (100, 499)})
@@ -58,7 +58,7 @@ def test_a_proof_that_does_not_reach_the_plans_start_proves_nothing(proofs: Proo
     assert proofs.ends(plan, IDS, "batches")[TP("orders", 0)] == 900
 
 
-def test_a_weaker_level_does_not_stand_in_for_a_stronger_one(proofs: ProofFile, plan: Plan) -> None:
+def test_weaker_level_does_not_replace_a_stronger_proof(proofs: ProofFile, plan: Plan) -> None:
     proofs.add(plan, IDS, "offsets", {TP("orders", 0): (100, 900)})
     assert proofs.ends(plan, IDS, "offsets") == {}
     proofs.add(plan, IDS, "batches", {TP("orders", 0): (100, 500)})

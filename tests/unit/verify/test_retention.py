@@ -68,7 +68,7 @@ def test_records_behind_the_new_start_are_still_compared(by_batch: bool) -> None
 
 
 @BOTH_LEVELS
-def test_a_target_that_may_delete_is_followed_one_that_is_held_is_not(by_batch: bool) -> None:
+def test_expired_target_records_differ_only_if_it_is_held(by_batch: bool) -> None:
     tally = compared(LOG, LOG, by_batch, target_start=11)
     assert (tally.records, tally.expired, tally.difference) == (4, 3, None)
     tally = compared(LOG, LOG, by_batch, target_start=11, held=True)
@@ -76,7 +76,7 @@ def test_a_target_that_may_delete_is_followed_one_that_is_held_is_not(by_batch: 
 
 
 @BOTH_LEVELS
-def test_a_start_within_a_batch_cuts_that_batch_on_both_sides(by_batch: bool) -> None:
+def test_log_start_within_a_batch_cuts_both_sides(by_batch: bool) -> None:
     floors = Floor(0), Floor(0)
     source = losing(log(LOG, 2, 5), 1, floors[0], 10)  # the batch of 5-12 is still there, its first records are not
     tally = compare(source, log(LOG, 2, 5), 0, 100, by_batch=by_batch, floors=floors)
@@ -84,7 +84,7 @@ def test_a_start_within_a_batch_cuts_that_batch_on_both_sides(by_batch: bool) ->
 
 
 @BOTH_LEVELS
-def test_retention_of_a_mapped_source_is_told_in_its_own_offsets(by_batch: bool) -> None:
+def test_mapped_source_retention_is_told_in_source_offsets(by_batch: bool) -> None:
     floors = Floor(0), Floor(40)
     source = losing(log(LOG, *[1] * 7), 2, floors[0], 11)
     tally = compare(
@@ -155,14 +155,15 @@ def test_reading_goes_on_where_the_log_begins_by_now(monkeypatch: pytest.MonkeyP
     assert floor.offset == 11
 
 
-def test_a_log_that_is_gone_up_to_the_end_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_that_expires_while_read_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, floor = FakeLog(2, 50), Floor(0)
     monkeypatch.setattr(partition, "fetch_one", fake.fetch)
     assert [b.first_offset for b in partition.data_batches(fake, TP, 0, 13, floor=floor)] == [3]
     assert floor.offset == 13
 
 
-def test_an_offset_out_of_range_that_retention_does_not_explain_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexplained_offset_out_of_range_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention would explain it only below the log start."""
     fake = FakeLog(1, 0)
     fake.fetch = lambda *_, **__: SimpleNamespace(error=1, aborted=[], records=memoryview(b""))
     monkeypatch.setattr(partition, "fetch_one", fake.fetch)

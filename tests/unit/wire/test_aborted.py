@@ -42,7 +42,7 @@ def test_only_the_aborted_stretch_of_a_producer_is_aborted() -> None:
     assert seen == [False, True, False, True, False, False, True, False, False]
 
 
-def test_an_abort_right_behind_the_same_producers_commit_is_an_abort() -> None:
+def test_abort_right_behind_the_producers_commit_is_recognised() -> None:
     """The commit's marker ends at the very offset where the next transaction begins; it must not end that one."""
     aborted = AbortedFilter([(7, 6)])
     seen = [aborted.is_aborted(raw) for raw in (data(7, 0), marker(7, 5, kind=1), data(7, 6))]

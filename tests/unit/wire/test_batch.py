@@ -52,7 +52,7 @@ def test_records_survive_every_codec_and_another_reader_agrees(number: int) -> N
     assert seen == [tuple(r) for r in original]
 
 
-def test_batch_that_lost_its_last_records_to_the_cleaner_ends_where_it_did() -> None:
+def test_batch_thinned_at_its_end_keeps_its_next_offset() -> None:
     """Who asked again from its last record on would get the same batch for ever, or take what follows for a hole."""
     raw = only_batch(records.encode(some_records(9, seed=1), codec.NONE, 1, 1, 1))
     assert raw.header is not None
@@ -96,7 +96,7 @@ def test_a_batch_that_must_not_pass_is_never_signed(change: dict[str, int]) -> N
 
 
 @given(st.integers(min_value=0, max_value=400))
-def test_a_cut_off_last_batch_is_left_out_wherever_it_is_cut(cut: int) -> None:
+def test_truncated_last_batch_is_left_out_at_any_cut(cut: int) -> None:
     one = bytes(records.encode(some_records(2, seed=4), codec.NONE, 1, 1, 1))
     buffer = memoryview(bytearray(one + one)[: len(one) + min(cut, len(one) - 1)])
     assert len(list(iter_batches(buffer))) == 1
@@ -109,7 +109,7 @@ def test_a_flipped_bit_is_found() -> None:
     assert not wire_batch.crc_is_valid(raw.view, raw.header)
 
 
-def test_log_append_time_batch_shows_its_max_timestamp_as_readers_see_it() -> None:
+def test_log_append_time_records_show_the_max_timestamp() -> None:
     view = records.encode(some_records(4, seed=6), codec.NONE, 1, 1, 1)
     raw = with_header(view, attributes=wire_batch.LOG_APPEND_TIME, max_timestamp=1_600_000_000_123)
     assert [r.timestamp for r in records.decode(raw)] == [1_600_000_000_123] * 4

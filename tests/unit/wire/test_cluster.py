@@ -129,7 +129,8 @@ def test_a_connection_that_breaks_once_is_opened_again(world: World) -> None:
         assert cluster.last_stable([T0]) == {T0: 7}
 
 
-def test_a_leader_that_stays_away_ends_with_an_error_that_names_cluster_partition_and_answer(world: World) -> None:
+def test_leader_that_stays_away_is_an_error(world: World) -> None:
+    """The error names cluster, partition and answer."""
     world.timeout_s = 0.3
     world.brokers[1].answers[LIST_OFFSETS] = offsets(lambda p: (NOT_LEADER, -1))
     with (
@@ -150,7 +151,7 @@ def test_a_partition_without_a_leader_is_waited_for(world: World) -> None:
         cluster.leader(T0)
 
 
-def test_a_missing_right_is_named_at_once_with_the_acl_to_add(world: World) -> None:
+def test_missing_right_is_named_at_once_with_its_acl(world: World) -> None:
     world.brokers[1].answers[LIST_OFFSETS] = offsets(lambda p: (TOPIC_AUTHORIZATION, -1))
     with world.cluster() as cluster, pytest.raises(AclMissing) as caught:
         cluster.log_starts([T0])
@@ -167,9 +168,8 @@ def elapsed(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return now
 
 
-def test_a_wrong_name_is_said_to_a_patient_caller_once_every_broker_said_it(
-    world: World, elapsed: SimpleNamespace
-) -> None:
+def test_unknown_topic_is_believed_once_every_broker_says_so(world: World, elapsed: SimpleNamespace) -> None:
+    """The caller is a patient one."""
     world.topic_error = UNKNOWN_TOPIC
     with world.cluster() as cluster:
         cluster.broker_ids()
@@ -251,7 +251,8 @@ def test_absence_that_was_denied_once_begins_anew(world: World, elapsed: SimpleN
         assert cluster.leader(T0) == Leader(1, 5), "what was known stays known meanwhile"
 
 
-def test_a_broker_without_brokers_has_heard_of_nothing_and_is_no_witness(world: World, elapsed: SimpleNamespace) -> None:
+def test_broker_without_brokers_is_no_witness(world: World, elapsed: SimpleNamespace) -> None:
+    """It has not heard of anything yet."""
     world.topic_error = UNKNOWN_TOPIC
     with world.cluster() as cluster:
         cluster.broker_ids()
@@ -266,7 +267,7 @@ def test_a_broker_without_brokers_has_heard_of_nothing_and_is_no_witness(world: 
             elapsed.s += 1000
 
 
-def test_a_leader_that_does_not_know_its_partition_yet_is_asked_again(world: World) -> None:
+def test_leader_not_knowing_its_partition_yet_is_asked_again(world: World) -> None:
     said = [UNKNOWN_TOPIC] * 3
     world.brokers[1].answers[LIST_OFFSETS] = offsets(lambda p: (said.pop() if said else 0, 7))
     with world.cluster() as cluster:
@@ -329,7 +330,7 @@ def test_topology_in_kafkas_own_words(world: World) -> None:
             cluster.dedicated(77)
 
 
-def test_the_end_of_an_older_epoch_is_not_taken_for_the_end_of_the_log(world: World) -> None:
+def test_older_epochs_end_is_not_taken_as_log_end(world: World) -> None:
     """A broker that does not know our epoch yet answers with the end of the newest one that it knows."""
     response, topic = OffsetForLeaderEpochResponse, OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
     said = [(FENCED_EPOCH, -1, -1), (0, -1, -1), (0, 4, 90), (0, 5, 123)]

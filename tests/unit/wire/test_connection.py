@@ -31,7 +31,7 @@ def hang_up(talk: Talk) -> None:
     talk.socket.close()
 
 
-def test_half_a_frame_and_then_the_end_closes_the_connection_for_good() -> None:
+def test_connection_closed_inside_a_frame_stays_closed() -> None:
     def script(talk: Talk) -> None:
         _, _, correlation_id, _ = talk.read()
         talk.socket.sendall(struct.pack(">ii", 104, correlation_id) + b"x" * 40)
@@ -48,7 +48,7 @@ def test_half_a_frame_and_then_the_end_closes_the_connection_for_good() -> None:
 
 
 @pytest.mark.parametrize("sent", [0, 3, 8, 50])
-def test_silence_at_any_place_of_a_frame_ends_with_the_timeout(sent: int) -> None:
+def test_silence_inside_a_frame_ends_with_the_timeout(sent: int) -> None:
     def script(talk: Talk) -> None:
         _, _, correlation_id, _ = talk.read()
         talk.socket.sendall((struct.pack(">ii", 104, correlation_id) + b"x" * 100)[:sent])
@@ -74,7 +74,7 @@ def opened_at_last(peer: Peer, timeout_s: float) -> Connection:
             assert time.monotonic() < deadline
 
 
-def test_a_slow_peer_that_keeps_sending_is_waited_for_beyond_the_timeout() -> None:
+def test_slow_peer_that_keeps_sending_outlasts_the_timeout() -> None:
     timeout_s, sent = 0.4, list[float]()
 
     def script(talk: Talk) -> None:
@@ -138,7 +138,7 @@ def test_an_absurd_size_is_refused_before_memory_is_taken(first: bytes, said: st
         Connection.open("127.0.0.1", peer.port, settings(), 60.0)
 
 
-def test_a_tls_alert_is_shorter_than_a_frame_and_is_understood_all_the_same() -> None:
+def test_tls_alert_shorter_than_a_frame_is_understood() -> None:
     def script(talk: Talk) -> None:
         talk.read()
         talk.socket.sendall(b"\x15\x03\x03\x00\x02\x02\x50")
@@ -148,13 +148,14 @@ def test_a_tls_alert_is_shorter_than_a_frame_and_is_understood_all_the_same() ->
         Connection.open("127.0.0.1", peer.port, settings(), 60.0)
 
 
-def test_a_close_on_the_very_first_read_asks_whether_tls_or_sasl_is_missing() -> None:
+def test_close_before_any_answer_hints_at_tls_or_sasl() -> None:
     said = r"before it answered \(asked: ApiVersions\).*TLS or SASL .*security.protocol"
     with Peer(hang_up) as peer, pytest.raises(ConnectionLost, match=said):
         Connection.open("127.0.0.1", peer.port, settings(), 60.0)
 
 
-def test_a_close_on_the_first_real_request_asks_it_too_because_sasl_listeners_greet_anybody() -> None:
+def test_close_on_first_real_request_gives_the_same_hint() -> None:
+    """Listeners with SASL greet anybody."""
     with connected(hang_up) as (connection, _peer), pytest.raises(ConnectionLost, match="TLS or SASL"):
         connection.roundtrip(FETCH, 11, b"")
 
@@ -180,7 +181,8 @@ def test_nobody_listens() -> None:
         Connection.open("127.0.0.1", port, settings(), 60.0)
 
 
-def test_a_version_that_is_not_served_is_refused_before_a_byte_is_sent() -> None:
+def test_unserved_version_is_refused_before_sending_a_byte() -> None:
+    """The connection is still good."""
     with connected(lambda talk: talk.answer(talk.read()[2], b"ok")) as (connection, peer):
         with pytest.raises(ApiNotServed, match=r"needs Produce version 99, but this broker serves versions 3 to 13"):
             connection.send(PRODUCE, 99, [b"x"])
@@ -192,7 +194,9 @@ def test_a_version_that_is_not_served_is_refused_before_a_byte_is_sent() -> None
         assert peer.talks[0].bodies[1:] == [b"good"]
 
 
-def test_a_request_that_its_check_forbids_is_not_sent_and_the_connection_is_still_good() -> None:
+def test_request_forbidden_by_its_check_is_not_sent() -> None:
+    """The connection is still good."""
+
     def forbid() -> None:
         raise RuntimeError("not now")
 
@@ -203,7 +207,7 @@ def test_a_request_that_its_check_forbids_is_not_sent_and_the_connection_is_stil
         assert peer.talks[0].bodies[1:] == [b"good"]
 
 
-def test_what_may_be_sent_is_asked_after_a_login_that_was_due(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_before_sending_comes_after_a_due_login(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     with connected(lambda talk: talk.read()) as (connection, _peer):
         monkeypatch.setattr(connection, "_log_in", lambda: done.append("login"))
@@ -213,7 +217,9 @@ def test_what_may_be_sent_is_asked_after_a_login_that_was_due(monkeypatch: pytes
     assert done == ["login", "check", "bytes"]
 
 
-def test_a_broker_from_before_flexible_versions_is_asked_again_in_its_own_words() -> None:
+def test_old_broker_is_asked_again_in_its_own_version() -> None:
+    """The broker is one from before flexible versions."""
+
     def script(talk: Talk) -> None:
         key, version, correlation_id, _ = talk.read()
         assert (key, version) == (18, 3)
@@ -231,7 +237,7 @@ def test_a_broker_from_before_flexible_versions_is_asked_again_in_its_own_words(
 
 
 @pytest.mark.parametrize("count", [1, 3, 1023, 1024, 1025, 5000])
-def test_scattered_buffers_arrive_whole_and_in_order_through_a_narrow_socket(count: int) -> None:
+def test_scattered_buffers_arrive_in_order_through_narrow_socket(count: int) -> None:
     """More buffers than IOV_MAX need several sendmsg; the small send buffer makes each of them wait for the reader."""
     random_of = random.Random(count)
     buffers = [random_of.randbytes(random_of.choice([0, 1, 17, 300, 3000])) for _ in range(count)]
@@ -247,7 +253,7 @@ def test_scattered_buffers_arrive_whole_and_in_order_through_a_narrow_socket(cou
         assert peer.talks[0].bodies[1] == b"".join(buffers)
 
 
-def test_a_sendmsg_that_stops_half_way_goes_on_where_it_stopped() -> None:
+def test_partial_sendmsg_continues_where_it_stopped() -> None:
     class Stingy:
         def __init__(self) -> None:
             self.taken = b""
@@ -329,14 +335,15 @@ def test_the_tags_of_a_flexible_response_header_are_skipped(tags: bytes) -> None
         assert peer.talks[0].bodies[1] == b"\0asked"  # no tags of ours
 
 
-def test_small_buffers_share_a_tls_record_and_large_ones_are_not_copied() -> None:
+def test_small_buffers_are_joined_and_large_ones_not_copied() -> None:
+    """Those that are joined share a TLS record."""
     large = memoryview(bytes(50_000))
     chunks = wire._joined([b"head", b"a" * 100, large, b"b", b"c" * 20_000, b"d"])
     assert [len(chunk) for chunk in chunks] == [104, 50_000, 1, 20_000, 1]
     assert chunks[1] is large
 
 
-def test_the_clients_name_is_in_every_request_and_the_configuration_has_the_last_word() -> None:
+def test_configured_client_id_overrides_the_default_name() -> None:
     assert settings().client_id == "airflow-mirror"
     assert settings(client_id="billing").client_id == "billing"
 
@@ -362,7 +369,7 @@ def test_a_connection_that_failed_to_open_leaves_no_socket_behind() -> None:
 # --- without waiting --------------------------------------------------------------------------------------------------
 
 
-def test_what_is_sent_and_received_in_pieces_is_what_was_meant() -> None:
+def test_request_and_answer_in_pieces_arrive_unchanged() -> None:
     """Several MB, more than the kernels hold: the peer reads when the connection has given up to wait."""
     pieces = [bytes([n % 251]) * (1 + 70_001 * (n % 3)) for n in range(90)]
     read = threading.Event()

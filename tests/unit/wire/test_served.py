@@ -57,7 +57,7 @@ def cluster_of(*versions: str) -> Any:
         ("target", "4.3.1", True),
     ],
 )
-def test_oldest_broker_of_each_side_is_the_one_that_is_promised(side: str, version: str, serves: bool) -> None:
+def test_oldest_supported_broker_of_each_side_is_as_promised(side: str, version: str, serves: bool) -> None:
     assert (list(lacking(cluster_of(version), side)) == []) is serves
 
 

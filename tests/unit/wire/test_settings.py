@@ -56,9 +56,7 @@ def sasl(**extra: str) -> dict[str, str]:
         (sasl() | {"sasl.oauthbearer.assertion.file": "/x"}, "sasl.oauthbearer.assertion.file"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_by_name_and_without_its_secret(
-    properties: dict[str, str], field: str
-) -> None:
+def test_refused_setting_is_named_without_its_secret(properties: dict[str, str], field: str) -> None:
     with pytest.raises(InvalidField) as caught:
         built(properties)
     assert caught.value.field == field
@@ -98,7 +96,7 @@ def test_a_file_or_text_that_is_no_certificate_is_named(properties: dict[str, st
     assert SECRET not in str(caught.value)
 
 
-def test_a_pem_from_a_properties_file_gets_its_line_breaks_back() -> None:
+def test_pem_from_properties_file_regains_its_line_breaks() -> None:
     assert built({"ssl.ca.pem": "-----BEGIN\\nabc\\n"}).get("ssl.ca.pem") == "-----BEGIN\nabc\n"
 
 

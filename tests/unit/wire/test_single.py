@@ -38,7 +38,7 @@ def test_fetch_asks_again_only_after_an_error_that_passes(error: int, final: boo
     assert fetched.error == (error if final else 0)
 
 
-def test_leader_that_moves_for_ever_is_named_without_a_code_of_our_own() -> None:
+def test_ever_moving_leader_is_reported_without_an_invented_code() -> None:
     with pytest.raises(
         NothingFetched, match=r"source cluster: .* from t-0 at offset 5: no leader answered: NOT_LEADER"
     ) as e:
@@ -46,7 +46,7 @@ def test_leader_that_moves_for_ever_is_named_without_a_code_of_our_own() -> None
     assert "(-1)" not in str(e.value)
 
 
-def test_empty_answer_below_the_end_is_no_end_of_the_log() -> None:
+def test_empty_answer_below_the_end_does_not_end_reading() -> None:
     """A broker sends one to a client that is over its quota."""
     empty = a_cluster(lambda: answer(0))
     with pytest.raises(NothingFetched, match=r"offset 5: empty answers for 0 s, but the log ends at 7"):

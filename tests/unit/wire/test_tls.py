@@ -113,7 +113,7 @@ def test_a_broker_that_dies_instead_of_answering_is_lost(
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_broker_that_dies_in_the_middle_of_a_large_request_is_lost(
+def test_broker_dying_inside_a_large_request_is_lost(
     authority: Authority, server: ssl.SSLContext, end: Callable[[socket.socket], None]
 ) -> None:
     def script(talk: Talk) -> None:
@@ -141,7 +141,7 @@ def test_a_broker_that_dies_before_its_first_answer_is_lost(
 
 
 @pytest.mark.parametrize(("end", "heard"), [(reset, 1), (reset, 64), (cut_off, 0), (cut_off, 1), (cut_off, 64)])
-def test_a_broker_that_dies_in_the_handshake_is_lost_with_a_hint_at_tls(
+def test_broker_dying_in_the_handshake_hints_at_tls(
     authority: Authority, end: Callable[[socket.socket], None], heard: int
 ) -> None:
     def script(talk: Talk) -> None:
@@ -170,7 +170,7 @@ def test_a_broker_that_dies_in_the_handshake_is_lost_with_a_hint_at_tls(
         (90, ConnectionLost, "user cancelled"),
     ],
 )
-def test_each_alert_in_the_handshake_says_whether_it_is_for_good(
+def test_handshake_alerts_say_whether_they_are_final(
     authority: Authority, alert: int, error: type[MirrorError], said: str
 ) -> None:
     def script(talk: Talk) -> None:
@@ -195,7 +195,7 @@ def test_a_host_that_the_certificate_does_not_name_is_refused(authority: Authori
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("whose", ["nobody's", "somebody else's"])
-def test_a_client_certificate_that_the_broker_does_not_take_is_refused(
+def test_untrusted_or_missing_client_certificate_is_reported(
     authority: Authority, server: ssl.SSLContext, version: ssl.TLSVersion, whose: str
 ) -> None:
     """With TLS 1.3 the refusal comes behind the handshake, in place of the first answer."""
@@ -218,7 +218,7 @@ def test_a_listener_without_tls_that_answers_is_refused(authority: Authority) ->
         Connection.open("127.0.0.1", peer.port, trusting(authority), 60.0)
 
 
-def test_what_is_sent_and_received_in_pieces_is_what_was_meant(authority: Authority, server: ssl.SSLContext) -> None:
+def test_request_and_answer_in_pieces_arrive_unchanged_over_tls(authority: Authority, server: ssl.SSLContext) -> None:
     """Several MB: the peer reads when the connection has given up to wait. A part of a TLS record is offered again."""
     pieces = [bytes([n % 251]) * (1 + 70_001 * (n % 3)) for n in range(180)]
     read = threading.Event()

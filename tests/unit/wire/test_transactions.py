@@ -102,9 +102,8 @@ def asked(broker: FakeBroker) -> list[int]:
 # --- through the coordinator -----------------------------------------------------------------------------------------
 
 
-def test_the_coordinator_is_looked_up_first_and_waited_for_while_it_loads_moves_and_finishes(
-    broker: FakeBroker, cluster: WireCluster
-) -> None:
+def test_coordinator_is_looked_up_and_waited_for(broker: FakeBroker, cluster: WireCluster) -> None:
+    """It is looked up again when it loads or has moved, and asked again while it is busy."""
     codes = [InitProducerIdResponse(error_code=c, producer_id=-1, producer_epoch=-1) for c in (14, 15, 16, 51)]
     broker.answers[INIT] = in_turn(*codes, InitProducerIdResponse(producer_id=40, producer_epoch=2))
     assert TransactionClient(cluster, "m").init(60_000) == (40, 2)
@@ -112,15 +111,14 @@ def test_the_coordinator_is_looked_up_first_and_waited_for_while_it_loads_moves_
     assert asked(broker) == [FIND, INIT, FIND, INIT, FIND, INIT, FIND, INIT, INIT]
 
 
-def test_a_coordinator_that_is_not_there_yet_is_looked_up_again(broker: FakeBroker, cluster: WireCluster) -> None:
+def test_absent_coordinator_is_looked_up_again(broker: FakeBroker, cluster: WireCluster) -> None:
     nobody = FindCoordinatorResponse(error_code=15, node_id=-1, host="", port=-1)
     broker.answers[FIND] = in_turn(nobody, nobody, broker.answers[FIND](None))
     assert TransactionClient(cluster, "m").init(60_000) == (40, 2)
 
 
-def test_taking_over_sends_id_and_epoch_only_when_they_are_to_be_compared(
-    broker: FakeBroker, cluster: WireCluster
-) -> None:
+def test_take_over_sends_identity_only_for_comparison(broker: FakeBroker, cluster: WireCluster) -> None:
+    """The identity is producer id and epoch."""
     client = TransactionClient(cluster, "m")
     client.init(60_000)
     client.init(60_000, producer_id=40, epoch=2)
@@ -138,16 +136,14 @@ def test_a_fenced_writer_learns_it_at_once(broker: FakeBroker, cluster: WireClus
     assert "mirror-m" in str(caught.value) and END not in broker.keys
 
 
-def test_a_lost_answer_to_the_end_of_a_transaction_repeats_the_end_and_nothing_else(
-    broker: FakeBroker, cluster: WireCluster
-) -> None:
+def test_lost_answer_to_end_txn_repeats_only_the_end(broker: FakeBroker, cluster: WireCluster) -> None:
     """Adding the partition again would open a second transaction, and so write a second marker."""
     broker.answers[END] = in_turn(HangUp(), EndTxnResponse(error_code=51), EndTxnResponse(error_code=0))
     TransactionClient(cluster, "m").write_marker(TP, 40, 2)
     assert [key for key in broker.keys if key in (ADD, END)] == [ADD, END, END, END]
 
 
-def test_a_marker_is_reported_only_when_the_coordinator_has_noted_it(broker: FakeBroker, cluster: WireCluster) -> None:
+def test_marker_is_reported_only_after_the_coordinator_noted_it(broker: FakeBroker, cluster: WireCluster) -> None:
     """Until then the death of the coordinator would write it a second time, behind the back of who was told."""
     states = ["Ongoing", "PrepareCommit", "PrepareCommit", "CompleteCommit"]
     broker.answers[DESCRIBE] = in_turn(*(described(state) for state in states))
@@ -165,7 +161,7 @@ def test_a_takeover_while_the_marker_is_on_its_way_fences(broker: FakeBroker, cl
     ("left", "then"),
     [("Ongoing", [DESCRIBE, END, DESCRIBE]), ("PrepareCommit", [DESCRIBE] * 2), ("Empty", [DESCRIBE] * 2)],
 )
-def test_after_an_uncertain_marker_the_next_call_settles_it_and_writes_nothing(
+def test_call_after_an_uncertain_marker_only_settles_it(
     broker: FakeBroker, cluster: WireCluster, left: str, then: list[int]
 ) -> None:
     """The caller read the log end before the first marker arrived; a second one would be one too many."""
@@ -243,7 +239,7 @@ def test_many_equal_markers_are_encoded_as_the_schema_says(count: int) -> None:
     assert _markers_body(TP, 2**40, 7, count, 3, True) == expected
 
 
-def test_direct_markers_are_sent_once_even_when_the_answer_is_lost(broker: FakeBroker, cluster: WireCluster) -> None:
+def test_direct_markers_are_sent_once_despite_a_lost_answer(broker: FakeBroker, cluster: WireCluster) -> None:
     broker.answers[MARKERS] = in_turn(HangUp(), marked(0))
     with pytest.raises(ConnectionLost):
         write_txn_markers(cluster, TP, 40, 2, 5)
@@ -263,7 +259,7 @@ def test_direct_markers_are_sent_once_even_when_the_answer_is_lost(broker: FakeB
         (-1, RequestRefused, "UNKNOWN_SERVER_ERROR"),
     ],
 )
-def test_every_refusal_of_direct_markers_has_its_type_and_none_is_retried(
+def test_refused_direct_markers_are_typed_and_never_retried(
     broker: FakeBroker, cluster: WireCluster, code: int, error: type[Exception], said: str
 ) -> None:
     broker.answers[MARKERS] = lambda _: marked(code)
