@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import selectors
 from collections.abc import Iterator
+from typing import NoReturn
 
 import pytest
 
 from airflow_mirror.copy.loop.clusters import Clusters
-from airflow_mirror.copy.loop.crew import Crew
+from airflow_mirror.copy.loop.crew import Crew, Dialler
 from airflow_mirror.copy.loop.mailbox import Mailbox
-from airflow_mirror.errors import InvalidField
+from airflow_mirror.errors import InvalidField, TryAgain
 from airflow_mirror.wire.cluster import WireCluster
 
 
@@ -74,3 +75,21 @@ def test_an_error_of_a_job_ends_the_loop(selector: selectors.BaseSelector, mailb
     crew.close()
     mailbox.receive()
     assert not crew.busy
+
+
+def test_a_job_has_no_further_effect_once_the_copy_ends(mailbox: Mailbox) -> None:
+    crew = Crew(Clusters(_opens, _opens), "mirror", mailbox, size=1)
+    crew.check_wanted()
+    crew.close()
+    with pytest.raises(TryAgain, match="the copy ends"):
+        crew.check_wanted()
+
+
+def test_an_unexpected_error_of_a_dial_ends_the_loop(selector: selectors.BaseSelector, mailbox: Mailbox) -> None:
+    def connect() -> NoReturn:
+        raise ValueError("a bug")
+
+    Dialler(mailbox).dial(connect, lambda found: None)
+    assert selector.select(10)
+    with pytest.raises(ValueError, match="a bug"):
+        mailbox.receive()

@@ -143,3 +143,32 @@ def test_records_encoded_again_are_joined_with_their_neighbours() -> None:
     (one,) = [s for s in merged(again, 4096, MAX, dense=True) if isinstance(s, Send)]
     assert (one.record_count, one.merged) == (5, 2)
     assert rows_of([one]) == rows_of(list(source))
+
+
+def tiny(codec_number: int = codec.NONE, offset: int = 300) -> memoryview:
+    view = records.encode([Record(0, 1_600_000_000_000 + i, b"k", b"v" * 9, []) for i in range(3)], codec_number, 5, 0, 0)
+    struct.pack_into(">q", view, 0, offset)
+    return view
+
+
+def raw_of(view: memoryview) -> wire_batch.RawBatch:
+    return next(iter(iter_batches(view)))
+
+
+def test_damaged_batch_is_left_for_whoever_names_it() -> None:
+    view = tiny(codec.LZ4)
+    view[-4:] = b"\xff" * 4
+    raw, joiner = raw_of(view), Joiner(MAX, MAX, dense=True)
+    assert raw.header is not None and not joiner.take_batch(raw, raw.header)
+    assert joiner.flush() is None
+
+
+def test_batch_of_more_records_than_fit_is_not_even_unpacked() -> None:
+    raw, joiner = raw_of(tiny()), Joiner(MAX, wire_batch.HEADER_SIZE + 10, dense=True)
+    assert raw.header is not None and not joiner.take_batch(raw, raw.header)
+
+
+def test_records_behind_a_hole_begin_another_batch() -> None:
+    one, after = batches([2]), batches([2], start=310)
+    joiner = Joiner(MAX, MAX, dense=True)
+    assert joiner.take(one[0]) and not joiner.take(after[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import pytest
@@ -218,3 +219,20 @@ def test_ten_thousand_segments_take_24_bytes_each() -> None:
     for i in range(10_000):
         one.add(i * 3, i * 2, 2)
     assert sum(len(side) * side.itemsize for side in one.columns) == 24 * 10_000
+
+
+@pytest.mark.parametrize(
+    ("columns", "cause"),
+    [
+        (([0, 9], [0, 9], [2]), "different lengths"),
+        (([0, 1], [0, 9], [2, 1]), "overlap"),
+        (([0, 9], [5, 4], [2, 1]), "overlap, go backwards"),
+        (([0, 9], [0, 9], [2, 0]), "overlap, go backwards"),
+        (([0, 9], [-1, 9], [2, 1]), "stand below the start"),
+    ],
+)
+def test_columns_that_are_no_map_are_refused(columns: tuple[list[int], ...], cause: str) -> None:
+    """As a torn or foreign file may hold them."""
+    source, target, count = (array("q", side) for side in columns)
+    with pytest.raises(ValueError, match=cause):
+        OffsetMap.of_columns((0, 0), (99, 99), (source, target, count))

@@ -1,0 +1,65 @@
+"""What single requests are refused, exactly there: the copy goes on and is equal, or stops with what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.copy.ranges import MAPPED
+from airflow_mirror.errors import SourceTruncated
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.error_codes import ErrorCode
+from tests.driven.cluster import DrivenCluster
+from tests.driven.content import Writer
+from tests.driven.copying import copy, errors, ranges_of
+from tests.driven.script import Fault, Request
+
+TP = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def writer(source: DrivenCluster, target: DrivenCluster) -> Writer:
+    target.create("t")
+    return Writer(source.create("t").logs[0])
+
+
+def error_of(source: DrivenCluster, target: DrivenCluster, mode: str = "identical", **options: str) -> Exception | None:
+    return errors(copy(source, target, ranges_of(source, "t", mode), **options))[TP]
+
+
+def is_equal(source: DrivenCluster, target: DrivenCluster) -> bool:
+    return source.log(TP).rows() == target.log(TP).rows()
+
+
+def fetches_data(request: Request) -> bool:
+    """Say whether it is one of the copy, which polls; single fetches of opening do not."""
+    return request.message.max_wait_ms > 0
+
+
+def test_fetch_refused_as_a_whole_is_repeated(source: DrivenCluster, target: DrivenCluster, writer: Writer) -> None:
+    writer.plain(5)
+    rule = source.script.on("Fetch", Fault(effect=False, code=ErrorCode.UNKNOWN_SERVER_ERROR), when=fetches_data, times=2)
+    assert error_of(source, target) is None and len(rule.hits) == 2
+    assert is_equal(source, target)
+
+
+def test_source_that_is_truncated_while_a_transaction_commits_stops_the_copy(
+    source: DrivenCluster, target: DrivenCluster, writer: Writer, tmp_path: Path
+) -> None:
+    writer.plain(5)
+    assert error_of(source, target, MAPPED, map_dir=str(tmp_path), delivery="transactional") is None
+    source.log(TP).truncate(3)
+    assert isinstance(error_of(source, target, MAPPED, map_dir=str(tmp_path), delivery="transactional"), SourceTruncated)
+    assert target.log(TP).rows()[-1].offset == 4
+
+
+def test_empty_mapped_copy_begins_where_the_source_begins_now(
+    source: DrivenCluster, target: DrivenCluster, writer: Writer, tmp_path: Path
+) -> None:
+    """Nothing was copied yet: what retention took meanwhile is nobody's loss."""
+    assert error_of(source, target, MAPPED, map_dir=str(tmp_path)) is None
+    writer.plain(6)
+    source.log(TP).begin_at(4)
+    assert error_of(source, target, MAPPED, map_dir=str(tmp_path)) is None
+    assert [row.value for row in target.log(TP).rows()] == [row.value for row in source.log(TP).rows()]
