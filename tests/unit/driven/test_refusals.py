@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def writer(source: DrivenCluster, target: DrivenCluster) -> Writer:
     return Writer(source.create("t").logs[0])
 
 
-def error_of(source: DrivenCluster, target: DrivenCluster, mode: str = "identical", **options: str) -> Exception | None:
+def error_of(source: DrivenCluster, target: DrivenCluster, mode: str = "identical", **options: Any) -> Exception | None:
     return errors(copy(source, target, ranges_of(source, "t", mode), **options))[TP]
 
 
@@ -34,7 +35,7 @@ def is_equal(source: DrivenCluster, target: DrivenCluster) -> bool:
 
 def fetches_data(request: Request) -> bool:
     """Say whether it is one of the copy, which polls; single fetches of opening do not."""
-    return request.message.max_wait_ms > 0
+    return bool(request.message.max_wait_ms > 0)
 
 
 def test_fetch_refused_as_a_whole_is_repeated(source: DrivenCluster, target: DrivenCluster, writer: Writer) -> None:
