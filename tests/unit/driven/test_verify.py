@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
+from airflow_mirror.errors import InvalidField
 from airflow_mirror.sync.maps import MapSource
 from airflow_mirror.verify import partition
 from airflow_mirror.verify.partition import compare_partitions
@@ -87,3 +88,31 @@ def test_continually_trimmed_source_is_compared_to_its_end(source: DrivenCluster
         source.script.on("Fetch", Fault(before=trim(source, min(RECORDS, fetch * 7))), nth=fetch)
     verdict = compared()
     assert verdict.equal and verdict.expired > 0
+
+
+def test_fillers_that_came_back_are_a_difference_with_a_remedy(source: DrivenCluster, target: DrivenCluster) -> None:
+    """A broker that dies forgets which records were deleted a moment ago; consumers would read them."""
+    (here,), (there,) = source.create("t").logs, target.create("t").logs
+    here.begin_at(50)
+    Writer(here).plain(5)
+    assert set(errors(copy(source, target, ranges_of(source, "t"))).values()) == {None}
+    pair = PartitionPair(source_topic="t", target_topic="t", partition=0, start_offset=50, end_offset=55)
+    for level in ("offsets", "batches", "records"):
+        there.log_start = 50
+        done: list[tuple[int, int]] = []
+        [verdict] = compare_partitions(
+            [pair], source.config, target.config, level, progress=lambda v, n, of, done=done: done.append((n, of))
+        )
+        assert verdict.equal and done == [(1, 1)]
+        there.log_start = 0
+        [verdict] = compare_partitions([pair], source.config, target.config, level)
+        assert verdict.first_difference is not None and verdict.first_difference.kind == "extra"
+        assert "run the copy again" in str(verdict.first_difference.target)
+
+
+def test_mapped_partition_is_not_compared_without_its_map(source: DrivenCluster, target: DrivenCluster) -> None:
+    for cluster in (source, target):
+        cluster.create("t")
+    pair = PartitionPair(source_topic="t", target_topic="t", partition=0, start_offset=0, end_offset=0, mapped=True)
+    with pytest.raises(InvalidField, match="the offsets of t-0 are mapped"):
+        compare_partitions([pair], source.config, target.config)
