@@ -97,12 +97,15 @@ def test_fillers_that_came_back_are_a_difference_with_a_remedy(source: DrivenClu
     Writer(here).plain(5)
     assert set(errors(copy(source, target, ranges_of(source, "t"))).values()) == {None}
     pair = PartitionPair(source_topic="t", target_topic="t", partition=0, start_offset=50, end_offset=55)
+    done: list[tuple[int, int]] = []
+
+    def note(_: PartitionComparison, number: int, of: int) -> None:
+        done.append((number, of))
+
     for level in ("offsets", "batches", "records"):
         there.log_start = 50
-        done: list[tuple[int, int]] = []
-        [verdict] = compare_partitions(
-            [pair], source.config, target.config, level, progress=lambda v, n, of, done=done: done.append((n, of))
-        )
+        done.clear()
+        [verdict] = compare_partitions([pair], source.config, target.config, level, progress=note)
         assert verdict.equal and done == [(1, 1)]
         there.log_start = 0
         [verdict] = compare_partitions([pair], source.config, target.config, level)
