@@ -81,6 +81,8 @@ class Reporter:
     def _report(self, driver: socket.socket) -> None:
         """Report until the copy has ended, and once more then."""
         known: dict[PartitionCopy, tuple[Any, ...]] = {}  # to the driver
+        said = select.poll()  # select() can't take descriptors from 1024 on, which a task of many brokers has
+        said.register(driver, select.POLLIN)
         last = False
         while not last:
             last, begun = self._ended.is_set(), time.thread_time()
@@ -91,7 +93,7 @@ class Reporter:
             for i in range(0, len(changed) + 1, ROWS_PER_LINE):  # the last line may be empty: it says "still here"
                 line = {"run": self._run_id, "rows": changed[i : i + ROWS_PER_LINE]}
                 driver.sendall(json.dumps(line).encode() + b"\n")
-            if select.select([driver], [], [], 0)[0]:
+            if said.poll(0):
                 if not driver.recv(64):
                     raise ConnectionResetError("it hung up")
                 self.asked_to_end = True

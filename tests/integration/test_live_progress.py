@@ -64,7 +64,7 @@ def test_running_bulk_copy_shows_its_position_and_work(
     assert way == sorted(way) and len(set(way)) >= 3 and any(0 < p < end for p in way), way
     half_way = [s["summary"] for s in running if s["summary"].get("tiers", {}).get("padded", 0) > 0]
     on_the_way = [s["summary"] for s in running if (s["summary"].get("lag") or 0) > 0]
-    assert any(s["eta_s"] and s["slowest"][0]["partition"] == f"{holes}-0" for s in on_the_way), on_the_way
+    assert any(s["eta_s"] and f"{holes}-0" in [one["partition"] for one in s["slowest"]] for s in on_the_way), on_the_way
     assert any(s["bytes_per_s"] > 0 and s["records_per_s"] > 0 for s in half_way), half_way
 
     final = seen[-1]
