@@ -709,3 +709,26 @@ class OffsetNotMirrored(OffsetOutOfRange):
     def __init__(self, group: str, topic: str, partition: int, offset: int, cause: str, remedy: str) -> None:
         self.group, self.topic, self.partition, self.offset = group, topic, partition, offset
         NeedsHuman.__init__(self, f"group {group!r} at {topic}-{partition} offset {offset}: {cause}. {remedy}")
+
+
+# --- the ledger ------------------------------------------------------------------------------------------------------
+
+
+class LedgerLost(NeedsHuman):
+    """The ledger on the target is not the one that was written: decisions are missing, or others stand in their place."""
+
+    def __init__(self, cause: str) -> None:
+        self.cause = cause
+        super().__init__(
+            f"the ledger on the target is lost: {cause}. Copying continues; nothing is decided until it is restored."
+        )
+
+
+class Undecided(TryAgain):
+    """A decision could not be brought to an end in time."""
+
+    def __init__(self, keys: Sequence[str], cause: str) -> None:
+        self.keys, self.cause = tuple(keys), cause
+        super().__init__(
+            f"nobody knows what is decided on {', '.join(keys)}: {cause}. Look at it again before you retry."
+        )

@@ -1,0 +1,82 @@
+"""How one decides: append, read up to the own record, and make sure when an answer is lost.
+
+An append without an answer may have happened, may happen later (a frozen process, a request that a proxy holds), or not
+at all. A decision applies at its versions only. So whoever moves one of them, and has read that, knows: the decision was
+read by now, or will never apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from airflow_mirror.errors import Undecided
+from airflow_mirror.ledger.fold import Decision, Fold, Verdict
+
+
+class Log(Protocol):
+    """The log of decisions, as one reader and writer sees it."""
+
+    def append(self, value: bytes) -> int | None:
+        """Append a record and return its offset; None when nobody knows whether it was appended, or will be."""
+
+    def read(self, start: int) -> Iterable[tuple[int, bytes | None]]:
+        """Yield offset and value of each record from ``start`` to what can't be lost any more at the moment."""
+
+
+def catch_up(log: Log, fold: Fold) -> None:
+    """Apply what was appended since.
+
+    :raises LedgerLost: what was read before is not there any more, or another decision stands in its place.
+    """
+    for offset, value in log.read(fold.end):
+        fold.apply(offset, value)
+
+
+def decide(
+    log: Log, fold: Fold, change: Callable[[Fold], Mapping[str, Any] | None], again: Callable[[], bool]
+) -> Mapping[str, Any] | None:
+    """Decide on the newest state, again and again until nobody else was faster. Return what was set.
+
+    :param change: the new values by key, from the present ones; None when there is nothing to change (any more).
+    :param again: called before each further try; may wait. False: give up.
+    :raises Undecided: given up. A change that was on its way may still be applied.
+    """
+    while True:
+        catch_up(log, fold)
+        sets = change(fold)
+        if sets is None:
+            return None
+        if settle(log, fold, fold.decision(sets), again) is Verdict.APPLIED:
+            return sets
+        if not again():
+            raise Undecided(sorted(sets), "others were faster each time")
+
+
+def settle(log: Log, fold: Fold, decision: Decision, again: Callable[[], bool]) -> Verdict:
+    """Append a decision and return whether it was applied or refused, for good.
+
+    :param again: as for :func:`decide`.
+    :raises Undecided: nobody knows; it may still be applied.
+    """
+    _append(log, fold, decision, again)
+    while True:
+        verdict = fold.verdict(decision.claim)
+        if verdict is not None:
+            return verdict
+        if not fold.can_still_apply(decision):
+            return Verdict.REFUSED  # at whatever offset it comes
+        if not again():
+            raise Undecided(sorted(decision.sets), "no broker said whether the decision was appended")
+        key = min(decision.sets)
+        _append(log, fold, fold.decision({key: fold.values.get(key)}), again)  # the same value, the next version
+
+
+def _append(log: Log, fold: Fold, decision: Decision, again: Callable[[], bool]) -> None:
+    """Append a decision and read up to it; without an answer, as far as can be read."""
+    offset = log.append(decision.encode())
+    catch_up(log, fold)
+    while offset is not None and fold.end <= offset:  # a new leader shows what it has a moment later
+        if not again():
+            raise Undecided(sorted(decision.sets), f"it is at offset {offset}, and what can be read ends at {fold.end}")
+        catch_up(log, fold)
