@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from airflow_mirror.errors import Undecided
-from airflow_mirror.ledger.fold import Decision, Fold, Verdict
+from airflow_mirror.errors import LedgerLost, Undecided
+from airflow_mirror.ledger.fold import Decision, Fold, Verdict, decode
 
 
 class Log(Protocol):
@@ -25,12 +25,19 @@ class Log(Protocol):
 
 
 def catch_up(log: Log, fold: Fold) -> None:
-    """Apply what was appended since.
+    """Apply what was appended since, after a look at the last decision that was read: it must still be there.
 
-    :raises LedgerLost: what was read before is not there any more, or another decision stands in its place.
+    A log that can't be read that far at the moment proves nothing: a new leader may show its newest records late.
+
+    :raises LedgerLost: another decision is in its place, or the log can't have been the one that was read.
     """
-    for offset, value in log.read(fold.end):
-        fold.apply(offset, value)
+    for offset, value in log.read(max(fold.head.offset, 0)):
+        if offset >= fold.end:
+            fold.apply(offset, value)
+        elif offset == fold.head.offset:
+            found = decode(value)
+            if found is None or found.claim != fold.head.claim:
+                raise LedgerLost(f"the decision {fold.head.claim} that was read at offset {offset} is not there any more")
 
 
 def decide(
