@@ -168,8 +168,8 @@ def test_live_source_is_fenced_drained_and_cut_over(pair: Pair, topic_name: str,
         ends = world.source.offsets(world.tps)
         assert ends == world.target.offsets(world.tps)
         assert sum(ends.values()) == writer.acknowledged > 0
+        assert world.positions(idle) == {0: 3}
     assert report.summary()["outcome"] == "cut_over"
-    assert world.positions(idle) == {0: 3}
 
 
 def test_too_old_target_is_named_before_anything_is_touched() -> None:
