@@ -106,6 +106,8 @@ class AirflowStandalone:
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
             "AIRFLOW__CORE__PARALLELISM": str(self.parallelism),
+            # The driver's default, 5 s, ends a component that finds the database locked while the machine is busy.
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home}/airflow.db?timeout=60",
             # Workers find the execution API by the base URL: the port alone leaves every task queued for ever.
             "AIRFLOW__API__PORT": str(self.port),
             "AIRFLOW__API__HOST": "127.0.0.1",
