@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from airflow_mirror.sync.maps import MapSource
 from airflow_mirror.verify import partition
 from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import PartitionComparison, PartitionPair
+from airflow_mirror.wire.fetch import FetchedPartition
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
 from tests.driven.copying import copy, errors, ranges_of
@@ -119,3 +121,20 @@ def test_mapped_partition_is_not_compared_without_its_map(source: DrivenCluster,
     pair = PartitionPair(source_topic="t", target_topic="t", partition=0, start_offset=0, end_offset=0, mapped=True)
     with pytest.raises(InvalidField, match="the offsets of t-0 are mapped"):
         compare_partitions([pair], source.config, target.config)
+
+
+def test_empty_answer_below_the_end_does_not_end_a_comparison(
+    compared: Compared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker sends one to a client that is over its quota; what comes after it would not be compared."""
+    fetch, asked = partition.fetch_one, list[object]()
+
+    def throttled(*args: Any, **options: Any) -> FetchedPartition:
+        asked.append(args)
+        answer = fetch(*args, **options)
+        return answer._replace(records=memoryview(b"")) if len(asked) % 2 else answer
+
+    monkeypatch.setattr(partition, "fetch_one", throttled)
+    for level in ("batches", "records"):
+        verdict = compared(level)
+        assert verdict.equal and verdict.records == RECORDS
