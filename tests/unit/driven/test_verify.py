@@ -15,6 +15,7 @@ from airflow_mirror.verify import partition
 from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import PartitionComparison, PartitionPair
 from airflow_mirror.wire.fetch import FetchedPartition
+from airflow_mirror.wire.single import fetch_one
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
 from tests.driven.copying import copy, errors, ranges_of
@@ -127,11 +128,11 @@ def test_empty_answer_below_the_end_does_not_end_a_comparison(
     compared: Compared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker sends one to a client that is over its quota; what comes after it would not be compared."""
-    fetch, asked = partition.fetch_one, list[object]()
+    asked: list[object] = []
 
     def throttled(*args: Any, **options: Any) -> FetchedPartition:
         asked.append(args)
-        answer = fetch(*args, **options)
+        answer = fetch_one(*args, **options)
         return answer._replace(records=memoryview(b"")) if len(asked) % 2 else answer
 
     monkeypatch.setattr(partition, "fetch_one", throttled)
