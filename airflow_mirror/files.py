@@ -6,11 +6,9 @@ import fcntl
 import os
 import time
 import uuid
-from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 _AGAIN_S = 0.2  # between two tries to get a lock
@@ -56,7 +54,8 @@ def _sync(directory: Path) -> None:
 def lock(path: Path, wait_s: float | None = None) -> IO[str]:
     """Return the open file ``path``, created if needed, with an exclusive lock that is held until the file is closed.
 
-    The kernel closes it when the process ends, however it ends.
+    The file is closed, never unlocked: a child process that inherited it holds the lock until it ends. The kernel closes
+    it when a process ends, however it ends.
 
     :param wait_s: how long to wait for another holder; seconds; default: no limit.
     :raises BlockingIOError: somebody else still holds the lock.
@@ -79,16 +78,6 @@ def lock(path: Path, wait_s: float | None = None) -> IO[str]:
     except BaseException:
         file.close()
         raise
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[IO[str]]:
-    """Hold an exclusive lock on the file ``path``; creates the file if needed, and waits for the lock.
-
-    Yields the open file. It is closed, never unlocked: a child process that inherited it holds the lock until it ends.
-    """
-    with lock(path) as file:
-        yield file
 
 
 def is_locked(path: Path) -> bool:

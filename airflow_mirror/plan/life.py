@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_mirror.errors import InputError, MirrorCutOver
-from airflow_mirror.files import lock_of, locked, replace_file
+from airflow_mirror.files import lock, lock_of, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -82,7 +82,7 @@ class LifeFile:
     @contextmanager
     def changing(self) -> Iterator[dict[str, Opened]]:
         """See :class:`LifeStore`."""
-        with locked(lock_of(self._path)):
+        with lock(lock_of(self._path)):
             opened = self.read()
             yield opened
             rows = {topic: asdict(one) for topic, one in sorted(opened.items())}

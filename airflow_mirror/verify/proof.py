@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.files import lock_of, locked, replace_file
+from airflow_mirror.files import lock, lock_of, replace_file
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.result import LEVELS, check_level
 
@@ -55,7 +55,7 @@ class ProofFile:
         """
         if level == "offsets":
             return
-        with locked(lock_of(self._path)):
+        with lock(lock_of(self._path)):
             kept = self._read()
             for t in plan.topics:
                 rows = {tp.partition: r for tp, r in ranges.items() if tp.topic == t.source_topic}

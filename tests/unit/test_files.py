@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_mirror import files
-from airflow_mirror.files import is_locked, lock, lock_of, locked, replace_file
+from airflow_mirror.files import is_locked, lock, lock_of, replace_file
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -76,8 +76,8 @@ def test_permissions_are_as_asked_for(tmp_path: Path) -> None:
 
 def test_lock_is_held_until_its_last_inheritor_ends(tmp_path: Path) -> None:
     path = tmp_path / "new" / "lock"
-    with locked(path) as lock:
-        child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=(lock.fileno(),))
+    with lock(path) as held:
+        child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=(held.fileno(),))
     assert is_locked(path), "its first holder has gone, its child has not"
     child.communicate()
     assert not is_locked(path)
@@ -100,7 +100,7 @@ def test_lock_that_becomes_free_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 def test_file_that_was_replaced_under_its_lock_is_still_locked(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    with locked(lock_of(path)):
+    with lock(lock_of(path)):
         replace_file(path, "new")
         assert is_locked(lock_of(path))
     assert not is_locked(lock_of(path)) and path.read_text() == "new"

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import JobConflict, JobElsewhere, JobFailed, JobNeedsHuman, JobRefused, WriterRuns
-from airflow_mirror.files import is_locked, locked
+from airflow_mirror.files import is_locked, lock
 from airflow_mirror.jobs.runner import directory, process, state
 from airflow_mirror.jobs.runner.command import Submit, environment, local_submit, script_args
 from airflow_mirror.jobs.runner.spec import WRITERS, JobSpec
@@ -64,7 +64,7 @@ class LocalRunner:
         :raises WriterRuns: another writer of this mirror runs.
         :raises JobElsewhere: it runs on another host.
         """
-        with locked(self.jobs / "lock"):
+        with lock(self.jobs / "lock"):
             self._refuse_second_writer(name, spec)
             handle = self.find(name)
             if handle is not None:
@@ -107,10 +107,10 @@ class LocalRunner:
         job_dir = directory.open_generation(self.jobs / name, spec)
         command = self._submit(spec, job_dir, script_args(spec, job_dir))
         env = environment(job_dir, secrets, os.environ)
-        with open(job_dir / "log.txt", "ab") as log, locked(job_dir / directory.LAUNCH_LOCK) as lock:
+        with open(job_dir / "log.txt", "ab") as log, lock(job_dir / directory.LAUNCH_LOCK) as held:
             child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, cwd=job_dir,
-                start_new_session=True, pass_fds=(lock.fileno(),),
+                start_new_session=True, pass_fds=(held.fileno(),),
             )  # fmt: skip
         child.returncode = 0  # it outlives this process by design; Python would warn that nobody waited for it
         return self._record(job_dir, spec.hash, spec.kind, child.pid)
