@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from airflow_mirror.errors import BrokerError, LedgerLost, TryAgain
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.wire import codec, records
+from airflow_mirror.wire import codec, produce, records
 from airflow_mirror.wire.aborted import data_batches
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
@@ -18,16 +18,8 @@ from airflow_mirror.wire.single import MOVED, produce_one, read_batches
 TOPIC = "airflow-mirror.decisions"
 _TP = TopicPartition(TOPIC, 0)
 _PRODUCE_TIMEOUT_MS = 10_000
-# The broker refused the record before it appended anything. With these nothing will ever be appended.
-_FINAL = frozenset(
-    {
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-        ErrorCode.INVALID_RECORD,
-        ErrorCode.CORRUPT_MESSAGE,
-    }
-)
+# Nothing was appended, and nothing ever will be.
+_FINAL = produce.REFUSED | {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
 
 class DecisionLog:

@@ -11,9 +11,22 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.error_codes import ErrorCode
 
 API_KEY, API_VERSION = 0, 8
 ACKS_ALL = -1
+# Errors with which a broker refuses a batch for good.
+REFUSED = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.INVALID_RECORD,
+    }
+)
 
 _ANSWER = struct.Struct(">ihqqq")  # partition, error, base offset, append time, log start
 

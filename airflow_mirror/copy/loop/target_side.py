@@ -37,18 +37,6 @@ from airflow_mirror.wire.error_codes import ErrorCode, error_name
 PRODUCE_TIMEOUT_MS = 30_000
 _REQUEST_BYTES = 8 << 20
 _LANES = 2  # connections per target leader: one is served while the other is filled
-# Errors with which the target refuses a batch for good.
-_REFUSED = frozenset(
-    {
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-        ErrorCode.INVALID_TIMESTAMP,
-        ErrorCode.POLICY_VIOLATION,
-        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-        ErrorCode.INVALID_RECORD,
-    }
-)
 
 
 class ProduceLane(Lane):
@@ -236,7 +224,7 @@ class TargetSide:
         return self._lanes.setdefault(key, ProduceLane(leader))
 
     def _take_answer(self, p: PartitionCopy, step: Send, answer: produce.Produced) -> None:
-        if answer.error in _REFUSED:
+        if answer.error in produce.REFUSED:
             self._refuse(p, step, f"{error_name(answer.error)} {answer.message}".strip())
         elif answer.error == ErrorCode.UNKNOWN_SERVER_ERROR and (cause := _unreadable(step)) is not None:
             # Passed unchanged because the target might have accepted it. It did not, and can't say why.
