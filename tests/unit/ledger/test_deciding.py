@@ -11,6 +11,7 @@ import pytest
 from airflow_mirror.errors import Undecided
 from airflow_mirror.ledger.deciding import decide, settle
 from airflow_mirror.ledger.fold import NOTHING, Decision, Fold, Verdict
+from tests.unit.ledger.patience import tries
 
 
 class World:
@@ -72,12 +73,6 @@ def test_no_update_is_lost_and_none_is_done_twice(seed: int) -> None:
         world.others.pop()()
     world.records += world.late  # whatever comes after all have been told
     assert replayed(world.records).values == {key: count for key, count in added.items() if count}
-
-
-def tries(count: int) -> Callable[[], bool]:
-    """Say yes so often."""
-    left = iter(range(count))
-    return lambda: next(left, None) is not None
 
 
 def replayed(records: list[bytes | None]) -> Fold:

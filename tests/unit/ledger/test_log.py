@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,6 +17,7 @@ from tests.driven.cluster import DrivenCluster, topic_config
 from tests.driven.content import Writer
 from tests.driven.log import PartitionLog
 from tests.driven.script import Fault
+from tests.unit.ledger.patience import tries
 
 
 @pytest.fixture
@@ -39,11 +40,6 @@ def stored(cluster: DrivenCluster) -> PartitionLog:
 
 def add_one(log: DecisionLog, fold: Fold | None = None) -> None:
     assert decide(log, fold or Fold(), lambda fold: {"n": fold.values.get("n", 0) + 1}, tries(20)) is not None
-
-
-def tries(count: int) -> Callable[[], bool]:
-    left = iter(range(count))
-    return lambda: next(left, None) is not None
 
 
 def counted(log: DecisionLog) -> int:
