@@ -67,6 +67,7 @@ class Following:
         self.loop = CopyLoop(self.ranges, clusters, CopyOptions(mirror="m", **options), check, **timed)  # type: ignore[arg-type]
         self.failed: BaseException | None = None
         self._stop, self._turn = threading.Event(), threading.Condition()
+        self._question: Callable[[], bool] | None = None  # what is waited for
         self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> Following:
@@ -81,10 +82,15 @@ class Following:
             raise self.failed
 
     def until(self, question: Callable[[], bool], what: str) -> None:
-        """Wait until, at the beginning of a turn, the answer is yes."""
+        """Wait until, at the beginning of a turn, the answer is yes.
+
+        The loop's own thread asks, at each turn: no yes is missed that holds for one turn only.
+        """
         with self._turn:
-            assert self._turn.wait_for(lambda: self.failed is not None or question(), WAIT_S), f"never: {what}"
+            self._question = question
+            answered = self._turn.wait_for(lambda: self._question is None or self.failed is not None, WAIT_S)
         assert self.failed is None, self.failed
+        assert answered, f"never: {what}"
 
     def state(self, tp: TopicPartition) -> State:
         """Return what the copy of a source partition is doing."""
@@ -100,7 +106,9 @@ class Following:
 
     def _should_stop(self) -> bool:
         with self._turn:
-            self._turn.notify_all()
+            if self._question is not None and self._question():
+                self._question = None
+                self._turn.notify_all()
         return self._stop.is_set()
 
 

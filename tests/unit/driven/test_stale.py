@@ -36,11 +36,15 @@ def test_fetch_answer_from_before_a_failure_is_discarded(source: DrivenCluster, 
         late.wait()
         with source.changing():
             Writer(log).plain(5)
+        again = source.script.on("Fetch", Fault(hold=True))
         refused.release()
-        following.until(lambda: p.failures == 1 and p.state is State.READY, "it is open again")
+        again.wait()
+        assert p.failures == 1 and p.state is State.READY
         late.release()
+        following.until(lambda: not following.loop._in._lanes[1, True].asked, "the late answer is there")
+        again.release()
         following.until(lambda: ends(target) == [10], "all is copied")
-        assert following.loop.partitions[0].counters.padded == 0
+        assert p.counters.padded == 0
     assert target.topics["t"].logs[0].rows() == log.rows()
 
 
@@ -114,23 +118,44 @@ def test_records_waiting_for_the_old_leader_go_to_the_new(comes_up: bool) -> Non
         assert {request.broker for request in target.asked("Produce")} == {2}
 
 
-def test_ranges_of_one_source_partition_get_their_records_each(
-    source: DrivenCluster, target: DrivenCluster, tmp_path: Path
-) -> None:
-    """A request asks for a partition once, so they take turns."""
-    log = source.create("t").logs[0]
-    target.create("t", 2)
-    ranges = [
+def shared_by_two() -> list[CopyRange]:
+    """Two ranges of one source partition, each with the keys of one target partition."""
+    return [
         CopyRange(
             source_topic="t", target_topic="t", partition=0, start_offset=0, end_offset=60, mode=MAPPED,
             target_partition=number, key_partitions=2,
         )
         for number in range(2)
     ]  # fmt: skip
+
+
+def test_ranges_of_one_source_partition_get_their_records_each(
+    source: DrivenCluster, target: DrivenCluster, tmp_path: Path
+) -> None:
+    """A request asks for a partition once, so they take turns."""
+    log = source.create("t").logs[0]
+    target.create("t", 2)
     for _ in range(6):
         Writer(log).plain(10)
-    copies = copy(source, target, ranges, map_dir=str(tmp_path))
+    copies = copy(source, target, shared_by_two(), map_dir=str(tmp_path))
     assert [p.error for p in copies] == [None, None]
     bodies = [row[1:] for one in target.topics["t"].logs for row in one.rows()]
     assert sorted(map(repr, bodies)) == sorted(repr(row[1:]) for row in log.rows())
     assert all(one.end for one in target.topics["t"].logs)
+
+
+def test_ranges_of_one_source_partition_follow_it_in_turn(
+    source: DrivenCluster, target: DrivenCluster, tmp_path: Path
+) -> None:
+    """While one's long poll waits, the other waits for its turn: also when nothing arrives that would remind of it."""
+    log = source.create("t").logs[0]
+    target.create("t", 2)
+    with Following(source, target, shared_by_two(), map_dir=str(tmp_path)) as following:
+        following.until(lambda: all(p.state is State.READY for p in following.loop.partitions), "both are open")
+        polled = len(source.asked("Fetch"))
+        following.until(lambda: len(source.asked("Fetch")) > polled + 8, "each had its turns, in vain")
+        with source.changing():
+            Writer(log).plain(10)
+        following.until(lambda: [p.position for p in following.loop.partitions] == [10, 10], "both have read it")
+    bodies = [row[1:] for one in target.topics["t"].logs for row in one.rows()]
+    assert sorted(map(repr, bodies)) == sorted(repr(row[1:]) for row in log.rows())
