@@ -1,27 +1,33 @@
 """Properties take as long as they take: hypothesis fails an example that is slow, as any may be on a busy machine.
 
 And coverage is noted where it says something. To note each line and branch takes as long as the tests themselves, also
-in all that is not ours: so nothing is noted while tests are collected, which imports Airflow, nor of tests with the mark
-``repeats``. What these go through hundreds of times counts only where others do, too.
+in all that is not ours. So nothing is noted while tests are collected, which imports Airflow; nor of tests of anything
+else than the packages that are measured; nor of properties, and tests with the mark ``repeats``: what these go through
+hundreds of times counts only where others do, too.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import pkgutil
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 import airflow_mirror
 from tests.coverage import PACKAGES
 
 if TYPE_CHECKING:
     from coverage import Coverage
+
+HERE = Path(__file__).parent
+NOTED = (*PACKAGES, "driven", "jobs", "kafka")  # folders of tests: what runs those packages, and what they run
 
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
@@ -35,15 +41,23 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
             for module in pkgutil.walk_packages([path], f"airflow_mirror.{package}."):
                 importlib.import_module(module.name)
     with unnoted():
-        return (yield)
+        found = yield
+    gc.freeze()  # what was imported stays: to look through it again and again took a tenth of the run
+    gc.set_threshold(20_000, 20, 20)
+    return found
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    if item.get_closest_marker("repeats") is None:
+    if _says_something(item):
         return (yield)
     with unnoted():
         return (yield)
+
+
+def _says_something(item: pytest.Item) -> bool:
+    repeats = item.get_closest_marker("repeats") is not None or is_hypothesis_test(getattr(item, "obj", None))
+    return not repeats and item.path.relative_to(HERE).parts[0] in NOTED
 
 
 @contextmanager

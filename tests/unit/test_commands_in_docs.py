@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import os
+import io
 import re
+import runpy
 import shlex
-import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from typing import Any
 
 import pytest
@@ -53,12 +55,16 @@ def options(words: Any) -> Any:
 
 @functools.cache
 def help_of(program: Any) -> Any:
-    """What a script or a module prints for --help."""
-    words = program.split()
-    asked = [words[0]] if words[0].endswith(".py") else ["-m", words[0]]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
-    command = [sys.executable, *asked, *words[1:], "--help"]
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout
+    """What a script or a module prints for --help. It runs in this process, which has imported most of it."""
+    name, *words = program.split()
+    run: Any = runpy.run_path if name.endswith(".py") else functools.partial(runpy.run_module, alter_sys=True)
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as said, warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a module that tests have imported is run a second time
+        patch.setattr(sys, "argv", [name, *words, "--help"])
+        with pytest.raises(SystemExit) as end:
+            run(name, run_name="__main__")
+    assert end.value.code == 0, program
+    return said.getvalue()
 
 
 def known(program: Any) -> Any:
@@ -86,23 +92,18 @@ def test_every_target_that_is_named_exists_with_its_variables(page: Any) -> None
             assert [w for w in words[2:] if f"$({w.partition('=')[0]})" not in text("Makefile")] == [], words
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_documented_modules_and_scripts_exist_and_take_their_options(page: Any) -> None:
-    for words in commands(page.read_text(encoding="utf-8")):
-        found = program_of(words)
-        if found is None:
-            continue
-        program, arguments = found
-        if program.endswith(".py"):
-            assert (ROOT / program).exists(), words
-        else:
-            assert importlib.util.find_spec(program.split()[0]) is not None, words
-        if options(arguments):
-            assert options(arguments) <= known(program), words
-
-
-@pytest.mark.parametrize("page", CURRENT, ids=lambda p: str(p.relative_to(ROOT)))
-def test_every_option_that_is_named_belongs_to_a_program(page: Any) -> None:
-    ours = set().union(*map(known, OWN))
-    named = set().union(*map(options, commands(page.read_text(encoding="utf-8"))), set())
-    assert named - ours - set().union(*FOREIGN.values()) == set()
+def test_documented_modules_scripts_and_options_exist() -> None:
+    """Of all pages in one test: so one process asks each program for its help, and once."""
+    for page in PAGES:
+        for words in commands(page.read_text(encoding="utf-8")):
+            program, arguments = program_of(words) or ("", [])
+            if program.endswith(".py"):
+                assert (ROOT / program).exists(), (page, words)
+            elif program:
+                assert importlib.util.find_spec(program.split()[0]) is not None, (page, words)
+            if program and options(arguments):
+                assert options(arguments) <= known(program), (page, words)
+    ours = set().union(*map(known, OWN), *FOREIGN.values())
+    for page in CURRENT:
+        named = set().union(*map(options, commands(page.read_text(encoding="utf-8"))))
+        assert named <= ours, (page, named - ours)

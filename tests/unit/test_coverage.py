@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from tests.coverage import Share, show
@@ -20,3 +22,8 @@ def test_lines_and_branches_are_held_each_for_itself(
 
 def test_what_was_not_measured_is_not_far_enough() -> None:
     assert not show([Share("wire", 0, 0, 0, 0)])
+
+
+def test_of_a_test_of_anything_else_nothing_is_noted() -> None:
+    """See conftest.py."""
+    assert sys.gettrace() is None

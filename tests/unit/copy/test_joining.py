@@ -128,6 +128,7 @@ def test_unreadable_batch_passes_as_it_is_between_joined_ones() -> None:
     assert result[1].raw is broken
 
 
+@pytest.mark.repeats
 def test_small_batch_of_very_many_records_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     many = records.encode([Record(0, 5, b"k", None, [])] * 20_000, codec.ZSTD, 5, 0, 0)
     (raw,) = iter_batches(many)

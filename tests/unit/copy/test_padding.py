@@ -42,6 +42,7 @@ def test_broker_without_direct_markers_gets_all_through_the_coordinator(
     assert coordinator.ends[TP] == 5 and coordinator.keys.count(END) == 5 and not padder.direct
 
 
+@pytest.mark.repeats
 def test_a_long_hole_is_filled_in_slices_of_one_request(coordinator: Coordinator, target: WireCluster) -> None:
     padder, filling = Padder(target=target, mirror="m", check=lambda: None), Filling(tp=TP, start=0, end=25_000)
     ends = []

@@ -107,6 +107,7 @@ class StillWorker:
         pass
 
 
+@pytest.mark.repeats
 def test_close_does_not_wait_for_a_loop_that_never_wakes(mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step that ends calls; a pipe that nobody empties holds a few hundred calls."""
     monkeypatch.setattr(steps_module, "Worker", StillWorker)
@@ -120,6 +121,7 @@ def test_close_does_not_wait_for_a_loop_that_never_wakes(mailbox: Mailbox, monke
     assert not closed.is_alive()
 
 
+@pytest.mark.repeats
 def test_long_hole_delays_neither_another_partition_nor_the_end(
     coordinator: Coordinator, mailbox: Mailbox, selector: selectors.BaseSelector, monkeypatch: pytest.MonkeyPatch
 ) -> None:

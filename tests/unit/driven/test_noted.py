@@ -1,4 +1,4 @@
-"""Where coverage is noted: see conftest.py."""
+"""Where coverage is noted: see conftest.py of all unit tests."""
 
 from __future__ import annotations
 

@@ -365,6 +365,7 @@ def test_a_row_holds_while_its_task_speaks_and_a_moment_longer(table: Table) -> 
     assert told(table)[FIRST].is_told(now)
 
 
+@pytest.mark.repeats
 def test_many_turns_of_a_tail_leave_nothing_behind(table: Table) -> None:
     for number in range(10_000):
         table.take(f"run {number}", [row(records=1)])
