@@ -200,6 +200,20 @@ class MirrorCutOver(InputError):
         )
 
 
+class TopicsOwned(InputError):
+    """Target topics belong to other mirrors: two writers in one topic would overwrite each other's offsets."""
+
+    def __init__(self, mirror: str, owned: Mapping[str, str]) -> None:
+        self.mirror, self.owned = mirror, dict(owned)
+        lines = "\n".join(f"  - {topic}: {owner}" for topic, owner in list(self.owned.items())[:20])
+        more = f"\n  and {len(self.owned) - 20} more" if len(self.owned) > 20 else ""
+        super().__init__(
+            f"mirror {mirror!r} may not write to {len(self.owned)} target topic(s) of other mirrors:\n{lines}{more}\n"
+            "Nothing was touched. Give this mirror a prefix (policy='prefix') or exclude the topics; to hand them over, "
+            "end the other mirror and delete its target topics."
+        )
+
+
 class TargetTopicsDiffer(InputError):
     """Topics on the target, not created by this mirror, can't take the source's records."""
 
@@ -714,13 +728,26 @@ class OffsetNotMirrored(OffsetOutOfRange):
 # --- the ledger ------------------------------------------------------------------------------------------------------
 
 
+class LedgerMissing(InputError):
+    """The target has no ledger, and what is to be done is no beginning."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the target has no ledger (topic 'airflow-mirror.decisions'), which says which topics belong to which mirror "
+            "and which are in production. A first plan onto empty topics creates it; here data were written before. If "
+            "this cluster never had a ledger, run 'airflow-mirror ledger init'; if it had one, bring it back with "
+            "'airflow-mirror ledger restore'."
+        )
+
+
 class LedgerLost(NeedsHuman):
     """The ledger on the target is not the one that was written: decisions are missing, or others stand in their place."""
 
     def __init__(self, cause: str) -> None:
         self.cause = cause
         super().__init__(
-            f"the ledger on the target is lost: {cause}. Copying continues; nothing is decided until it is restored."
+            f"the ledger on the target is lost: {cause}. Copying continues; nothing is decided until it is brought back "
+            "with 'airflow-mirror ledger restore'."
         )
 
 

@@ -39,13 +39,17 @@ class Policy:
         return target_topic.removeprefix(prefix) if target_topic.startswith(prefix) else None
 
 
+# A target's own memory of its mirrors. Copied to the next cluster it would decide there what was decided here.
+LEDGER = frozenset({"airflow-mirror.decisions", "airflow-mirror.ledger", "airflow-mirror.maps"})
+
+
 def is_internal(topic: str) -> bool:
     """Return whether a topic belongs to Kafka or to a mirror and is never copied as bytes.
 
     Rule: MirrorMaker 2 4.0+ ReplicationPolicy.isInternalTopic (KAFKA-17200).
     """
     mm2 = topic.startswith("mm2") and topic.endswith("internal")
-    return topic.startswith(("__", ".")) or mm2 or topic.endswith("checkpoints.internal")
+    return topic in LEDGER or topic.startswith(("__", ".")) or mm2 or topic.endswith("checkpoints.internal")
 
 
 def lease_id(mirror: str) -> str:

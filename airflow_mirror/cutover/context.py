@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from airflow_mirror.cutover.report import CutoverReport
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.kafka.model import GroupPosition
+    from airflow_mirror.ledger.decisions import Decisions
     from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.life import LifeStore
     from airflow_mirror.plan.model import Plan
     from airflow_mirror.sync.groups import Translate
     from airflow_mirror.verify.result import PartitionComparison
@@ -99,7 +99,7 @@ class Run:
     log: Log = field(default_factory=lambda: logging.getLogger("airflow_mirror.cutover"))
     tail_positions: Callable[[], Offsets] | None = None
     translate_offset: Translate | None = None
-    life: LifeStore | None = None
+    life: Decisions | None = None
     allow_rewind: bool = False
     open_target: Callable[[], object] | None = None
     stop: threading.Event = field(default_factory=threading.Event)

@@ -16,7 +16,14 @@ from airflow_mirror.cutover.context import Limits, Log, Run
 from airflow_mirror.cutover.fence import fence_text
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.writers import end_writing, hold_lease
-from airflow_mirror.errors import CutoverCancelled, CutoverRunning, InputError, NotUndone, OpeningUnfinished
+from airflow_mirror.errors import (
+    CutoverCancelled,
+    CutoverRunning,
+    InputError,
+    MirrorError,
+    NotUndone,
+    OpeningUnfinished,
+)  # fmt: skip
 from airflow_mirror.files import lock, replace_file
 from airflow_mirror.plan.life import take_back
 from airflow_mirror.wire.cluster import WireCluster
@@ -27,8 +34,8 @@ if TYPE_CHECKING:
     from airflow_mirror.cutover.context import Offsets, Verify
     from airflow_mirror.cutover.fence import Fence
     from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.ledger.decisions import Decisions
     from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.life import LifeStore
     from airflow_mirror.plan.model import Plan
     from airflow_mirror.sync.groups import Translate
 
@@ -51,7 +58,7 @@ def run_cutover(
     stop: threading.Event | None = None,
     tail_positions: Callable[[], Offsets] | None = None,
     translate_offset: Translate | None = None,
-    life: LifeStore | None = None,
+    life: Decisions | None = None,
     allow_rewind: bool = False,
     open_target: Callable[[], object] | None = None,
 ) -> CutoverReport:
@@ -169,7 +176,7 @@ def recover(run: Run) -> CutoverReport | None:
 
 def lift_leftover_fence(
     run_dir: Path, source: ClusterAdmin, target: ClusterAdmin, fence: Fence | None = None, *,
-    life: LifeStore | None = None, kept_too: bool = False,
+    life: Decisions | None = None, kept_too: bool = False,
 ) -> list[str]:  # fmt: skip
     """Lift the fence that a killed cutover left in ``run_dir``, for a teardown task. Does nothing if there is none.
 
@@ -198,7 +205,10 @@ def lift_leftover_fence(
             end_writing(target.config, report.mirror)
         lines = fence_text(report.fence.kind, report.fence.intent)
         if life is not None and report.outcome != reports.DONE:
-            take_back(life, report.plan_hash)
+            try:
+                take_back(life, report.plan_hash)
+            except MirrorError as e:  # it must not keep applications from writing to the source
+                lines.append(f"but the target's topics may still count as in production: {e}")
         steps.lift_recorded(used, report.fence, source.role)
         report.save(run_dir)
         return lines

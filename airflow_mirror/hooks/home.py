@@ -12,7 +12,6 @@ from airflow_mirror.errors import InvalidField
 
 if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.life import LifeFile
     from airflow_mirror.plan.store import PlanDirectory
     from airflow_mirror.verify.proof import ProofFile
 
@@ -39,13 +38,6 @@ def plans_of(mirror: Mirror | str) -> PlanDirectory:
     from airflow_mirror.plan.store import PlanDirectory
 
     return PlanDirectory(mirror_home(mirror) / "plans")
-
-
-def life_of(mirror: Mirror | str) -> LifeFile:
-    """Return the record of the mirror's target topics that were cut over."""
-    from airflow_mirror.plan.life import LifeFile
-
-    return LifeFile(mirror_home(mirror) / "life.json")
 
 
 def proofs_of(mirror: Mirror | str) -> ProofFile:

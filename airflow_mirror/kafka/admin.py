@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from airflow_mirror.config import ClientConfig
     from airflow_mirror.partition import TopicPartition
+    from airflow_mirror.wire.cluster import WireCluster
 
 __all__ = ["Acl", "ClusterAdmin", "ConfigEntry", "GroupInfo", "GroupPosition", "NewTopicSpec", "TopicInfo"]
 
@@ -55,6 +56,14 @@ class ClusterAdmin:
     def role(self) -> str:
         """The cluster's role: ``source`` or ``target``."""
         return self.config.role
+
+    @property
+    def wire(self) -> WireCluster:
+        """The connections that its requests take, for reading and writing logs.
+
+        :raises ClusterUnreachable: no broker answers.
+        """
+        return self._session.cluster
 
     # --- the cluster ---
 

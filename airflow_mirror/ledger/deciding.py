@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from airflow_mirror.errors import LedgerLost, Undecided
+from airflow_mirror.errors import LedgerLost, TryAgain, Undecided
 from airflow_mirror.ledger.fold import Decision, Fold, Verdict, decode
 
 
@@ -48,6 +48,7 @@ def decide(
     :param change: the new values by key, from the present ones; None when there is nothing to change (any more).
     :param again: called before each further try; may wait. False: give up.
     :raises Undecided: given up. A change that was on its way may still be applied.
+    :raises TryAgain: of another type: what was decided until now can't be read. Nothing was changed.
     """
     while True:
         catch_up(log, fold)
@@ -82,8 +83,13 @@ def settle(log: Log, fold: Fold, decision: Decision, again: Callable[[], bool]) 
 def _append(log: Log, fold: Fold, decision: Decision, again: Callable[[], bool]) -> None:
     """Append a decision and read up to it; without an answer, as far as can be read."""
     offset = log.append(decision.encode())
-    catch_up(log, fold)
-    while offset is not None and fold.end <= offset:  # a new leader shows what it has a moment later
+    while True:
+        try:
+            catch_up(log, fold)
+            if offset is None or fold.end > offset:
+                return
+            cause = f"it is at offset {offset}, and what can be read ends at {fold.end}"  # a new leader shows it later
+        except TryAgain as e:
+            cause = str(e)
         if not again():
-            raise Undecided(sorted(decision.sets), f"it is at offset {offset}, and what can be read ends at {fold.end}")
-        catch_up(log, fold)
+            raise Undecided(sorted(decision.sets), cause)

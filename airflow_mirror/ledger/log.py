@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 from airflow_mirror.errors import BrokerError, LedgerLost, TryAgain
 from airflow_mirror.partition import TopicPartition
@@ -44,7 +45,8 @@ class DecisionLog:
         if answer.error in _FINAL:
             raise BrokerError(f"append to {TOPIC}", answer.error, error_name(answer.error), answer.message)
         if answer.error in MOVED:
-            self._target.refresh([TOPIC])
+            with suppress(TryAgain):  # the next request asks again
+                self._target.refresh([TOPIC])
         return None
 
     def read(self, start: int) -> Iterator[tuple[int, bytes | None]]:

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.hooks.home import life_of, map_dir, proofs_of, report_dir
+from airflow_mirror.hooks.home import map_dir, proofs_of, report_dir
 from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag, number
 from airflow_mirror.operators.summaries import compact
 
@@ -92,6 +92,7 @@ class CutoverOperator(PlannedOperator):
         from airflow_mirror.cutover.run import run_cutover
         from airflow_mirror.hooks.kafka import configs_of
         from airflow_mirror.kafka.admin import ClusterAdmin
+        from airflow_mirror.ledger.decisions import Ledger
         from airflow_mirror.sync.maps import OffsetMaps
         from airflow_mirror.verify.remaining import verify_rest
 
@@ -122,7 +123,7 @@ class CutoverOperator(PlannedOperator):
                 limits=limits,
                 stop=self._stop,
                 tail_positions=maps.positions,
-                life=life_of(mirror),
+                life=Ledger(target),
                 translate_offset=maps.to_target,
                 allow_rewind=flag("allow_rewind", self.allow_rewind),
             )
@@ -154,10 +155,11 @@ class LiftFenceOperator(MirrorOperator):
         """
         from airflow_mirror.cutover.run import lift_leftover_fence
         from airflow_mirror.hooks.kafka import admins_of
+        from airflow_mirror.ledger.decisions import Ledger
 
         run_dir = report_dir(mirror, context["ti"].run_id)
         with admins_of(mirror) as (source, target):
-            fence, life = fence_of(self.fence, source), life_of(mirror)
+            fence, life = fence_of(self.fence, source), Ledger(target)
             kept_too = flag("kept_too", self.kept_too)
             lifted = lift_leftover_fence(run_dir, source, target, fence, life=life, kept_too=kept_too)
         for line in lifted:

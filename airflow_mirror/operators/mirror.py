@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField, JobFailed, TailDiffers, WriterRuns
-from airflow_mirror.hooks.home import life_of, mirror_home, poll_interval_s
+from airflow_mirror.hooks.home import mirror_home, poll_interval_s
 from airflow_mirror.hooks.spark import runner_for
 from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.directory import read_json
@@ -85,11 +85,12 @@ class StartMirrorOperator(SparkJobOperator):
         :raises TailDiffers: a tail of another plan runs and may not be replaced.
         """
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
+        from airflow_mirror.ledger.decisions import Ledger
         from airflow_mirror.plan.life import require_active
 
         plan, patience_s = self.stored_plan(mirror), number("start_timeout_s", self.start_timeout_s)
         with MirrorKafkaHook(mirror.target, "target").admin() as target:
-            require_active(life_of(mirror), plan, target)
+            require_active(Ledger(target), plan, target)
         self._prepare(mirror)
         tail = self._running_tail()
         if tail is not None and not self._copies(tail, mirror, plan):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InputError
-from airflow_mirror.hooks.home import life_of, plans_of
+from airflow_mirror.hooks.home import plans_of
 from airflow_mirror.operators.base import MirrorOperator, flag
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class PlanMirrorOperator(MirrorOperator):
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.plan import build
         from airflow_mirror.plan.begun import Begun
-        from airflow_mirror.plan.life import require_active
+        from airflow_mirror.plan.life import begin, require_active
 
         with admins_of(mirror) as (source, target):
             last = self._last_plan(mirror, source, target)
@@ -55,7 +55,8 @@ class PlanMirrorOperator(MirrorOperator):
             begun = Begun.of_plan(last, mirror)
             probe = flag("probe_target", self.probe_target)
             plan = build(mirror, source, target, known, probe_target=probe, begun=begun)
-            require_active(life_of(mirror), plan, target)
+            if not plan.blocks:
+                require_active(begin(plan, target), plan, target)
         plans = plans_of(mirror)
         path = plans.path(plans.save(plan))
         for finding in plan.findings:

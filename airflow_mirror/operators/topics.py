@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.hooks.home import life_of
 from airflow_mirror.operators.base import PlannedOperator, flag
 from airflow_mirror.operators.summaries import compact
 
@@ -29,15 +28,19 @@ class CreateTargetTopicsOperator(PlannedOperator):
 
         :raises TargetTopicsDiffer: a topic that is not this mirror's has too few partitions; nothing was created.
         :raises MirrorCutOver: target topics were handed over to applications.
+        :raises TopicsOwned: they belong to another mirror.
         """
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
-        from airflow_mirror.plan.life import require_active
+        from airflow_mirror.ledger.decisions import Ledger
+        from airflow_mirror.plan.life import claim, require_active
         from airflow_mirror.sync.topics import create_target_topics
 
         plan = self.stored_plan(mirror)
         with MirrorKafkaHook(mirror.target, "target").admin() as target:
-            require_active(life_of(mirror), plan, target)
+            ledger = Ledger(target)
+            require_active(ledger, plan, target)
             report = create_target_topics(plan, target)
+            claim(ledger, plan, target)
         for line in report.differences:
             self.log.info("differs from the plan, left to SyncTopicConfigs: %s", line)
         return compact(report.to_dict())
@@ -66,6 +69,7 @@ class SyncTopicConfigsOperator(PlannedOperator):
         :raises MirrorCutOver: ``hold`` is set for topics that were handed over to applications.
         """
         from airflow_mirror.hooks.kafka import admins_of
+        from airflow_mirror.ledger.decisions import Ledger
         from airflow_mirror.plan.life import require_active
         from airflow_mirror.sync.configs import sync_configs
 
@@ -73,7 +77,7 @@ class SyncTopicConfigsOperator(PlannedOperator):
         hold, dry_run = flag("hold", self.hold), flag("dry_run", self.dry_run)
         with admins_of(mirror) as (source, target):
             if hold and not dry_run:
-                require_active(life_of(mirror), plan, target)
+                require_active(Ledger(target), plan, target)
             report = sync_configs(plan, source, target, hold=hold, dry_run=dry_run)
         for line in report.drift:
             self.log.info("%s %s", "set" if report.applied else "would set", line)

@@ -1,8 +1,10 @@
-"""Record which target topics a mirror has handed over to applications. From then on they are in production.
+"""Which mirror a target topic belongs to, and whether it was handed over to applications: decided in the target's ledger.
 
-A task of a finished migration may be cleared at any time. It must then neither turn retention off on production topics
-nor copy into them again. So the record is kept by target topic, not only by plan: a new plan of the same topics is
-refused as well. A target topic that was deleted and re-created has another id and is free.
+A target topic has one writer. So it belongs to one mirror, from its creation on: two mirrors in one topic would overwrite
+each other's offsets. Once it was handed over it is in production. A task of a finished migration may be cleared at any
+time, on any worker; it must then neither turn retention off nor copy into the topic again, and neither may a new plan.
+
+A topic that was deleted and created again has another id: it belongs to nobody.
 
 The cutover calls :func:`mark_cut_over` *before* it lets anybody write, and :func:`take_back` if it backs out: after a
 crash between the two, tasks refuse to continue instead of overwriting data.
@@ -10,130 +12,177 @@ crash between the two, tasks refuse to continue instead of overwriting data.
 
 from __future__ import annotations
 
-import json
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import InputError, MirrorCutOver
-from airflow_mirror.files import lock, lock_of, replace_file
+from airflow_mirror.errors import InputError, LedgerMissing, MirrorCutOver, TopicsOwned
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.ledger.decisions import Decisions, Values
     from airflow_mirror.plan.model import Plan
 
-ACTIVE, CUT_OVER = "active", "cut over"
 _VERSION = 1
+_KEY = "topic/"
+_AT_ONCE = 1000  # topics in a decision; with longest names it stays below what a broker takes (1 MiB)
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A target topic that was opened to applications.
+@dataclass(frozen=True, kw_only=True)
+class Owned:
+    """What is decided about one target topic.
 
-    :param topic_id: its id at that time.
-    :param cluster_id: the target cluster.
-    :param plan_hash: the plan that was executed.
-    :param at: ISO 8601.
+    :param topic_id: its id at that time; empty where brokers have none.
+    :param mirror: name of the mirror that it belongs to.
+    :param source_id: id of that mirror's source cluster: mirrors of one name and several sources are several mirrors.
+    :param opened_by: hash of the plan that handed it over; None while it is the mirror's.
+    :param opened_at: when, ISO 8601.
     """
 
     topic_id: str
-    cluster_id: str
-    plan_hash: str
-    at: str
+    mirror: str
+    source_id: str
+    opened_by: str | None = None
+    opened_at: str | None = None
 
+    @classmethod
+    def of(cls, topic: str, value: Any) -> Owned:
+        """Return what a decision says.
 
-class LifeStore(Protocol):
-    """The store of opened topics, by target topic."""
-
-    def read(self) -> dict[str, Opened]:
-        """Return all opened topics."""
-
-    def changing(self) -> AbstractContextManager[dict[str, Opened]]:
-        """Yield all of them to be changed; their state at the end of the block is stored. One block at a time."""
-
-
-class LifeFile:
-    """One JSON file per mirror.
-
-    :raises InputError: on reading, if the file is malformed: "nothing was opened" is not a safe assumption.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def read(self) -> dict[str, Opened]:
-        """See :class:`LifeStore`."""
-        try:
-            values = json.loads(self._path.read_text(encoding="utf-8"))
-            if values["version"] != _VERSION:
-                raise ValueError(f"version {values['version']}")
-            return {topic: Opened(**row) for topic, row in values["opened"].items()}
-        except FileNotFoundError:
-            return {}
-        except (OSError, KeyError, TypeError, ValueError) as e:
+        :raises InputError: a newer version of the package wrote it: "it is free" is not a safe assumption.
+        """
+        if not isinstance(value, dict) or value.get("v") != _VERSION:
             raise InputError(
-                f"{self._path} can't be read ({e!r}): it says which target topics are in production. Restore it."
-            ) from e
+                f"the target's ledger says something about topic {topic!r} that this version can't read ({value!r}). "
+                "Install the version of airflow-mirror that the other workers have."
+            )
+        known: dict[str, Any] = {key: value.get(key) for key in cls.__dataclass_fields__}
+        return cls(**known)
 
-    @contextmanager
-    def changing(self) -> Iterator[dict[str, Opened]]:
-        """See :class:`LifeStore`."""
-        with lock(lock_of(self._path)):
-            opened = self.read()
-            yield opened
-            rows = {topic: asdict(one) for topic, one in sorted(opened.items())}
-            replace_file(self._path, json.dumps({"version": _VERSION, "opened": rows}, indent=1) + "\n")
+    def value(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {"v": _VERSION, **{key: found for key, found in vars(self).items() if found is not None}}
 
 
-def mark_cut_over(store: LifeStore, plan: Plan, topic_ids: Mapping[str, str], at: str) -> None:
-    """Record that the plan's target topics are about to be opened. Safe to repeat: the first record stays.
+def begin(plan: Plan, target: ClusterAdmin) -> Ledger:
+    """Return the target's ledger; create it for a first plan, whose topics are all empty.
+
+    :raises LedgerMissing: there is none, and topics hold data. :raises LedgerLost: see :class:`Ledger`.
+    """
+    ledger = Ledger(target)
+    if not ledger.exists():
+        found = target.topics(_topics(plan)).values()
+        partitions = [TopicPartition(info.name, p) for info in found for p in range(info.partitions)]
+        if any(end > 0 for end in target.offsets(partitions, "latest").values()):
+            raise LedgerMissing()
+        ledger.create()
+    return ledger
+
+
+def claim(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
+    """Make a plan's target topics this mirror's, as far as they exist. Safe to repeat.
+
+    :raises TopicsOwned: some belong to other mirrors. :raises MirrorCutOver: some are in production. Nothing was decided.
+    """
+    name, source = plan.mirror.name, plan.source_cluster_id
+    topic_ids = _ids(plan, target)
+
+    def change(values: Values) -> Values | None:
+        _require_free(values, plan, topic_ids)
+        owned = _owned(values, plan, topic_ids)
+        free = [t for t in _topics(plan) if t in topic_ids and t not in owned]
+        return _some({t: Owned(topic_id=topic_ids[t], mirror=name, source_id=source) for t in free})
+
+    _decide_all(ledger, change)
+
+
+def mark_cut_over(ledger: Decisions, plan: Plan, topic_ids: Mapping[str, str], at: str) -> None:
+    """Decide that the plan's target topics are about to be opened. Safe to repeat: what was decided first stays.
 
     :param topic_ids: current ids of the target topics, by name.
     :param at: ISO 8601.
+    :raises TopicsOwned: some belong to other mirrors; nothing was decided.
     """
-    with store.changing() as opened:
-        for t in plan.topics:
-            if not _is_open(opened, plan, t.target_topic, topic_ids):
-                topic_id = topic_ids.get(t.target_topic, "")
-                opened[t.target_topic] = Opened(topic_id, plan.target_cluster_id, plan.hash, at)
+    opened = Owned(  # once: to hash a large plan takes seconds
+        topic_id="", mirror=plan.mirror.name, source_id=plan.source_cluster_id, opened_by=plan.hash, opened_at=at
+    )  # fmt: skip
+
+    def change(values: Values) -> Values | None:
+        owned = _owned(values, plan, topic_ids)
+        _require_mine(owned, plan)
+        still_ours = [t for t in _topics(plan) if t in topic_ids and (t not in owned or owned[t].opened_by is None)]
+        return _some({t: replace(opened, topic_id=topic_ids[t]) for t in still_ours})
+
+    _decide_all(ledger, change)
 
 
-def take_back(store: LifeStore, plan_hash: str) -> None:
-    """Record that a plan's cutover was undone: the topics that it had opened may be written to again."""
-    with store.changing() as opened:
-        for topic in [topic for topic, one in opened.items() if one.plan_hash == plan_hash]:
-            del opened[topic]
+def take_back(ledger: Decisions, plan_hash: str) -> None:
+    """Decide that a plan's cutover was undone: the topics that it had opened are the mirror's again."""
+
+    def change(values: Values) -> Values | None:
+        opened = ((topic, one) for topic, one in _all(values) if one.opened_by == plan_hash)
+        return _some({t: Owned(topic_id=one.topic_id, mirror=one.mirror, source_id=one.source_id) for t, one in opened})
+
+    _decide_all(ledger, change)
 
 
-def state(store: LifeStore, plan: Plan, topic_ids: Mapping[str, str]) -> str:
-    """Return :data:`CUT_OVER` if one of the plan's target topics is in production, :data:`ACTIVE` otherwise.
+def require_active(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
+    """Refuse to write to, or to hold, topics that this mirror has handed over, or that belong to another one.
 
-    :param topic_ids: as for ``mark_cut_over``.
+    :raises MirrorCutOver: :raises TopicsOwned: each names the topics.
     """
-    opened = store.read()
-    return CUT_OVER if any(_is_open(opened, plan, t.target_topic, topic_ids) for t in plan.topics) else ACTIVE
+    values = ledger.values()
+    if any(_KEY + topic in values for topic in _topics(plan)):
+        _require_free(values, plan, _ids(plan, target))
 
 
-def require_active(store: LifeStore, plan: Plan, target: ClusterAdmin) -> None:
-    """Refuse to write to, or to hold, topics that this mirror has handed over.
-
-    :raises MirrorCutOver: names the topics.
-    """
-    opened = store.read()
-    if not opened:
-        return
-    ids = {name: info.topic_id for name, info in target.topics([t.target_topic for t in plan.topics]).items()}
-    found = [t.target_topic for t in plan.topics if _is_open(opened, plan, t.target_topic, ids)]
-    if found:
-        raise MirrorCutOver(plan.mirror.name, found, opened[found[0]].at)
+def _require_free(values: Values, plan: Plan, topic_ids: Mapping[str, str]) -> None:
+    owned = _owned(values, plan, topic_ids)
+    _require_mine(owned, plan)
+    opened = {topic: one for topic, one in owned.items() if one.opened_by is not None}
+    if opened:
+        raise MirrorCutOver(plan.mirror.name, list(opened), next(iter(opened.values())).opened_at or "")
 
 
-def _is_open(opened: Mapping[str, Opened], plan: Plan, topic: str, topic_ids: Mapping[str, str]) -> bool:
-    one = opened.get(topic)
-    if one is None or one.cluster_id != plan.target_cluster_id or topic not in topic_ids:
-        return False
-    return one.topic_id in ("", topic_ids[topic])  # without an id it is unknown whether the topic is a new one
+def _require_mine(owned: Mapping[str, Owned], plan: Plan) -> None:
+    us = plan.mirror.name, plan.source_cluster_id
+    others = {topic: one for topic, one in owned.items() if (one.mirror, one.source_id) != us}
+    if others:
+        owners = {topic: f"mirror {one.mirror!r} of cluster {one.source_id}" for topic, one in others.items()}
+        raise TopicsOwned(plan.mirror.name, owners)
+
+
+def _owned(values: Values, plan: Plan, topic_ids: Mapping[str, str]) -> dict[str, Owned]:
+    """Return what is decided about the plan's target topics as they are now, without those created again since."""
+    known = ((t, Owned.of(t, values[_KEY + t])) for t in _topics(plan) if t in topic_ids and _KEY + t in values)
+    # Without an id nobody knows whether the topic is a new one.
+    return {t: one for t, one in known if one.topic_id in ("", topic_ids[t])}
+
+
+def _all(values: Values) -> Iterator[tuple[str, Owned]]:
+    for key, value in values.items():
+        if key.startswith(_KEY):
+            topic = key.removeprefix(_KEY)
+            yield topic, Owned.of(topic, value)
+
+
+def _ids(plan: Plan, target: ClusterAdmin) -> dict[str, str]:
+    return {name: info.topic_id for name, info in target.topics(_topics(plan)).items()}
+
+
+def _topics(plan: Plan) -> list[str]:
+    return [t.target_topic for t in plan.topics]
+
+
+def _some(owned: Mapping[str, Owned]) -> Values | None:
+    """Return the next decision's values; None when there is nothing to decide."""
+    return {_KEY + topic: one.value() for topic, one in islice(owned.items(), _AT_ONCE)} or None
+
+
+def _decide_all(ledger: Decisions, change: Any) -> None:
+    while ledger.decide(change) is not None:
+        pass

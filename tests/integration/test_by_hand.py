@@ -92,3 +92,16 @@ def test_verify_fails_on_an_empty_target_and_writes_nothing(
     assert "the target none of them yet" in run("verify", status=1)
     assert ends(target_cluster, topic_name)[0] == (0, 0, 0)
     assert target.group_offsets(f"airflow-mirror.{topic_name}.starts") == {}
+
+
+def test_a_second_mirror_of_the_same_topic_is_refused_by_name(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, run: Callable[..., str]
+) -> None:
+    """It would continue the first one's offsets with its own records."""
+    create(source_cluster, topic_name)
+    write(source_cluster, topic_name, 20, 1)
+    run("bulk")
+    refused = run("bulk", "--name", f"{topic_name}-other", status=2)
+    assert f"{topic_name}: mirror '{topic_name}' of cluster" in refused
+    run("bulk")
+    assert len(read(target_cluster, topic_name)) == 20

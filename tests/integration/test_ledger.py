@@ -1,4 +1,4 @@
-"""Decisions by many writers on a real broker: none is lost, none is applied twice."""
+"""The ledger on a real broker: created once, never taken for new, and no decision lost or applied twice."""
 
 from __future__ import annotations
 
@@ -8,23 +8,78 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
-from airflow_mirror.ledger.deciding import catch_up
-from airflow_mirror.ledger.fold import Fold
+import pytest
+from confluent_kafka import Producer
+
+from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorCutOver, TopicsOwned
+from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
+from airflow_mirror.ledger.decisions import SETTINGS, Ledger
 from airflow_mirror.ledger.log import TOPIC, DecisionLog
-from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.life import begin, claim, mark_cut_over, require_active
+from airflow_mirror.plan.model import Plan
 from sandbox import Cluster
+from tests.builders import plan_of, topic_plan
+from tests.integration import copying
 from tests.integration.copying import config, create
 
 WRITER = Path(__file__).with_name("ledger_writer.py")
 PROCESSES, WRITERS, TIMES = 4, 5, 6
 
 
-def test_twenty_writers_of_four_processes_lose_no_update(target_cluster: Cluster) -> None:
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """One of its own: what is lost here would be missed elsewhere."""
+    with Cluster("ledger") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def admin(cluster: Cluster) -> Iterator[ClusterAdmin]:
+    """A cluster without a ledger."""
+    with ClusterAdmin(config(cluster)) as admin:
+        remove(admin)
+        yield admin
+
+
+def remove(admin: ClusterAdmin) -> None:
+    if TOPIC in admin.topic_names():
+        admin.delete_topics([TOPIC])
+    while TOPIC in admin.topic_names():
+        time.sleep(0.05)
+
+
+def records_of(admin: ClusterAdmin) -> Iterator[bytes]:
+    return (value or b"" for _, value in DecisionLog(admin.wire).read(0))
+
+
+def write(cluster: Cluster, values: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for value in values:
+        producer.produce(TOPIC, value)
+        assert producer.flush(240) == 0
+
+
+def alter(admin: ClusterAdmin, key: str, value: str) -> None:
+    """The broker hears of it a moment after the controller."""
+    admin.alter_topic_configs(TOPIC, {key: value})
+    copying.wait_until(lambda: admin.topic_configs([TOPIC])[TOPIC][key].value == value, f"{key} is {value}")
+
+
+def add_one(ledger: Ledger) -> None:
+    ledger.decide(lambda values: {"n": values.get("n", 0) + 1})
+
+
+def test_twenty_writers_of_four_processes_lose_no_update(cluster: Cluster, admin: ClusterAdmin) -> None:
     """One process after the other is frozen for a while, which makes what it sent late."""
-    create(target_cluster, TOPIC, retention_ms="-1", retention_bytes="-1", message_timestamp_type="LogAppendTime")
-    command = [sys.executable, str(WRITER), target_cluster.bootstrap, str(WRITERS), str(TIMES)]
+    Ledger(admin).create()
+    command = [sys.executable, str(WRITER), cluster.bootstrap, str(WRITERS), str(TIMES)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(PROCESSES)]
     try:
         for process in processes * 2:
@@ -37,10 +92,108 @@ def test_twenty_writers_of_four_processes_lose_no_update(target_cluster: Cluster
         for process in processes:
             process.kill()
             process.wait()
-    fold = Fold()
-    with WireCluster(config(target_cluster)) as target:
-        catch_up(DecisionLog(target), fold)
+    values = Ledger(admin).values()
     told: Counter[str] = sum((Counter(one["added"]) for one in said), Counter())
-    assert fold.values == dict(told) and sum(told.values()) == PROCESSES * WRITERS * TIMES
+    assert {key: values[key] for key in told} == dict(told) and sum(told.values()) == PROCESSES * WRITERS * TIMES
     took_ms = sorted(ms for one in said for ms in one["took_ms"])
-    print(f"median {took_ms[len(took_ms) // 2]} ms, longest {took_ms[-1]} ms, {fold.end} records")
+    print(f"median {took_ms[len(took_ms) // 2]} ms, longest {took_ms[-1]} ms")
+
+
+def test_several_create_it_at_once_and_it_is_one(cluster: Cluster, admin: ClusterAdmin) -> None:
+    def created(_: int) -> Any:
+        with ClusterAdmin(config(cluster)) as admin:
+            ledger = Ledger(admin)
+            ledger.create()
+            add_one(ledger)
+            return ledger.values()["ledger"]
+
+    with ThreadPoolExecutor(4) as pool:
+        begun = list(pool.map(created, range(4)))
+    assert begun == [{"v": 1, "topic_id": admin.topics([TOPIC])[TOPIC].topic_id}] * 4
+    assert Ledger(admin).values()["n"] == 4
+    entries = admin.topic_configs([TOPIC])[TOPIC]
+    assert {key: entries[key].value for key in SETTINGS} == SETTINGS
+
+
+def test_a_ledger_that_never_was_is_missing_not_empty(admin: ClusterAdmin) -> None:
+    """Neither is one whose creation was cut short; the next one who creates it completes it."""
+    with pytest.raises(LedgerMissing, match="airflow-mirror ledger init"):
+        Ledger(admin).values()
+    admin.create_topics([NewTopicSpec(TOPIC, 1, 1, SETTINGS)])
+    with pytest.raises(LedgerMissing):
+        add_one(Ledger(admin))
+    Ledger(admin).create()
+    add_one(Ledger(admin))
+
+
+@pytest.mark.parametrize("reader", ["the same", "a new one"])
+def test_a_ledger_that_was_deleted_is_never_taken_for_new(cluster: Cluster, admin: ClusterAdmin, reader: str) -> None:
+    """Not by who has read it, and not by anybody else who finds something in its place."""
+    ledger = Ledger(admin)
+    ledger.create()
+    add_one(ledger)
+    old = admin.topics([TOPIC])[TOPIC].topic_id
+    records = list(records_of(admin))
+    remove(admin)
+    with pytest.raises(LedgerLost if reader == "the same" else LedgerMissing):
+        (ledger if reader == "the same" else Ledger(admin)).values()
+    admin.create_topics([NewTopicSpec(TOPIC, 1, 1, SETTINGS)])
+    write(cluster, records)  # somebody brought the records back, with a tool of their own
+    assert admin.topics([TOPIC])[TOPIC].topic_id != old
+    with pytest.raises(LedgerLost, match="created again"):
+        (ledger if reader == "the same" else Ledger(admin)).values()
+    with pytest.raises(LedgerLost, match="created again"):
+        Ledger(admin).create()
+
+
+@pytest.mark.parametrize(("key", "value"), [("retention.ms", "3600000"), ("cleanup.policy", "compact")])
+def test_settings_that_lose_decisions_are_named(admin: ClusterAdmin, key: str, value: str) -> None:
+    ledger = Ledger(admin)
+    ledger.create()
+    alter(admin, key, value)
+    with pytest.raises(LedgerLost, match=f"{key}={value} instead of {SETTINGS[key]}"):
+        ledger.values()
+    with pytest.raises(LedgerLost, match=key):
+        add_one(Ledger(admin))
+    alter(admin, key, SETTINGS[key])
+    add_one(ledger)
+
+
+def test_a_ledger_without_its_first_records_is_lost(admin: ClusterAdmin) -> None:
+    ledger = Ledger(admin)
+    ledger.create()
+    add_one(ledger)
+    admin.delete_records({TopicPartition(TOPIC, 0): 1})
+    for one in (ledger, Ledger(admin)):
+        with pytest.raises(LedgerLost, match="begins at offset 1"):
+            one.values()
+
+
+# --- whose a topic is -------------------------------------------------------------------------------------------------
+
+
+def planned(topic: str, name: str = "m") -> Plan:
+    return plan_of(
+        Mirror(name=name, source="src", target="dst", topics=[topic]), topic_plan(topic, {0: 0}, source_topic_id="s")
+    )
+
+
+def test_first_plan_onto_empty_topics_begins_the_ledger(cluster: Cluster, admin: ClusterAdmin) -> None:
+    create(cluster, "empty")
+    plan = planned("empty")
+    ledger = begin(plan, admin)
+    claim(ledger, plan, admin)
+    with pytest.raises(TopicsOwned, match="empty: mirror 'm' of cluster s"):
+        require_active(begin(plan, admin), planned("empty", "other"), admin)
+    mark_cut_over(ledger, plan, {"empty": admin.topics(["empty"])["empty"].topic_id}, "noon")
+    with pytest.raises(MirrorCutOver, match="noon"):
+        require_active(Ledger(admin), plan, admin)
+
+
+def test_a_plan_onto_data_begins_no_ledger(cluster: Cluster, admin: ClusterAdmin) -> None:
+    """It may have been lost together with what was decided about these topics."""
+    create(cluster, "filled")
+    copying.write(cluster, "filled", 3, seed=1)
+    with pytest.raises(LedgerMissing):
+        begin(planned("filled"), admin)
+    assert not Ledger(admin).exists()

@@ -16,7 +16,7 @@ from dataclasses import replace
 from airflow_mirror.config import load
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
-from airflow_mirror.errors import NotHeldOpen, TryAgain, VerificationFailed
+from airflow_mirror.errors import LedgerLost, LedgerMissing, NotHeldOpen, TryAgain, VerificationFailed
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.mirror import Mirror
@@ -24,6 +24,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.configs import not_held
+from airflow_mirror.plan.life import begin
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.topics import create_target_topics
@@ -44,6 +45,10 @@ def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
         ready = [t for t in plan.topics if t.target_exists]
         if not arguments.hold:
             _check_held(ready, target)
+        try:
+            begin(plan, target)
+        except (LedgerMissing, LedgerLost) as e:
+            log.warning("%s", e)
         create_target_topics(plan, target)
         if ready:
             report = sync_configs(replace(plan, topics=tuple(ready)), source, target, hold=True)

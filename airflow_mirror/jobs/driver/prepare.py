@@ -16,13 +16,16 @@ from airflow_mirror.config import load
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, CopyRange
 from airflow_mirror.copy.writer import lease
+from airflow_mirror.errors import LedgerLost, LedgerMissing
 from airflow_mirror.jobs.driver.by_hand import plan_by_hand
 from airflow_mirror.jobs.driver.windows import Span, WindowBook, resolve, summed, to_ms
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
+from airflow_mirror.plan.life import claim
 from airflow_mirror.sync.maps import map_source
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import Fenced
@@ -47,17 +50,21 @@ class CopyJob:
 
 def prepare(
     arguments: argparse.Namespace, mirror: Mirror,
-    without_plan: Callable[[argparse.Namespace, Mirror], Plan] = plan_by_hand,
+    without_plan: Callable[[argparse.Namespace, Mirror], Plan] = plan_by_hand, *, writes: bool = True,
 ) -> CopyJob:  # fmt: skip
     """Load the plan, or make one, so that a job started by hand needs no operator before it.
 
     :param without_plan: makes the plan.
+    :param writes: the job writes to the target's topics, so that they must be this mirror's.
     :raises PlanBlocked: with every finding, before anything is written.
+    :raises TopicsOwned: topics belong to another mirror. :raises MirrorCutOver: topics are in production.
     """
     plan = Plan.load(Path(arguments.plan)) if arguments.plan else without_plan(arguments, mirror)
     plan.raise_if_blocked()
     by_key = mirror.partitioning == "by_key"
     with ClusterAdmin(load(arguments.target, "target")) as admin:
+        if writes:
+            _claim(plan, admin)
         configs = admin.topic_configs([t.target_topic for t in plan.topics])
         counts = {name: info.partitions for name, info in admin.topics(configs).items()} if by_key else {}
     limits = {topic: int(entries["max.message.bytes"].value or 0) for topic, entries in configs.items()}
@@ -78,6 +85,14 @@ def prepare(
     return CopyJob(
         mirror=mirror, source=arguments.source, target=arguments.target, plan=plan, options=options, key_partitions=counts
     )
+
+
+def _claim(plan: Plan, target: ClusterAdmin) -> None:
+    """Make the topics this mirror's. What they hold is known without the ledger: copying does not wait for a lost one."""
+    try:
+        claim(Ledger(target), plan, target)
+    except (LedgerMissing, LedgerLost) as e:
+        log.warning("whose the target's topics are is not known, and the copy goes on: %s", e)
 
 
 def shared(options: CopyOptions, tasks: int) -> CopyOptions:

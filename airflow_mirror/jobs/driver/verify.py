@@ -57,7 +57,7 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
             f"mirror {mirror.name!r}: partitioning='by_key' splits the records of a partition to several; partitions "
             "can't be compared one to one. Compare counts, or copy with partitioning='preserve'."
         )
-    job = prepare(arguments, mirror, plan_to_verify)
+    job = prepare(arguments, mirror, plan_to_verify, writes=False)
     with WireCluster(load(arguments.source, "source")) as source:
         book = WindowBook.beside(arguments.plan)
         ranges, window = resolve_window(job, source, mirror.start, arguments.end or "latest", arguments.late_s, book)

@@ -17,15 +17,16 @@ from airflow_mirror.errors import (
     GroupActive,
     GroupAhead,
     InputError,
+    LedgerLost,
     MirrorCutOver,
     PlanOutdated,
     VerificationFailed,
 )
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.life import LifeFile
 from airflow_mirror.plan.model import Plan
 from tests.unit.cutover.builders import Acls, Logs, a_run
+from tests.unit.ledger.memory import MemoryLedger
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
 
@@ -64,7 +65,7 @@ def run(tmp_path: Path) -> Run:
     made = a_run(tmp_path / "run", CallableFence(lambda: None, lambda: None))
     made.source, made.target = Topics("orders", "payments"), Topics("orders", "payments")  # type: ignore[assignment]
     made.source_log = made.target_log = Logs({ORDERS: 100, PAYMENTS: 50})  # type: ignore[assignment]
-    made.life = LifeFile(tmp_path / "life.json")
+    made.life = MemoryLedger()
     return made
 
 
@@ -162,6 +163,12 @@ def test_topics_are_noted_as_production_before_the_target_opens() -> None:
     assert names[-2:] == ["hand_over", "open_target"]
 
 
+def opened(run: Run) -> list[str]:
+    """Which topics are in production, as the ledger says."""
+    assert run.life is not None
+    return [key for key, value in run.life.values().items() if "opened_by" in value]
+
+
 def killed_after_hand_over(run: Run) -> Plan:
     steps.hand_over(run)
     run.report.fence = FenceRecord(kind="callable", intent={"topics": []}, requested=1.0)
@@ -172,9 +179,23 @@ def killed_after_hand_over(run: Run) -> Plan:
 def test_teardown_gives_topics_of_a_killed_cutover_back(run: Run) -> None:
     """The next DAG run has a directory of its own, and would be refused for ever."""
     killed_after_hand_over(run)
-    assert run.life is not None and run.life.read()
+    assert run.life is not None and opened(run)
     lift_leftover_fence(run.run_dir, run.source, run.target, run.fence, life=run.life)
-    assert run.life.read() == {}
+    assert not opened(run)
+
+
+def test_teardown_lifts_the_fence_without_a_ledger(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Applications must be able to write to the source again, whatever became of the target."""
+    killed_after_hand_over(run)
+
+    def lost(_: object) -> None:
+        raise LedgerLost("it was deleted")
+
+    monkeypatch.setattr(run.life, "decide", lost)
+    lines = lift_leftover_fence(run.run_dir, run.source, run.target, run.fence, life=run.life)
+    assert "may still count as in production: the ledger on the target is lost: it was deleted" in lines[-1]
+    left = CutoverReport.load(run.run_dir)
+    assert left is not None and left.fence is not None and left.fence.lifted is not None
 
 
 def test_way_back_gives_topics_back(run: Run) -> None:
@@ -182,7 +203,7 @@ def test_way_back_gives_topics_back(run: Run) -> None:
     run.report.steps = [steps.StepRecord(name="hand_over", status="done", started=1.0)]  # type: ignore[attr-defined]
     steps.back_out(run)
     left = CutoverReport.load(run.run_dir)
-    assert run.life is not None and run.life.read() == {}
+    assert not opened(run)
     assert left is not None and left.undone[0]["what"] == "the topics are the mirror's again"
 
 

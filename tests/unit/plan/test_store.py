@@ -1,4 +1,4 @@
-"""Plans by hash, and the record of what was cut over."""
+"""Plans by hash."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_mirror.errors import InputError, MirrorCutOver, PlanBlocked, PlanOfAnother
+from airflow_mirror.errors import InputError, PlanBlocked, PlanOfAnother
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan import PlanDirectory, missing_topics, require_plan_of, store
-from airflow_mirror.plan.life import ACTIVE, CUT_OVER, LifeFile, mark_cut_over, require_active, state, take_back
-from airflow_mirror.plan.model import Finding, Plan
+from airflow_mirror.plan.model import Finding
 from tests.unit.plan.builders import a_mirror
 from tests.unit.plan.test_model import a_plan
-
-NOON = "2026-01-31T12:00:00+00:00"
 
 
 class FakeCluster:
@@ -99,58 +96,7 @@ def test_topics_that_appeared_since_the_plan_are_named() -> None:
     plan = replace(a_plan(), mirror=a_mirror(topics=["ord.*", "users", ".*raw"], exclude_topics=["ordinary"]))
     source = FakeCluster(dict.fromkeys(["orders", "orders.eu", "ordinary", "users", "clicks", "__consumer_offsets"], "i"))
     assert missing_topics(plan, source) == ["orders.eu"]
+    everything = replace(plan, mirror=a_mirror(topics=[".*"]))
+    ledger = FakeCluster(dict.fromkeys(["airflow-mirror.decisions", "airflow-mirror.orders"], "i"))
+    assert missing_topics(everything, ledger) == ["airflow-mirror.orders"], "a ledger is never copied"
     assert missing_topics(plan, FakeCluster({"orders": "i"})) == []
-
-
-def ids(plan: Plan, prefix: str = "id-of-") -> dict[str, str]:
-    return {t.target_topic: prefix + t.target_topic for t in plan.topics}
-
-
-def test_what_was_cut_over_is_not_written_again(tmp_path: Path) -> None:
-    life, plan = LifeFile(tmp_path / "m" / "life.json"), a_plan()
-    require_active(life, plan, FakeCluster(ids(plan)))
-    assert state(life, plan, ids(plan)) == ACTIVE
-    mark_cut_over(life, plan, ids(plan), NOON)
-    assert state(LifeFile(tmp_path / "m" / "life.json"), plan, ids(plan)) == CUT_OVER
-    for again in (plan, a_plan(end=60001)):  # the finished run's own plan, and one that was made afterwards
-        with pytest.raises(MirrorCutOver, match=f"cut over \\({NOON}\\): target topics dc1.audit|raw, dc1.orders"):
-            require_active(life, again, FakeCluster(ids(plan)))
-
-
-def test_a_cutover_that_was_taken_back_leaves_the_mirror_active(tmp_path: Path) -> None:
-    life, plan = LifeFile(tmp_path / "life.json"), a_plan()
-    mark_cut_over(life, plan, ids(plan), NOON)
-    take_back(life, a_plan(end=60001).hash)
-    assert state(life, plan, ids(plan)) == CUT_OVER, "another plan's cutover is not taken back"
-    take_back(life, plan.hash)
-    require_active(life, plan, FakeCluster(ids(plan)))
-
-
-def test_a_repeated_cutover_keeps_the_first_note(tmp_path: Path) -> None:
-    life, plan = LifeFile(tmp_path / "life.json"), a_plan()
-    mark_cut_over(life, plan, ids(plan), NOON)
-    mark_cut_over(life, plan, ids(plan), "2027-01-01T00:00:00+00:00")
-    assert {one.at for one in life.read().values()} == {NOON}
-
-
-def test_a_target_topic_that_was_created_again_belongs_to_nobody(tmp_path: Path) -> None:
-    life, plan = LifeFile(tmp_path / "life.json"), a_plan()
-    mark_cut_over(life, plan, ids(plan), NOON)
-    require_active(life, plan, FakeCluster(ids(plan, "another-")))
-    require_active(life, plan, FakeCluster({}))
-    require_active(life, replace(plan, target_cluster_id="c9"), FakeCluster(ids(plan)))
-    mark_cut_over(life, plan, ids(plan, "another-"), NOON)
-    with pytest.raises(MirrorCutOver):
-        require_active(life, plan, FakeCluster(ids(plan, "another-")))
-
-
-def test_topics_beside_those_that_were_cut_over_are_free(tmp_path: Path) -> None:
-    life, plan = LifeFile(tmp_path / "life.json"), a_plan()
-    mark_cut_over(life, replace(plan, topics=plan.topics[1:]), ids(plan), NOON)
-    require_active(life, replace(plan, topics=plan.topics[:1]), FakeCluster(ids(plan)))
-
-
-def test_a_record_that_cannot_be_read_is_no_permission(tmp_path: Path) -> None:
-    (tmp_path / "life.json").write_text('{"version": 1')
-    with pytest.raises(InputError, match="which target topics are in production. Restore it"):
-        require_active(LifeFile(tmp_path / "life.json"), a_plan(), FakeCluster({}))

@@ -20,6 +20,7 @@ import pytest
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, PlanDirectory
 from tests.builders import plan_of, topic_plan
+from tests.unit.ledger.memory import MemoryLedger
 
 # What the fake Spark has started, command line by command line, and how its jobs behave.
 Started = tuple[list[list[str]], dict[str, str]]
@@ -70,6 +71,14 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("AIRFLOW__MIRROR__HOME", str(tmp_path))
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def ledger(monkeypatch: pytest.MonkeyPatch) -> MemoryLedger:
+    """What the target's ledger says, without a target."""
+    one = MemoryLedger()
+    monkeypatch.setattr("airflow_mirror.ledger.decisions.Ledger", lambda _: one)
+    return one
 
 
 @pytest.fixture

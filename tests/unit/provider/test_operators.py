@@ -45,10 +45,11 @@ from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopi
 from airflow_mirror.operators.verify import VerifyMirrorOperator
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Finding, Plan, PlanDirectory
-from airflow_mirror.plan.life import LifeFile, mark_cut_over
+from airflow_mirror.plan.life import mark_cut_over
 from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
 from airflow_mirror.sync.configs import ConfigsReport
 from airflow_mirror.sync.lag import PartitionLag
+from tests.unit.ledger.memory import MemoryLedger
 from tests.unit.provider.conftest import PLAN, Started, store_plan
 
 NEEDS_CLUSTERS = [
@@ -711,10 +712,10 @@ def test_operators_refuse_blocked_plans_and_those_of_other_mirrors(
 
 
 @pytest.fixture
-def cut_over(home: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def cut_over(ledger: MemoryLedger, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mirror was cut over; its target topic is the one that was opened."""
     monkeypatch.setattr(ClusterAdmin, "topics", lambda self, names: {n: TopicInfo(n, f"id-{n}", 2, 1) for n in names})
-    mark_cut_over(LifeFile(home / "m" / "life.json"), plan, {"t": "id-t"}, "2026-02-01T00:00:00+00:00")
+    mark_cut_over(ledger, plan, {"t": "id-t"}, "2026-02-01T00:00:00+00:00")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,145 @@
+"""The ledger of a target cluster: whether it is there, whether it is the right one, what it says, and how to decide.
+
+The topic of decisions is created once, by the first plan onto empty topics or by ``airflow-mirror ledger init``. Its
+first decision holds the topic's id. From then on a topic that is gone, has another id, begins above offset 0 or may
+delete records is a ledger that was lost, never a new one: what was decided in it is unknown, and "nothing was" would let
+a mirror write into topics that are in production.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from airflow_mirror.errors import BrokerError, LedgerLost, LedgerMissing
+from airflow_mirror.kafka.model import NewTopicSpec
+from airflow_mirror.ledger import deciding
+from airflow_mirror.ledger.fold import Fold
+from airflow_mirror.ledger.log import TOPIC, DecisionLog
+from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.retry import Backoff
+
+if TYPE_CHECKING:
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.kafka.model import TopicInfo
+
+Values = Mapping[str, Any]
+Change = Callable[[Values], Values | None]
+
+# Without these, records could be deleted, lost by an election, or bear the time of a writer's clock.
+SETTINGS = {
+    "cleanup.policy": "delete",
+    "message.timestamp.type": "LogAppendTime",
+    "retention.bytes": "-1",
+    "retention.ms": "-1",
+    "unclean.leader.election.enable": "false",
+}
+_BEGIN = "ledger"  # key of the first decision
+_PATIENCE_S = 60.0
+_NEWS_S = 10.0  # a topic is known to every broker some time after the controller has created it
+
+
+class Decisions(Protocol):
+    """What was decided, and a way to decide."""
+
+    def values(self) -> Values:
+        """Return the newest values by key."""
+
+    def decide(self, change: Change) -> Values | None:
+        """Set what ``change`` returns for the newest values, all or nothing; None: nothing is to be changed.
+
+        :param change: called again if somebody else decided meanwhile. What it raises ends the call.
+        :return: what was set.
+        :raises Undecided: nobody knows whether it was.
+        """
+
+
+class Ledger:
+    """The decisions on a target cluster, as one thread sees them; see :class:`Decisions`.
+
+    :param target: connections for it; the caller closes them.
+    :param patience_s: how long one decision is tried.
+    """
+
+    def __init__(self, target: ClusterAdmin, patience_s: float = _PATIENCE_S) -> None:
+        self._target, self._patience_s = target, patience_s
+        self._fold = Fold()
+
+    def exists(self) -> bool:
+        """Return whether there is a topic of decisions at all."""
+        return self._found() is not None
+
+    def create(self) -> None:
+        """Create the ledger unless it is there. May be repeated, and called by several at once.
+
+        :raises LedgerLost: there is one, and it is not as it must be.
+        """
+        if self._found() is None:
+            self._create_topic()
+        topic_id = self._checked().topic_id
+        self._decide(lambda values: None if _BEGIN in values else {_BEGIN: {"v": 1, "topic_id": topic_id}})
+        self.values()
+
+    def values(self) -> Values:
+        """Read what was decided until now.
+
+        :raises LedgerMissing: there is no ledger.
+        :raises LedgerLost: it is not the one that was created, or not complete.
+        """
+        topic = self._checked()
+        deciding.catch_up(DecisionLog(self._target.wire), self._fold)
+        begin = self._fold.values.get(_BEGIN)
+        if begin is None and self._fold.end == 0:
+            raise LedgerMissing()
+        if begin is None or begin.get("topic_id") != topic.topic_id:
+            raise LedgerLost(f"topic {TOPIC} was created again (its id is {topic.topic_id})")
+        return self._fold.values
+
+    def decide(self, change: Change) -> Values | None:
+        """See :class:`Decisions`. Errors of :meth:`values` as well."""
+        self.values()
+        return self._decide(change)
+
+    def _decide(self, change: Change) -> Values | None:
+        deadline = time.monotonic() + self._patience_s
+
+        def again() -> bool:
+            time.sleep(random.uniform(0.01, 0.2))  # writers that met each other must not meet again
+            return time.monotonic() < deadline
+
+        log = DecisionLog(self._target.wire)
+        return deciding.decide(log, self._fold, lambda fold: change(fold.values), again)
+
+    def _found(self) -> TopicInfo | None:
+        return self._target.topics([TOPIC]).get(TOPIC)
+
+    def _create_topic(self) -> None:
+        replicas = min(3, self._target.broker_count())
+        in_sync = {"min.insync.replicas": "2" if replicas > 2 else "1"}
+        try:
+            self._target.create_topics([NewTopicSpec(TOPIC, 1, replicas, SETTINGS | in_sync)])
+        except BrokerError as e:
+            if e.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody else was faster
+                raise
+        backoff = Backoff(_NEWS_S)
+        while not self.exists() and not backoff.expired:
+            backoff.pause()
+
+    def _checked(self) -> TopicInfo:
+        """Return the topic, which has the settings that it must have."""
+        topic = self._found()
+        if topic is None:
+            raise LedgerLost(f"topic {TOPIC} was deleted") if self._fold.end else LedgerMissing()
+        entries = self._target.topic_configs([TOPIC])[TOPIC]
+        wrong = [
+            f"{key}={entries[key].value} instead of {value}"
+            for key, value in SETTINGS.items()
+            if key in entries and entries[key].value != value
+        ]
+        if topic.partitions != 1:
+            wrong.append(f"{topic.partitions} partitions instead of 1")
+        if wrong:
+            raise LedgerLost(f"topic {TOPIC} has {', '.join(wrong)}, so that decisions may be missing")
+        return topic

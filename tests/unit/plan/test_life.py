@@ -1,0 +1,173 @@
+"""Whose a target topic is, and whether it is in production: decided in the target's ledger."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_mirror.errors import InputError, MirrorCutOver, TopicsOwned
+from airflow_mirror.plan.life import claim, mark_cut_over, require_active, take_back
+from airflow_mirror.plan.model import Plan
+from tests.unit.ledger.memory import MemoryLedger
+from tests.unit.plan.test_model import a_plan
+from tests.unit.plan.test_store import FakeCluster
+
+NOON = "2026-01-31T12:00:00+00:00"
+
+
+@pytest.fixture
+def ledger() -> MemoryLedger:
+    return MemoryLedger()
+
+
+def ids(plan: Plan, prefix: str = "id-of-") -> dict[str, str]:
+    return {t.target_topic: prefix + t.target_topic for t in plan.topics}
+
+
+def there(plan: Plan, prefix: str = "id-of-") -> FakeCluster:
+    return FakeCluster(ids(plan, prefix))
+
+
+def of_another(plan: Plan, **mirror: str) -> Plan:
+    return replace(plan, mirror=replace(plan.mirror, **mirror))  # type: ignore[arg-type]
+
+
+def test_what_was_cut_over_is_not_written_again(ledger: MemoryLedger) -> None:
+    plan = a_plan()
+    claim(ledger, plan, there(plan))
+    require_active(ledger, plan, there(plan))
+    mark_cut_over(ledger, plan, ids(plan), NOON)
+    another_worker = MemoryLedger(ledger.records)
+    for again in (plan, a_plan(end=60001)):  # the finished run's own plan, and one that was made afterwards
+        for refused in (require_active, claim):
+            with pytest.raises(MirrorCutOver, match=f"cut over \\({NOON}\\): target topics dc1.audit|raw, dc1.orders"):
+                refused(another_worker, again, there(plan))
+
+
+def test_a_cutover_that_was_taken_back_leaves_the_mirror_active(ledger: MemoryLedger) -> None:
+    plan = a_plan()
+    claim(ledger, plan, there(plan))
+    before = dict(ledger.values())
+    mark_cut_over(ledger, plan, ids(plan), NOON)
+    take_back(ledger, a_plan(end=60001).hash)
+    with pytest.raises(MirrorCutOver):
+        require_active(ledger, plan, there(plan))  # another plan's cutover is not taken back
+    take_back(ledger, plan.hash)
+    require_active(ledger, plan, there(plan))
+    assert ledger.values() == before
+
+
+def test_a_repeated_cutover_keeps_the_first_note(ledger: MemoryLedger) -> None:
+    plan = a_plan()
+    mark_cut_over(ledger, plan, ids(plan), NOON)
+    decided = len(ledger.records)
+    mark_cut_over(ledger, plan, ids(plan), "2027-01-01T00:00:00+00:00")
+    assert {value["opened_at"] for value in ledger.values().values()} == {NOON}
+    assert len(ledger.records) == decided
+
+
+def test_a_target_topic_that_was_created_again_belongs_to_nobody(ledger: MemoryLedger) -> None:
+    plan = a_plan()
+    mark_cut_over(ledger, plan, ids(plan), NOON)
+    other = of_another(plan, name="other")
+    for created in (there(plan, "another-"), FakeCluster({})):
+        require_active(ledger, plan, created)
+        require_active(ledger, other, created)
+    claim(ledger, other, there(plan, "another-"))
+    with pytest.raises(TopicsOwned):
+        require_active(ledger, plan, there(plan, "another-"))
+
+
+def test_topics_beside_those_that_were_cut_over_are_free(ledger: MemoryLedger) -> None:
+    plan = a_plan()
+    mark_cut_over(ledger, replace(plan, topics=plan.topics[1:]), ids(plan), NOON)
+    require_active(ledger, replace(plan, topics=plan.topics[:1]), there(plan))
+
+
+def test_a_topic_has_one_mirror_and_the_second_is_refused(ledger: MemoryLedger) -> None:
+    """By name and source cluster: one name in two Airflows may stand for two sources."""
+    plan = a_plan()
+    claim(ledger, plan, there(plan))
+    claim(ledger, plan, there(plan))
+    decided = len(ledger.records)
+    for other in (of_another(plan, name="other"), replace(plan, source_cluster_id="elsewhere")):
+        for refused in (require_active, claim):
+            with pytest.raises(TopicsOwned, match=f"dc1.orders: mirror {plan.mirror.name!r} of cluster") as caught:
+                refused(ledger, other, there(plan))
+            assert set(caught.value.owned) == set(ids(plan))
+        with pytest.raises(TopicsOwned):
+            mark_cut_over(ledger, other, ids(plan), NOON)
+    assert len(ledger.records) == decided, "nothing was decided by those who were refused"
+
+
+def test_topics_that_are_not_there_yet_are_nobodys(ledger: MemoryLedger) -> None:
+    plan = a_plan()
+    name = plan.topics[0].target_topic
+    claim(ledger, plan, FakeCluster({name: "id"}))
+    assert [key for key in ledger.values()] == [f"topic/{name}"]
+
+
+def test_of_two_mirrors_that_claim_at_once_one_wins(ledger: MemoryLedger) -> None:
+    """The slower one has read a ledger in which the topics are free."""
+    plan = a_plan()
+    slow, fast = MemoryLedger(ledger.records), MemoryLedger(ledger.records)
+    appended = slow.append
+
+    def too_late(value: bytes) -> int:
+        claim(fast, plan, there(plan))
+        return appended(value)
+
+    slow.append = too_late  # type: ignore[method-assign]
+    with pytest.raises(TopicsOwned):
+        claim(slow, of_another(plan, name="other"), there(plan))
+    require_active(ledger, plan, there(plan))
+
+
+def test_what_a_newer_version_decided_is_no_permission(ledger: MemoryLedger) -> None:
+    plan = a_plan()
+    ledger.decide(lambda _: {f"topic/{plan.topics[0].target_topic}": {"v": 2, "state": "?"}})
+    with pytest.raises(InputError, match="this version can't read"):
+        require_active(ledger, plan, there(plan))
+    with pytest.raises(InputError, match="this version can't read"):
+        take_back(ledger, plan.hash)
+
+
+def test_thousands_of_topics_are_a_few_decisions(ledger: MemoryLedger) -> None:
+    """Each of a size that any broker takes."""
+    one = a_plan().topics[0]
+    plan = replace(a_plan(), topics=tuple(replace(one, target_topic=f"{'t' * 240}{n:05d}") for n in range(3000)))
+    claim(ledger, plan, there(plan, "i" * 22))
+    assert len(ledger.records) == 3 and max(map(len, ledger.records)) < 1_000_000
+    mark_cut_over(ledger, plan, ids(plan, "i" * 22), NOON)
+    take_back(ledger, plan.hash)
+    require_active(ledger, plan, there(plan, "i" * 22))
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["claim", "open", "back"])), max_size=12))
+def test_a_topic_is_never_of_two_mirrors(deeds: list[tuple[int, str]]) -> None:
+    """Whatever three mirrors do, one at a time: only the first one that got it may write, and nobody once it is open."""
+    base, records = a_plan(), list[bytes]()
+    plans = [of_another(base, name=f"m{n}") for n in range(3)]
+    for who, what in deeds:
+        ledger, plan = MemoryLedger(records), plans[who]
+        try:
+            if what == "claim":
+                claim(ledger, plan, there(base))
+            elif what == "open":
+                mark_cut_over(ledger, plan, ids(base), NOON)
+            else:
+                take_back(ledger, plan.hash)
+        except (MirrorCutOver, TopicsOwned):
+            pass
+    free = []
+    for plan in plans:
+        try:
+            require_active(MemoryLedger(records), plan, there(base))
+            free.append(plan.mirror.name)
+        except (MirrorCutOver, TopicsOwned):
+            pass
+    owned = MemoryLedger(records).values()
+    assert len(free) == (3 if not owned else 0 if any("opened_by" in v for v in owned.values()) else 1)
