@@ -20,7 +20,9 @@ ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
 PROVIDERS = ("apache-airflow", "apache-airflow-providers-apache-kafka", "apache-airflow-providers-apache-spark")
 # What the unit tests need and users don't.
-TOOLS = ("pytest", "hypothesis", "jsonschema", "psutil")
+TOOLS = ("pytest", "pytest-xdist", "hypothesis", "jsonschema", "psutil")
+# They read the package's files as the repository has them.
+OF_THE_REPOSITORY = ("tests/unit/test_docs.py", "tests/unit/test_mutants.py")
 WANTED = ("py.typed", "jobs/runner/log4j2.properties", "example_dags/kafka_migration.py")
 
 
@@ -76,8 +78,9 @@ def try_out(python: Path, home: Path) -> None:
     where = run(python, "-c", "import airflow_mirror; print(airflow_mirror.__file__)", cwd=copy).strip()
     if not where.startswith(str(home / "env")):
         raise SystemExit(f"the unit tests would test {where}, not what was installed")
-    # The pages of the documentation link to the package's files.
-    print(run(python, "-m", "pytest", "-q", "tests/unit", "--ignore=tests/unit/test_docs.py", cwd=copy)[-2000:])
+    left_out = [f"--ignore={file}" for file in OF_THE_REPOSITORY]
+    pytest = (python, "-m", "pytest", "-q", "-n", "3", "--dist", "worksteal", "-m", "not faults")
+    print(run(*pytest, "tests/unit", *left_out, cwd=copy)[-2000:])
 
 
 def main() -> int:

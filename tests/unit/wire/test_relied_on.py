@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-PACKAGE = Path(__file__).parents[3] / "airflow_mirror"
+import airflow_mirror
+
+PACKAGE = Path(airflow_mirror.__file__).parent
 
 # Request -> highest version sent; fields of request and answer; the same of their parts by name.
 REQUESTS: dict[str, tuple[int, str, str]] = {
