@@ -740,6 +740,16 @@ class LedgerMissing(InputError):
         )
 
 
+class LedgerInTheWay(InputError):
+    """A ledger is to be restored into a topic that holds other records."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the target's topic 'airflow-mirror.decisions' holds records that are not in the export. If they are worth "
+            "nothing, delete the topic and restore again; if it is the present ledger, nothing has to be restored."
+        )
+
+
 class LedgerLost(NeedsHuman):
     """The ledger on the target is not the one that was written: decisions are missing, or others stand in their place."""
 

@@ -76,11 +76,15 @@ class Ledger:
 
         :raises LedgerLost: there is one, and it is not as it must be.
         """
-        if self._found() is None:
-            self._create_topic()
-        topic_id = self._checked().topic_id
+        self.create_topic()
+        topic_id = self.topic().topic_id
         self._decide(lambda values: None if _BEGIN in values else {_BEGIN: {"v": 1, "topic_id": topic_id}})
         self.values()
+
+    def adopt(self) -> None:
+        """Decide that the topic as it is now is the ledger: its records were brought back (:mod:`.export`)."""
+        begin = {"v": 1, "topic_id": self.topic().topic_id}
+        self._decide(lambda values: None if values.get(_BEGIN) == begin else {_BEGIN: begin})
 
     def values(self) -> Values:
         """Read what was decided until now.
@@ -88,7 +92,7 @@ class Ledger:
         :raises LedgerMissing: there is no ledger.
         :raises LedgerLost: it is not the one that was created, or not complete.
         """
-        topic = self._checked()
+        topic = self.topic()
         deciding.catch_up(DecisionLog(self._target.wire), self._fold)
         begin = self._fold.values.get(_BEGIN)
         if begin is None and self._fold.end == 0:
@@ -115,7 +119,10 @@ class Ledger:
     def _found(self) -> TopicInfo | None:
         return self._target.topics([TOPIC]).get(TOPIC)
 
-    def _create_topic(self) -> None:
+    def create_topic(self) -> None:
+        """Create the topic, without a decision, unless it is there. Use :meth:`create`."""
+        if self.exists():
+            return
         replicas = min(3, self._target.broker_count())
         in_sync = {"min.insync.replicas": "2" if replicas > 2 else "1"}
         try:
@@ -127,8 +134,11 @@ class Ledger:
         while not self.exists() and not backoff.expired:
             backoff.pause()
 
-    def _checked(self) -> TopicInfo:
-        """Return the topic, which has the settings that it must have."""
+    def topic(self) -> TopicInfo:
+        """Return the topic, which has the settings that it must have.
+
+        :raises LedgerMissing: it is not there. :raises LedgerLost: it was, or decisions may be missing.
+        """
         topic = self._found()
         if topic is None:
             raise LedgerLost(f"topic {TOPIC} was deleted") if self._fold.end else LedgerMissing()

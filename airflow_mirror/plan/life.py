@@ -140,6 +140,11 @@ def require_active(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
         _require_free(values, plan, _ids(plan, target))
 
 
+def owned_topics(ledger: Decisions) -> dict[str, Owned]:
+    """Return what is decided, by target topic; one that was created again since has another id."""
+    return dict(_all(ledger.values()))
+
+
 def _require_free(values: Values, plan: Plan, topic_ids: Mapping[str, str]) -> None:
     owned = _owned(values, plan, topic_ids)
     _require_mine(owned, plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import signal
 import subprocess
@@ -16,9 +17,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorCutOver, TopicsOwned
+from airflow_mirror.console.main import main
+from airflow_mirror.errors import InputError, LedgerInTheWay, LedgerLost, LedgerMissing, MirrorCutOver, TopicsOwned
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
 from airflow_mirror.ledger.decisions import SETTINGS, Ledger
+from airflow_mirror.ledger.export import export, restore
 from airflow_mirror.ledger.log import TOPIC, DecisionLog
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
@@ -167,6 +170,76 @@ def test_a_ledger_without_its_first_records_is_lost(admin: ClusterAdmin) -> None
     for one in (ledger, Ledger(admin)):
         with pytest.raises(LedgerLost, match="begins at offset 1"):
             one.values()
+
+
+# --- out and back -----------------------------------------------------------------------------------------------------
+
+
+def test_a_lost_ledger_is_restored_with_its_versions(cluster: Cluster, admin: ClusterAdmin) -> None:
+    """A writer that read the old one goes on in the new one; until it is whole it counts as lost."""
+    ledger = Ledger(admin)
+    ledger.create()
+    for _ in range(3):
+        add_one(ledger)
+    write(cluster, [b"", b"no decision"])
+    add_one(ledger)
+    exported = json.loads(json.dumps(export(admin)))
+    remove(admin)
+    for part in range(1, 4):  # a restore that was cut short, further each time
+        with pytest.raises(LedgerLost if part > 1 else LedgerMissing):
+            Ledger(admin).values()
+        Ledger(admin).create_topic()
+        write(cluster, [base64.b64decode(text) for text in exported["records"][part - 1 : part]])
+    with pytest.raises(LedgerLost, match="created again"):
+        add_one(Ledger(admin))
+    assert restore(admin, exported) == 7
+    assert Ledger(admin).values() == ledger.values()
+    add_one(ledger)
+    add_one(Ledger(admin))
+    assert ledger.values()["n"] == 6
+    with pytest.raises(LedgerInTheWay):
+        restore(admin, exported)
+
+
+def test_an_export_that_was_cut_restores_nothing(admin: ClusterAdmin) -> None:
+    Ledger(admin).create()
+    add_one(Ledger(admin))
+    exported = export(admin)
+    remove(admin)
+    cut = {**exported, "records": exported["records"][1:]}
+    wrongs: list[Any] = [cut, {**exported, "v": 2}, {"v": 1, "records": []}, []]
+    for wrong in wrongs:
+        with pytest.raises(InputError, match="Nothing was touched"):
+            restore(admin, wrong)
+    assert not Ledger(admin).exists()
+
+
+def test_the_command_shows_exports_and_restores(
+    cluster: Cluster, admin: ClusterAdmin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*words: str, status: int = 0) -> str:
+        assert main(["ledger", words[0], "--target", str(file), *words[1:]]) == status
+        printed = capsys.readouterr()
+        return printed.err if status else printed.out
+
+    file, kept = tmp_path / "target.properties", str(tmp_path / "ledger.json")
+    file.write_text(f"bootstrap.servers={cluster.bootstrap}\n")
+    create(cluster, "shown")
+    assert "has no ledger" in said("show", status=2)
+    assert "0 topics" in said("init")
+    assert said("show") == "no topic belongs to a mirror\n"
+    plan = planned("shown")
+    claim(Ledger(admin), plan, admin)
+    assert [word in said("show") for word in ("shown", "the mirror's")] == [True, True]
+    mark_cut_over(Ledger(admin), plan, {"shown": admin.topics(["shown"])["shown"].topic_id}, "noon")
+    (row,) = json.loads(said("show", "--json"))
+    assert (row["topic"], row["mirror"], row["state"]) == ("shown", "m", "in production since noon")
+    assert "3 records of cluster" in said("export", kept)
+    remove(admin)
+    assert "1 topics belong to mirrors" in said("restore", kept)
+    admin.delete_topics(["shown"])
+    copying.wait_until(lambda: json.loads(said("show", "--json"))[0]["state"] == "deleted", "it is gone")
+    assert "can't be read as JSON" in said("restore", str(file), status=2)
 
 
 # --- whose a topic is -------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ FOREIGN = {
 OWN = (
     "spark_jobs/bulk_copy.py", "spark_jobs/streaming_tail.py", "spark_jobs/verify.py", "demo", "sandbox", "sandbox up",
     "benchmarks", "benchmarks.planning", "benchmarks.many_partitions", "airflow_mirror.jobs.translate", "tests.parts",
-    "tests.soak", "tests.figures",
+    "tests.soak", "tests.figures", "airflow_mirror.console.main", "airflow_mirror.console.main ledger show",
 )  # fmt: skip
 
 
@@ -76,6 +76,8 @@ def program_of(words: Any) -> Any:
     scripts = [i for i, word in enumerate(words) if word.startswith("spark_jobs/") and word.endswith(".py")]
     if scripts and words[0] in (*PYTHONS, "spark-submit"):
         return words[scripts[0]], words[scripts[0] + 1 :]
+    if words[0] == "airflow-mirror":
+        return " ".join(["airflow_mirror.console.main", *words[1:3]]), words[3:]
     if words[0] in PYTHONS and words[1:2] == ["-m"]:
         if words[2:4] == ["sandbox", "up"]:
             return "sandbox up", words[4:]

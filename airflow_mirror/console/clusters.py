@@ -1,0 +1,43 @@
+"""Which cluster a command is about: a file of client properties, or an Airflow connection."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_mirror.config import ClientConfig, load
+from airflow_mirror.errors import InputError
+from airflow_mirror.kafka.admin import ClusterAdmin
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+HELP = "a file of librdkafka settings (one key=value per line), env:NAME that holds JSON, or an Airflow connection id"
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    """Add ``--target``."""
+    parser.add_argument("--target", required=True, metavar="CLUSTER", help=f"the target cluster: {HELP}")
+
+
+@contextmanager
+def target_of(arguments: argparse.Namespace) -> Iterator[ClusterAdmin]:
+    """Yield an admin facade of ``--target``.
+
+    :raises InputError: it names nothing that is there.
+    """
+    with ClusterAdmin(config_of(arguments.target, "target")) as target:
+        yield target
+
+
+def config_of(name: str, role: str) -> ClientConfig:
+    """Return the settings of a cluster. What looks like a path, or is one, is a file; Airflow is asked for the rest."""
+    if name.startswith("env:") or "/" in name or Path(name).exists():
+        return load(name, role)
+    try:
+        from airflow_mirror.hooks.kafka import MirrorKafkaHook
+    except ImportError:
+        raise InputError(f"--{role} {name}: there is no such file, and without Airflow no connection either.") from None
+    return MirrorKafkaHook(name, role).config()

@@ -1,0 +1,93 @@
+"""``airflow-mirror ledger``: what is decided on a target cluster; begin, export and restore it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from airflow_mirror.console.clusters import add_target, target_of
+from airflow_mirror.errors import InputError
+from airflow_mirror.files import replace_file
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.export import export, restore
+from airflow_mirror.plan.life import Owned, owned_topics
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    text = "what the target's ledger says: whose its topics are, and which are in production"
+    verbs = commands.add_parser("ledger", help=text, description=text).add_subparsers(metavar="WHAT", required=True)
+    for name, run, what in (
+        ("show", _show, "print whose each target topic is"),
+        ("init", _init, "begin a ledger where topics hold data already; never after one was lost"),
+        ("export", _export, "write all decisions into a file, for 'restore'"),
+        ("restore", _restore, "bring a lost ledger back from an export"),
+    ):
+        verb = verbs.add_parser(name, help=what, description=what)
+        add_target(verb)
+        verb.set_defaults(run=run)
+        if name == "show":
+            verb.add_argument("--json", action="store_true", help="print JSON: a list of topics")
+        if name in ("export", "restore"):
+            verb.add_argument("file", metavar="FILE", help="JSON; - is standard output or input")
+
+
+def _show(arguments: argparse.Namespace) -> None:
+    with target_of(arguments) as target:
+        topics = dict(sorted(owned_topics(Ledger(target)).items()))
+        there = {name: info.topic_id for name, info in target.topics(list(topics)).items()}
+    if arguments.json:
+        rows = [{"topic": topic, **vars(one), "state": _state(one, there.get(topic))} for topic, one in topics.items()]
+        print(json.dumps(rows, indent=1))
+        return
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in ("topic", "mirror", "source cluster", "state"):
+        table.add_column(column, overflow="fold")
+    for topic, one in topics.items():
+        table.add_row(topic, one.mirror, one.source_id, _state(one, there.get(topic)))
+    Console().print(table if topics else "no topic belongs to a mirror")
+
+
+def _state(one: Owned, topic_id: str | None) -> str:
+    if topic_id is None:
+        return "deleted"
+    if one.topic_id not in ("", topic_id):
+        return "created again: nobody's"
+    return "the mirror's" if one.opened_by is None else f"in production since {one.opened_at}"
+
+
+def _init(arguments: argparse.Namespace) -> None:
+    with target_of(arguments) as target:
+        Ledger(target).create()
+        print(f"the ledger is there: {len(owned_topics(Ledger(target)))} topics belong to mirrors")
+
+
+def _export(arguments: argparse.Namespace) -> None:
+    with target_of(arguments) as target:
+        exported = export(target)
+    text = json.dumps(exported, indent=1) + "\n"
+    if arguments.file == "-":
+        sys.stdout.write(text)
+    else:
+        replace_file(Path(arguments.file), text)
+        print(f"{len(exported['records'])} records of cluster {exported['cluster_id']}: {arguments.file}")
+
+
+def _restore(arguments: argparse.Namespace) -> None:
+    try:
+        text = sys.stdin.read() if arguments.file == "-" else Path(arguments.file).read_text(encoding="utf-8")
+        exported = json.loads(text)
+    except (OSError, ValueError) as e:
+        raise InputError(f"{arguments.file} can't be read as JSON: {e}") from None
+    with target_of(arguments) as target:
+        count = restore(target, exported)
+        print(f"restored: {count} records; {len(owned_topics(Ledger(target)))} topics belong to mirrors")

@@ -1,0 +1,43 @@
+"""The command ``airflow-mirror``: what people ask, and what they have to do by hand.
+
+Exit status: 0 done; 1 failed, may be tried again or needs a look; 2 wrong input, nothing was changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from airflow_mirror import __version__
+from airflow_mirror.console import ledger
+from airflow_mirror.errors import InputError, MirrorError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    p = argparse.ArgumentParser(prog="airflow-mirror", description="Kafka clusters that are moved and protected.")
+    p.add_argument("--version", action="version", version=__version__)
+    commands = p.add_subparsers(metavar="COMMAND", required=True)
+    ledger.add(commands)
+    return p
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; see the module's text."""
+    arguments = parser().parse_args(argv)
+    try:
+        arguments.run(arguments)
+    except MirrorError as e:
+        print(f"error: {e}", file=sys.stderr)
+        return 2 if isinstance(e, InputError) else 1
+    except BrokenPipeError:  # its reader has seen enough
+        sys.stderr.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

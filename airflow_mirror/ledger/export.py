@@ -1,0 +1,96 @@
+"""A copy of a ledger outside of its cluster, and the way back.
+
+An export holds every record at its offset, so that a restored ledger is the same one: versions go on where they were, and
+a writer that read the old one can't overwrite what the new one decides. The new topic has another id. Until the last
+decision of a restore names it, the ledger counts as lost, so that nobody decides in half of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import InputError, LedgerInTheWay, LedgerLost, TryAgain
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.fold import Fold
+from airflow_mirror.ledger.log import DecisionLog
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_mirror.kafka.admin import ClusterAdmin
+
+_VERSION = 1
+_PATIENCE_S = 120.0
+_PAUSE_S = 0.2
+
+
+def export(target: ClusterAdmin) -> dict[str, Any]:
+    """Return the ledger of a cluster, as JSON has it.
+
+    :raises LedgerMissing: there is none. :raises LedgerLost: it is not what it was; an older export is worth more.
+    """
+    Ledger(target).values()
+    return {
+        "v": _VERSION,
+        "exported_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "cluster_id": target.cluster_id(),
+        "records": [None if value is None else base64.b64encode(value).decode() for value in _records(target)],
+    }
+
+
+def restore(target: ClusterAdmin, exported: Mapping[str, Any]) -> int:
+    """Write an export into a cluster that has no ledger; return the number of records.
+
+    A restore that was cut short is continued by the next one.
+
+    :raises InputError: this is no export of a ledger. Nothing was touched.
+    :raises LedgerInTheWay: the topic holds something else.
+    :raises TryAgain: records could not be written within two minutes.
+    """
+    records = _checked(exported)
+    ledger, log = Ledger(target), DecisionLog(target.wire)
+    ledger.create_topic()
+    ledger.topic()
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        there = _records(target)
+        if there != records[: len(there)]:
+            raise LedgerInTheWay()
+        if len(there) == len(records):
+            break
+        if time.monotonic() > deadline:
+            raise TryAgain(f"the ledger holds {len(there)} of {len(records)} records after {_PATIENCE_S:.0f} s")
+        for value in records[len(there) :]:
+            if log.append(value or b"") is None:  # look first: it may be there nevertheless
+                time.sleep(_PAUSE_S)
+                break
+    ledger.adopt()
+    return len(records)
+
+
+def _records(target: ClusterAdmin) -> list[bytes | None]:
+    """Return the value at each offset. A marker's offset has none, and nor has what is no decision to any reader."""
+    found: list[bytes | None] = []
+    for offset, value in DecisionLog(target.wire).read(0):
+        found += [None] * (offset - len(found))
+        found.append(value or None)
+    return found
+
+
+def _checked(exported: Mapping[str, Any]) -> list[bytes | None]:
+    """Return the records of an export that can be read by all."""
+    fold = Fold()
+    try:
+        if exported["v"] != _VERSION:
+            raise ValueError(f"version {exported['v']}")
+        records = [None if text is None else base64.b64decode(text, validate=True) for text in exported["records"]]
+        for offset, value in enumerate(records):
+            fold.apply(offset, value)
+    except (KeyError, TypeError, ValueError, LedgerLost) as e:
+        raise InputError(f"this is no complete export of a ledger ({e!r}). Nothing was touched.") from e
+    if not fold.values:
+        raise InputError("this export of a ledger holds no decision. Nothing was touched.")
+    return records
