@@ -6,12 +6,13 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
-from airflow_mirror.errors import BrokerError, LedgerLost, TryAgain
+from airflow_mirror.errors import BrokerError, LedgerLost, MirrorError, TryAgain
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import codec, produce, records
 from airflow_mirror.wire.aborted import data_batches
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.error_codes import ErrorCode, error_name
+from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.errors import refusal
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
 from airflow_mirror.wire.records import Record
 from airflow_mirror.wire.single import MOVED, produce_one, read_batches
@@ -32,7 +33,7 @@ class DecisionLog:
     def append(self, value: bytes) -> int | None:
         """Append a record with acks=all and return its offset; None if nobody knows whether it was appended.
 
-        :raises BrokerError: the broker will never take the record: a missing right, or it is too large.
+        :raises MissingRight: no WRITE on the topic. :raises RequestRefused: the record is too large.
         """
         now_ms = int(time.time() * 1000)  # the topic has LogAppendTime: the broker's time replaces it
         batch = records.encode([Record(0, now_ms, None, value, [])], codec.ZSTD, -1, -1, -1)
@@ -43,7 +44,7 @@ class DecisionLog:
         if answer.error == ErrorCode.NONE:
             return answer.base_offset
         if answer.error in _FINAL:
-            raise BrokerError(f"append to {TOPIC}", answer.error, error_name(answer.error), answer.message)
+            raise self._refused("append to", answer.error, "Write", answer.message)
         if answer.error in MOVED:
             with suppress(TryAgain):  # the next request asks again
                 self._target.refresh([TOPIC])
@@ -53,6 +54,7 @@ class DecisionLog:
         """Yield offset and value of each record from ``start`` up to the high watermark.
 
         :raises LedgerLost: the log does not begin at 0, or ends before ``start``: it was deleted from, or is another one.
+        :raises MissingRight: no READ on the topic.
         """
         begin = self._target.log_starts([_TP])[_TP]
         if begin != 0:
@@ -64,6 +66,10 @@ class DecisionLog:
             ):
                 yield from ((r.offset, r.value) for r in records.decode(raw) if start <= r.offset < end)
         except BrokerError as e:
-            if e.code != ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise
-            raise LedgerLost(f"{TOPIC} has no offset {start} any more") from e
+            if e.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise LedgerLost(f"{TOPIC} has no offset {start} any more") from e
+            raise self._refused("read", e.code, "Read") from e
+
+    def _refused(self, what: str, code: int, operation: str, detail: str | None = None) -> MirrorError:
+        cluster = f"{self._target.role} cluster, {what} {TOPIC}"
+        return refusal(cluster, code, operation, TOPIC, self._target.settings.principal, detail or "")

@@ -21,10 +21,11 @@ __all__ = ["PlanMirrorOperator"]
 
 
 class PlanMirrorOperator(MirrorOperator):
-    """Inventory, preflight checks, mode per topic, estimate. Writes nothing but a scratch topic on the target.
+    """Inventory, preflight checks, mode per topic, estimate.
 
-    :param probe_target: test on that topic what the principal may do; it is deleted again. False writes nothing
-        (templated).
+    Writes a scratch topic on the target, and the first time the target's ledger, unless a check blocks.
+
+    :param probe_target: test on the scratch topic what the principal may do; it is deleted again. False: not (templated).
 
     The plan is stored under its hash, with a readable ``.md`` next to it. A check that blocks fails the task, with every
     block in the message. Returns counts, the plan's hash and its path; the tasks downstream execute the plan with that
@@ -43,6 +44,8 @@ class PlanMirrorOperator(MirrorOperator):
 
         :raises PlanBlocked: lists every block.
         :raises MirrorCutOver: target topics were handed over to applications.
+        :raises TopicsOwned: target topics belong to another mirror.
+        :raises LedgerMissing: target topics hold data, and there is no ledger.
         """
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.plan import build

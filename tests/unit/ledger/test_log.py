@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_mirror.errors import BrokerError, LedgerLost
+from airflow_mirror.errors import LedgerLost, MissingRight, RequestRefused
 from airflow_mirror.ledger.deciding import catch_up, decide
 from airflow_mirror.ledger.fold import Fold
 from airflow_mirror.ledger.log import TOPIC, DecisionLog
@@ -75,10 +75,21 @@ def test_leader_that_moves_is_followed(cluster: DrivenCluster, log: DecisionLog)
     assert counted(log) == 2
 
 
-@pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.MESSAGE_TOO_LARGE])
-def test_what_is_refused_for_good_is_an_error(cluster: DrivenCluster, log: DecisionLog, code: ErrorCode) -> None:
-    cluster.script.on("Produce", Fault(effect=False, code=code))
-    with pytest.raises(BrokerError, match=code.name):
+@pytest.mark.parametrize(
+    ("api", "code", "error"),
+    [
+        ("Produce", ErrorCode.TOPIC_AUTHORIZATION_FAILED, MissingRight),
+        ("Produce", ErrorCode.MESSAGE_TOO_LARGE, RequestRefused),
+        ("Fetch", ErrorCode.TOPIC_AUTHORIZATION_FAILED, MissingRight),
+    ],
+)
+def test_what_is_refused_for_good_is_said_at_once(
+    cluster: DrivenCluster, log: DecisionLog, api: str, code: ErrorCode, error: type[Exception]
+) -> None:
+    """To try it again would not help, and to say that nobody knows would be wrong."""
+    add_one(log)
+    cluster.script.on(api, Fault.refused(code, [TopicPartition(TOPIC, 0)]), times=None)
+    with pytest.raises(error, match=f"{TOPIC}.*{code.name}"):
         add_one(log)
 
 
