@@ -209,8 +209,8 @@ class TopicsOwned(InputError):
         more = f"\n  and {len(self.owned) - 20} more" if len(self.owned) > 20 else ""
         super().__init__(
             f"mirror {mirror!r} may not write to {len(self.owned)} target topic(s) of other mirrors:\n{lines}{more}\n"
-            "Nothing was touched. Give this mirror a prefix (policy='prefix') or exclude the topics; to hand them over, "
-            "end the other mirror and delete its target topics."
+            "Nothing was touched. Give this mirror a prefix (policy='prefix') or exclude the topics. Where the other one "
+            "is over, 'airflow-mirror ledger release' gives up its topics."
         )
 
 

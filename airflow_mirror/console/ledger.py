@@ -12,11 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 from airflow_mirror.console.clusters import add_target, target_of
+from airflow_mirror.cutover.writers import end_writing
 from airflow_mirror.errors import InputError
 from airflow_mirror.files import replace_file
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.export import export, restore
-from airflow_mirror.plan.life import Owned, owned_topics
+from airflow_mirror.plan.life import Owned, owned_topics, release
 
 if TYPE_CHECKING:
     import argparse
@@ -29,6 +30,7 @@ def add(commands: Any) -> None:
     for name, run, what in (
         ("show", _show, "print whose each target topic is"),
         ("init", _init, "begin a ledger where topics hold data already; never after one was lost"),
+        ("release", _release, "give up the topics of a mirror that is over: another one may then write to them"),
         ("export", _export, "write all decisions into a file, for 'restore'"),
         ("restore", _restore, "bring a lost ledger back from an export"),
     ):
@@ -37,6 +39,8 @@ def add(commands: Any) -> None:
         verb.set_defaults(run=run)
         if name == "show":
             verb.add_argument("--json", action="store_true", help="print JSON: a list of topics")
+        if name == "release":
+            verb.add_argument("mirror", metavar="MIRROR", help="its name; its jobs are made to stop writing")
         if name in ("export", "restore"):
             verb.add_argument("file", metavar="FILE", help="JSON; - is standard output or input")
 
@@ -62,6 +66,8 @@ def _state(one: Owned, topic_id: str | None) -> str:
         return "deleted"
     if one.topic_id not in ("", topic_id):
         return "created again: nobody's"
+    if one.released:
+        return "being given up"
     return "the mirror's" if one.opened_by is None else f"in production since {one.opened_at}"
 
 
@@ -69,6 +75,12 @@ def _init(arguments: argparse.Namespace) -> None:
     with target_of(arguments) as target:
         Ledger(target).create()
         print(f"the ledger is there: {len(owned_topics(Ledger(target)))} topics belong to mirrors")
+
+
+def _release(arguments: argparse.Namespace) -> None:
+    with target_of(arguments) as target:
+        released = release(Ledger(target), arguments.mirror, lambda: end_writing(target.config, arguments.mirror))
+    print(f"given up: {', '.join(released)}" if released else f"mirror {arguments.mirror!r} owns no topic to give up")
 
 
 def _export(arguments: argparse.Namespace) -> None:

@@ -21,7 +21,7 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.ledger.decisions import Decisions, Values
@@ -41,6 +41,7 @@ class Owned:
     :param source_id: id of that mirror's source cluster: mirrors of one name and several sources are several mirrors.
     :param opened_by: hash of the plan that handed it over; None while it is the mirror's.
     :param opened_at: when, ISO 8601.
+    :param released: the mirror gives it up, and a job of it may still write: nobody may begin to.
     """
 
     topic_id: str
@@ -48,6 +49,7 @@ class Owned:
     source_id: str
     opened_by: str | None = None
     opened_at: str | None = None
+    released: bool | None = None
 
     @classmethod
     def of(cls, topic: str, value: Any) -> Owned:
@@ -62,6 +64,12 @@ class Owned:
             )
         known: dict[str, Any] = {key: value.get(key) for key in cls.__dataclass_fields__}
         return cls(**known)
+
+    @property
+    def owner(self) -> str:
+        """Whose it is, for people."""
+        gives_up = ", which is giving it up" if self.released else ""
+        return f"mirror {self.mirror!r} of cluster {self.source_id}{gives_up}"
 
     def value(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -130,6 +138,28 @@ def take_back(ledger: Decisions, plan_hash: str) -> None:
     _decide_all(ledger, change)
 
 
+def release(ledger: Decisions, mirror: str, end_writing: Callable[[], object]) -> list[str]:
+    """Give up the topics that a mirror owns and has not handed over; return their names. Safe to repeat after a crash.
+
+    First nobody may begin to write into them any more, then who does is stopped, and only then they are nobody's.
+
+    :param end_writing: returns when no job of the mirror can write any more.
+    """
+
+    def given_up(values: Values) -> Values | None:
+        return _some({t: replace(one, released=True) for t, one in _of(values, mirror) if not one.released})
+
+    def freed(values: Values) -> Values | None:
+        return dict.fromkeys(_some({t: one for t, one in _of(values, mirror) if one.released}) or ()) or None
+
+    _decide_all(ledger, given_up)
+    topics = [topic for topic, _ in _of(ledger.values(), mirror)]
+    if topics:
+        end_writing()
+        _decide_all(ledger, freed)
+    return sorted(topics)
+
+
 def require_active(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
     """Refuse to write to, or to hold, topics that this mirror has handed over, or that belong to another one.
 
@@ -155,10 +185,9 @@ def _require_free(values: Values, plan: Plan, topic_ids: Mapping[str, str]) -> N
 
 def _require_mine(owned: Mapping[str, Owned], plan: Plan) -> None:
     us = plan.mirror.name, plan.source_cluster_id
-    others = {topic: one for topic, one in owned.items() if (one.mirror, one.source_id) != us}
+    others = {topic: one for topic, one in owned.items() if (one.mirror, one.source_id) != us or one.released}
     if others:
-        owners = {topic: f"mirror {one.mirror!r} of cluster {one.source_id}" for topic, one in others.items()}
-        raise TopicsOwned(plan.mirror.name, owners)
+        raise TopicsOwned(plan.mirror.name, {topic: one.owner for topic, one in others.items()})
 
 
 def _owned(values: Values, plan: Plan, topic_ids: Mapping[str, str]) -> dict[str, Owned]:
@@ -166,6 +195,10 @@ def _owned(values: Values, plan: Plan, topic_ids: Mapping[str, str]) -> dict[str
     known = ((t, Owned.of(t, values[_KEY + t])) for t in _topics(plan) if t in topic_ids and _KEY + t in values)
     # Without an id nobody knows whether the topic is a new one.
     return {t: one for t, one in known if one.topic_id in ("", topic_ids[t])}
+
+
+def _of(values: Values, mirror: str) -> list[tuple[str, Owned]]:
+    return [(topic, one) for topic, one in _all(values) if one.mirror == mirror and one.opened_by is None]
 
 
 def _all(values: Values) -> Iterator[tuple[str, Owned]]:

@@ -235,6 +235,11 @@ def test_the_command_shows_exports_and_restores(
     (row,) = json.loads(said("show", "--json"))
     assert (row["topic"], row["mirror"], row["state"]) == ("shown", "m", "in production since noon")
     assert "3 records of cluster" in said("export", kept)
+    create(cluster, "trial")
+    claim(Ledger(admin), planned("trial", "trial"), admin)
+    assert said("release", "trial") == "given up: trial\n"
+    assert said("release", "trial") == "mirror 'trial' owns no topic to give up\n"
+    claim(Ledger(admin), planned("trial"), admin)
     remove(admin)
     assert "1 topics belong to mirrors" in said("restore", kept)
     admin.delete_topics(["shown"])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_mirror.errors import InputError, MirrorCutOver, TopicsOwned
-from airflow_mirror.plan.life import claim, mark_cut_over, require_active, take_back
+from airflow_mirror.plan.life import claim, mark_cut_over, release, require_active, take_back
 from airflow_mirror.plan.model import Plan
 from tests.unit.ledger.memory import MemoryLedger
 from tests.unit.plan.test_model import a_plan
@@ -126,6 +126,38 @@ def test_of_two_mirrors_that_claim_at_once_one_wins(ledger: MemoryLedger) -> Non
     require_active(ledger, plan, there(plan))
 
 
+def test_released_topics_are_free_once_nobody_writes(ledger: MemoryLedger) -> None:
+    """Killed anywhere on the way, and run again: what was given up is nobody's until the writing has ended."""
+    plan = a_plan()
+    first, *rest = ids(plan)
+    other = of_another(plan, name="other")
+    claim(ledger, plan, there(plan))
+
+    def killed() -> None:
+        for one in (plan, other):
+            for refused in (require_active, claim):
+                with pytest.raises(TopicsOwned, match="is giving it up"):
+                    refused(ledger, one, there(plan))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        release(ledger, plan.mirror.name, killed)
+    ended: list[bool] = []
+    assert release(ledger, plan.mirror.name, lambda: ended.append(True)) == sorted([first, *rest])
+    assert ended == [True] and ledger.values() == {}
+    claim(ledger, other, there(plan))
+    assert release(ledger, plan.mirror.name, lambda: ended.append(True)) == [] and ended == [True]
+
+
+def test_released_mirror_keeps_what_is_in_production(ledger: MemoryLedger) -> None:
+    plan = a_plan()
+    claim(ledger, plan, there(plan))
+    mark_cut_over(ledger, replace(plan, topics=plan.topics[1:]), ids(plan), NOON)
+    assert release(ledger, plan.mirror.name, lambda: None) == [plan.topics[0].target_topic]
+    with pytest.raises(MirrorCutOver):
+        require_active(ledger, plan, there(plan))
+
+
 def test_what_a_newer_version_decided_is_no_permission(ledger: MemoryLedger) -> None:
     plan = a_plan()
     ledger.decide(lambda _: {f"topic/{plan.topics[0].target_topic}": {"v": 2, "state": "?"}})
@@ -146,7 +178,7 @@ def test_thousands_of_topics_are_a_few_decisions(ledger: MemoryLedger) -> None:
     require_active(ledger, plan, there(plan, "i" * 22))
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["claim", "open", "back"])), max_size=12))
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["claim", "open", "back", "release"])), max_size=12))
 def test_a_topic_is_never_of_two_mirrors(deeds: list[tuple[int, str]]) -> None:
     """Whatever three mirrors do, one at a time: only the first one that got it may write, and nobody once it is open."""
     base, records = a_plan(), list[bytes]()
@@ -158,6 +190,8 @@ def test_a_topic_is_never_of_two_mirrors(deeds: list[tuple[int, str]]) -> None:
                 claim(ledger, plan, there(base))
             elif what == "open":
                 mark_cut_over(ledger, plan, ids(base), NOON)
+            elif what == "release":
+                release(ledger, plan.mirror.name, lambda: None)
             else:
                 take_back(ledger, plan.hash)
         except (MirrorCutOver, TopicsOwned):
