@@ -82,11 +82,13 @@ def begin(plan: Plan, target: ClusterAdmin) -> Ledger:
     :raises LedgerMissing: there is none, and topics hold data. :raises LedgerLost: see :class:`Ledger`.
     """
     ledger = Ledger(target)
-    if not ledger.exists():
+    try:
+        ledger.values()
+    except LedgerMissing:  # also one whose creation was cut short
         found = target.topics(_topics(plan)).values()
         partitions = [TopicPartition(info.name, p) for info in found for p in range(info.partitions)]
         if any(end > 0 for end in target.offsets(partitions, "latest").values()):
-            raise LedgerMissing()
+            raise
         ledger.create()
     return ledger
 

@@ -18,6 +18,7 @@ from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify.remaining import verify_rest
 from tests.integration.cutover_world import HeardFence
@@ -62,6 +63,7 @@ def main(run_dir: Path, plan_path: Path, kill_after: int) -> None:
         run_cutover(
             plan.mirror, plan, admin, there, fence=HeardFence(admin), keep_fence=False, run_dir=run_dir,
             verify=verify_rest(plan, source, target), limits=LIMITS, open_target=open_target,
+            life=Ledger(there),
         )  # fmt: skip
 
 

@@ -46,7 +46,9 @@ from airflow_mirror.errors import (
     VerificationFailed,
 )
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition
+from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.life import owned_topics, take_back
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.verify.remaining import verify_rest
@@ -530,6 +532,7 @@ def child(world: World, run_dir: Path, kill_after: int) -> subprocess.Popen[byte
     plan = world.directory / "plan.json"
     if not plan.exists():
         write_plan(world.plan(), plan)
+    Ledger(world.target).create()
     settings = {"SOURCE": world.source.config.dump(), "TARGET": world.target.config.dump()}
     script = Path(__file__).with_name("cutover_once.py")
     command = [sys.executable, str(script), str(run_dir), str(plan), str(kill_after)]
@@ -541,8 +544,16 @@ def child(world: World, run_dir: Path, kill_after: int) -> subprocess.Popen[byte
 def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """kill -9 after every single write of the report, and while the target is opened, with producers that go on writing.
 
-    Every second time a teardown comes before the second run. Whatever happened, the target ends where the cutover says.
+    Every second time a teardown comes before the second run. Whatever happened, the target ends where the cutover says,
+    and is in production, for all who read the ledger, from before it was opened.
     """
+
+    def opened_by() -> str | None:
+        """The plan that opened the topic, as the ledger says."""
+        owned = owned_topics(Ledger(world.target)).get(world.topic)
+        return None if owned is None else owned.opened_by
+
+    Ledger(world.target).create()
     for name, seconds in LEASE_TIMES.items():
         monkeypatch.setattr(lease, name, seconds)  # as in the processes
     write(world, 30)
@@ -551,6 +562,8 @@ def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkey
     with Writer(world.source_cluster.properties("alice"), world.topic) as writer:
         for kill_after in [*range(1, 40), -1]:
             run_dir = world.directory / f"run-{kill_after}"
+            if before := opened_by():
+                take_back(Ledger(world.target), before)
             world.target.commit_group_offsets(moved, {TopicPartition(world.topic, 0): GroupPosition(1, "before")})
             with EngineTail(world):
                 wait_for(lambda: world.behind() < 100)
@@ -563,17 +576,19 @@ def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkey
                 left = json.loads((run_dir / "report.json").read_text())
                 fenced_when_killed += bool(world.acls())
                 opening = left["outcome"] == reports.RUNNING and left["opening"] is not None
+                assert not (opening or (run_dir / "opened").exists()) or opened_by()
                 forward += opening
                 if kill_after % 2 and not opening:
-                    lift_leftover_fence(run_dir, world.source, world.target)
+                    lift_leftover_fence(run_dir, world.source, world.target, life=Ledger(world.target))
                     assert world.acls() == [], f"fence left after a kill behind write {kill_after}"
+                    assert bool(opened_by()) == (left["outcome"] == reports.DONE)
             over = left["outcome"] == reports.DONE or opening
             with nullcontext() if over else EngineTail(world):  # a tail has to be started again after a way back
                 report = cut_over(
                     world, run_dir=run_dir, keep_fence=False, plan=Plan.load(world.directory / "plan.json"),
-                    open_target=lambda d=run_dir: opens(d),
+                    open_target=lambda d=run_dir: opens(d), life=Ledger(world.target),
                 )  # fmt: skip
-                assert report.outcome == reports.DONE
+                assert report.outcome == reports.DONE and opened_by() == report.plan_hash
                 assert world.acls() == [], f"fence left after a kill behind write {kill_after}"
                 assert world.positions(moved) == {0: 3, 1: 4}
                 if over:

@@ -257,8 +257,10 @@ def planned(topic: str, name: str = "m") -> Plan:
 
 
 def test_first_plan_onto_empty_topics_begins_the_ledger(cluster: Cluster, admin: ClusterAdmin) -> None:
+    """Also where another one was killed when it had created the topic."""
     create(cluster, "empty")
     plan = planned("empty")
+    Ledger(admin).create_topic()
     ledger = begin(plan, admin)
     claim(ledger, plan, admin)
     with pytest.raises(TopicsOwned, match="empty: mirror 'm' of cluster s"):
