@@ -167,12 +167,12 @@ def test_what_a_newer_version_decided_is_no_permission(ledger: MemoryLedger) -> 
         take_back(ledger, plan.hash)
 
 
-def test_thousands_of_topics_are_a_few_decisions(ledger: MemoryLedger) -> None:
+def test_very_many_topics_are_a_few_decisions(ledger: MemoryLedger) -> None:
     """Each of a size that any broker takes."""
     one = a_plan().topics[0]
-    plan = replace(a_plan(), topics=tuple(replace(one, target_topic=f"{'t' * 240}{n:05d}") for n in range(3000)))
+    plan = replace(a_plan(), topics=tuple(replace(one, target_topic=f"{'t' * 240}{n:05d}") for n in range(1001)))
     claim(ledger, plan, there(plan, "i" * 22))
-    assert len(ledger.records) == 3 and max(map(len, ledger.records)) < 1_000_000
+    assert len(ledger.records) == 2 and max(map(len, ledger.records)) < 1_000_000
     mark_cut_over(ledger, plan, ids(plan, "i" * 22), NOON)
     take_back(ledger, plan.hash)
     require_active(ledger, plan, there(plan, "i" * 22))
