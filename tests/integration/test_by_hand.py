@@ -95,13 +95,16 @@ def test_verify_fails_on_an_empty_target_and_writes_nothing(
 
 
 def test_a_second_mirror_of_the_same_topic_is_refused_by_name(
-    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, run: Callable[..., str]
+    source_cluster: Cluster, target_cluster: Cluster, target: ClusterAdmin, topic_name: str, run: Callable[..., str]
 ) -> None:
-    """It would continue the first one's offsets with its own records."""
+    """It would continue the first one's offsets with its own records. Nothing is touched: no setting either."""
     create(source_cluster, topic_name)
     write(source_cluster, topic_name, 20, 1)
     run("bulk")
-    refused = run("bulk", "--name", f"{topic_name}-other", status=2)
+    target.alter_topic_configs(topic_name, {"retention.ms": "604800000"})
+    refused = run("bulk", "--name", f"{topic_name}-other", "--hold", status=2)
     assert f"{topic_name}: mirror '{topic_name}' of cluster" in refused
+    assert target.topic_configs([topic_name])[topic_name]["retention.ms"].value == "604800000"
+    target.alter_topic_configs(topic_name, {"retention.ms": "-1"})
     run("bulk")
     assert len(read(target_cluster, topic_name)) == 20

@@ -10,7 +10,7 @@ import argparse
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from airflow_mirror.config import load
@@ -24,7 +24,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.configs import not_held
-from airflow_mirror.plan.life import begin
+from airflow_mirror.plan.life import begin, require_active
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.topics import create_target_topics
@@ -38,6 +38,7 @@ def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
     """Plan, and prepare the target's topics for the copy.
 
     :raises PlanBlocked: with every finding, before anything is written.
+    :raises TopicsOwned: topics belong to another mirror. :raises MirrorCutOver: topics are in production.
     :raises NotHeldOpen: without ``--hold``, the settings of a target topic that holds data would delete records.
     """
     with _clusters(arguments) as (source, target):
@@ -45,10 +46,8 @@ def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
         ready = [t for t in plan.topics if t.target_exists]
         if not arguments.hold:
             _check_held(ready, target)
-        try:
-            begin(plan, target)
-        except (LedgerMissing, LedgerLost) as e:
-            log.warning("%s", e)
+        with suppress(LedgerMissing, LedgerLost):  # the job says so when it claims the topics, and goes on
+            require_active(begin(plan, target), plan, target)
         create_target_topics(plan, target)
         if ready:
             report = sync_configs(replace(plan, topics=tuple(ready)), source, target, hold=True)
