@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.ledger.decisions import Decisions, Values
+    from airflow_mirror.ledger.decisions import Change, Decisions, Values
     from airflow_mirror.plan.model import Plan
 
 _VERSION = 1
@@ -152,10 +152,11 @@ def release(ledger: Decisions, mirror: str, end_writing: Callable[[], object]) -
         return _some({t: replace(one, released=True) for t, one in _of(values, mirror) if not one.released})
 
     def freed(values: Values) -> Values | None:
-        return dict.fromkeys(_some({t: one for t, one in _of(values, mirror) if one.released}) or ()) or None
+        # Not what somebody else gives up meanwhile: its writers were not waited for.
+        return _some({t: None for t, one in _of(values, mirror) if one.released and t in topics})
 
     _decide_all(ledger, given_up)
-    topics = [topic for topic, _ in _of(ledger.values(), mirror)]
+    topics = {topic for topic, one in _of(ledger.values(), mirror) if one.released}
     if topics:
         end_writing()
         _decide_all(ledger, freed)
@@ -218,11 +219,11 @@ def _topics(plan: Plan) -> list[str]:
     return [t.target_topic for t in plan.topics]
 
 
-def _some(owned: Mapping[str, Owned]) -> Values | None:
-    """Return the next decision's values; None when there is nothing to decide."""
-    return {_KEY + topic: one.value() for topic, one in islice(owned.items(), _AT_ONCE)} or None
+def _some(owned: Mapping[str, Owned | None]) -> Values | None:
+    """Return the next decision's values, None for a topic that is nobody's; None when there is nothing to decide."""
+    return {_KEY + topic: one and one.value() for topic, one in islice(owned.items(), _AT_ONCE)} or None
 
 
-def _decide_all(ledger: Decisions, change: Any) -> None:
+def _decide_all(ledger: Decisions, change: Change) -> None:
     while ledger.decide(change) is not None:
         pass

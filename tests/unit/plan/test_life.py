@@ -149,6 +149,25 @@ def test_released_topics_are_free_once_nobody_writes(ledger: MemoryLedger) -> No
     assert release(ledger, plan.mirror.name, lambda: ended.append(True)) == [] and ended == [True]
 
 
+def test_release_frees_only_topics_whose_writing_it_ended(ledger: MemoryLedger) -> None:
+    """Meanwhile the mirror is started again with another topic, and somebody gives that up as well."""
+    plan = a_plan()
+    first, second = (replace(plan, topics=(topic,)) for topic in plan.topics[:2])
+    claim(ledger, first, there(plan))
+
+    def meanwhile() -> None:
+        claim(ledger, second, there(plan))
+        with pytest.raises(KeyboardInterrupt):
+            release(ledger, plan.mirror.name, interrupted)
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    assert release(ledger, plan.mirror.name, meanwhile) == [plan.topics[0].target_topic]
+    with pytest.raises(TopicsOwned, match="is giving it up"):
+        claim(ledger, of_another(second, name="other"), there(plan))
+
+
 def test_released_mirror_keeps_what_is_in_production(ledger: MemoryLedger) -> None:
     plan = a_plan()
     claim(ledger, plan, there(plan))
