@@ -40,7 +40,10 @@ class Policy:
 
 
 # A target's own memory of its mirrors. Copied to the next cluster it would decide there what was decided here.
-LEDGER = frozenset({"airflow-mirror.decisions", "airflow-mirror.ledger", "airflow-mirror.maps"})
+DECISIONS = "airflow-mirror.decisions"
+STATE = "airflow-mirror.ledger"
+MAPS = "airflow-mirror.maps"
+LEDGER = frozenset({DECISIONS, STATE, MAPS})
 
 
 def is_internal(topic: str) -> bool:

@@ -36,6 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2 if isinstance(e, InputError) else 1
     except BrokenPipeError:  # its reader has seen enough
         sys.stderr.close()
+    except OSError as e:  # a file that can't be written, mostly; what concerns a cluster has an error of its own
+        print(f"error: {e}", file=sys.stderr)
+        return 1
     return 0
 
 

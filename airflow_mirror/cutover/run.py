@@ -23,7 +23,7 @@ from airflow_mirror.errors import (
     MirrorError,
     NotUndone,
     OpeningUnfinished,
-)  # fmt: skip
+)
 from airflow_mirror.files import lock, replace_file
 from airflow_mirror.plan.life import take_back
 from airflow_mirror.wire.cluster import WireCluster

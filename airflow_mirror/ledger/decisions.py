@@ -17,7 +17,8 @@ from airflow_mirror.errors import BrokerError, LedgerLost, LedgerMissing
 from airflow_mirror.kafka.model import NewTopicSpec
 from airflow_mirror.ledger import deciding
 from airflow_mirror.ledger.fold import Fold
-from airflow_mirror.ledger.log import TOPIC, DecisionLog
+from airflow_mirror.ledger.log import DecisionLog
+from airflow_mirror.policy import DECISIONS
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.retry import Backoff
 
@@ -94,17 +95,21 @@ class Ledger:
         """
         topic = self.topic()
         deciding.catch_up(DecisionLog(self._target.wire), self._fold)
+        return self._of(topic)
+
+    def decide(self, change: Change) -> Values | None:
+        """See :class:`Decisions`. Errors of :meth:`values` as well."""
+        topic = self.topic()
+        return self._decide(lambda _: change(self._of(topic)))
+
+    def _of(self, topic: TopicInfo) -> Values:
+        """Return what was read, which must be the ledger that began in this topic."""
         begin = self._fold.values.get(_BEGIN)
         if begin is None and self._fold.end == 0:
             raise LedgerMissing()
         if begin is None or begin.get("topic_id") != topic.topic_id:
-            raise LedgerLost(f"topic {TOPIC} was created again (its id is {topic.topic_id})")
+            raise LedgerLost(f"topic {DECISIONS} was created again (its id is {topic.topic_id})")
         return self._fold.values
-
-    def decide(self, change: Change) -> Values | None:
-        """See :class:`Decisions`. Errors of :meth:`values` as well."""
-        self.values()
-        return self._decide(change)
 
     def _decide(self, change: Change) -> Values | None:
         deadline = time.monotonic() + self._patience_s
@@ -117,7 +122,7 @@ class Ledger:
         return deciding.decide(log, self._fold, lambda fold: change(fold.values), again)
 
     def _found(self) -> TopicInfo | None:
-        return self._target.topics([TOPIC]).get(TOPIC)
+        return self._target.topics([DECISIONS]).get(DECISIONS)
 
     def create_topic(self) -> None:
         """Create the topic, without a decision, unless it is there. Use :meth:`create`."""
@@ -126,7 +131,7 @@ class Ledger:
         replicas = min(3, self._target.broker_count())
         in_sync = {"min.insync.replicas": "2" if replicas > 2 else "1"}
         try:
-            self._target.create_topics([NewTopicSpec(TOPIC, 1, replicas, SETTINGS | in_sync)])
+            self._target.create_topics([NewTopicSpec(DECISIONS, 1, replicas, SETTINGS | in_sync)])
         except BrokerError as e:
             if e.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody else was faster
                 raise
@@ -141,8 +146,8 @@ class Ledger:
         """
         topic = self._found()
         if topic is None:
-            raise LedgerLost(f"topic {TOPIC} was deleted") if self._fold.end else LedgerMissing()
-        entries = self._target.topic_configs([TOPIC])[TOPIC]
+            raise LedgerLost(f"topic {DECISIONS} was deleted") if self._fold.end else LedgerMissing()
+        entries = self._target.topic_configs([DECISIONS])[DECISIONS]
         wrong = [
             f"{key}={entries[key].value} instead of {value}"
             for key, value in SETTINGS.items()
@@ -151,5 +156,5 @@ class Ledger:
         if topic.partitions != 1:
             wrong.append(f"{topic.partitions} partitions instead of 1")
         if wrong:
-            raise LedgerLost(f"topic {TOPIC} has {', '.join(wrong)}, so that decisions may be missing")
+            raise LedgerLost(f"topic {DECISIONS} has {', '.join(wrong)}, so that decisions may be missing")
         return topic

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from airflow_mirror.errors import BrokerError, LedgerLost, MirrorError, TryAgain
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.policy import DECISIONS
 from airflow_mirror.wire import codec, produce, records
 from airflow_mirror.wire.aborted import data_batches
 from airflow_mirror.wire.cluster import WireCluster
@@ -17,8 +18,7 @@ from airflow_mirror.wire.fetch import READ_UNCOMMITTED
 from airflow_mirror.wire.records import Record
 from airflow_mirror.wire.single import MOVED, produce_one, read_batches
 
-TOPIC = "airflow-mirror.decisions"
-_TP = TopicPartition(TOPIC, 0)
+_TP = TopicPartition(DECISIONS, 0)
 _PRODUCE_TIMEOUT_MS = 10_000
 # Nothing was appended, and nothing ever will be.
 _FINAL = produce.REFUSED | {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
@@ -47,7 +47,7 @@ class DecisionLog:
             raise self._refused("append to", answer.error, "Write", answer.message)
         if answer.error in MOVED:
             with suppress(TryAgain):  # the next request asks again
-                self._target.refresh([TOPIC])
+                self._target.refresh([DECISIONS])
         return None
 
     def read(self, start: int) -> Iterator[tuple[int, bytes | None]]:
@@ -58,7 +58,7 @@ class DecisionLog:
         """
         begin = self._target.log_starts([_TP])[_TP]
         if begin != 0:
-            raise LedgerLost(f"{TOPIC} begins at offset {begin}")
+            raise LedgerLost(f"{DECISIONS} begins at offset {begin}")
         end = self._target.high_watermarks([_TP])[_TP]
         try:
             for raw in data_batches(
@@ -67,9 +67,9 @@ class DecisionLog:
                 yield from ((r.offset, r.value) for r in records.decode(raw) if start <= r.offset < end)
         except BrokerError as e:
             if e.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise LedgerLost(f"{TOPIC} has no offset {start} any more") from e
+                raise LedgerLost(f"{DECISIONS} has no offset {start} any more") from e
             raise self._refused("read", e.code, "Read") from e
 
     def _refused(self, what: str, code: int, operation: str, detail: str | None = None) -> MirrorError:
-        cluster = f"{self._target.role} cluster, {what} {TOPIC}"
-        return refusal(cluster, code, operation, TOPIC, self._target.settings.principal, detail or "")
+        cluster = f"{self._target.role} cluster, {what} {DECISIONS}"
+        return refusal(cluster, code, operation, DECISIONS, self._target.settings.principal, detail or "")

@@ -22,11 +22,12 @@ from airflow_mirror.errors import InputError, LedgerInTheWay, LedgerLost, Ledger
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
 from airflow_mirror.ledger.decisions import SETTINGS, Ledger
 from airflow_mirror.ledger.export import export, restore
-from airflow_mirror.ledger.log import TOPIC, DecisionLog
+from airflow_mirror.ledger.log import DecisionLog
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import begin, claim, mark_cut_over, require_active
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.policy import DECISIONS
 from sandbox import Cluster
 from tests.builders import plan_of, topic_plan
 from tests.integration import copying
@@ -52,9 +53,9 @@ def admin(cluster: Cluster) -> Iterator[ClusterAdmin]:
 
 
 def remove(admin: ClusterAdmin) -> None:
-    if TOPIC in admin.topic_names():
-        admin.delete_topics([TOPIC])
-    while TOPIC in admin.topic_names():
+    if DECISIONS in admin.topic_names():
+        admin.delete_topics([DECISIONS])
+    while DECISIONS in admin.topic_names():
         time.sleep(0.05)
 
 
@@ -65,14 +66,14 @@ def records_of(admin: ClusterAdmin) -> Iterator[bytes]:
 def write(cluster: Cluster, values: list[bytes]) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     for value in values:
-        producer.produce(TOPIC, value)
+        producer.produce(DECISIONS, value)
         assert producer.flush(240) == 0
 
 
 def alter(admin: ClusterAdmin, key: str, value: str) -> None:
     """The broker hears of it a moment after the controller."""
-    admin.alter_topic_configs(TOPIC, {key: value})
-    copying.wait_until(lambda: admin.topic_configs([TOPIC])[TOPIC][key].value == value, f"{key} is {value}")
+    admin.alter_topic_configs(DECISIONS, {key: value})
+    copying.wait_until(lambda: admin.topic_configs([DECISIONS])[DECISIONS][key].value == value, f"{key} is {value}")
 
 
 def add_one(ledger: Ledger) -> None:
@@ -112,9 +113,9 @@ def test_several_create_it_at_once_and_it_is_one(cluster: Cluster, admin: Cluste
 
     with ThreadPoolExecutor(4) as pool:
         begun = list(pool.map(created, range(4)))
-    assert begun == [{"v": 1, "topic_id": admin.topics([TOPIC])[TOPIC].topic_id}] * 4
+    assert begun == [{"v": 1, "topic_id": admin.topics([DECISIONS])[DECISIONS].topic_id}] * 4
     assert Ledger(admin).values()["n"] == 4
-    entries = admin.topic_configs([TOPIC])[TOPIC]
+    entries = admin.topic_configs([DECISIONS])[DECISIONS]
     assert {key: entries[key].value for key in SETTINGS} == SETTINGS
 
 
@@ -122,7 +123,7 @@ def test_a_ledger_that_never_was_is_missing_not_empty(admin: ClusterAdmin) -> No
     """Neither is one whose creation was cut short; the next one who creates it completes it."""
     with pytest.raises(LedgerMissing, match="airflow-mirror ledger init"):
         Ledger(admin).values()
-    admin.create_topics([NewTopicSpec(TOPIC, 1, 1, SETTINGS)])
+    admin.create_topics([NewTopicSpec(DECISIONS, 1, 1, SETTINGS)])
     with pytest.raises(LedgerMissing):
         add_one(Ledger(admin))
     Ledger(admin).create()
@@ -135,14 +136,14 @@ def test_a_ledger_that_was_deleted_is_never_taken_for_new(cluster: Cluster, admi
     ledger = Ledger(admin)
     ledger.create()
     add_one(ledger)
-    old = admin.topics([TOPIC])[TOPIC].topic_id
+    old = admin.topics([DECISIONS])[DECISIONS].topic_id
     records = list(records_of(admin))
     remove(admin)
     with pytest.raises(LedgerLost if reader == "the same" else LedgerMissing):
         (ledger if reader == "the same" else Ledger(admin)).values()
-    admin.create_topics([NewTopicSpec(TOPIC, 1, 1, SETTINGS)])
+    admin.create_topics([NewTopicSpec(DECISIONS, 1, 1, SETTINGS)])
     write(cluster, records)  # somebody brought the records back, with a tool of their own
-    assert admin.topics([TOPIC])[TOPIC].topic_id != old
+    assert admin.topics([DECISIONS])[DECISIONS].topic_id != old
     with pytest.raises(LedgerLost, match="created again"):
         (ledger if reader == "the same" else Ledger(admin)).values()
     with pytest.raises(LedgerLost, match="created again"):
@@ -166,7 +167,7 @@ def test_a_ledger_without_its_first_records_is_lost(admin: ClusterAdmin) -> None
     ledger = Ledger(admin)
     ledger.create()
     add_one(ledger)
-    admin.delete_records({TopicPartition(TOPIC, 0): 1})
+    admin.delete_records({TopicPartition(DECISIONS, 0): 1})
     for one in (ledger, Ledger(admin)):
         with pytest.raises(LedgerLost, match="begins at offset 1"):
             one.values()
@@ -235,6 +236,7 @@ def test_the_command_shows_exports_and_restores(
     (row,) = json.loads(said("show", "--json"))
     assert (row["topic"], row["mirror"], row["state"]) == ("shown", "m", "in production since noon")
     assert "3 records of cluster" in said("export", kept)
+    assert said("export", f"{kept}/below-a-file", status=1).startswith("error: ")
     create(cluster, "trial")
     claim(Ledger(admin), planned("trial", "trial"), admin)
     assert said("release", "trial") == "given up: trial\n"

@@ -10,11 +10,10 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import MissingRight
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, NewTopicSpec
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.ledger.log import TOPIC
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import probe as probing
 from airflow_mirror.plan.probe import probe, scratch_topic
-from airflow_mirror.policy import is_internal, lease_id, marker_id
+from airflow_mirror.policy import DECISIONS, is_internal, lease_id, marker_id
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.builders import rule
@@ -130,18 +129,18 @@ def test_four_rights_on_its_topic_are_enough_for_the_ledger(
     root: ClusterAdmin, mirror: ClusterAdmin, without: str | None
 ) -> None:
     """Each that is missing is named before anything is decided."""
-    if TOPIC in root.topic_names():
-        root.delete_topics([TOPIC])
-        wait_until(lambda: TOPIC not in root.topic_names(), "the topic is gone")
-    rights = [rule(TOPIC, operation, "ALLOW", "User:mirror") for operation in OF_THE_LEDGER if operation != without]
+    if DECISIONS in root.topic_names():
+        root.delete_topics([DECISIONS])
+        wait_until(lambda: DECISIONS not in root.topic_names(), "the topic is gone")
+    rights = [rule(DECISIONS, operation, "ALLOW", "User:mirror") for operation in OF_THE_LEDGER if operation != without]
     grant(root, *rights)
     ledger = Ledger(mirror)
     if without is None:
         ledger.create()
         assert ledger.decide(lambda _: {"n": 1}) == {"n": 1} and ledger.values()["n"] == 1
         return
-    with pytest.raises(MissingRight, match=TOPIC):
+    with pytest.raises(MissingRight, match=DECISIONS):
         ledger.create()
-    grant(root, *(rule(TOPIC, operation, "ALLOW", "User:mirror") for operation in OF_THE_LEDGER))
+    grant(root, *(rule(DECISIONS, operation, "ALLOW", "User:mirror") for operation in OF_THE_LEDGER))
     Ledger(mirror).create()
     assert set(Ledger(mirror).values()) == {"ledger"}

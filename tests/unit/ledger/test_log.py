@@ -9,8 +9,9 @@ import pytest
 from airflow_mirror.errors import LedgerLost, MissingRight, RequestRefused
 from airflow_mirror.ledger.deciding import catch_up, decide
 from airflow_mirror.ledger.fold import Fold
-from airflow_mirror.ledger.log import TOPIC, DecisionLog
+from airflow_mirror.ledger.log import DecisionLog
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.policy import DECISIONS
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.cluster import DrivenCluster, topic_config
@@ -23,7 +24,7 @@ from tests.unit.ledger.patience import tries
 @pytest.fixture
 def cluster() -> Iterator[DrivenCluster]:
     with DrivenCluster(brokers=2) as cluster:
-        cluster.create(TOPIC, config=topic_config({"message.timestamp.type": "LogAppendTime"}))
+        cluster.create(DECISIONS, config=topic_config({"message.timestamp.type": "LogAppendTime"}))
         yield cluster
 
 
@@ -35,7 +36,7 @@ def log(cluster: DrivenCluster) -> Iterator[DecisionLog]:
 
 @pytest.fixture
 def stored(cluster: DrivenCluster) -> PartitionLog:
-    return cluster.log(TopicPartition(TOPIC, 0))
+    return cluster.log(TopicPartition(DECISIONS, 0))
 
 
 def add_one(log: DecisionLog, fold: Fold | None = None) -> None:
@@ -70,7 +71,7 @@ def test_each_doubtful_append_counts_once(cluster: DrivenCluster, log: DecisionL
 
 def test_leader_that_moves_is_followed(cluster: DrivenCluster, log: DecisionLog) -> None:
     add_one(log)
-    cluster.move_leader(TopicPartition(TOPIC, 0), 2)
+    cluster.move_leader(TopicPartition(DECISIONS, 0), 2)
     add_one(log)
     assert counted(log) == 2
 
@@ -88,8 +89,8 @@ def test_what_is_refused_for_good_is_said_at_once(
 ) -> None:
     """To try it again would not help, and to say that nobody knows would be wrong."""
     add_one(log)
-    cluster.script.on(api, Fault.refused(code, [TopicPartition(TOPIC, 0)]), times=None)
-    with pytest.raises(error, match=f"{TOPIC}.*{code.name}"):
+    cluster.script.on(api, Fault.refused(code, [TopicPartition(DECISIONS, 0)]), times=None)
+    with pytest.raises(error, match=f"{DECISIONS}.*{code.name}"):
         add_one(log)
 
 
