@@ -26,6 +26,7 @@ from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import AclMissing, refusal
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
 from airflow_mirror.wire.records import Record
+from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.single import fetch_one, produce_one
 from airflow_mirror.wire.transactions import TransactionClient, coordinator_epoch_of, write_txn_markers
 
@@ -38,6 +39,7 @@ _PREFIX = "__airflow-mirror.probe."
 _PRODUCER_ID = 1 << 62  # self-assigned, like the copy's; WRITE on any topic allows it
 _TIMEOUT_MS = 10_000
 _GONE_WITHIN_S = 10.0
+_SETTLED_WITHIN_S = 10.0
 # If the topic can't be deleted, it must not occupy the disk for long.
 _CONFIGS = {"retention.ms": "3600000", "segment.bytes": "1048576", "cleanup.policy": "delete"}
 
@@ -94,14 +96,24 @@ def _direct_markers(wire: WireCluster, tp: TopicPartition, producer_id: int, epo
 
 
 def _allowed(lacks: list[str], step: Callable[[], object]) -> bool:
-    """Run a step and record a missing right. A temporary error is raised, because it proves nothing."""
-    try:
-        step()
-    except AclMissing as e:
-        if (needed := _needed(e)) not in lacks:  # markers in bulk need READ too, to read the coordinator epoch
-            lacks.append(needed)
-        return False
-    return True
+    """Run a step and record a missing right. A temporary error that lasts is raised, because it proves nothing.
+
+    It may be run several times: a leader that was elected just now does not know its topic for a moment, and what a step
+    leaves in the scratch topic does not matter.
+    """
+    backoff = Backoff(_SETTLED_WITHIN_S)
+    while True:
+        try:
+            step()
+            return True
+        except AclMissing as e:
+            if (needed := _needed(e)) not in lacks:  # markers in bulk need READ too, to read the coordinator epoch
+                lacks.append(needed)
+            return False
+        except TryAgain:
+            if backoff.expired:
+                raise
+        backoff.pause()
 
 
 def _needed(e: AclMissing) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import MissingRight
+from airflow_mirror.errors import BrokerError, MissingRight
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, NewTopicSpec
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.partition import TopicPartition
@@ -15,6 +16,7 @@ from airflow_mirror.plan import probe as probing
 from airflow_mirror.plan.probe import probe, scratch_topic
 from airflow_mirror.policy import DECISIONS, is_internal, lease_id, marker_id
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.error_codes import ErrorCode
 from sandbox import Cluster
 from tests.builders import rule
 from tests.integration.copying import config, wait_until
@@ -103,6 +105,26 @@ def test_scratch_topic_of_a_killed_plan_is_reused_and_deleted(target_cluster: Cl
         admin.create_topics([NewTopicSpec(scratch_topic("killed"), 3, 1)])
         assert probe(admin, "killed").markers == "direct"
         wait_until(lambda: not admin.topics([scratch_topic("killed")]), "the scratch topic is gone")
+
+
+@pytest.mark.parametrize("step", ["_write", "_read", "_coordinator_marker", "_direct_markers", "_delete_records"])
+def test_a_leader_that_was_elected_just_now_is_asked_again(
+    target_cluster: Cluster, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The scratch topic is new: for a moment its leader does not know it, which says nothing about rights."""
+    tried: list[object] = []
+    really = getattr(probing, step)
+
+    def first_refused(*args: Any) -> Any:
+        tried.append(args)
+        if len(tried) < 3:
+            raise BrokerError("ask", ErrorCode.NOT_LEADER_OR_FOLLOWER, "NOT_LEADER_OR_FOLLOWER")
+        return really(*args)
+
+    monkeypatch.setattr(probing, step, first_refused)
+    with ClusterAdmin(config(target_cluster)) as admin:
+        found = probe(admin, "new")
+    assert (found.markers, found.prime, found.lacks, found.note) == ("direct", True, (), "")
 
 
 @pytest.mark.parametrize("error", [MissingRight("fetch", "X", "me"), KeyboardInterrupt(), RuntimeError("a bug")])
