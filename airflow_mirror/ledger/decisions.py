@@ -13,14 +13,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_mirror.errors import BrokerError, LedgerLost, LedgerMissing
-from airflow_mirror.kafka.model import NewTopicSpec
+from airflow_mirror.errors import LedgerLost, LedgerMissing
 from airflow_mirror.ledger import deciding
 from airflow_mirror.ledger.fold import Fold
 from airflow_mirror.ledger.log import DecisionLog
+from airflow_mirror.ledger.topic import create
 from airflow_mirror.policy import DECISIONS
-from airflow_mirror.wire.error_codes import ErrorCode
-from airflow_mirror.wire.retry import Backoff
 
 if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
@@ -39,7 +37,6 @@ SETTINGS = {
 }
 _BEGIN = "ledger"  # key of the first decision
 _PATIENCE_S = 60.0
-_NEWS_S = 10.0  # a topic is known to every broker some time after the controller has created it
 
 
 class Decisions(Protocol):
@@ -126,18 +123,7 @@ class Ledger:
 
     def create_topic(self) -> None:
         """Create the topic, without a decision, unless it is there. Use :meth:`create`."""
-        if self.exists():
-            return
-        replicas = min(3, self._target.broker_count())
-        in_sync = {"min.insync.replicas": "2" if replicas > 2 else "1"}
-        try:
-            self._target.create_topics([NewTopicSpec(DECISIONS, 1, replicas, SETTINGS | in_sync)])
-        except BrokerError as e:
-            if e.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody else was faster
-                raise
-        backoff = Backoff(_NEWS_S)
-        while not self.exists() and not backoff.expired:
-            backoff.pause()
+        create(self._target, DECISIONS, SETTINGS)
 
     def topic(self) -> TopicInfo:
         """Return the topic, which has the settings that it must have.

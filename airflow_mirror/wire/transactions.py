@@ -310,6 +310,20 @@ class TransactionClient:
         return self._cluster.connection(self._coordinators[at])
 
 
+def new_producer(cluster: WireCluster) -> tuple[int, int]:
+    """Return a producer id that nobody had before, and its epoch, for appends outside of transactions (KIP-98).
+
+    :raises TryAgain: no broker has one at the moment.
+    """
+    from kafka.protocol.producer import InitProducerIdRequest as Request
+
+    answer = cluster.any_connection().request(Request(transactional_id=None, transaction_timeout_ms=60_000, version=1), 1)
+    if answer.error_code:
+        principal = cluster.settings.principal
+        raise refusal(f"{cluster.role} cluster, InitProducerId", answer.error_code, "IdempotentWrite", "", principal)
+    return answer.producer_id, answer.producer_epoch
+
+
 def write_txn_markers(
     cluster: WireCluster,
     tp: TopicPartition,

@@ -1,0 +1,187 @@
+"""What has one writer: values by key in a compacted topic of the target, the newest of each key.
+
+A plan, a job's sign of life, a request to stop. Nothing here needs a comparison with what others wrote, because nobody
+else writes these keys: those of a job carry the version of the decision that made it the mirror's. So a process that was
+frozen, and is no longer the one, writes keys that nobody reads any more.
+
+Appends carry a producer id and sequences (KIP-98): a broker that gets a batch again, or later than the next one, refuses
+it. Otherwise the older of two values could come last, and would stay.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from airflow_mirror.errors import BrokerError, InputError, TryAgain
+from airflow_mirror.ledger.topic import TopicLog, create
+from airflow_mirror.policy import STATE
+from airflow_mirror.wire import codec, records
+from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.errors import UnknownTopic
+from airflow_mirror.wire.records import Record
+from airflow_mirror.wire.retry import Backoff
+from airflow_mirror.wire.transactions import new_producer
+
+if TYPE_CHECKING:
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.wire.cluster import WireCluster
+
+SETTINGS = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
+# So that little of it is stale, and all of it can be read in seconds.
+WISHED = {
+    "min.cleanable.dirty.ratio": "0.1",
+    "segment.bytes": str(64 << 20),
+    "segment.ms": "3600000",
+    "unclean.leader.election.enable": "false",
+}
+MOST_BYTES = 700_000  # of a value, and of a batch before compression: brokers take batches of 1 MiB unless told otherwise
+_PATIENCE_S = 60.0
+# The broker does not know the producer (any more): nothing of it is on its way.
+_FORGOTTEN = (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH)
+_APPENDED = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+
+Values = Mapping[str, bytes]
+
+
+class State(Protocol):
+    """Values by key; each key has one writer."""
+
+    def read(self) -> Values:
+        """Return the newest values."""
+
+    def write(self, values: Mapping[str, bytes | None]) -> None:
+        """Set values, in this order; None removes a key.
+
+        :raises TryAgain: not all of them are known to be written. Those that are not will be, before any later ones.
+        """
+
+
+def state_of(target: ClusterAdmin, *prefixes: str) -> StateLog:
+    """Return the state on a target cluster; see :class:`StateLog`."""
+    return StateLog(target.wire, prefixes, lambda: create(target, STATE, SETTINGS, WISHED))
+
+
+class StateLog:
+    """The state in a topic, as one thread sees it; see :class:`State`.
+
+    :param target: connections; the caller closes them.
+    :param prefixes: of the keys that are kept; others are only read over.
+    :param create: creates the topic unless it is there.
+    :param patience_s: how long one call of :meth:`write` tries.
+    """
+
+    def __init__(
+        self,
+        target: WireCluster,
+        prefixes: Iterable[str],
+        create: Callable[[], None],
+        topic: str = STATE,
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
+        self._log, self._target, self._topic = TopicLog(target, topic), target, topic
+        self._prefixes, self._create, self._patience_s = tuple(prefixes), create, patience_s
+        self._values: dict[str, bytes] = {}
+        self._topic_id: str | None = None  # of what was read
+        self._end = 0  # offset of the next record to read
+        self._waiting: dict[str, bytes | None] = {}
+        self._sent: dict[str, bytes | None] = {}  # once or more; a broker may have it
+        self._producer: tuple[int, int] | None = None
+        self._sequence = 0
+
+    def read(self) -> Values:
+        """See :class:`State`. Nothing if there is no topic.
+
+        :raises MissingRight: no READ on it.
+        """
+        try:
+            self._target.refresh([self._topic])
+            topic_id = self._target.topic_id(self._topic)
+            if topic_id != self._topic_id:
+                self._values, self._topic_id, self._end = {}, topic_id, self._log.start()
+            for record in self._log.read(self._end):
+                self._apply(record)
+        except UnknownTopic:
+            self._values, self._topic_id = {}, None
+        except BrokerError as e:
+            if e.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._topic_id = None  # somebody deleted records: the next call reads from the start
+            raise
+        return self._values
+
+    def write(self, values: Mapping[str, bytes | None]) -> None:
+        """See :class:`State`. The topic is created if it is not there.
+
+        :raises MissingRight: no WRITE on it, or no right to create it.
+        :raises RequestRefused: a value is too large for the brokers.
+        """
+        for key, value in values.items():
+            self._waiting.pop(key, None)  # so that it is the last one again
+            self._waiting[key] = value
+        while self._sent or self._waiting:
+            if not self._sent:
+                self._sent = {key: self._waiting.pop(key) for key in list(_first(self._waiting))}
+            try:
+                self._settle()
+            except InputError:  # refused for good: what comes later must not wait for it
+                self._sent = {}
+                raise
+            self._sent = {}
+
+    def _settle(self) -> None:
+        """Append what was sent, or is to be sent, until a broker says that it has it."""
+        backoff, cause = Backoff(self._patience_s), "no broker answered"
+        while True:
+            try:
+                if self._producer is None:
+                    self._create()
+                    self._producer, self._sequence = new_producer(self._target), 0
+                answer = self._log.append(self._batch())
+                if answer is not None and answer.error in _APPENDED:
+                    self._sequence += len(self._sent)
+                    return
+                if answer is not None:
+                    cause = f"the leader answered {answer.error} {answer.message}"
+                if answer is not None and answer.error in _FORGOTTEN:
+                    self._producer = None
+            except UnknownTopic as e:
+                self._producer, cause = None, str(e)
+            except TryAgain as e:
+                cause = str(e)
+            if backoff.expired:
+                raise TryAgain(f"{self._topic}: {', '.join(self._sent)} could not be written: {cause}")
+            backoff.pause()
+
+    def _batch(self) -> memoryview:
+        assert self._producer is not None
+        now_ms = int(time.time() * 1000)  # the topic has LogAppendTime: the broker's time replaces it
+        items = enumerate(self._sent.items())
+        batch = [Record(offset, now_ms, key.encode(), value, []) for offset, (key, value) in items]
+        return records.encode(batch, codec.ZSTD, *self._producer, self._sequence)
+
+    def _apply(self, record: Record) -> None:
+        self._end = record.offset + 1
+        key = (record.key or b"").decode(errors="replace")
+        if not key.startswith(self._prefixes):
+            return
+        if record.value is None:
+            self._values.pop(key, None)
+        else:
+            self._values[key] = bytes(record.value)
+
+
+def _first(values: Mapping[str, bytes | None]) -> Iterator[str]:
+    """Yield the keys of as many as fit into a batch, at least one."""
+    size = 0
+    for key, value in values.items():
+        if size and size + len(key) + len(value or b"") > MOST_BYTES:
+            return
+        size += len(key) + len(value or b"")
+        yield key
+
+
+def in_chunks(text: bytes) -> Iterator[bytes]:
+    """Yield a long value in pieces, each of which fits into a record."""
+    for at in range(0, len(text), MOST_BYTES):
+        yield text[at : at + MOST_BYTES]

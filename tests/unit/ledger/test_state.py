@@ -1,0 +1,132 @@
+"""Values by key on a cluster: appends whose answers are lost, readers that come late, topics that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from airflow_mirror.errors import MissingRight, RequestRefused, TryAgain
+from airflow_mirror.ledger.state import MOST_BYTES, StateLog, in_chunks
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.policy import STATE
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.error_codes import ErrorCode
+from tests.driven.cluster import DrivenCluster, topic_config
+from tests.driven.script import Fault
+
+TP = TopicPartition(STATE, 0)
+
+
+@pytest.fixture
+def cluster() -> Iterator[DrivenCluster]:
+    with DrivenCluster(brokers=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def wire(cluster: DrivenCluster) -> Iterator[WireCluster]:
+    with WireCluster(cluster.config) as wire:
+        yield wire
+
+
+def state_on(cluster: DrivenCluster, wire: WireCluster, *prefixes: str, patience_s: float = 60.0) -> StateLog:
+    def create() -> None:
+        if STATE not in cluster.topics:
+            cluster.create(STATE, config=topic_config({"message.timestamp.type": "LogAppendTime"}))
+            wire.refresh([STATE])
+
+    return StateLog(wire, prefixes or ("",), create, patience_s=patience_s)
+
+
+def keys(cluster: DrivenCluster) -> list[str]:
+    return [(row.key or b"").decode() for row in cluster.log(TP).rows()]
+
+
+def test_each_reader_sees_the_newest_values(cluster: DrivenCluster, wire: WireCluster) -> None:
+    ours, theirs = state_on(cluster, wire), state_on(cluster, wire)
+    assert theirs.read() == {}, "before there is a topic"
+    ours.write({"a": b"1", "b": b"1"})
+    assert theirs.read() == {"a": b"1", "b": b"1"}
+    ours.write({"b": b"2", "a": None})
+    assert theirs.read() == ours.read() == state_on(cluster, wire).read() == {"b": b"2"}
+
+
+def test_only_keys_that_were_asked_for_are_kept(cluster: DrivenCluster, wire: WireCluster) -> None:
+    state_on(cluster, wire).write({"job/m/1": b"1", "plan/m/1": b"2", "stop/m/1": b"3"})
+    assert list(state_on(cluster, wire, "job/m/", "stop/m/").read()) == ["job/m/1", "stop/m/1"]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault.lost_answer(),
+        Fault.not_arrived(),
+        Fault.refused(ErrorCode.NOT_ENOUGH_REPLICAS),
+        Fault.done_but_refused(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND),
+        Fault.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        Fault.done_but_refused(ErrorCode.REQUEST_TIMED_OUT),
+    ],
+    ids=["answer lost", "request lost", "too few replicas", "after append", "not leader", "timed out"],
+)
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_each_doubtful_append_is_there_once(cluster: DrivenCluster, wire: WireCluster, fault: Fault, nth: int) -> None:
+    rule = cluster.script.on("Produce", fault, nth=nth)
+    state = state_on(cluster, wire)
+    for key in "abc":
+        state.write({key: b"1"})
+    assert len(rule.hits) == 1 and keys(cluster) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("fault", [Fault.lost_answer(), Fault.not_arrived()], ids=["answer lost", "request lost"])
+def test_value_that_was_given_up_never_comes_last(cluster: DrivenCluster, wire: WireCluster, fault: Fault) -> None:
+    """It may still be on its way: its sequence is the next one, so it is sent again before the newer one."""
+    state = state_on(cluster, wire, patience_s=0.0)
+    rule = cluster.script.on("Produce", fault, times=None)
+    for value in (b"1", b"2"):
+        with pytest.raises(TryAgain, match="a could not be written"):
+            state.write({"a": value})
+    cluster.script.clear()
+    state.write({"b": b"3"})
+    assert [row.value for row in cluster.log(TP).rows()] == [b"1", b"2", b"3"]
+    assert len(rule.hits) > 0 and state.read() == {"a": b"2", "b": b"3"}
+
+
+def test_a_producer_that_was_forgotten_begins_anew(cluster: DrivenCluster, wire: WireCluster) -> None:
+    state = state_on(cluster, wire)
+    state.write({"a": b"1"})
+    cluster.expire_producers()
+    state.write({"a": b"2"})
+    assert state.read() == {"a": b"2"}
+
+
+def test_topic_that_was_created_again_is_read_from_its_start(cluster: DrivenCluster, wire: WireCluster) -> None:
+    state, reader = state_on(cluster, wire), state_on(cluster, wire)
+    state.write({"a": b"1", "b": b"1"})
+    assert len(reader.read()) == 2
+    cluster.delete(STATE)
+    state.write({"c": b"1"})
+    assert reader.read() == {"c": b"1"}
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [(ErrorCode.TOPIC_AUTHORIZATION_FAILED, MissingRight), (ErrorCode.MESSAGE_TOO_LARGE, RequestRefused)],
+)
+def test_refused_value_does_not_hold_up_later_ones(
+    cluster: DrivenCluster, wire: WireCluster, code: ErrorCode, error: type[Exception]
+) -> None:
+    state = state_on(cluster, wire)
+    cluster.script.on("Produce", Fault.refused(code))
+    with pytest.raises(error, match=f"{STATE}.*{code.name}"):
+        state.write({"a": b"1"})
+    state.write({"b": b"1"})
+    assert keys(cluster) == ["b"]
+
+
+def test_large_values_are_written_in_several_batches(cluster: DrivenCluster, wire: WireCluster) -> None:
+    text = bytes(range(256)) * (3 * MOST_BYTES // 256)
+    state = state_on(cluster, wire)
+    state.write({f"plan/{n}": chunk for n, chunk in enumerate(in_chunks(text))} | {"small": b""})
+    assert b"".join(state.read()[f"plan/{n}"] for n in range(3)) == text
+    assert len(cluster.asked("Produce")) == 3 and keys(cluster) == ["plan/0", "plan/1", "plan/2", "small"]
