@@ -728,6 +728,17 @@ class OffsetNotMirrored(OffsetOutOfRange):
 # --- the ledger ------------------------------------------------------------------------------------------------------
 
 
+class PlanNotKept(InputError):
+    """The target does not hold a plan."""
+
+    def __init__(self, mirror: str, plan_hash: str) -> None:
+        self.mirror, self.plan_hash = mirror, plan_hash
+        super().__init__(
+            f"neither this host nor the target's ledger holds plan {plan_hash[:12]} of mirror {mirror!r}. Run "
+            "PlanMirrorOperator first. A mirror's last 200 plans are kept."
+        )
+
+
 class LedgerMissing(InputError):
     """The target has no ledger, and what is to be done is no beginning."""
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from airflow_mirror.errors import BrokerError, InputError, TryAgain
+from airflow_mirror.errors import BrokerError, InputError, MissingRight, TryAgain
 from airflow_mirror.ledger.topic import TopicLog, create
 from airflow_mirror.policy import STATE
 from airflow_mirror.wire import codec, records
@@ -58,9 +58,9 @@ class State(Protocol):
         """
 
 
-def state_of(target: ClusterAdmin, *prefixes: str) -> StateLog:
+def state_of(target: ClusterAdmin, *prefixes: str, keys_only: bool = False) -> StateLog:
     """Return the state on a target cluster; see :class:`StateLog`."""
-    return StateLog(target.wire, prefixes, lambda: create(target, STATE, SETTINGS, WISHED))
+    return StateLog(target.wire, prefixes, lambda: create(target, STATE, SETTINGS, WISHED), keys_only=keys_only)
 
 
 class StateLog:
@@ -70,6 +70,7 @@ class StateLog:
     :param prefixes: of the keys that are kept; others are only read over.
     :param create: creates the topic unless it is there.
     :param patience_s: how long one call of :meth:`write` tries.
+    :param keys_only: keep no values in memory; those that are read are empty.
     """
 
     def __init__(
@@ -79,9 +80,11 @@ class StateLog:
         create: Callable[[], None],
         topic: str = STATE,
         patience_s: float = _PATIENCE_S,
+        keys_only: bool = False,
     ) -> None:
         self._log, self._target, self._topic = TopicLog(target, topic), target, topic
         self._prefixes, self._create, self._patience_s = tuple(prefixes), create, patience_s
+        self._keys_only = keys_only
         self._values: dict[str, bytes] = {}
         self._topic_id: str | None = None  # of what was read
         self._end = 0  # offset of the next record to read
@@ -136,7 +139,7 @@ class StateLog:
             try:
                 if self._producer is None:
                     self._create()
-                    self._producer, self._sequence = new_producer(self._target), 0
+                    self._producer, self._sequence = self._new_producer(), 0
                 answer = self._log.append(self._batch())
                 if answer is not None and answer.error in _APPENDED:
                     self._sequence += len(self._sent)
@@ -153,6 +156,12 @@ class StateLog:
                 raise TryAgain(f"{self._topic}: {', '.join(self._sent)} could not be written: {cause}")
             backoff.pause()
 
+    def _new_producer(self) -> tuple[int, int]:
+        try:
+            return new_producer(self._target)
+        except MissingRight as e:  # WRITE on any topic is enough to get one: on this one it is missing as well
+            raise self._log.refused("append to", ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Write") from e
+
     def _batch(self) -> memoryview:
         assert self._producer is not None
         now_ms = int(time.time() * 1000)  # the topic has LogAppendTime: the broker's time replaces it
@@ -165,10 +174,9 @@ class StateLog:
         key = (record.key or b"").decode(errors="replace")
         if not key.startswith(self._prefixes):
             return
-        if record.value is None:
-            self._values.pop(key, None)
-        else:
-            self._values[key] = bytes(record.value)
+        self._values.pop(key, None)  # in the order in which they were written
+        if record.value is not None:
+            self._values[key] = b"" if self._keys_only else bytes(record.value)
 
 
 def _first(values: Mapping[str, bytes | None]) -> Iterator[str]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from airflow_mirror.errors import InputError, InvalidField
-from airflow_mirror.hooks.home import plans_of
 from airflow_mirror.hooks.outcomes import task_outcome
+from airflow_mirror.hooks.plans import plan_by_hash
 from airflow_mirror.mirror import Mirror
 
 if TYPE_CHECKING:
@@ -59,13 +59,13 @@ def plan_hash(task: BaseOperator, given: str | Mapping[str, Any] | None, mirror:
 
 
 def load_plan(plan_hash: str, mirror: Mirror) -> Plan:
-    """Return the stored plan that a task of ``mirror`` executes.
+    """Return the plan that a task of ``mirror`` executes, whichever worker made it.
 
     :raises InputError: it is not stored; PlanOfAnother, PlanBlocked: it must not be executed.
     """
     from airflow_mirror.plan import require_plan_of
 
-    plan = plans_of(mirror).load(plan_hash)
+    plan = plan_by_hash(plan_hash, mirror)
     require_plan_of(plan, mirror)
     return plan
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import InputError
+from airflow_mirror.errors import LedgerLost, LedgerMissing, PlanNotKept
 from airflow_mirror.hooks.home import plans_of
+from airflow_mirror.hooks.plans import keep_plan, last_plan
 from airflow_mirror.operators.base import MirrorOperator, flag
 
 if TYPE_CHECKING:
@@ -27,9 +28,9 @@ class PlanMirrorOperator(MirrorOperator):
 
     :param probe_target: test on the scratch topic what the principal may do; it is deleted again. False: not (templated).
 
-    The plan is stored under its hash, with a readable ``.md`` next to it. A check that blocks fails the task, with every
-    block in the message. Returns counts, the plan's hash and its path; the tasks downstream execute the plan with that
-    hash and no other.
+    The plan is stored under its hash, on the target and as a file on this host, with a readable ``.md`` next to it. A
+    check that blocks fails the task, with every block in the message. Returns counts, the plan's hash and its path; the
+    tasks downstream execute the plan with that hash and no other, on whichever worker.
     """
 
     template_fields: Sequence[str] = ("mirror", "probe_target")
@@ -53,31 +54,33 @@ class PlanMirrorOperator(MirrorOperator):
         from airflow_mirror.plan.life import begin, require_active
 
         with admins_of(mirror) as (source, target):
-            last = self._last_plan(mirror, source, target)
+            last = self._last(mirror, source, target)
             known = last.known_topics if last else {}
             begun = Begun.of_plan(last, mirror)
             probe = flag("probe_target", self.probe_target)
             plan = build(mirror, source, target, known, probe_target=probe, begun=begun)
             if not plan.blocks:
-                require_active(begin(plan, target), plan, target)
-        plans = plans_of(mirror)
-        path = plans.path(plans.save(plan))
+                ledger = begin(plan, target)
+                require_active(ledger, plan, target)
+                keep_plan(plan, target, ledger)
+        path = plans_of(mirror).save(plan)
         for finding in plan.findings:
             self.log.log({"block": 40, "warn": 30}.get(finding.level, 20), "%s %s", finding.level, finding)
         self.log.info("plan %s: %s", plan.hash[:12], path)
         plan.raise_if_blocked()
         return {**plan.summary(), "path": str(path)}
 
-    def _last_plan(self, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> Plan | None:
+    def _last(self, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> Plan | None:
         """Return the previous plan, which says which topics this mirror has begun."""
+        clusters = source.cluster_id(), target.cluster_id()
         try:
-            last = plans_of(mirror).last()
-        except InputError as e:
+            last = last_plan(mirror, target)
+        except (LedgerMissing, LedgerLost, PlanNotKept) as e:  # unless nothing was begun, the plan is refused in the end
             self.log.warning("no earlier plan to continue from: %s", e)
             return None
         if last is None:
             return None
-        if (last.source_cluster_id, last.target_cluster_id) != (source.cluster_id(), target.cluster_id()):
+        if (last.source_cluster_id, last.target_cluster_id) != clusters:
             self.log.warning("the last plan is for other clusters; it says nothing about these")
             return None
         return last

@@ -13,6 +13,7 @@ from airflow.sdk import ResumableJobMixin
 
 from airflow_mirror.errors import InputError, WriterRuns
 from airflow_mirror.hooks.home import map_dir, plans_of, poll_interval_s
+from airflow_mirror.hooks.plans import plan_by_hash
 from airflow_mirror.hooks.spark import master_of, runner_for
 from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.directory import job_name
@@ -172,8 +173,6 @@ def digest(plan: Plan) -> str:
 
 def differences(spec: Mapping[str, Any], mirror: Mirror, plan: Plan) -> list[str]:
     """Return how a running job's spec differs from a mirror and its plan, as readable lines."""
-    from airflow_mirror.plan import Plan
-
     theirs, ours = spec.get("mirror", {}), mirror.to_dict()
     lines = [
         f"{key}: {theirs.get(key)!r} there, {ours.get(key)!r} asked for"
@@ -183,7 +182,7 @@ def differences(spec: Mapping[str, Any], mirror: Mirror, plan: Plan) -> list[str
     if spec.get("inputs") == digest(plan):
         return lines
     try:
-        copied = {t.source_topic: t for t in Plan.load(Path(spec["plan"])).topics}
+        copied = {t.source_topic: t for t in plan_by_hash(Path(spec["plan"]).stem, mirror).topics}
     except (InputError, KeyError):
         return [*lines, "other topics (its plan is not there any more)"]
     planned = {t.source_topic: t for t in plan.topics}

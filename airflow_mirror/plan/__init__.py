@@ -3,8 +3,6 @@
 from airflow_mirror.plan.build import build
 from airflow_mirror.plan.inventory import missing_topics
 from airflow_mirror.plan.model import Finding, Plan, TopicPlan
-from airflow_mirror.plan.store import PlanDirectory, PlanStore, require_plan_of
+from airflow_mirror.plan.store import PlanDirectory, require_plan_of
 
-__all__ = [
-    "Finding", "Plan", "PlanDirectory", "PlanStore", "TopicPlan", "build", "missing_topics", "require_plan_of",
-]  # fmt: skip
+__all__ = ["Finding", "Plan", "PlanDirectory", "TopicPlan", "build", "missing_topics", "require_plan_of"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -183,7 +184,7 @@ class Plan:
         """The findings that forbid a start."""
         return [f for f in self.findings if f.level == "block"]
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """SHA-256 over the canonical JSON without ``created_at``."""
         content = {k: v for k, v in self._content().items() if k != "created_at"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import InputError, PlanOfAnother
 from airflow_mirror.files import replace_file
@@ -18,10 +18,15 @@ from airflow_mirror.plan.model import Plan
 if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
 
-KEEP = 200  # plans per directory; an hourly window makes 8,760 a year
+KEEP = 200  # plans of a mirror; an hourly window makes 8,760 a year
 _HASH = re.compile(r"[0-9a-f]{64}")
 # These set the rate and batch sizes of a copy, not its content: a task may have other values than the plan.
 _TUNING = frozenset({"max_bytes_per_second", "merge_below"})
+
+
+def is_hash(text: str) -> bool:
+    """Return whether a text looks like a plan's hash."""
+    return _HASH.fullmatch(text) is not None
 
 
 def write(plan: Plan, path: Path) -> None:
@@ -30,24 +35,11 @@ def write(plan: Plan, path: Path) -> None:
     replace_file(path.with_suffix(".md"), render(plan))
 
 
-class PlanStore(Protocol):
-    """The store of plans."""
-
-    def save(self, plan: Plan) -> str:
-        """Store a plan and return its hash. Storing the same plan again changes nothing."""
-
-    def load(self, plan_hash: str) -> Plan:
-        """Return the plan with this hash.
-
-        :raises InputError: it is not stored here, or was changed.
-        """
-
-    def last(self) -> Plan | None:
-        """Return the last stored plan that was not blocked; the next plan continues from it."""
-
-
 class PlanDirectory:
-    """Plans as files ``<hash>.json``, each with a readable ``<hash>.md``; the last :data:`KEEP` are kept."""
+    """Plans as files ``<hash>.json``, each with a readable ``<hash>.md``; the last :data:`KEEP` are kept.
+
+    They are what this host has made or asked for: those that may be carried out are on the target (:mod:`.kept`).
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -57,44 +49,34 @@ class PlanDirectory:
 
         :raises InputError: ``plan_hash`` is not a hash.
         """
-        if not _HASH.fullmatch(plan_hash):
+        if not is_hash(plan_hash):
             raise InputError(f"{plan_hash!r} is not a plan's hash. Pass the 'hash' that PlanMirrorOperator returned.")
         return self._directory / f"{plan_hash}.json"
 
-    def save(self, plan: Plan) -> str:
-        """See :class:`PlanStore`."""
+    def save(self, plan: Plan) -> Path:
+        """Write a plan and return its file. Writing the same plan again changes nothing."""
         path = self.path(plan.hash)
         write(plan, path)
-        if not plan.blocks:
-            replace_file(self._directory / "last", plan.hash)
-        needed = {plan.hash, self._last()}
         for old in self._oldest():
-            if old.stem not in needed:
-                old.unlink(missing_ok=True)
-                old.with_suffix(".md").unlink(missing_ok=True)
-        return plan.hash
+            old.unlink(missing_ok=True)
+            old.with_suffix(".md").unlink(missing_ok=True)
+        return path
 
-    def load(self, plan_hash: str) -> Plan:
-        """See :class:`PlanStore`."""
+    def load(self, plan_hash: str) -> Plan | None:
+        """Return the plan with this hash; None if it is not here.
+
+        :raises InputError: the file was changed.
+        """
         path = self.path(plan_hash)
+        if not path.exists():
+            return None
         plan = Plan.load(path)
         if plan.hash != plan_hash:
             raise InputError(f"{path} holds plan {plan.hash}. Make the plan again with PlanMirrorOperator.")
         return plan
 
-    def last(self) -> Plan | None:
-        """See :class:`PlanStore`."""
-        plan_hash = self._last()
-        return self.load(plan_hash) if plan_hash else None
-
-    def _last(self) -> str:
-        try:
-            return (self._directory / "last").read_text(encoding="utf-8").strip()
-        except OSError:
-            return ""
-
     def _oldest(self) -> list[Path]:
-        plans = [p for p in self._directory.glob("*.json") if _HASH.fullmatch(p.stem)]
+        plans = [p for p in self._directory.glob("*.json") if is_hash(p.stem)]
         return sorted(plans, key=lambda p: p.stat().st_mtime)[:-KEEP]
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
-from airflow_mirror.hooks.home import plans_of
 from airflow_mirror.hooks.lag import LagProbe
+from airflow_mirror.hooks.plans import plan_by_hash
 from airflow_mirror.jobs.runner.status import blame
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.sync.lag import CatchUp
@@ -65,7 +65,7 @@ class CatchUpTrigger(BaseTrigger):
         # Every sample blocks on sockets, which must not block the triggerer's loop.
         failures = 0
         mirror = Mirror.from_dict(self.mirror)
-        plan = await _in_thread(plans_of(mirror).load, self.plan)
+        plan = await _in_thread(plan_by_hash, self.plan, mirror)
         with closing(await _in_thread(LagProbe, mirror, plan, self.require_tail)) as probe:
             while True:
                 try:

@@ -23,11 +23,14 @@ from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
 from airflow_mirror.ledger.decisions import SETTINGS, Ledger
 from airflow_mirror.ledger.export import export, restore
 from airflow_mirror.ledger.log import DecisionLog
+from airflow_mirror.ledger.state import SETTINGS as SETTINGS_OF_STATE
+from airflow_mirror.ledger.state import WISHED, state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.kept import fetch, keep, last_hash, prefix
 from airflow_mirror.plan.life import begin, claim, mark_cut_over, require_active
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.policy import DECISIONS
+from airflow_mirror.policy import DECISIONS, STATE
 from sandbox import Cluster
 from tests.builders import plan_of, topic_plan
 from tests.integration import copying
@@ -270,6 +273,20 @@ def test_first_plan_onto_empty_topics_begins_the_ledger(cluster: Cluster, admin:
     mark_cut_over(ledger, plan, {"empty": admin.topics(["empty"])["empty"].topic_id}, "noon")
     with pytest.raises(MirrorCutOver, match="noon"):
         require_active(Ledger(admin), plan, admin)
+
+
+def test_plan_of_ten_thousand_topics_is_the_same_on_another_host(cluster: Cluster, admin: ClusterAdmin) -> None:
+    """In many records, in a topic that is compacted and has the settings which keep it small."""
+    topics = [topic_plan(f"orders.{n}", {p: n * p for p in range(3)}, source_topic_id=f"id-{n}") for n in range(10_000)]
+    plan = plan_of(Mirror(name="big", source="src", target="dst"), *topics)
+    ledger = Ledger(admin)
+    ledger.create()
+    keep(plan, state_of(admin, prefix("big"), keys_only=True), ledger)
+    with ClusterAdmin(admin.config) as elsewhere:
+        plan_hash = last_hash(Ledger(elsewhere).values(), "big")
+        assert plan_hash == plan.hash and fetch(plan_hash, "big", elsewhere) == plan
+    entries = admin.topic_configs([STATE])[STATE]
+    assert {key: entries[key].value for key in {**SETTINGS_OF_STATE, **WISHED}} == {**SETTINGS_OF_STATE, **WISHED}
 
 
 def test_a_plan_onto_data_begins_no_ledger(cluster: Cluster, admin: ClusterAdmin) -> None:

@@ -11,10 +11,11 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import BrokerError, MissingRight
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, NewTopicSpec
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import probe as probing
 from airflow_mirror.plan.probe import probe, scratch_topic
-from airflow_mirror.policy import DECISIONS, is_internal, lease_id, marker_id
+from airflow_mirror.policy import DECISIONS, STATE, is_internal, lease_id, marker_id
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from sandbox import Cluster
@@ -143,6 +144,7 @@ def test_the_scratch_topic_is_deleted_however_the_probe_ends(
 
 # --- the ledger's rights ----------------------------------------------------------------------------------------------
 
+OF_THE_STATE = ("CREATE", "READ", "WRITE")
 OF_THE_LEDGER = ("CREATE", "READ", "WRITE", "DESCRIBE_CONFIGS")
 
 
@@ -166,3 +168,21 @@ def test_four_rights_on_its_topic_are_enough_for_the_ledger(
     grant(root, *(rule(DECISIONS, operation, "ALLOW", "User:mirror") for operation in OF_THE_LEDGER))
     Ledger(mirror).create()
     assert set(Ledger(mirror).values()) == {"ledger"}
+
+
+@pytest.mark.parametrize("without", [None, *OF_THE_STATE])
+def test_three_rights_on_its_topic_are_enough_for_the_state(
+    root: ClusterAdmin, mirror: ClusterAdmin, without: str | None
+) -> None:
+    if STATE in root.topic_names():
+        root.delete_topics([STATE])
+        wait_until(lambda: STATE not in root.topic_names(), "the topic is gone")
+    grant(root, *(rule(STATE, operation, "ALLOW", "User:mirror") for operation in OF_THE_STATE if operation != without))
+    state = state_of(mirror, "plan/")
+    if without is None:
+        state.write({"plan/x": b"1", "other": b"2"})
+        assert state.read() == {"plan/x": b"1"}
+        return
+    with pytest.raises(MissingRight, match=STATE):
+        state.write({"plan/x": b"1"})
+        state.read()

@@ -25,7 +25,9 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
+from airflow_mirror.plan.kept import fetch
 from airflow_mirror.plan.life import claim
+from airflow_mirror.plan.store import is_hash
 from airflow_mirror.sync.maps import map_source
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import Fenced
@@ -59,10 +61,10 @@ def prepare(
     :raises PlanBlocked: with every finding, before anything is written.
     :raises TopicsOwned: topics belong to another mirror. :raises MirrorCutOver: topics are in production.
     """
-    plan = Plan.load(Path(arguments.plan)) if arguments.plan else without_plan(arguments, mirror)
-    plan.raise_if_blocked()
     by_key = mirror.partitioning == "by_key"
     with ClusterAdmin(load(arguments.target, "target")) as admin:
+        plan = _stored(Path(arguments.plan), mirror, admin) if arguments.plan else without_plan(arguments, mirror)
+        plan.raise_if_blocked()
         if writes:
             _claim(plan, admin)
         configs = admin.topic_configs([t.target_topic for t in plan.topics])
@@ -85,6 +87,11 @@ def prepare(
     return CopyJob(
         mirror=mirror, source=arguments.source, target=arguments.target, plan=plan, options=options, key_partitions=counts
     )
+
+
+def _stored(path: Path, mirror: Mirror, target: ClusterAdmin) -> Plan:
+    """Return the plan of a file. On a host that has no such file, the plan with this hash is fetched from the target."""
+    return fetch(path.stem, mirror.name, target) if is_hash(path.stem) and not path.exists() else Plan.load(path)
 
 
 def _claim(plan: Plan, target: ClusterAdmin) -> None:

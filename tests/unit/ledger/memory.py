@@ -1,8 +1,8 @@
-"""Decisions without a cluster: the same fold, and the same way to decide, on a list."""
+"""Decisions and state without a cluster: the same fold, and the same way to decide, on a list; and a dictionary."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from airflow_mirror.ledger.deciding import catch_up, decide
 from airflow_mirror.ledger.decisions import Change, Values
@@ -30,3 +30,27 @@ class MemoryLedger:
 
     def decide(self, change: Change) -> Values | None:
         return decide(self, self._fold, lambda fold: change(fold.values), tries(9))
+
+
+class MemoryState:
+    """See :class:`airflow_mirror.ledger.state.State`.
+
+    :param fails_at: its process dies when it would write this value; None: never.
+    """
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.fails_at = fails_at
+        self._values: dict[str, bytes] = {}
+        self._written = 0
+
+    def read(self) -> dict[str, bytes]:
+        return dict(self._values)
+
+    def write(self, values: Mapping[str, bytes | None]) -> None:
+        for key, value in values.items():
+            if self._written == self.fails_at:
+                raise KeyboardInterrupt
+            self._written += 1
+            self._values.pop(key, None)
+            if value is not None:
+                self._values[key] = value

@@ -20,7 +20,7 @@ import pytest
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan import Plan, PlanDirectory
 from tests.builders import plan_of, topic_plan
-from tests.unit.ledger.memory import MemoryLedger
+from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 # What the fake Spark has started, command line by command line, and how its jobs behave.
 Started = tuple[list[list[str]], dict[str, str]]
@@ -78,6 +78,14 @@ def ledger(monkeypatch: pytest.MonkeyPatch) -> MemoryLedger:
     """What the target's ledger says, without a target."""
     one = MemoryLedger()
     monkeypatch.setattr("airflow_mirror.ledger.decisions.Ledger", lambda _: one)
+    return one
+
+
+@pytest.fixture(autouse=True)
+def state(monkeypatch: pytest.MonkeyPatch) -> MemoryState:
+    """What its state says."""
+    one = MemoryState()
+    monkeypatch.setattr("airflow_mirror.ledger.state.state_of", lambda *_, **__: one)
     return one
 
 

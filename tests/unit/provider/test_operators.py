@@ -23,13 +23,13 @@ from airflow.sdk.execution_time.task_runner import _run_execute_callable
 
 from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.fence import CallableFence
-from airflow_mirror.errors import InputError, InvalidField
+from airflow_mirror.errors import InputError, InvalidField, PlanNotKept
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.kafka import session
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import TopicInfo
-from airflow_mirror.operators.base import PlannedOperator, flag, number
+from airflow_mirror.operators.base import PlannedOperator, flag, load_plan, number
 from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator, fence_of
 from airflow_mirror.operators.drill import (
     CleanUpDrillOperator,
@@ -45,11 +45,12 @@ from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopi
 from airflow_mirror.operators.verify import VerifyMirrorOperator
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Finding, Plan, PlanDirectory
+from airflow_mirror.plan.kept import keep
 from airflow_mirror.plan.life import mark_cut_over
 from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
 from airflow_mirror.sync.configs import ConfigsReport
 from airflow_mirror.sync.lag import PartitionLag
-from tests.unit.ledger.memory import MemoryLedger
+from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.provider.conftest import PLAN, Started, store_plan
 
 NEEDS_CLUSTERS = [
@@ -454,6 +455,21 @@ def tail(
     StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail").execute(context)
     fake_spark[1]["is"] = "quick"
     return LocalRunner(home / "m").find("tail")
+
+
+def test_plan_that_another_worker_made_is_fetched(
+    plan: Plan, mirror: dict[str, Any], home: Path, connections: Callable[..., None], monkeypatch: pytest.MonkeyPatch,
+    ledger: MemoryLedger, state: MemoryState,
+) -> None:  # fmt: skip
+    """This one's disk is empty. The file is for the job that it starts, and for people."""
+    keep(plan, state, ledger)
+    monkeypatch.setenv("AIRFLOW__MIRROR__HOME", str(home / "another"))
+    assert load_plan(PLAN, plan.mirror) == plan
+    assert PlanDirectory(home / "another" / "m" / "plans").load(PLAN) == plan
+    state.write(dict.fromkeys(state.read()))
+    assert load_plan(PLAN, plan.mirror) == plan, "it is here now"
+    with pytest.raises(PlanNotKept, match="neither this host nor the target's ledger holds plan 0000"):
+        load_plan("0" * 64, plan.mirror)
 
 
 def planned_again(plan: Any, home: Any, *, topic_id: str = "id-1") -> Any:

@@ -1,0 +1,51 @@
+"""The plans of a mirror: on the target, and as files on this host, where a job reads them and people look at them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_mirror.hooks.home import plans_of
+
+if TYPE_CHECKING:
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.ledger.decisions import Decisions
+    from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan import Plan
+
+
+def keep_plan(plan: Plan, target: ClusterAdmin, ledger: Decisions) -> None:
+    """Store a plan on the target, as the one that the next plan continues from. Errors as :func:`plan.kept.keep`."""
+    from airflow_mirror.ledger import state
+    from airflow_mirror.plan import kept
+
+    kept.keep(plan, state.state_of(target, kept.prefix(plan.mirror.name), keys_only=True), ledger)
+
+
+def plan_by_hash(plan_hash: str, mirror: Mirror) -> Plan:
+    """Return a plan of the mirror. One that another worker made is fetched from the target, and written to a file here.
+
+    :raises PlanNotKept: neither this host nor the target has it. :raises InputError: the file was changed.
+    """
+    from airflow_mirror.hooks.kafka import MirrorKafkaHook
+    from airflow_mirror.plan import kept
+
+    plans = plans_of(mirror)
+    plan = plans.load(plan_hash)
+    if plan is None:
+        with MirrorKafkaHook(mirror.target, "target").admin() as target:
+            plan = kept.fetch(plan_hash, mirror.name, target)
+        plans.save(plan)
+    return plan
+
+
+def last_plan(mirror: Mirror, target: ClusterAdmin) -> Plan | None:
+    """Return the mirror's last plan that was not blocked, whichever worker made it; None if there is none.
+
+    :raises LedgerMissing: the target has no ledger. :raises LedgerLost: nobody knows.
+    :raises PlanNotKept: the target does not have it any more.
+    """
+    from airflow_mirror.ledger import decisions
+    from airflow_mirror.plan import kept
+
+    plan_hash = kept.last_hash(decisions.Ledger(target).values(), mirror.name)
+    return kept.fetch(plan_hash, mirror.name, target) if plan_hash else None
