@@ -393,6 +393,17 @@ class JobAlreadyRuns(TryAgain):
         super().__init__(f"another process holds {job_dir}/lock: this job is running already. Stop it, or let it finish.")
 
 
+class TailWouldNotStop(TryAgain):
+    """The mirror's tail was asked to stop and still runs."""
+
+    def __init__(self, host: str, directory: str, waited_s: float) -> None:
+        self.host, self.directory = host, directory
+        super().__init__(
+            f"the tail on host {host!r} ({directory}) was asked to stop, and gives signs of life after {waited_s:.0f} s. "
+            "It may have to finish a large batch: try again, or end its process there."
+        )
+
+
 class JobElsewhere(TryAgain):
     """A job's process runs on another host and can't be seen or stopped from here."""
 
@@ -401,6 +412,28 @@ class JobElsewhere(TryAgain):
         super().__init__(
             f"job {name!r} runs on host {host!r} (directory {job_dir}). It can be stopped only there. Run the mirror's "
             "tasks on that host's queue, or wait: a job that reports nothing for five minutes counts as lost."
+        )
+
+
+class TailRuns(TryAgain):
+    """The mirror's tail runs already, perhaps on another host."""
+
+    def __init__(self, mirror: str, host: str, directory: str) -> None:
+        self.mirror, self.host, self.directory = mirror, host, directory
+        super().__init__(
+            f"the tail of mirror {mirror!r} runs already, on host {host!r}{f' ({directory})' if directory else ''}, and "
+            "gives signs of life. Stop it (StopMirrorOperator, on any worker), or start this one with --takeover."
+        )
+
+
+class TailReplaced(TryAgain):
+    """Another job was decided to be the mirror's tail; this one has to end."""
+
+    def __init__(self, mirror: str, host: str) -> None:
+        self.mirror, self.host = mirror, host
+        super().__init__(
+            f"the tail of mirror {mirror!r} is another one now, on host {host!r}. This one copies no more; no record is "
+            "lost or doubled."
         )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import JobNotRunning
 from airflow_mirror.hooks.home import map_dir
-from airflow_mirror.hooks.spark import runner_for
+from airflow_mirror.hooks.tail import TailView
 from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.sync import lag
@@ -30,6 +30,7 @@ class LagProbe:
 
         self._mirror, self._require_tail = mirror, require_tail
         self._plan = plan
+        self._view: TailView | None = None
         configs = configs_of(mirror)
         self._source, self._target = ClusterAdmin(configs["source"]), ClusterAdmin(configs["target"])
         self._maps = OffsetMaps(self._plan, configs["source"], configs["target"], map_dir(mirror))
@@ -57,10 +58,10 @@ class LagProbe:
         return lag.measure(self._plan, self._source, self._target, self._maps.positions if self._maps else None)
 
     def _check_tail(self) -> None:
-        runner = runner_for(self._mirror)  # reading its state does not depend on how it was submitted
-        handle = runner.find(TAIL)
-        status = "never started" if handle is None else runner.status(handle)
-        if handle is not None:
-            runner.raise_for(handle)
+        self._view = self._view or TailView(self._target, self._mirror.name)
+        tail = self._view.tail()
+        if tail is not None:
+            self._view.raise_for(tail)
+        status = "never started" if tail is None else self._view.status(tail)
         if not state.is_active(status):
             raise JobNotRunning(TAIL, status, "Run the task that starts it (StartMirrorOperator, mode='tail') again.")

@@ -58,9 +58,13 @@ class State(Protocol):
         """
 
 
-def state_of(target: ClusterAdmin, *prefixes: str, keys_only: bool = False) -> StateLog:
+def state_of(target: ClusterAdmin, *prefixes: str, patience_s: float = _PATIENCE_S, keys_only: bool = False) -> StateLog:
     """Return the state on a target cluster; see :class:`StateLog`."""
-    return StateLog(target.wire, prefixes, lambda: create(target, STATE, SETTINGS, WISHED), keys_only=keys_only)
+
+    def create_it() -> None:
+        create(target, STATE, SETTINGS, WISHED)
+
+    return StateLog(target.wire, prefixes, create_it, patience_s=patience_s, keys_only=keys_only)
 
 
 class StateLog:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from airflow_mirror.errors import DrillMissed, InputError, InvalidField, JobElse
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.hooks.spark import runner_for
 from airflow_mirror.jobs.runner import process, state
-from airflow_mirror.jobs.runner.local import TAIL
+from airflow_mirror.jobs.runner.local import TAIL, is_here
 from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, number
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ class LoseSourceOperator(PlannedOperator):
         status = "never started" if tail is None else runner.status(tail)
         if tail is None or not state.is_active(status):
             raise JobNotRunning(TAIL, status, "Clear the whole drill.")
-        if tail["host"] != socket.gethostname():
+        if not is_here(tail):
             raise JobElsewhere(TAIL, tail["host"], tail["dir"])  # a surviving tail would make the figures look too good
         job_dir = Path(tail["dir"])
         topic, configs = drill_topic(mirror), configs_of(mirror)

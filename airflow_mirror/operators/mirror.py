@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import InvalidField, JobFailed, TailDiffers, WriterRuns
-from airflow_mirror.hooks.home import mirror_home, poll_interval_s
+from airflow_mirror.errors import (
+    InvalidField,
+    JobFailed,
+    LedgerLost,
+    LedgerMissing,
+    TailDiffers,
+    TailWouldNotStop,
+    WriterRuns,
+)
+from airflow_mirror.hooks.home import poll_interval_s
 from airflow_mirror.hooks.spark import runner_for
-from airflow_mirror.jobs.runner import state
-from airflow_mirror.jobs.runner.directory import read_json
-from airflow_mirror.jobs.runner.local import TAIL
+from airflow_mirror.hooks.tail import TailView, log_of
+from airflow_mirror.jobs.runner import process, state
+from airflow_mirror.jobs.runner.active import SILENCE_S
+from airflow_mirror.jobs.runner.local import TAIL, is_here
 from airflow_mirror.jobs.runner.spec import WRITERS
 from airflow_mirror.operators.base import MirrorOperator, flag, number
-from airflow_mirror.operators.spark_job import SparkJobOperator, bounds, differences, digest
+from airflow_mirror.operators.spark_job import SparkJobOperator, bounds, differences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow.sdk import Context
 
-    from airflow_mirror.jobs.runner.local import Handle
+    from airflow_mirror.jobs.runner.active import ActiveTail
+    from airflow_mirror.jobs.runner.local import Handle, LocalRunner
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan import Plan
 
 __all__ = ["StartMirrorOperator", "StopMirrorOperator"]
 
+_REPLACE_GRACE_S = 30.0
+_LOOK_EVERY_S = 1.0
 KIND_OF_MODE = {"bulk": "bulk_copy", "tail": "streaming_tail"}
 
 
@@ -91,72 +103,122 @@ class StartMirrorOperator(SparkJobOperator):
         plan, patience_s = self.stored_plan(mirror), number("start_timeout_s", self.start_timeout_s)
         with MirrorKafkaHook(mirror.target, "target").admin() as target:
             require_active(Ledger(target), plan, target)
-        self._prepare(mirror)
-        tail = self._running_tail()
-        if tail is not None and not self._copies(tail, mirror, plan):
-            self._replace(tail, mirror, plan)
-            tail = None
-        if self.mode == "tail":
-            return self._run_tail(mirror, plan, patience_s)
-        if tail is not None and self.end in (None, "latest"):
-            return self._wait_for(tail, mirror, plan)
+            self._prepare(mirror)
+            view = TailView(target, mirror.name)
+            tail = view.living()
+            if tail is not None and not self._copies(tail, mirror, plan):
+                self._replace(view, tail, mirror, plan)
+                tail = None
+            if self.mode == "tail":
+                return self._run_tail(view, tail, mirror, plan, time.monotonic() + patience_s)
+            if tail is not None and self.end in (None, "latest"):
+                return self._wait_for(view, tail, mirror, plan)
+            if tail is not None:
+                raise WriterRuns(TAIL, tail.directory, KIND_OF_MODE["tail"], self.kind)
         return super().run(mirror, context)
 
-    def _running_tail(self) -> Handle | None:
-        tail = self.runner.find(TAIL)
-        return tail if tail is not None and state.is_active(self.runner.status(tail)) else None
-
-    def _copies(self, tail: Handle, mirror: Mirror, plan: Plan) -> bool:
+    def _copies(self, tail: ActiveTail, mirror: Mirror, plan: Plan) -> bool:
         """Return whether a running tail copies what this plan says."""
-        spec = read_json(Path(tail["dir"], "spec.json")) or {}
-        return spec.get("inputs") == digest(plan) and spec.get("mirror") == mirror.to_dict()
+        return tail.inputs == plan.digest and tail.mirror == mirror.to_dict()
 
-    def _replace(self, tail: Handle, mirror: Mirror, plan: Plan) -> None:
+    def _replace(self, view: TailView, tail: ActiveTail, mirror: Mirror, plan: Plan) -> None:
         """Stop the mirror's tail of another plan, if requested.
 
         :raises WriterRuns: it copies between other clusters, so it belongs to another mirror of the same name.
         :raises TailDiffers: it copies something else and may not be replaced.
         """
-        spec = read_json(Path(tail["dir"], "spec.json")) or {}
-        theirs = spec.get("mirror", {})
-        if (theirs.get("source"), theirs.get("target")) != (mirror.source, mirror.target):
-            raise WriterRuns(TAIL, tail["dir"], tail["kind"], self.kind)
-        found = differences(spec, mirror, plan)
+        if (tail.mirror.get("source"), tail.mirror.get("target")) != (mirror.source, mirror.target):
+            raise WriterRuns(TAIL, tail.directory, KIND_OF_MODE["tail"], self.kind)
         if not flag("replace", self.replace):
-            raise TailDiffers(tail["dir"], Path(spec.get("plan", "")).stem, found)
+            self._require_same(tail, mirror, plan)
         self.secrets(mirror)  # fail before stopping a tail that can't be replaced
-        self.log.warning("the mirror's tail is stopped, because it carries out another plan: %s", "; ".join(found))
-        self.runner.cancel(tail)
+        found = "; ".join(differences(tail, mirror, plan))
+        self.log.warning("the mirror's tail is stopped, because it carries out another plan: %s", found)
+        stop_tail(view, self.runner, tail, _REPLACE_GRACE_S)
 
-    def _wait_for(self, tail: Handle, mirror: Mirror, plan: Plan) -> dict[str, Any]:
+    def _require_same(self, tail: ActiveTail, mirror: Mirror, plan: Plan) -> None:
+        if not self._copies(tail, mirror, plan):
+            raise TailDiffers(log_of(tail), tail.plan, differences(tail, mirror, plan))
+
+    def _wait_for(self, view: TailView, tail: ActiveTail, mirror: Mirror, plan: Plan) -> dict[str, Any]:
         """Wait until the running tail has reached the source's current log end offsets."""
         from airflow_mirror.hooks.lag import LagProbe
 
-        self.log.info("the mirror's tail is copying: waiting for it, %s", tail["dir"])
+        self.log.info("the mirror's tail is copying: waiting for it, %s", log_of(tail))
         with closing(LagProbe(mirror, plan)) as probe:
             ends = {lag.source: lag.end for lag in probe.lags()}
             while left := sum(max(0, ends.get(lag.source, 0) - lag.position) for lag in probe.lags()):
-                if not state.is_active(self.runner.status(tail)):
-                    self.runner.raise_for(tail)
-                    raise JobFailed(TAIL, self.runner.status(tail), "it ended too early", f"{tail['dir']}/log.txt")
+                self._require_running(view, tail, "it ended too early")
                 self.log.info("%d offsets to go", left)
                 time.sleep(poll_interval_s())
-        return {"job": TAIL, "generation": tail["generation"], "job_dir": tail["dir"], "partitions": len(ends)}
+        return {**_result(tail), "partitions": len(ends)}
 
-    def _run_tail(self, mirror: Mirror, plan: Plan, patience_s: float) -> dict[str, Any]:
-        # self._job stays None: the tail outlives this task by design, so killing the task must not stop it.
-        handle = self.runner.ensure_started(TAIL, self.spec(mirror, plan), self.secrets(mirror))
-        self.log.info("tail %s, log %s/log.txt", handle["generation"], handle["dir"])
-        deadline = time.monotonic() + patience_s
-        while self.runner.progress(handle).get("phase") != "copying":
-            if not state.is_active(self.runner.status(handle)):
-                self.runner.raise_for(handle)
-                raise JobFailed(TAIL, self.runner.status(handle), "it ended at once", f"{handle['dir']}/log.txt")
+    def _run_tail(
+        self, view: TailView, tail: ActiveTail | None, mirror: Mirror, plan: Plan, deadline: float
+    ) -> dict[str, Any]:
+        """Start the tail unless it lives, and wait until it copies.
+
+        Another worker may start it at the same time: one of the two is decided to copy, and both tasks wait for that one.
+        """
+        handle: Handle = {}
+        if tail is None:
+            # self._job stays None: the tail outlives this task by design, so killing the task must not stop it.
+            spec = dataclasses.replace(self.spec(mirror, plan), replaces=view.ended)
+            handle = self.runner.ensure_started(TAIL, spec, self.secrets(mirror))
+        self.log.info("%s", f"it runs already, {log_of(tail)}" if tail else f"started, {handle['dir']}/log.txt")
+        while not self._is_copying(view, tail, handle):
+            if tail is None and not state.is_active(self.runner.status(handle)):
+                tail = view.living()
+                if tail is None or tail.directory == handle["dir"]:
+                    self.runner.raise_for(handle)
+                    raise JobFailed(TAIL, self.runner.status(handle), "it ended at once", f"{handle['dir']}/log.txt")
+                self._require_same(tail, mirror, plan)
             if time.monotonic() > deadline:
-                cause = f"it does not copy after {patience_s:.0f} s and is left running"
-                raise JobFailed(TAIL, state.RUNNING, cause, f"{handle['dir']}/log.txt")
+                where = log_of(tail) if tail else f"{handle['dir']}/log.txt"
+                raise JobFailed(TAIL, state.RUNNING, "it does not copy in time, and is left running", where)
             time.sleep(min(1.0, poll_interval_s()))
-        return {"job": TAIL, "generation": handle["generation"], "job_dir": handle["dir"]}
+        return _result(tail) if tail else {"job": TAIL, "job_dir": handle["dir"], "host": handle["host"]}
+
+    def _is_copying(self, view: TailView, tail: ActiveTail | None, handle: Handle) -> bool:
+        if tail is None:
+            return bool(self.runner.progress(handle).get("phase") == "copying")
+        self._require_running(view, tail, "it ended at once")
+        sign = view.sign(tail)
+        return sign is not None and sign.phase == "copying"
+
+    def _require_running(self, view: TailView, tail: ActiveTail, otherwise: str) -> None:
+        status = view.status(tail)
+        if not state.is_active(status):
+            view.raise_for(tail)
+            raise JobFailed(TAIL, status, otherwise, log_of(tail))
+
+
+def _result(tail: ActiveTail) -> dict[str, Any]:
+    return {"job": TAIL, "job_dir": tail.directory, "host": tail.host}
+
+
+def _handle_of(runner: LocalRunner, tail: ActiveTail) -> Handle | None:
+    """Return the handle of a tail that a task of this host started; None for any other."""
+    handle = runner.find(TAIL)
+    return handle if tail.is_here and handle is not None and handle["dir"] == tail.directory else None
+
+
+def stop_tail(view: TailView, runner: LocalRunner, tail: ActiveTail, grace_s: float) -> bool:
+    """Stop a tail, wherever it runs. Return whether it did so by itself.
+
+    :raises TailWouldNotStop: it runs on another host, and still gives signs of life.
+    """
+    handle = _handle_of(runner, tail)
+    if handle is not None:
+        return runner.cancel(handle, grace_s)
+    view.ask_to_stop(tail, f"a task on host {process.hostname()}")
+    asked = time.monotonic()
+    while state.is_active(status := view.status(tail)):
+        waited_s = time.monotonic() - asked
+        if waited_s > grace_s + SILENCE_S:
+            raise TailWouldNotStop(tail.host, tail.directory, waited_s)
+        time.sleep(_LOOK_EVERY_S)
+    return status in state.FINAL
 
 
 class StopMirrorOperator(MirrorOperator):
@@ -175,21 +237,45 @@ class StopMirrorOperator(MirrorOperator):
         self.spark_conn_id, self.grace_s = spark_conn_id, grace_s
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
-        """Stop the mirror's writers.
+        """Stop the mirror's writers: those of this host, and its tail on any host.
 
-        :raises JobElsewhere: one of them runs on another host.
+        :raises TailWouldNotStop: the tail runs on another host and still gives signs of life.
         """
+        from airflow_mirror.hooks.kafka import MirrorKafkaHook
+
         runner, grace_s = runner_for(mirror, self.spark_conn_id), number("grace_s", self.grace_s)
-        handles = [h for h in runner.running() if h["kind"] in WRITERS]
-        tail = runner.find(TAIL)
+        handles = [h for h in runner.running() if h["kind"] in WRITERS and is_here(h)]
         for handle in handles:
-            if runner.cancel(handle, grace_s):
-                self.log.info("stopped %s/%s", handle["name"], handle["generation"])
-            else:
-                self.log.warning("%s/%s had to be killed", handle["name"], handle["generation"])
+            self._say(runner.cancel(handle, grace_s), f"{handle['name']}/{handle['generation']}")
+        left = runner.find(TAIL)
+        if left is not None and is_here(left):
+            runner.cancel(left, grace_s=0.0)  # what a killed tail left running
+        with MirrorKafkaHook(mirror.target, "target").admin() as target:
+            stopped, summary = self._stop_tail(TailView(target, mirror.name), runner, grace_s)
+        return {**summary, "stopped": len(handles) + stopped}
+
+    def _stop_tail(self, view: TailView, runner: LocalRunner, grace_s: float) -> tuple[int, dict[str, Any]]:
+        """Stop the tail that the ledger names, if it still runs. Return whether it did (0 or 1), and its summary."""
+        try:
+            tail = view.tail()
+        except (LedgerMissing, LedgerLost) as e:
+            self.log.warning("a tail on another host can't be found: %s", e)
+            return 0, {}
         if tail is None:
-            self.log.info("no tail was ever started below %s", mirror_home(mirror))
-            return {"stopped": len(handles)}
-        runner.cancel(tail, grace_s=0.0)  # what a killed tail left running
-        summary = {k: v for k, v in runner.summary(tail).items() if isinstance(v, (int, float, str))}
-        return {**summary, "stopped": len(handles), "tail": runner.status(tail)}
+            self.log.info("the mirror never had a tail")
+            return 0, {}
+        runs = state.is_active(view.status(tail))
+        if runs:
+            self._say(stop_tail(view, runner, tail, grace_s), f"the tail on host {tail.host}")
+        handle, sign = _handle_of(runner, tail), view.sign(tail)
+        if handle is not None:  # its files say more than a sign that it may not have been able to give
+            found, status = runner.summary(handle), runner.status(handle)
+        else:
+            found, status = {} if sign is None else dict(sign.summary), view.status(tail)
+        return int(runs), {**{k: v for k, v in found.items() if isinstance(v, (int, float, str))}, "tail": status}
+
+    def _say(self, clean: bool, what: str) -> None:
+        if clean:
+            self.log.info("stopped %s", what)
+        else:
+            self.log.warning("%s had to be killed", what)

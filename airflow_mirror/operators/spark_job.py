@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import ResumableJobMixin
@@ -28,6 +25,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_mirror.config import ClientConfig
+    from airflow_mirror.jobs.runner.active import ActiveTail
     from airflow_mirror.jobs.runner.local import Handle, LocalRunner
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan import Plan
@@ -98,7 +96,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
             args=self.job_args(mirror),
             spark_conf={str(k): str(v) for k, v in self.spark_conf.items()},
             master=master_of(self.spark_conn_id),
-            inputs=digest(plan),
+            inputs=plan.digest,
             plan=str(plans_of(mirror).path(plan.hash)),
         )
 
@@ -165,25 +163,19 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
             self._runner.cancel(self._job, grace_s=2.0)
 
 
-def digest(plan: Plan) -> str:
-    """Return 16 hex digits that change if the plan's topics change (not if only time has passed)."""
-    topics = [(t.source_topic, t.target_topic, t.source_topic_id, t.mode) for t in plan.topics]
-    return hashlib.sha256(json.dumps(topics).encode()).hexdigest()[:16]
-
-
-def differences(spec: Mapping[str, Any], mirror: Mirror, plan: Plan) -> list[str]:
-    """Return how a running job's spec differs from a mirror and its plan, as readable lines."""
-    theirs, ours = spec.get("mirror", {}), mirror.to_dict()
+def differences(tail: ActiveTail, mirror: Mirror, plan: Plan) -> list[str]:
+    """Return how a running tail differs from a mirror and its plan, as readable lines."""
+    theirs, ours = tail.mirror, mirror.to_dict()
     lines = [
         f"{key}: {theirs.get(key)!r} there, {ours.get(key)!r} asked for"
         for key in {**theirs, **ours}
         if theirs.get(key) != ours.get(key)
     ]
-    if spec.get("inputs") == digest(plan):
+    if tail.inputs == plan.digest:
         return lines
     try:
-        copied = {t.source_topic: t for t in plan_by_hash(Path(spec["plan"]).stem, mirror).topics}
-    except (InputError, KeyError):
+        copied = {t.source_topic: t for t in plan_by_hash(tail.plan, mirror).topics}
+    except InputError:
         return [*lines, "other topics (its plan is not there any more)"]
     planned = {t.source_topic: t for t in plan.topics}
     lines += [f"topic {name!r}: not in the tail's plan" for name in planned if name not in copied]

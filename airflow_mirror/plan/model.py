@@ -191,6 +191,12 @@ class Plan:
         return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     @property
+    def digest(self) -> str:
+        """16 hex digits that change if the plan's topics change (not if only time has passed)."""
+        topics = [(t.source_topic, t.target_topic, t.source_topic_id, t.mode) for t in self.topics]
+        return hashlib.sha256(json.dumps(topics).encode()).hexdigest()[:16]
+
+    @property
     def offsets(self) -> int:
         """Total offsets to copy; an upper bound for the number of records."""
         return sum(t.offsets for t in self.topics)

@@ -44,6 +44,7 @@ from airflow_mirror.jobs.driver.prepare import (
     wait_until,
     writer_lease,
 )
+from airflow_mirror.jobs.driver.presence import Presence, presence
 from airflow_mirror.jobs.driver.session import spark_session
 from airflow_mirror.jobs.progress.keeper import Progress
 from airflow_mirror.jobs.progress.listener import hosts_of
@@ -78,11 +79,14 @@ class Tail:
 
     :param tasks: number of tasks; None: as many as :attr:`slots` returns.
     :param ranges_file: read by the data source at the start of each turn.
+    :param stopping: set if the tail has to end.
     :ivar slots: returns how many tasks run at the same time.
     :ivar on_turn_end: called when all tasks of a turn have ended.
     """
 
-    def __init__(self, job: CopyJob, tasks: int | None, ranges_file: Path) -> None:
+    def __init__(
+        self, job: CopyJob, tasks: int | None, ranges_file: Path, stopping: threading.Event | None = None
+    ) -> None:
         self._job, self._tasks, self._ranges_file = job, tasks, ranges_file
         self._most: int | None = None
         self.slots: Callable[[], int] = lambda: os.cpu_count() or 2
@@ -93,7 +97,7 @@ class Tail:
         self.ranges: list[CopyRange] = []
         self.totals: dict[tuple[str, int, int], PartitionResult] = {}
         self.failed: MirrorError | None = None
-        self.stopping = threading.Event()
+        self.stopping = stopping or threading.Event()
         self.withdrawn = threading.Event()  # the driver withdrew the lease from its tasks
         self.reported = threading.Event()  # all tasks of a turn have ended, and their results are stored
 
@@ -167,6 +171,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--turn-s", type=float, default=_TURN_S, metavar="S", help="seconds that a micro-batch copies (default: 600)"
     )
+    parser.add_argument(
+        "--takeover", action="store_true", help="replace the mirror's tail even if it gives signs of life"
+    )
+    parser.add_argument("--replaces", default="", help=argparse.SUPPRESS)  # a tail that was found to be lost
     cli.add_hold(parser)
     return entry.run(parser, argv, _work)
 
@@ -175,14 +183,27 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     begun = time.monotonic()
     mirror = cli.mirror_of(arguments)
     job = prepare(arguments, mirror)
+    stopping = threading.Event()
+    with presence(job.plan, arguments, status, stopping) as there:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stopping.set())
+        tail = _copy(job, arguments, status, stopping, there)
+        summary = summarise(tail.totals.values(), time.monotonic() - begun)
+        # While a tail runs, the next turn reopens failed partitions. There is no next turn any more.
+        return there.ends_with((summary, entry.failure(tail.totals.values(), summary["errors"])))
+
+
+def _copy(
+    job: CopyJob, arguments: argparse.Namespace, status: StatusFile, stopping: threading.Event, there: Presence
+) -> Tail:
+    mirror = job.mirror
     with (
         tempfile.TemporaryDirectory(prefix="airflow-mirror-tail-") as scratch,
         writer_lease(arguments.target, mirror.name) as held,
     ):
-        tail = Tail(job, arguments.tasks, Path(scratch, "ranges.json"))
+        there.require_active()
+        tail = Tail(job, arguments.tasks, Path(scratch, "ranges.json"), stopping)
         tail.discover()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: tail.stopping.set())
         status.update("starting Spark")
         with spark_session(f"airflow-mirror tail {mirror.name}", tail.stopping) as spark:
             tail.slots = partial(slots, spark)
@@ -191,9 +212,7 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
             tail.deal()
             wait_until(held.safe_at, status, tail.stopping)
             _follow(spark, tail, job, held, arguments, status, Path(scratch))
-    summary = summarise(tail.totals.values(), time.monotonic() - begun)
-    # While a tail runs, the next turn reopens failed partitions. There is no next turn any more.
-    return summary, entry.failure(tail.totals.values(), summary["errors"])
+    return tail
 
 
 def _follow(

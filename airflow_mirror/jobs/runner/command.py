@@ -38,7 +38,8 @@ def script_args(spec: JobSpec, directory: Path) -> list[str]:
     return [
         spec.kind, "--job-dir", str(directory), "--mirror", str(directory / "mirror.json"),
         "--source", f"env:{SOURCE_VARIABLE}", "--target", f"env:{TARGET_VARIABLE}",
-        *(("--plan", spec.plan) if spec.plan else ()), *spec.args,
+        *(("--plan", spec.plan) if spec.plan else ()),
+        *(("--replaces", spec.replaces) if spec.replaces else ()), *spec.args,
     ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ by its directory. The rules, each of which has a test:
 - An ended job is not changed; the next start is a new generation. Processes that it left running are ended first. The
   directories of the last hundred ended jobs are kept.
 - A starter may die at any moment. Until job.json is written, the child is found by the launch lock that it inherited.
-- A job on another host is never judged by a pid.
+- A job on another host is never judged by a pid. What became of a tail there, the target's ledger says (:mod:`.active`).
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import JobConflict, JobElsewhere, JobFailed, JobNeedsHuman, JobRefused, WriterRuns
+from airflow_mirror.errors import JobConflict, JobElsewhere, WriterRuns
 from airflow_mirror.files import is_locked, lock
 from airflow_mirror.jobs.runner import directory, process, state
 from airflow_mirror.jobs.runner.command import Submit, environment, local_submit, script_args
 from airflow_mirror.jobs.runner.spec import WRITERS, JobSpec
+from airflow_mirror.jobs.runner.status import error_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,8 +46,8 @@ class LocalRunner:
     :param mirror_home: the mirror's directory; jobs live in ``<mirror_home>/jobs/<name>/<generation>/``.
     :param submit: makes the command line; default: the installed Spark.
 
-    A *handle* is the JSON content of job.json: ``name, generation, dir, pid, started, host, spec``. It survives a trip
-    through XCom or a state store.
+    A *handle* is the JSON content of job.json: ``name, generation, dir, kind, pid, started, host, where, spec``. It
+    survives a trip through XCom or a state store.
     """
 
     def __init__(self, mirror_home: str | Path, submit: Submit = local_submit) -> None:
@@ -67,7 +67,7 @@ class LocalRunner:
         with lock(self.jobs / "lock"):
             self._refuse_second_writer(name, spec)
             handle = self.find(name)
-            if handle is not None:
+            if handle is not None and not _is_tail_elsewhere(handle):
                 if self.status(handle) == state.RUNNING:
                     return self._reattach(handle, spec)
                 self._clean_up(handle)
@@ -85,18 +85,18 @@ class LocalRunner:
     def _reattach(self, handle: Handle, spec: JobSpec) -> Handle:
         if handle["spec"] != spec.hash:
             raise JobConflict(handle["name"], handle["dir"], handle["spec"], spec.hash)
-        if handle["host"] != socket.gethostname():
+        if not is_here(handle):
             raise JobElsewhere(handle["name"], handle["host"], handle["dir"])
         return handle
 
     def _refuse_second_writer(self, name: str, spec: JobSpec) -> None:
         for other in self.running() if spec.writes else ():
-            if other["name"] != name and other["kind"] in WRITERS:
+            if other["name"] != name and other["kind"] in WRITERS and not _is_tail_elsewhere(other):
                 raise WriterRuns(other["name"], other["dir"], other["kind"], spec.kind)
 
     def _clean_up(self, handle: Handle) -> None:
         job_dir = Path(handle["dir"])
-        if handle["host"] == socket.gethostname():
+        if is_here(handle):
             if self.status(handle) in state.FINAL:
                 process.wait_until_gone(job_dir, _SHUTDOWN_S)
             # A killed driver's Python workers may live on for seconds, possibly in the middle of a write.
@@ -118,7 +118,8 @@ class LocalRunner:
     def _record(self, job_dir: Path, spec_hash: str, kind: str, pid: int) -> Handle:
         handle = {
             "name": job_dir.parent.name, "generation": int(job_dir.name), "dir": str(job_dir), "kind": kind,
-            "pid": pid, "started": process.started_at(pid), "host": socket.gethostname(), "spec": spec_hash,
+            "pid": pid, "started": process.started_at(pid), "host": process.hostname(), "where": process.here(),
+            "spec": spec_hash,
         }  # fmt: skip
         directory.write_json(job_dir / "job.json", handle)
         return handle
@@ -160,7 +161,7 @@ class LocalRunner:
         return state.decide(directory.read_json(path), alive, time.time())
 
     def _is_alive(self, handle: Handle) -> bool | None:
-        if handle["host"] != socket.gethostname():
+        if not is_here(handle):
             return None
         return bool(handle["pid"]) and process.is_alive(int(handle["pid"]), handle["started"])
 
@@ -185,11 +186,7 @@ class LocalRunner:
         report = self.progress(handle)
         name, log = f"{handle['name']}/{handle['generation']}", str(Path(handle["dir"], "log.txt"))
         cause = str(report.get("error") or f"its process is gone; its log ends with: {self.log_tail(handle)}")
-        if status == state.FAILED and report.get("blame") == "input":
-            raise JobRefused(name, cause, log)
-        if status == state.FAILED and report.get("blame") == "human":
-            raise JobNeedsHuman(name, cause, log)
-        raise JobFailed(name, status, cause, log)
+        raise error_of(name, status, report.get("blame"), cause, log)
 
     def log_tail(self, handle: Handle, max_bytes: int = 2000) -> str:
         """Return the end of the job's log."""
@@ -209,7 +206,7 @@ class LocalRunner:
 
         :raises JobElsewhere: it runs on another host.
         """
-        if handle["host"] != socket.gethostname():
+        if not is_here(handle):
             if self.status(handle) == state.RUNNING:
                 raise JobElsewhere(handle["name"], handle["host"], handle["dir"])
             return True
@@ -228,5 +225,15 @@ class LocalRunner:
     def cancel_all(self, grace_s: float = 10.0) -> None:
         """Stop every running job of this mirror on this host."""
         for handle in self.running():
-            if handle["host"] == socket.gethostname():
+            if is_here(handle):
                 self.cancel(handle, grace_s)
+
+
+def is_here(handle: Handle) -> bool:
+    """Return whether the job's pid means something here."""
+    return bool(handle["where"] == process.here())
+
+
+def _is_tail_elsewhere(handle: Handle) -> bool:
+    """Return whether the target's ledger says what became of the job, not this directory."""
+    return handle["name"] == TAIL and not is_here(handle)

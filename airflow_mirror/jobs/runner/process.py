@@ -9,12 +9,27 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 JOB_DIR_VARIABLE = "AIRFLOW_MIRROR_JOB_DIR"
 _STATE, _SESSION, _START_TICK = 0, 3, 19  # fields of /proc/<pid>/stat after the command's closing parenthesis
+
+
+def hostname() -> str:
+    """Return the name of this host, for people."""
+    return socket.gethostname()
+
+
+def here() -> str:
+    """Return where a pid means something: the host and its process namespace, which a container has of its own."""
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        namespace = ""
+    return f"{hostname()} {namespace}".strip()
 
 
 def started_at(pid: int) -> int | None:

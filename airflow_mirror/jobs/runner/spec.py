@@ -30,6 +30,7 @@ class JobSpec:
     :param inputs: digest of what the job reads besides its arguments, so that a changed plan makes another job.
     :param plan: path of the plan file. Not part of the hash: an older job may already do what a new plan says, which
         ``inputs`` shows.
+    :param replaces: a tail that was found to be lost, which the new one need not listen for again. Not part of the hash.
     :raises InvalidField: the kind is unknown.
     """
 
@@ -40,6 +41,7 @@ class JobSpec:
     master: str = "local[*]"
     inputs: str = ""
     plan: str = ""
+    replaces: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -49,7 +51,7 @@ class JobSpec:
     @property
     def hash(self) -> str:
         """16 hex digits over everything that defines the job."""
-        asked = {k: v for k, v in self.to_dict().items() if k != "plan"}
+        asked = {k: v for k, v in self.to_dict().items() if k not in ("plan", "replaces")}
         text = json.dumps(asked, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -15,7 +15,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import InputError, JobAlreadyRuns, NeedsHuman
+from airflow_mirror.errors import (
+    InputError,
+    JobAlreadyRuns,
+    JobFailed,
+    JobNeedsHuman,
+    JobRefused,
+    MirrorError,
+    NeedsHuman,
+)
 from airflow_mirror.files import lock
 from airflow_mirror.jobs.runner.directory import read_json, write_json, write_text
 from airflow_mirror.jobs.runner.state import FAILED, FINAL, RUNNING, SUCCEEDED
@@ -63,6 +71,11 @@ class StatusFile:
         changed = {"phase": phase, "partitions": partitions, "left_out": left_out, "summary": summary, "notes": shown}
         self._write(RUNNING, {k: v for k, v in changed.items() if v is not None})
 
+    def brief(self) -> dict[str, Any]:
+        """Return phase, summary and notes as they are now."""
+        with self._turn:
+            return {key: self._content[key] for key in ("phase", "summary", "notes")}
+
     def succeed(self, summary: dict[str, Any]) -> None:
         """Write the final state of a successful job."""
         self._write(SUCCEEDED, {"phase": "done", "summary": summary})
@@ -95,6 +108,12 @@ def blame(error: BaseException | str | None) -> str:
     if isinstance(error, InputError):
         return "input"
     return "human" if isinstance(error, NeedsHuman) else "retry"
+
+
+def error_of(name: str, state: str, blamed: str | None, cause: str, log: str) -> MirrorError:
+    """Return the error for a job that ended in ``state`` without success; its branch is that of the job's own error."""
+    kind = {"input": JobRefused, "human": JobNeedsHuman}.get(blamed or "") if state == FAILED else None
+    return JobFailed(name, state, cause, log) if kind is None else kind(name, cause, log)
 
 
 def ensure_final(job_dir: Path, exit_code: int, error: BaseException | None) -> None:

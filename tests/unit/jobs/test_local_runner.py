@@ -159,7 +159,7 @@ def test_a_recycled_pid_is_not_the_job(runner: LocalRunner) -> None:
 def test_job_of_another_host_is_not_judged_by_pid(runner: LocalRunner) -> None:
     handle = runner.ensure_started("bulk", spec("polite"), SECRETS)
     wait_for(lambda: runner.progress(handle))
-    there = {**handle, "host": "elsewhere"}
+    there = {**handle, "host": "elsewhere", "where": "elsewhere"}
     directory.write_json(Path(handle["dir"]) / "job.json", there)
     assert runner.status({**there, "pid": 1}) == "RUNNING"
     with pytest.raises(JobElsewhere, match="runs on host 'elsewhere'"):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.jobs.runner.active import ActiveTail, Signs
 from airflow_mirror.jobs.runner.spec import JobSpec
 
 os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-mirror-unit-")
@@ -115,8 +116,24 @@ def store_plan(home: Path, plan: Plan) -> Plan:
     return plan
 
 
+def decided(ledger: MemoryLedger, handle: dict[str, Any], **changed: Any) -> ActiveTail:
+    """Decide that a fake tail is the mirror's, as a real one does itself."""
+    spec = json.loads(Path(handle["dir"], "spec.json").read_text())
+    given = {
+        "directory": handle["dir"],
+        "mirror": spec["mirror"],
+        "inputs": spec["inputs"],
+        "plan": Path(spec["plan"]).stem,
+    }
+    tail = ActiveTail(**{**given, "pid": handle["pid"], "started": handle["started"], **changed})
+    ledger.decide(lambda _: {f"active/{tail.name}": tail.value()})
+    return tail
+
+
 @pytest.fixture
-def fake_spark(monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator[Started]:
+def fake_spark(
+    monkeypatch: pytest.MonkeyPatch, home: Path, ledger: MemoryLedger, state: MemoryState
+) -> Iterator[Started]:
     """Run the fake job instead of Spark; returns the list of command lines that were started."""
     from airflow_mirror.hooks import spark
     from airflow_mirror.jobs.runner.local import LocalRunner
@@ -130,8 +147,17 @@ def fake_spark(monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator[Started]
         started.append([sys.executable, str(FAKE_JOB), *arguments, behaviour["is"]])
         return started[-1]
 
+    class Runner(LocalRunner):
+        def _launch(self, name: str, spec: JobSpec, secrets: Any) -> Any:
+            handle = super()._launch(name, spec, secrets)
+            if spec.kind == "streaming_tail":
+                tail = decided(ledger, handle)
+                if behaviour["is"].startswith("copying"):
+                    Signs(state, tail).give("RUNNING", phase="copying")
+            return handle
+
     def runner(mirror: Any, spark_conn_id: None = None) -> LocalRunner:
-        return LocalRunner(home / (mirror if isinstance(mirror, str) else mirror.name), submit)
+        return Runner(home / (mirror if isinstance(mirror, str) else mirror.name), submit)
 
     for module in (spark, operators, spark_job):
         monkeypatch.setattr(module, "runner_for", runner)

@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 
 from airflow_mirror.errors import ClusterUnreachable, InvalidField
 from airflow_mirror.hooks import lag as hook_lag
+from airflow_mirror.jobs.runner.active import Signs, active_tail
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.partition import TopicPartition
@@ -20,6 +21,7 @@ from airflow_mirror.plan import Plan
 from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
 from airflow_mirror.sync.lag import PartitionLag
 from airflow_mirror.triggers.catch_up import CatchUpTrigger
+from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.provider.conftest import PLAN, Started
 
 
@@ -132,12 +134,18 @@ def test_dead_tail_fails_the_sensor_with_its_cause(
     context: dict[str, Any],
     fake_spark: Started,
     home: Path,
+    ledger: MemoryLedger,
+    state: MemoryState,
 ) -> None:
     lags += [40]
     fake_spark[1]["is"] = "damaged"
     with pytest.raises(AirflowFailException):
         StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail").execute(context)
-    assert LocalRunner(home / "m").find("tail")
+    tail = active_tail(ledger.values(), "m")
+    assert tail is not None and LocalRunner(home / "m").find("tail")
+    with pytest.raises(AirflowException, match="no sign of it any more"):
+        sensor(mirror, require_tail=True).execute(context)
+    Signs(state, tail).give("FAILED", error="t-0: foreign data", blame="human")
     with pytest.raises(AirflowFailException, match="foreign data"):
         sensor(mirror, require_tail=True).execute(context)
 

@@ -895,7 +895,7 @@ def test_tail_on_another_host_makes_no_disaster(
     """It cannot be killed from here, and no canary is written."""
     monkeypatch.setattr("airflow_mirror.drill.disaster.warm_up", lambda *_: pytest.fail("canaries were written"))
     job = Path(tail["dir"], "job.json")
-    job.write_text(json.dumps({**tail, "host": "another"}))
+    job.write_text(json.dumps({**tail, "host": "another", "where": "another"}))
     monkeypatch.setattr(LocalRunner, "status", lambda *_: "RUNNING")
     with pytest.raises(AirflowException, match="JobElsewhere: job 'tail' runs on host 'another'"):
         LoseSourceOperator(plan=PLAN, task_id="t", mirror=mirror).execute(context)

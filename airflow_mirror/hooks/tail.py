@@ -1,0 +1,81 @@
+"""The mirror's tail as the target's ledger knows it: from any worker, whatever host it runs on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_mirror.jobs.runner import state
+from airflow_mirror.jobs.runner.local import TAIL
+from airflow_mirror.jobs.runner.status import error_of
+
+if TYPE_CHECKING:
+    from airflow_mirror.jobs.runner.active import ActiveTail, Sign
+    from airflow_mirror.kafka.admin import ClusterAdmin
+
+
+class TailView:
+    """Looks at the tail of one mirror. Keep it while looking: silence takes time. Belongs to one thread.
+
+    :param target: connections to the target; the caller closes them.
+    :ivar ended: the tail that :meth:`living` has found to have ended, or to be lost; empty for none.
+    """
+
+    def __init__(self, target: ClusterAdmin, mirror: str) -> None:
+        from airflow_mirror.jobs.runner.active import Watch, keys_of
+        from airflow_mirror.ledger import decisions
+        from airflow_mirror.ledger import state as ledger_state
+
+        self._mirror, self.ended = mirror, ""
+        self._ledger = decisions.Ledger(target)
+        self._state = ledger_state.state_of(target, keys_of(mirror))
+        self._watch = Watch(self._state)
+
+    def tail(self) -> ActiveTail | None:
+        """Return the tail that is decided to copy; None if none ever was.
+
+        :raises LedgerMissing: there is no ledger. :raises LedgerLost: nobody knows.
+        """
+        from airflow_mirror.jobs.runner.active import active_tail
+
+        return active_tail(self._ledger.values(), self._mirror)
+
+    def living(self) -> ActiveTail | None:
+        """Return the tail if it lives. Takes up to five seconds for one that does, thirty for one that fell silent."""
+        tail = self.tail()
+        if tail is None or self._watch.settled(tail) == state.RUNNING:
+            return tail
+        self.ended = tail.job
+        return None
+
+    def status(self, tail: ActiveTail) -> str:
+        """Return RUNNING, SUCCEEDED, FAILED or LOST, as far as is known by now. Errors as :meth:`Watch.status`."""
+        return self._watch.status(tail)
+
+    def sign(self, tail: ActiveTail) -> Sign | None:
+        """Return the last sign that it gave."""
+        return self._watch.sign(tail)
+
+    def ask_to_stop(self, tail: ActiveTail, by: str) -> None:
+        """Ask it to stop; it sees that within two seconds. :raises TryAgain: the target can't be written to."""
+        from airflow_mirror.jobs.runner.active import ask_to_stop
+
+        ask_to_stop(self._state, tail, by)
+
+    def raise_for(self, tail: ActiveTail) -> None:
+        """Raise if it ended without success; the error's branch is that of its own error.
+
+        :raises JobRefused: its input was wrong. :raises JobNeedsHuman: data are not what they must be.
+        :raises JobFailed: anything else, its silence included.
+        """
+        status = self.status(tail)
+        if state.is_active(status) or state.is_succeeded(status):
+            return
+        sign = self.sign(tail)
+        if status == state.LOST or sign is None:
+            raise error_of(TAIL, state.LOST, None, f"there is no sign of it any more from host {tail.host}", log_of(tail))
+        raise error_of(TAIL, status, sign.blame, sign.error or "it does not say why", log_of(tail))
+
+
+def log_of(tail: ActiveTail) -> str:
+    """Return where the tail's log is, for people."""
+    return f"{tail.directory}/log.txt on host {tail.host}" if tail.directory else f"what it printed on host {tail.host}"

@@ -1,0 +1,167 @@
+"""A tail's presence in the target's ledger: it is decided to be the one, gives signs of life, and listens.
+
+A thread with connections of its own does that. Copying never waits for it: what can't be written or read is said in the
+log and tried again. A target without a ledger, for a tail that was started by hand, leaves it out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.config import load
+from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError, TailReplaced
+from airflow_mirror.jobs.runner.active import (
+    SIGN_EVERY_S,
+    ActiveTail,
+    Signs,
+    Watch,
+    active_tail,
+    begin,
+    keys_of,
+)
+from airflow_mirror.jobs.runner.state import FAILED, RUNNING, SUCCEEDED
+from airflow_mirror.jobs.runner.status import StatusFile, blame
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
+
+if TYPE_CHECKING:
+    from airflow_mirror.jobs.driver.entry import Outcome
+    from airflow_mirror.plan import Plan
+
+log = logging.getLogger(__name__)
+
+_LISTEN_EVERY_S = 1.0
+_PATIENCE_S = 5.0  # for one write, after which it listens again
+_COMPLAIN_EVERY_S = 60.0
+
+
+class Presence:
+    """See the module. Use :func:`presence`.
+
+    :param me: what was decided; None without a ledger: nothing is given, nothing heard.
+    :param target: reference to the target's settings.
+    :param stopping: set if the tail has to end.
+    """
+
+    def __init__(self, me: ActiveTail | None, target: str, status: StatusFile, stopping: threading.Event) -> None:
+        self._me, self._reference, self._status, self._stopping = me, target, status, stopping
+        self._replaced: TailReplaced | None = None
+        self._told = False
+        self._ended = threading.Event()
+        self._last: dict[str, Any] = {}
+        self._complained = float("-inf")
+        self._thread = threading.Thread(target=self._run, name="presence", daemon=True)
+
+    def start(self) -> None:
+        """Begin to give signs and to listen."""
+        if self._me is not None:
+            self._thread.start()
+
+    def require_active(self) -> None:
+        """Raise if another job is the mirror's tail by now; call it when the writer lease was taken.
+
+        :raises TailReplaced: it is; this one must not copy.
+        """
+        if self._me is not None:
+            with ClusterAdmin(load(self._reference, "target")) as target:
+                _require(Ledger(target), self._me)
+
+    def ends_with(self, outcome: Outcome) -> Outcome:
+        """Return how the job ends: as given, unless it was replaced. The last sign of the block says that."""
+        summary, error = outcome[0], outcome[1] or self._replaced
+        self._last = {"state": SUCCEEDED, "phase": "done", "summary": {**summary, "end_offsets": {}}}
+        if error is not None:
+            self._last |= {"state": FAILED, "error": str(error), "blame": blame(error)}
+        return summary, error
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Give the last sign, and end. May take some seconds if the target can't be written to."""
+        if error is not None:
+            self._last = {"state": FAILED, **self._status.brief(), "error": str(error), "blame": blame(error)}
+        self._ended.set()
+        if self._me is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        assert self._me is not None
+        with ClusterAdmin(load(self._reference, "target")) as target:
+            signs: Signs | None = None
+            given = float("-inf")
+            while True:
+                last = self._ended.is_set()
+                try:
+                    if signs is None:
+                        _require(Ledger(target), self._me)  # what others left is removed by the one that copies
+                        signs = Signs(state_of(target, keys_of(self._me.name), patience_s=_PATIENCE_S), self._me)
+                        signs.forget_others()
+                    if last:
+                        signs.give(**self._last)
+                    elif time.monotonic() - given >= SIGN_EVERY_S:
+                        given = time.monotonic()
+                        signs.give(RUNNING, **self._status.brief())
+                        _require(Ledger(target), self._me)
+                    if not self._told and (by := signs.stop_asked()) is not None:
+                        self._tell(f"stopping: {by} asked for that")
+                except TailReplaced as e:
+                    self._replaced = e
+                    self._tell(str(e))
+                except MirrorError as e:
+                    self._complain(e)
+                if last:
+                    return
+                self._ended.wait(_LISTEN_EVERY_S)
+
+    def _tell(self, why: str) -> None:
+        if not self._told:
+            log.warning("%s", why)
+        self._told = True
+        self._stopping.set()
+
+    def _complain(self, error: MirrorError) -> None:
+        if time.monotonic() - self._complained >= _COMPLAIN_EVERY_S:
+            self._complained = time.monotonic()
+            log.warning("no sign of life in the target's ledger, and the copy goes on: %s", error)
+
+
+def _require(ledger: Ledger, me: ActiveTail) -> None:
+    there = active_tail(ledger.values(), me.name)
+    if there is None or there.job != me.job:
+        raise TailReplaced(me.name, "unknown" if there is None else there.host)
+
+
+@contextmanager
+def presence(
+    plan: Plan, arguments: argparse.Namespace, status: StatusFile, stopping: threading.Event
+) -> Iterator[Presence]:
+    """Decide that this process is the mirror's tail, and give signs of life until the block ends.
+
+    Without a ledger a tail that was started by hand copies on, and says so.
+
+    :param arguments: ``takeover`` and ``replaces`` as for :func:`.active.begin`.
+    :raises TailRuns: another one lives, here or elsewhere.
+    """
+    me = ActiveTail(mirror=plan.mirror.to_dict(), plan=plan.hash, inputs=plan.digest, directory=arguments.job_dir or "")
+    ways = {"replaces": arguments.replaces, "takeover": arguments.takeover}
+    status.update("looking for another tail of the mirror")
+    known: ActiveTail | None = me
+    try:
+        with ClusterAdmin(load(arguments.target, "target")) as admin:
+            begin(Ledger(admin), me, Watch(state_of(admin, keys_of(me.name))), **ways)
+    except (LedgerMissing, LedgerLost) as e:
+        log.warning("whether another tail of the mirror runs is not known, and the copy goes on: %s", e)
+        known = None
+    there = Presence(known, arguments.target, status, stopping)
+    there.start()
+    try:
+        yield there
+    except BaseException as e:
+        there.end(e)
+        raise
+    there.end()

@@ -1,0 +1,269 @@
+"""Which tail copies for a mirror, on whatever host: decided in the target's ledger, with signs of life in its state.
+
+Starting a tail is a decision: ``active/<mirror>`` names one job. It is made by the job itself, so that nothing lies
+between the decision and the one that it is about. A tail that lives is never replaced without being asked to; one that
+has ended, or that has given no sign for :data:`SILENCE_S`, is.
+
+A job writes a sign every few seconds, under a key of its own, and looks there for requests to stop. The time of the
+others is never compared with one's own: silence is what an observer hears itself, and counts only while the observer
+could have heard something, because its own writes to that topic were acknowledged. Who may *write* to the target is not
+decided here: that is the lease, whatever anybody believes about who is alive.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import InputError, TailRuns, TryAgain
+from airflow_mirror.jobs.runner import process
+from airflow_mirror.jobs.runner.state import FINAL, LOST, RUNNING
+
+if TYPE_CHECKING:
+    from airflow_mirror.ledger.decisions import Decisions, Values
+    from airflow_mirror.ledger.state import State
+
+SIGN_EVERY_S = 5.0
+SILENCE_S = 30.0  # an election takes nine seconds
+_LOOK_EVERY_S = 1.0
+_PROBE_EVERY_S = 5.0
+_LONGEST_ERROR = 20_000
+_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActiveTail:
+    """The tail that may copy for a mirror.
+
+    :param host: for people; ``where`` and ``pid`` and ``started`` identify its process (:mod:`.process`).
+    :param directory: its job directory on that host; empty for one that was started by hand without.
+    :param mirror: its Mirror as a dict. :param plan: hash of its plan. :param inputs: see :class:`JobSpec`.
+    :param job: another one for each start.
+    """
+
+    mirror: Mapping[str, Any]
+    plan: str
+    inputs: str
+    directory: str
+    host: str = field(default_factory=process.hostname)
+    where: str = field(default_factory=process.here)
+    pid: int = field(default_factory=os.getpid)
+    started: int | None = field(default_factory=lambda: process.started_at(os.getpid()))
+    job: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def name(self) -> str:
+        """The mirror's name."""
+        return str(self.mirror["name"])
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its process can be seen, and ended, from here."""
+        return self.where == process.here()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is certain that its process has ended. False proves nothing."""
+        return self.is_here and self.started is not None and not process.is_alive(self.pid, self.started)
+
+    def value(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {"v": _VERSION, **asdict(self)}
+
+
+def active_tail(values: Values, mirror: str) -> ActiveTail | None:
+    """Return the tail that is decided to copy for a mirror; None if none ever was.
+
+    :raises InputError: a newer version of the package wrote it.
+    """
+    value = values.get(_active_key(mirror))
+    if value is None:
+        return None
+    if not isinstance(value, dict) or value.get("v") != _VERSION:
+        raise InputError(
+            f"the target's ledger says something about the tail of {mirror!r} that this version can't read ({value!r}). "
+            "Install the version of airflow-mirror that the other workers have."
+        )
+    return ActiveTail(**{key: value[key] for key in ActiveTail.__dataclass_fields__})
+
+
+def active_tails(values: Values) -> list[str]:
+    """Return the mirrors that have, or had, a tail."""
+    return [key.removeprefix(_active_key("")) for key in values if key.startswith(_active_key(""))]
+
+
+def begin(ledger: Decisions, me: ActiveTail, watch: Watch, *, replaces: str = "", takeover: bool = False) -> None:
+    """Decide that this job is the mirror's tail, unless another one lives.
+
+    :param replaces: a job that who started this one has found to be lost: it need not be listened for again.
+    :param takeover: also if another one lives; that one stops when it sees it, or can't confirm its lease.
+    :raises TailRuns: another one lives. Nothing was decided.
+    """
+    while True:
+        there = active_tail(ledger.values(), me.name)
+        known = there is None or there.job == replaces or takeover
+        if there is not None and not known and watch.settled(there) == RUNNING:
+            raise TailRuns(me.name, there.host, there.directory)
+
+        def replace(values: Values, there: ActiveTail | None = there) -> Values | None:
+            return {_active_key(me.name): me.value()} if active_tail(values, me.name) == there else None
+
+        if ledger.decide(replace) is not None:
+            return
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sign:
+    """A sign of life: what a job writes about itself. See :mod:`.status` for the fields.
+
+    :param number: grows from sign to sign.
+    """
+
+    number: int
+    state: str
+    phase: str = ""
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    error: str | None = None
+    blame: str | None = None
+
+    def encode(self) -> bytes:
+        """Return it as JSON."""
+        return json.dumps({"v": _VERSION, **asdict(self)}, separators=(",", ":"), default=str).encode()
+
+    @classmethod
+    def decode(cls, value: bytes | None) -> Sign | None:
+        """Return the sign; None for none, and for one that can't be read: a newer version's says that it lives."""
+        if value is None:
+            return None
+        try:
+            found = json.loads(value)
+            known = {key: found[key] for key in cls.__dataclass_fields__ if key in found}
+            return cls(**{**known, "notes": tuple(found.get("notes") or ())})
+        except (ValueError, TypeError, KeyError):
+            return cls(number=hash(value), state=RUNNING)
+
+
+class Signs:
+    """What a job says about itself, and what it is told. Belongs to one thread."""
+
+    def __init__(self, state: State, me: ActiveTail) -> None:
+        self._state, self._me, self._number = state, me, 0
+
+    def give(self, state: str, **content: Any) -> None:
+        """Write a sign. :raises TryAgain: it is not known to be written."""
+        self._number += 1
+        if content.get("error"):
+            content["error"] = content["error"][:_LONGEST_ERROR]  # thousands of partitions may have failed
+        self._state.write({_sign_key(self._me): Sign(number=self._number, state=state, **content).encode()})
+
+    def stop_asked(self) -> str | None:
+        """Return who asked this job to stop; None if nobody did."""
+        value = self._state.read().get(_stop_key(self._me))
+        return None if value is None else str(_json(value).get("by", "somebody"))
+
+    def forget_others(self) -> None:
+        """Remove what earlier jobs of the mirror have left."""
+        mine = _sign_key(self._me), _stop_key(self._me)
+        self._state.write({key: None for key in self._state.read() if key not in mine})
+
+
+class Watch:
+    """Observes the tail of a mirror. Belongs to one thread; keep it, because silence takes time.
+
+    :param state: of the keys that begin with :func:`keys_of` the mirror.
+    :param clock: monotonic, in seconds. :param pause: sleeps so many seconds.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._state, self._clock, self._pause = state, clock, pause
+        self._job = ""
+        self._number: int | None = None
+        self._heard = self._probed = clock()
+        self._lives = False
+
+    def sign(self, tail: ActiveTail) -> Sign | None:
+        """Return its last sign."""
+        return Sign.decode(self._state.read().get(_sign_key(tail)))
+
+    def status(self, tail: ActiveTail) -> str:
+        """Return RUNNING, SUCCEEDED, FAILED or LOST, as far as is known by now.
+
+        :raises TryAgain: the state can't be read; that is no silence.
+        """
+        now = self._clock()
+        try:
+            sign = self.sign(tail)
+        except TryAgain:
+            self._heard = now
+            raise
+        if sign is not None and sign.state in FINAL:
+            return sign.state
+        if tail.is_gone:
+            return LOST
+        number = None if sign is None else sign.number
+        if tail.job != self._job:
+            self._job, self._number, self._lives, self._heard, self._probed = tail.job, number, False, now, now
+        elif number not in (None, self._number):  # a sign that its successor removed is none
+            self._number, self._lives, self._heard, self._probed = number, True, now, now
+        elif now - self._probed >= _PROBE_EVERY_S:
+            self._probed = now
+            self._probe(tail, now)
+        return RUNNING if now - self._heard < SILENCE_S else LOST
+
+    def settled(self, tail: ActiveTail) -> str:
+        """Return the status, RUNNING only once it has given a sign while we looked; may take :data:`SILENCE_S`."""
+        while (found := self.status(tail)) == RUNNING and not self.is_sure(tail):
+            self._pause(_LOOK_EVERY_S)
+        return found
+
+    def is_sure(self, tail: ActiveTail) -> bool:
+        """Return whether a tail that is RUNNING has given a sign while we looked, or can be seen from here."""
+        return self._lives or tail.is_here
+
+    def _probe(self, tail: ActiveTail, now: float) -> None:
+        """Write to the topic ourselves: while nobody can, silence means nothing."""
+        try:
+            self._state.write({f"{keys_of(tail.name)}look": str(now).encode()})
+        except TryAgain:
+            self._heard = now
+
+
+def ask_to_stop(state: State, tail: ActiveTail, by: str) -> None:
+    """Ask a tail to stop, wherever it runs. It sees that within two seconds."""
+    state.write({_stop_key(tail): json.dumps({"v": _VERSION, "by": by}).encode()})
+
+
+def keys_of(mirror: str) -> str:
+    """Return what the keys of a mirror's jobs begin with."""
+    return f"job/{mirror}/"
+
+
+def _active_key(mirror: str) -> str:
+    return f"active/{mirror}"
+
+
+def _sign_key(tail: ActiveTail) -> str:
+    return f"{keys_of(tail.name)}{tail.job}/sign"
+
+
+def _stop_key(tail: ActiveTail) -> str:
+    return f"{keys_of(tail.name)}{tail.job}/stop"
+
+
+def _json(value: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(value)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

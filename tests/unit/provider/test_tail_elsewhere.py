@@ -1,0 +1,134 @@
+"""Tasks on one worker, the mirror's tail on another: nothing between them but the target's ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from airflow_mirror.errors import TailWouldNotStop
+from airflow_mirror.hooks.tail import TailView
+from airflow_mirror.jobs.runner import active
+from airflow_mirror.jobs.runner.active import ActiveTail
+from airflow_mirror.jobs.runner.local import LocalRunner
+from airflow_mirror.operators import mirror as operators
+from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator, stop_tail
+from airflow_mirror.plan import Plan
+from tests.unit.ledger.memory import MemoryLedger, MemoryState
+from tests.unit.provider.conftest import PLAN, Started, store_plan
+
+
+class Beating(MemoryState):
+    """A tail that gives a sign whenever somebody looks, and stops when asked to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tail: ActiveTail | None = None
+        self.phase, self.stops, self._number = "copying", True, count()
+
+    def read(self) -> dict[str, bytes]:
+        values = super().read()
+        if self.tail is not None:
+            stopped = self.stops and f"job/m/{self.tail.job}/stop" in values
+            state = "SUCCEEDED" if stopped else "RUNNING"
+            summary = {"records": 7, "end_offsets": {}}
+            sign = active.Sign(number=next(self._number), state=state, phase=self.phase, summary=summary)
+            self.write({f"job/m/{self.tail.job}/sign": sign.encode()})
+        return super().read()
+
+
+@pytest.fixture
+def state(monkeypatch: pytest.MonkeyPatch) -> Beating:
+    one = Beating()
+    monkeypatch.setattr("airflow_mirror.ledger.state.state_of", lambda *_, **__: one)
+    monkeypatch.setattr(active, "_LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(operators, "_LOOK_EVERY_S", 0.01)
+    return one
+
+
+@pytest.fixture
+def tail(ledger: MemoryLedger, state: Beating, plan: Plan, connections: Callable[..., None]) -> ActiveTail:
+    """The mirror's tail, which lives on host-a."""
+    one = ActiveTail(
+        mirror=plan.mirror.to_dict(), plan=plan.hash, inputs=plan.digest, directory="/jobs/1", host="host-a", where="a"
+    )
+    ledger.decide(lambda _: {"active/m": one.value()})
+    state.tail = one
+    return one
+
+
+def start(mirror: dict[str, Any], **given: Any) -> StartMirrorOperator:
+    return StartMirrorOperator(**{"plan": PLAN, "task_id": "t", "mirror": mirror, "mode": "tail", **given})
+
+
+def test_living_tail_of_another_worker_is_attached_to(
+    tail: ActiveTail, mirror: dict[str, Any], context: dict[str, Any], fake_spark: Started
+) -> None:
+    assert start(mirror).execute(context) == {"job": "tail", "job_dir": "/jobs/1", "host": "host-a"}
+    assert fake_spark[0] == [], "nothing was started here"
+
+
+def test_attached_task_fails_if_the_tail_does_not_copy_in_time(
+    tail: ActiveTail, state: Beating, mirror: dict[str, Any], context: dict[str, Any], fake_spark: Started
+) -> None:
+    state.phase = "starting Spark"
+    with pytest.raises(AirflowException, match="is left running.*/jobs/1/log.txt on host host-a"):
+        start(mirror, start_timeout_s=0.1).execute(context)
+
+
+def test_tail_of_another_plan_elsewhere_is_named(
+    tail: ActiveTail, plan: Plan, home: Path, mirror: dict[str, Any], context: dict[str, Any], fake_spark: Started
+) -> None:
+    """Its host as well. Asked to, the task stops it there and starts its own here."""
+    topic = replace(plan.topics[0], source_topic_id="id-2")
+    other = store_plan(home, replace(plan, topics=(topic,))).hash
+    with pytest.raises(AirflowFailException, match="(?s)on host host-a.*created again on the source"):
+        start(mirror, plan=other).execute(context)
+    fake_spark[1]["is"] = "copying"
+    started = start(mirror, plan=other, replace=True).execute(context)
+    assert started["host"] != "host-a" and len(fake_spark[0]) == 1
+
+
+def test_window_is_not_copied_beside_a_tail_elsewhere(
+    tail: ActiveTail, mirror: dict[str, Any], context: dict[str, Any], fake_spark: Started
+) -> None:
+    window = {"start": "2026-01-01T00:00:00+00:00", "end": "2026-01-01T01:00:00+00:00"}
+    with pytest.raises(AirflowFailException, match="WriterRuns: job 'tail' is already running"):
+        start(mirror, mode="bulk", **window).execute(context)
+
+
+def test_tail_elsewhere_is_stopped_by_a_request(
+    tail: ActiveTail, mirror: dict[str, Any], context: dict[str, Any], home: Path
+) -> None:
+    stopped = StopMirrorOperator(task_id="s", mirror=mirror).execute(context)
+    assert stopped == {"records": 7, "tail": "SUCCEEDED", "stopped": 1}
+    assert StopMirrorOperator(task_id="s", mirror=mirror).execute(context)["stopped"] == 0
+
+
+def test_tail_elsewhere_that_goes_on_is_an_error(
+    tail: ActiveTail, state: Beating, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state.stops = False
+    monkeypatch.setattr(operators, "SILENCE_S", 0.0)
+    with pytest.raises(TailWouldNotStop, match="host 'host-a' .* was asked to stop, and gives signs of life"):
+        stop_tail(TailView(None, "m"), LocalRunner(home / "m"), tail, 0.1)  # type: ignore[arg-type]
+
+
+def test_two_workers_that_start_at_once_share_one_tail(
+    tail: ActiveTail,
+    ledger: MemoryLedger,
+    mirror: dict[str, Any],
+    context: dict[str, Any],
+    fake_spark: Started,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The job that was started here found that another one had been decided, and ended: the task takes that one."""
+    fake_spark[1]["is"] = "broken"
+    looks = iter([None, tail])
+    monkeypatch.setattr(TailView, "living", lambda _: next(looks))
+    assert start(mirror).execute(context)["host"] == "host-a" and len(fake_spark[0]) == 1
