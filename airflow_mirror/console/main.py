@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from airflow_mirror import __version__
-from airflow_mirror.console import ledger
+from airflow_mirror.console import ledger, status
 from airflow_mirror.errors import InputError, MirrorError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="airflow-mirror", description="Kafka clusters that are moved and protected.")
     p.add_argument("--version", action="version", version=__version__)
     commands = p.add_subparsers(metavar="COMMAND", required=True)
+    status.add(commands)
     ledger.add(commands)
     return p
 
@@ -34,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MirrorError as e:
         print(f"error: {e}", file=sys.stderr)
         return 2 if isinstance(e, InputError) else 1
+    except KeyboardInterrupt:
+        return 130
     except BrokenPipeError:  # its reader has seen enough
         sys.stderr.close()
     except OSError as e:  # a file that can't be written, mostly; what concerns a cluster has an error of its own

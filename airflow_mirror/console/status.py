@@ -1,0 +1,124 @@
+"""``airflow-mirror status``: all mirrors of a target cluster, whichever Airflow or person started them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from time import sleep
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from airflow_mirror.console.clusters import add_target, target_of
+from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Watch, active_tail, active_tails, keys_of
+from airflow_mirror.jobs.runner.state import RUNNING
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
+from airflow_mirror.plan.kept import last_hash
+from airflow_mirror.plan.life import owned_topics
+
+if TYPE_CHECKING:
+    import argparse
+
+    from airflow_mirror.kafka.admin import ClusterAdmin
+
+_EVERY_S = 2.0
+_LISTENING = "listening"
+_LONGEST = 500  # characters of what a tail says
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    text = "all mirrors of a target: their topics, and what their tails say, on whatever hosts"
+    command = commands.add_parser(
+        "status",
+        help=text,
+        description=f"{text}. A tail counts as running once it has given a sign while we listened (every five seconds), "
+        "as lost after 30 seconds without.",
+    )
+    add_target(command)
+    command.add_argument("--watch", action="store_true", help="go on until interrupted")
+    command.add_argument("--json", action="store_true", help="print JSON: a list of mirrors")
+    command.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    with target_of(arguments) as target:
+        view = _View(target)
+        if arguments.watch:
+            with Live(_shown(view.rows()), auto_refresh=False) as live:
+                while True:
+                    sleep(_EVERY_S)
+                    live.update(_shown(view.rows()), refresh=True)
+        rows = view.settled()
+    if arguments.json:
+        print(json.dumps(rows, indent=1))
+    else:
+        Console().print(_shown(rows))
+
+
+class _View:
+    """Looks at a target again and again."""
+
+    def __init__(self, target: ClusterAdmin) -> None:
+        self._target, self._ledger = target, Ledger(target)
+        self._watches: dict[str, Watch] = {}
+
+    def settled(self) -> list[dict[str, Any]]:
+        """Return the mirrors once it is known which of their tails live."""
+        rows = self.rows()
+        while any(row["tail"] == _LISTENING for row in rows):
+            sleep(1.0)
+            rows = self.rows()
+        return rows
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the mirrors by name, as far as is known by now."""
+        values = self._ledger.values()
+        owned = owned_topics(self._ledger)
+        topics = Counter(one.mirror for one in owned.values())
+        opened = Counter(one.mirror for one in owned.values() if one.opened_by)
+        names = sorted({*topics, *active_tails(values)})
+        return [
+            {"mirror": name, "topics": topics[name], "in_production": opened[name], "plan": last_hash(values, name)}
+            | self._tail(active_tail(values, name))
+            for name in names
+        ]
+
+    def _tail(self, tail: ActiveTail | None) -> dict[str, Any]:
+        if tail is None:
+            return {"tail": "none", "host": None, "phase": None, "lag": None, "records_per_s": None, "said": None}
+        if tail.name not in self._watches:
+            self._watches[tail.name] = Watch(state_of(self._target, keys_of(tail.name)))
+        watch = self._watches[tail.name]
+        status, sign = watch.status(tail), watch.sign(tail) or Sign(number=0, state=RUNNING)
+        runs = status == RUNNING
+        return {
+            "tail": _LISTENING if runs and not watch.is_sure(tail) else status.lower(),
+            "host": tail.host,
+            "phase": sign.phase if runs else None,
+            "lag": sign.summary.get("lag") if runs else None,
+            "records_per_s": sign.summary.get("records_per_s") if runs else None,
+            "said": sign.error or "\n".join([*sign.summary.get("stopped", []), *sign.notes[-3:]]) or None,
+        }
+
+
+def _shown(rows: list[dict[str, Any]]) -> Group:
+    """Return a table that fits into 80 columns, and below it what the tails say."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for title in ("mirror", "topics", "tail", "phase", "behind", "records/s"):
+        table.add_column(title, overflow="fold", justify="right" if title in ("behind", "records/s") else "left")
+    for row in rows:
+        topics = f"{row['topics']:,}" + (f", {row['in_production']:,} in production" if row["in_production"] else "")
+        tail = row["tail"] + (f" on {row['host']}" if row["host"] else "")
+        table.add_row(row["mirror"], topics, tail, row["phase"], _number(row["lag"]), _number(row["records_per_s"]))
+    said = (f"{row['mirror']}: {row['said'][:_LONGEST]}" for row in rows if row["said"])
+    return Group(table if rows else "this target has no mirror", *(Text(line) for line in said))
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"

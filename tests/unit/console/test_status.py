@@ -1,0 +1,113 @@
+"""What people see of the mirrors of a target."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from airflow_mirror.console import status
+from airflow_mirror.console.main import main
+from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch
+from tests.unit.ledger.memory import MemoryLedger, MemoryState
+
+
+@pytest.fixture
+def ledger() -> MemoryLedger:
+    return MemoryLedger()
+
+
+@pytest.fixture
+def state(monkeypatch: pytest.MonkeyPatch, ledger: MemoryLedger) -> MemoryState:
+    """What the target's ledger says; seconds pass in no time, and tails that live give signs meanwhile."""
+    one = MemoryState()
+
+    @contextmanager
+    def target_of(_: Any) -> Iterator[None]:
+        yield None
+
+    clock = [1000.0]
+    monkeypatch.setattr(status, "target_of", target_of)
+    monkeypatch.setattr(status, "Ledger", lambda _: ledger)
+    monkeypatch.setattr(status, "state_of", lambda *_: one)
+    monkeypatch.setattr(status, "Watch", lambda state: Watch(state, lambda: clock[0]))
+    monkeypatch.setattr(status, "sleep", lambda seconds: clock.append(clock.pop() + seconds))
+    return one
+
+
+def tail(ledger: MemoryLedger, name: str, host: str) -> ActiveTail:
+    one = ActiveTail(mirror={"name": name}, plan="p", inputs="i", directory="", host=host, where=host)
+    ledger.decide(lambda _: {f"active/{name}": one.value()})
+    return one
+
+
+def own(ledger: MemoryLedger, mirror: str, *topics: str, opened: str | None = None) -> None:
+    value = {"v": 1, "topic_id": "x", "mirror": mirror, "source_id": "A", "opened_by": opened}
+    ledger.decide(lambda _: {f"topic/{topic}": value for topic in topics})
+
+
+def seen(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    assert main(["status", "--target", "dst", "--json"]) == 0
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_mirrors_are_shown_with_what_their_tails_say(
+    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own(ledger, "done", "a", "b", opened="plan")
+    own(ledger, "new", "c")
+    Signs(state, tail(ledger, "ended", "host-a")).give("FAILED", error="t-0: foreign data", summary={"lag": 4})
+    tail(ledger, "lost", "host-b")
+    rows = {row["mirror"]: row for row in seen(capsys)}
+    assert list(rows) == ["done", "ended", "lost", "new"]
+    assert (rows["done"]["topics"], rows["done"]["in_production"], rows["done"]["tail"]) == (2, 2, "none")
+    assert (rows["new"]["topics"], rows["new"]["in_production"]) == (1, 0)
+    assert (rows["ended"]["tail"], rows["ended"]["said"], rows["ended"]["lag"]) == ("failed", "t-0: foreign data", None)
+    assert (rows["lost"]["tail"], rows["lost"]["host"]) == ("lost", "host-b")
+
+
+def test_a_tail_runs_once_it_gave_a_sign_while_we_looked(
+    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signs = Signs(state, tail(ledger, "m", "host-a"))
+    signs.give("RUNNING", phase="starting Spark")
+    figures = {"lag": 12345, "records_per_s": 678, "stopped": ["t-1: broken"]}
+    later: list[float] = []
+
+    def pause(seconds: float) -> None:
+        later.append(seconds)
+        signs.give("RUNNING", phase="copying", summary=figures, notes=("retention was set again",))
+
+    monkeypatch.setattr(status, "sleep", pause)
+    (row,) = seen(capsys)
+    assert (row["tail"], row["phase"], row["lag"], row["records_per_s"]) == ("running", "copying", 12345, 678)
+    assert row["said"] == "t-1: broken\nretention was set again" and len(later) == 1
+    assert main(["status", "--target", "dst"]) == 0
+    assert "12,345" in capsys.readouterr().out
+
+
+def test_watching_goes_on_until_interrupted(
+    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tail(ledger, "m", "host-a")
+    looks: list[float] = []
+
+    def pause(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(status, "sleep", pause)
+    assert main(["status", "--target", "dst", "--watch"]) == 130
+    assert "listening" in capsys.readouterr().out and len(looks) == 3
+
+
+def test_target_without_mirrors_is_said_to_have_none(
+    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["status", "--target", "dst"]) == 0
+    assert capsys.readouterr().out == "this target has no mirror\n"
