@@ -7,24 +7,16 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import (
-    InvalidField,
-    JobFailed,
-    LedgerLost,
-    LedgerMissing,
-    TailDiffers,
-    TailWouldNotStop,
-    WriterRuns,
-)
+from airflow_mirror.errors import InvalidField, LedgerLost, LedgerMissing, MirrorCutOver, MirrorError, WriterRuns
 from airflow_mirror.hooks.home import poll_interval_s
 from airflow_mirror.hooks.spark import runner_for
 from airflow_mirror.hooks.tail import TailView, log_of
-from airflow_mirror.jobs.runner import process, state
-from airflow_mirror.jobs.runner.active import SILENCE_S
+from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.local import TAIL, is_here
 from airflow_mirror.jobs.runner.spec import WRITERS
 from airflow_mirror.operators.base import MirrorOperator, flag, number
-from airflow_mirror.operators.spark_job import SparkJobOperator, bounds, differences
+from airflow_mirror.operators.spark_job import SparkJobOperator, bounds
+from airflow_mirror.operators.tail import TailRun, differences, handle_of, result_of, stop_tail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,13 +25,13 @@ if TYPE_CHECKING:
 
     from airflow_mirror.jobs.runner.active import ActiveTail
     from airflow_mirror.jobs.runner.local import Handle, LocalRunner
+    from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan import Plan
 
 __all__ = ["StartMirrorOperator", "StopMirrorOperator"]
 
 _REPLACE_GRACE_S = 30.0
-_LOOK_EVERY_S = 1.0
 KIND_OF_MODE = {"bulk": "bulk_copy", "tail": "streaming_tail"}
 
 
@@ -60,6 +52,9 @@ class StartMirrorOperator(SparkJobOperator):
         templated).
     :param start_timeout_s: tail only: how long the tail may take until it copies (templated).
     :param replace: stop a running tail that executes another plan, instead of failing (templated).
+    :param attached: tail only: stay and supervise it, for executors whose host ends with the task (Kubernetes). The task
+        shows its figures, starts it again when it fails, with growing pauses, or on this host when its own is lost, and
+        ends when it is stopped or cut over. A task that is killed ends the tail that it started.
     """
 
     template_fields: Sequence[str] = (
@@ -75,16 +70,21 @@ class StartMirrorOperator(SparkJobOperator):
         late_s: float | str | None = None,
         start_timeout_s: float | str = 300.0,
         replace: bool | str = False,
+        attached: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if attached and mode != "tail":
+            raise InvalidField(
+                "attached", attached, "a bulk copy is always attached", "Leave it out, or use mode='tail'."
+            )
         if mode not in KIND_OF_MODE:
             raise InvalidField("mode", mode, "no such mode", "Use 'bulk' or 'tail'.")
         for name, value in (("end", end), ("late_s", late_s)):
             if mode == "tail" and value is not None:
                 raise InvalidField(name, value, "a tail has no end", "Leave it out, or use mode='bulk'.")
         self.mode, self.start, self.end, self.late_s, self.start_timeout_s = mode, start, end, late_s, start_timeout_s
-        self.replace, self.kind = replace, KIND_OF_MODE[mode]
+        self.replace, self.attached, self.kind = replace, attached, KIND_OF_MODE[mode]
 
     def job_args(self, mirror: Mirror) -> tuple[str, ...]:
         """Return the plan, the offset map's directory and the bounds."""
@@ -106,119 +106,68 @@ class StartMirrorOperator(SparkJobOperator):
             self._prepare(mirror)
             view = TailView(target, mirror.name)
             tail = view.living()
-            if tail is not None and not self._copies(tail, mirror, plan):
-                self._replace(view, tail, mirror, plan)
+            run = TailRun(view, self.runner, mirror, plan, self._launch, patience_s)
+            if tail is not None and not run.copies(tail):
+                self._replace(run, tail)
                 tail = None
             if self.mode == "tail":
-                return self._run_tail(view, tail, mirror, plan, time.monotonic() + patience_s)
+                started = run.start(tail)
+                return run.stay(lambda: self._is_over(target, plan)) if self.attached else started
             if tail is not None and self.end in (None, "latest"):
-                return self._wait_for(view, tail, mirror, plan)
+                return self._wait_for(run, tail)
             if tail is not None:
                 raise WriterRuns(TAIL, tail.directory, KIND_OF_MODE["tail"], self.kind)
         return super().run(mirror, context)
 
-    def _copies(self, tail: ActiveTail, mirror: Mirror, plan: Plan) -> bool:
-        """Return whether a running tail copies what this plan says."""
-        return tail.inputs == plan.digest and tail.mirror == mirror.to_dict()
+    def _launch(self, mirror: Mirror, plan: Plan, replaces: str) -> Handle:
+        handle = self.runner.ensure_started(
+            TAIL, dataclasses.replace(self.spec(mirror, plan), replaces=replaces), self.secrets(mirror)
+        )
+        # Not attached, the tail outlives this task by design, so killing the task must not stop it.
+        self._job = handle if self.attached else None
+        return handle
 
-    def _replace(self, view: TailView, tail: ActiveTail, mirror: Mirror, plan: Plan) -> None:
+    def _replace(self, run: TailRun, tail: ActiveTail) -> None:
         """Stop the mirror's tail of another plan, if requested.
 
         :raises WriterRuns: it copies between other clusters, so it belongs to another mirror of the same name.
         :raises TailDiffers: it copies something else and may not be replaced.
         """
-        if (tail.mirror.get("source"), tail.mirror.get("target")) != (mirror.source, mirror.target):
+        if (tail.mirror.get("source"), tail.mirror.get("target")) != (run.mirror.source, run.mirror.target):
             raise WriterRuns(TAIL, tail.directory, KIND_OF_MODE["tail"], self.kind)
         if not flag("replace", self.replace):
-            self._require_same(tail, mirror, plan)
-        self.secrets(mirror)  # fail before stopping a tail that can't be replaced
-        found = "; ".join(differences(tail, mirror, plan))
+            run.require_same(tail)
+        self.secrets(run.mirror)  # fail before stopping a tail that can't be replaced
+        found = "; ".join(differences(tail, run.mirror, run.plan))
         self.log.warning("the mirror's tail is stopped, because it carries out another plan: %s", found)
-        stop_tail(view, self.runner, tail, _REPLACE_GRACE_S)
+        stop_tail(run.view, self.runner, tail, _REPLACE_GRACE_S)
 
-    def _require_same(self, tail: ActiveTail, mirror: Mirror, plan: Plan) -> None:
-        if not self._copies(tail, mirror, plan):
-            raise TailDiffers(log_of(tail), tail.plan, differences(tail, mirror, plan))
-
-    def _wait_for(self, view: TailView, tail: ActiveTail, mirror: Mirror, plan: Plan) -> dict[str, Any]:
+    def _wait_for(self, run: TailRun, tail: ActiveTail) -> dict[str, Any]:
         """Wait until the running tail has reached the source's current log end offsets."""
         from airflow_mirror.hooks.lag import LagProbe
 
         self.log.info("the mirror's tail is copying: waiting for it, %s", log_of(tail))
-        with closing(LagProbe(mirror, plan)) as probe:
+        with closing(LagProbe(run.mirror, run.plan)) as probe:
             ends = {lag.source: lag.end for lag in probe.lags()}
             while left := sum(max(0, ends.get(lag.source, 0) - lag.position) for lag in probe.lags()):
-                self._require_running(view, tail, "it ended too early")
+                run.require_running(tail, "it ended too early")
                 self.log.info("%d offsets to go", left)
                 time.sleep(poll_interval_s())
-        return {**_result(tail), "partitions": len(ends)}
+        return {**result_of(tail), "partitions": len(ends)}
 
-    def _run_tail(
-        self, view: TailView, tail: ActiveTail | None, mirror: Mirror, plan: Plan, deadline: float
-    ) -> dict[str, Any]:
-        """Start the tail unless it lives, and wait until it copies.
+    def _is_over(self, target: ClusterAdmin, plan: Plan) -> bool:
+        """Return whether a cutover has ended the mirror's writing, and opened its topics."""
+        from airflow_mirror.ledger.decisions import Ledger
+        from airflow_mirror.plan.life import require_active
 
-        Another worker may start it at the same time: one of the two is decided to copy, and both tasks wait for that one.
-        """
-        handle: Handle = {}
-        if tail is None:
-            # self._job stays None: the tail outlives this task by design, so killing the task must not stop it.
-            spec = dataclasses.replace(self.spec(mirror, plan), replaces=view.ended)
-            handle = self.runner.ensure_started(TAIL, spec, self.secrets(mirror))
-        self.log.info("%s", f"it runs already, {log_of(tail)}" if tail else f"started, {handle['dir']}/log.txt")
-        while not self._is_copying(view, tail, handle):
-            if tail is None and not state.is_active(self.runner.status(handle)):
-                tail = view.living()
-                if tail is None or tail.directory == handle["dir"]:
-                    self.runner.raise_for(handle)
-                    raise JobFailed(TAIL, self.runner.status(handle), "it ended at once", f"{handle['dir']}/log.txt")
-                self._require_same(tail, mirror, plan)
-            if time.monotonic() > deadline:
-                where = log_of(tail) if tail else f"{handle['dir']}/log.txt"
-                raise JobFailed(TAIL, state.RUNNING, "it does not copy in time, and is left running", where)
-            time.sleep(min(1.0, poll_interval_s()))
-        return _result(tail) if tail else {"job": TAIL, "job_dir": handle["dir"], "host": handle["host"]}
-
-    def _is_copying(self, view: TailView, tail: ActiveTail | None, handle: Handle) -> bool:
-        if tail is None:
-            return bool(self.runner.progress(handle).get("phase") == "copying")
-        self._require_running(view, tail, "it ended at once")
-        sign = view.sign(tail)
-        return sign is not None and sign.phase == "copying"
-
-    def _require_running(self, view: TailView, tail: ActiveTail, otherwise: str) -> None:
-        status = view.status(tail)
-        if not state.is_active(status):
-            view.raise_for(tail)
-            raise JobFailed(TAIL, status, otherwise, log_of(tail))
-
-
-def _result(tail: ActiveTail) -> dict[str, Any]:
-    return {"job": TAIL, "job_dir": tail.directory, "host": tail.host}
-
-
-def _handle_of(runner: LocalRunner, tail: ActiveTail) -> Handle | None:
-    """Return the handle of a tail that a task of this host started; None for any other."""
-    handle = runner.find(TAIL)
-    return handle if tail.is_here and handle is not None and handle["dir"] == tail.directory else None
-
-
-def stop_tail(view: TailView, runner: LocalRunner, tail: ActiveTail, grace_s: float) -> bool:
-    """Stop a tail, wherever it runs. Return whether it did so by itself.
-
-    :raises TailWouldNotStop: it runs on another host, and still gives signs of life.
-    """
-    handle = _handle_of(runner, tail)
-    if handle is not None:
-        return runner.cancel(handle, grace_s)
-    view.ask_to_stop(tail, f"a task on host {process.hostname()}")
-    asked = time.monotonic()
-    while state.is_active(status := view.status(tail)):
-        waited_s = time.monotonic() - asked
-        if waited_s > grace_s + SILENCE_S:
-            raise TailWouldNotStop(tail.host, tail.directory, waited_s)
-        time.sleep(_LOOK_EVERY_S)
-    return status in state.FINAL
+        try:
+            require_active(Ledger(target), plan, target)
+        except MirrorCutOver as e:
+            self.log.info("%s", e)
+            return True
+        except MirrorError as e:
+            self.log.warning("whether the mirror was cut over is not known: %s", e)
+        return False
 
 
 class StopMirrorOperator(MirrorOperator):
@@ -267,7 +216,7 @@ class StopMirrorOperator(MirrorOperator):
         runs = state.is_active(view.status(tail))
         if runs:
             self._say(stop_tail(view, runner, tail, grace_s), f"the tail on host {tail.host}")
-        handle, sign = _handle_of(runner, tail), view.sign(tail)
+        handle, sign = handle_of(runner, tail), view.sign(tail)
         if handle is not None:  # its files say more than a sign that it may not have been able to give
             found, status = runner.summary(handle), runner.status(handle)
         else:

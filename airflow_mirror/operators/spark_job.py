@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import ResumableJobMixin
 
-from airflow_mirror.errors import InputError, WriterRuns
+from airflow_mirror.errors import WriterRuns
 from airflow_mirror.hooks.home import map_dir, plans_of, poll_interval_s
-from airflow_mirror.hooks.plans import plan_by_hash
 from airflow_mirror.hooks.spark import master_of, runner_for
 from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.directory import job_name
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_mirror.config import ClientConfig
-    from airflow_mirror.jobs.runner.active import ActiveTail
     from airflow_mirror.jobs.runner.local import Handle, LocalRunner
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan import Plan
@@ -161,35 +159,6 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         """Stop the job, which runs in its own session, so nothing else stops it."""
         if self._job is not None and self._runner is not None:
             self._runner.cancel(self._job, grace_s=2.0)
-
-
-def differences(tail: ActiveTail, mirror: Mirror, plan: Plan) -> list[str]:
-    """Return how a running tail differs from a mirror and its plan, as readable lines."""
-    theirs, ours = tail.mirror, mirror.to_dict()
-    lines = [
-        f"{key}: {theirs.get(key)!r} there, {ours.get(key)!r} asked for"
-        for key in {**theirs, **ours}
-        if theirs.get(key) != ours.get(key)
-    ]
-    if tail.inputs == plan.digest:
-        return lines
-    try:
-        copied = {t.source_topic: t for t in plan_by_hash(tail.plan, mirror).topics}
-    except InputError:
-        return [*lines, "other topics (its plan is not there any more)"]
-    planned = {t.source_topic: t for t in plan.topics}
-    lines += [f"topic {name!r}: not in the tail's plan" for name in planned if name not in copied]
-    lines += [f"topic {name!r}: copied by the tail, not in this plan" for name in copied if name not in planned]
-    for name in sorted(planned.keys() & copied.keys()):
-        was, now = copied[name], planned[name]
-        if was.source_topic_id != now.source_topic_id:
-            lines.append(f"topic {name!r}: created again on the source since")
-        if (was.target_topic, was.mode) != (now.target_topic, now.mode):
-            lines.append(
-                f"topic {name!r}: goes to {was.target_topic!r} with {was.mode} offsets there, "
-                f"to {now.target_topic!r} with {now.mode} ones here"
-            )
-    return lines
 
 
 def bounds(start: object, end: object, late_s: float | str | None = None) -> tuple[str, ...]:

@@ -75,11 +75,21 @@ class Presence:
 
     def ends_with(self, outcome: Outcome) -> Outcome:
         """Return how the job ends: as given, unless it was replaced. The last sign of the block says that."""
-        summary, error = outcome[0], outcome[1] or self._replaced
+        summary, error = outcome[0], self._replaced if outcome[1] is None else self.cause_of(outcome[1])
         self._last = {"state": SUCCEEDED, "phase": "done", "summary": {**summary, "end_offsets": {}}}
         if error is not None:
             self._last |= {"state": FAILED, "error": str(error), "blame": blame(error)}
         return summary, error
+
+    def cause_of(self, error: MirrorError) -> MirrorError:
+        """Return why the job ends with an error: it was replaced, if so. Its tasks may notice the lost lease first."""
+        try:
+            self.require_active()
+        except TailReplaced as e:
+            self._replaced = e
+        except MirrorError as e:
+            self._complain(e)
+        return self._replaced or error
 
     def end(self, error: BaseException | None = None) -> None:
         """Give the last sign, and end. May take some seconds if the target can't be written to."""
@@ -161,6 +171,12 @@ def presence(
     there.start()
     try:
         yield there
+    except MirrorError as e:
+        cause = there.cause_of(e)
+        there.end(cause)
+        if cause is e:
+            raise
+        raise cause from e
     except BaseException as e:
         there.end(e)
         raise

@@ -139,6 +139,7 @@ def fake_spark(
     from airflow_mirror.jobs.runner.local import LocalRunner
     from airflow_mirror.operators import mirror as operators
     from airflow_mirror.operators import spark_job
+    from airflow_mirror.operators import tail as operators_tail
 
     started: list[list[str]] = []
     behaviour = {"is": "quick"}
@@ -163,5 +164,6 @@ def fake_spark(
         monkeypatch.setattr(module, "runner_for", runner)
     monkeypatch.setattr(spark_job, "poll_interval_s", lambda: 0.05)
     monkeypatch.setattr(operators, "poll_interval_s", lambda: 0.05)
+    monkeypatch.setattr(operators_tail, "poll_interval_s", lambda: 0.05)
     yield started, behaviour
     runner("m").cancel_all(grace_s=0.2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -11,13 +12,14 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_mirror.errors import TailWouldNotStop
+from airflow_mirror.errors import InvalidField, MirrorCutOver, TailWouldNotStop
 from airflow_mirror.hooks.tail import TailView
-from airflow_mirror.jobs.runner import active
-from airflow_mirror.jobs.runner.active import ActiveTail
+from airflow_mirror.jobs.runner import active, process
+from airflow_mirror.jobs.runner.active import ActiveTail, Signs, active_tail
 from airflow_mirror.jobs.runner.local import LocalRunner
-from airflow_mirror.operators import mirror as operators
-from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator, stop_tail
+from airflow_mirror.operators import tail as operators
+from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
+from airflow_mirror.operators.tail import stop_tail
 from airflow_mirror.plan import Plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.provider.conftest import PLAN, Started, store_plan
@@ -132,3 +134,105 @@ def test_two_workers_that_start_at_once_share_one_tail(
     looks = iter([None, tail])
     monkeypatch.setattr(TailView, "living", lambda _: next(looks))
     assert start(mirror).execute(context)["host"] == "host-a" and len(fake_spark[0]) == 1
+
+
+# --- attached ---------------------------------------------------------------------------------------------------------
+
+Happen = Callable[[list[Callable[[], None]]], list[float]]
+_POLL_S = 0.5
+
+
+@pytest.fixture
+def happen(monkeypatch: pytest.MonkeyPatch, fake_spark: Started) -> Happen:
+    """Let one thing after the other happen while the supervising task pauses; returns its pauses, in seconds."""
+
+    def script(events: list[Callable[[], None]]) -> list[float]:
+        paused: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            if seconds == _POLL_S:
+                events.pop(0)()
+            else:
+                paused.append(seconds)
+
+        monkeypatch.setattr(operators, "poll_interval_s", lambda: _POLL_S)
+        monkeypatch.setattr(operators, "sleep", sleep)
+        return paused
+
+    return script
+
+
+def ends(ledger: MemoryLedger, state: Beating, result: str, **said: str) -> None:
+    """The tail that is decided gives its last sign."""
+    state.tail, there = None, active_tail(ledger.values(), "m")
+    assert there is not None
+    Signs(state, there).give(result, **said)
+    process.end_job(Path(there.directory), grace_s=0.0)
+
+
+def test_supervised_tail_that_fails_is_started_again(
+    tail: ActiveTail, state: Beating, ledger: MemoryLedger, mirror: dict[str, Any], context: dict[str, Any],
+    fake_spark: Started, happen: Happen,
+) -> None:  # fmt: skip
+    """Here, though it ran elsewhere, with pauses that grow. One that was asked to stop ends the task."""
+    fake_spark[1]["is"] = "copying"
+
+    def fails() -> None:
+        ends(ledger, state, "FAILED", error="a broker was down", blame="retry")
+
+    paused = happen([fails, fails, lambda: ends(ledger, state, "SUCCEEDED")])
+    ended = start(mirror, attached=True).execute(context)
+    assert (ended["tail"], len(fake_spark[0])) == ("SUCCEEDED", 2) and ended["host"] != "host-a"
+    assert [s for s in paused if s >= 5.0] == [5.0, 10.0]
+
+
+def test_supervised_tail_with_damaged_data_fails_the_task(
+    tail: ActiveTail, state: Beating, ledger: MemoryLedger, mirror: dict[str, Any], context: dict[str, Any],
+    fake_spark: Started, happen: Happen,
+) -> None:  # fmt: skip
+    happen([lambda: ends(ledger, state, "FAILED", error="t-0: foreign data", blame="human")])
+    with pytest.raises(AirflowFailException, match="foreign data"):
+        start(mirror, attached=True).execute(context)
+    assert fake_spark[0] == []
+
+
+def test_supervision_ends_with_the_cutover(
+    tail: ActiveTail, state: Beating, ledger: MemoryLedger, plan: Plan, mirror: dict[str, Any], context: dict[str, Any],
+    happen: Happen, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """It took the lease, which is an error of the tail's, and opened the topics."""
+
+    def cut_over() -> None:
+        refused = MirrorCutOver("m", ["t"], "noon")
+        monkeypatch.setattr("airflow_mirror.plan.life.require_active", lambda *_: (_ for _ in ()).throw(refused))
+        ends(ledger, state, "FAILED", error="lease lost", blame="human")
+
+    happen([cut_over])
+    assert start(mirror, attached=True).execute(context) == {"job": "tail", "tail": "ended by the cutover"}
+
+
+def test_killed_supervisor_ends_the_tail_that_it_started(
+    state: Beating, mirror: dict[str, Any], context: dict[str, Any], fake_spark: Started, plan: Plan, home: Path,
+    connections: Callable[..., None], happen: Happen,
+) -> None:  # fmt: skip
+    """A task that is not attached leaves it running."""
+    fake_spark[1]["is"] = "copying"
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    happen([interrupted])
+    for attached in (False, True):
+        task = start(mirror, attached=attached)
+        with suppress(KeyboardInterrupt):
+            task.execute(context)
+        task.on_kill()
+        handle = LocalRunner(home / "m").find("tail")
+        assert handle is not None
+        assert bool(process.members(Path(handle["dir"]))) is not attached
+        StopMirrorOperator(task_id="s", mirror=mirror).execute(context)
+
+
+def test_only_a_tail_can_be_attached(mirror: dict[str, Any]) -> None:
+    with pytest.raises(InvalidField, match="a bulk copy"):
+        start(mirror, mode="bulk", attached=True)

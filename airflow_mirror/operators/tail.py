@@ -1,0 +1,196 @@
+"""A mirror's tail as one task sees it: found or started, watched, supervised, stopped."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import InputError, JobFailed, MirrorError, TailDiffers, TailWouldNotStop, TryAgain
+from airflow_mirror.hooks.home import poll_interval_s
+from airflow_mirror.hooks.plans import plan_by_hash
+from airflow_mirror.hooks.tail import log_of
+from airflow_mirror.jobs.runner import process, state
+from airflow_mirror.jobs.runner.active import SILENCE_S
+from airflow_mirror.jobs.runner.local import TAIL
+from airflow_mirror.operators.summaries import progress_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_mirror.hooks.tail import TailView
+    from airflow_mirror.jobs.runner.active import ActiveTail
+    from airflow_mirror.jobs.runner.local import Handle, LocalRunner
+    from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan import Plan
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 1.0
+_SAY_EVERY_S = 30.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 5.0, 300.0
+
+
+class TailRun:
+    """What a task does about the tail of its mirror.
+
+    :param view: looks at it, on whatever host.
+    :param runner: of this host.
+    :param launch: starts it here, in place of a job that was found to have ended.
+    :param patience_s: how long it may take until it copies.
+    """
+
+    def __init__(
+        self,
+        view: TailView,
+        runner: LocalRunner,
+        mirror: Mirror,
+        plan: Plan,
+        launch: Callable[[Mirror, Plan, str], Handle],
+        patience_s: float,
+    ) -> None:
+        self.view, self.mirror, self.plan = view, mirror, plan
+        self._runner, self._launch, self._patience_s = runner, launch, patience_s
+
+    def copies(self, tail: ActiveTail) -> bool:
+        """Return whether a tail copies what this plan says."""
+        return tail.inputs == self.plan.digest and tail.mirror == self.mirror.to_dict()
+
+    def require_same(self, tail: ActiveTail) -> None:
+        """Raise :class:`TailDiffers` unless it does; the error names what differs."""
+        if not self.copies(tail):
+            raise TailDiffers(log_of(tail), tail.plan, differences(tail, self.mirror, self.plan))
+
+    def require_running(self, tail: ActiveTail, otherwise: str) -> None:
+        """Raise the tail's own error, or a :class:`JobFailed` that says ``otherwise``, if it does not run."""
+        status = self.view.status(tail)
+        if not state.is_active(status):
+            self.view.raise_for(tail)
+            raise JobFailed(TAIL, status, otherwise, log_of(tail))
+
+    def start(self, tail: ActiveTail | None) -> dict[str, Any]:
+        """Start the tail unless it lives, wait until it copies, and return where it runs.
+
+        Another worker may start it at the same time: one of the two is decided to copy, and both tasks wait for that one.
+
+        :param tail: the one that lives, if any.
+        :raises JobFailed: it ended at once, or does not copy in time.
+        """
+        deadline = monotonic() + self._patience_s
+        handle = {} if tail else self._launch(self.mirror, self.plan, self.view.ended)
+        log.info("%s", f"it runs already, {log_of(tail)}" if tail else f"started, {handle['dir']}/log.txt")
+        while not self._is_copying(tail, handle):
+            if tail is None and not state.is_active(self._runner.status(handle)):
+                tail = self.view.living()
+                if tail is None or tail.directory == handle["dir"]:
+                    self._runner.raise_for(handle)
+                    raise JobFailed(TAIL, self._runner.status(handle), "it ended at once", f"{handle['dir']}/log.txt")
+                self.require_same(tail)
+            if monotonic() > deadline:
+                where = log_of(tail) if tail else f"{handle['dir']}/log.txt"
+                raise JobFailed(TAIL, state.RUNNING, "it does not copy in time, and is left running", where)
+            sleep(min(_LOOK_EVERY_S, poll_interval_s()))
+        return result_of(tail) if tail else {"job": TAIL, "job_dir": handle["dir"], "host": handle["host"]}
+
+    def stay(self, is_over: Callable[[], bool]) -> dict[str, Any]:
+        """Supervise the tail until it is stopped, or ``is_over`` says why it ended: a cutover.
+
+        One that fails is started again here, with growing pauses; also one that was lost on another host.
+
+        :raises MirrorError: it ended for a cause that another start would meet again.
+        """
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            since = monotonic()
+            try:
+                tail = self._watch()
+                self.view.raise_for(tail)
+                return {**result_of(tail), "tail": self.view.status(tail)}
+            except MirrorError as e:
+                if is_over():
+                    return {"job": TAIL, "tail": "ended by the cutover"}
+                if not isinstance(e, TryAgain):
+                    raise
+                pause_s = _FIRST_PAUSE_S if monotonic() - since > _LONGEST_PAUSE_S else pause_s
+                log.warning("the tail is started again in %.0f s: %s", pause_s, e)
+            sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            with suppress(TryAgain):  # the next turn looks at it, and says why
+                self.start(self.view.living())
+
+    def _watch(self) -> ActiveTail:
+        """Log the tail's figures until it ends; return it."""
+        said = monotonic()
+        while (tail := self.view.tail()) is None or state.is_active(self.view.status(tail)):
+            sign = None if tail is None else self.view.sign(tail)
+            if sign is not None and monotonic() - said > _SAY_EVERY_S:
+                said = monotonic()
+                log.info("%s", progress_line({"phase": sign.phase, "summary": sign.summary}))
+            sleep(poll_interval_s())
+        return tail
+
+    def _is_copying(self, tail: ActiveTail | None, handle: Handle) -> bool:
+        if tail is None:
+            return bool(self._runner.progress(handle).get("phase") == "copying")
+        self.require_running(tail, "it ended at once")
+        sign = self.view.sign(tail)
+        return sign is not None and sign.phase == "copying"
+
+
+def result_of(tail: ActiveTail) -> dict[str, Any]:
+    """Return what a task says of a tail."""
+    return {"job": TAIL, "job_dir": tail.directory, "host": tail.host}
+
+
+def handle_of(runner: LocalRunner, tail: ActiveTail) -> Handle | None:
+    """Return the handle of a tail that a task of this host started; None for any other."""
+    handle = runner.find(TAIL)
+    return handle if tail.is_here and handle is not None and handle["dir"] == tail.directory else None
+
+
+def stop_tail(view: TailView, runner: LocalRunner, tail: ActiveTail, grace_s: float) -> bool:
+    """Stop a tail, wherever it runs. Return whether it did so by itself.
+
+    :raises TailWouldNotStop: it runs on another host, and still gives signs of life.
+    """
+    handle = handle_of(runner, tail)
+    if handle is not None:
+        return runner.cancel(handle, grace_s)
+    view.ask_to_stop(tail, f"a task on host {process.hostname()}")
+    asked = monotonic()
+    while state.is_active(status := view.status(tail)):
+        waited_s = monotonic() - asked
+        if waited_s > grace_s + SILENCE_S:
+            raise TailWouldNotStop(tail.host, tail.directory, waited_s)
+        sleep(_LOOK_EVERY_S)
+    return status in state.FINAL
+
+
+def differences(tail: ActiveTail, mirror: Mirror, plan: Plan) -> list[str]:
+    """Return how a running tail differs from a mirror and its plan, as readable lines."""
+    theirs, ours = tail.mirror, mirror.to_dict()
+    lines = [
+        f"{key}: {theirs.get(key)!r} there, {ours.get(key)!r} asked for"
+        for key in {**theirs, **ours}
+        if theirs.get(key) != ours.get(key)
+    ]
+    if tail.inputs == plan.digest:
+        return lines
+    try:
+        copied = {t.source_topic: t for t in plan_by_hash(tail.plan, mirror).topics}
+    except InputError:
+        return [*lines, "other topics (its plan is not there any more)"]
+    planned = {t.source_topic: t for t in plan.topics}
+    lines += [f"topic {name!r}: not in the tail's plan" for name in planned if name not in copied]
+    lines += [f"topic {name!r}: copied by the tail, not in this plan" for name in copied if name not in planned]
+    for name in sorted(planned.keys() & copied.keys()):
+        was, now = copied[name], planned[name]
+        if was.source_topic_id != now.source_topic_id:
+            lines.append(f"topic {name!r}: created again on the source since")
+        if (was.target_topic, was.mode) != (now.target_topic, now.mode):
+            lines.append(
+                f"topic {name!r}: goes to {was.target_topic!r} with {was.mode} offsets there, "
+                f"to {now.target_topic!r} with {now.mode} ones here"
+            )
+    return lines
