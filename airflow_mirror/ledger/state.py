@@ -193,7 +193,16 @@ def _first(values: Mapping[str, bytes | None]) -> Iterator[str]:
         yield key
 
 
-def in_chunks(text: bytes) -> Iterator[bytes]:
-    """Yield a long value in pieces, each of which fits into a record."""
-    for at in range(0, len(text), MOST_BYTES):
-        yield text[at : at + MOST_BYTES]
+def in_pieces(key: str, value: bytes) -> dict[str, bytes]:
+    """Return a value of any size as values of keys ``<key>/<n>/<of>``, each of which fits into a record."""
+    pieces = [value[at : at + MOST_BYTES] for at in range(0, len(value), MOST_BYTES)] or [b""]
+    return {f"{key}/{n}/{len(pieces)}": piece for n, piece in enumerate(pieces)}
+
+
+def whole(values: Values, key: str) -> bytes | None:
+    """Return the value of which :func:`in_pieces` made pieces; None if it is not there, or not all of it."""
+    found = {name.removeprefix(f"{key}/"): piece for name, piece in values.items() if name.startswith(f"{key}/")}
+    counts = {name.partition("/")[2] for name in found}
+    if len(counts) != 1 or len(found) != int(of := counts.pop()):
+        return None
+    return b"".join(found[f"{n}/{of}"] for n in range(int(of)))

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 _VERSION = 1
 
 
-def prefix(mirror: str, plan_hash: str = "") -> str:
-    """Return what the keys of a mirror's plans begin with, or those of one plan: ``plan/<mirror>/<hash>/<n>/<of>``."""
-    return f"plan/{mirror}/{plan_hash}{'/' if plan_hash else ''}"
+def prefix(mirror: str) -> str:
+    """Return what the keys of a mirror's plans begin with; the plan's hash follows."""
+    return f"plan/{mirror}/"
 
 
 def keep(plan: Plan, plans: State, ledger: Decisions) -> None:
@@ -37,8 +37,7 @@ def keep(plan: Plan, plans: State, ledger: Decisions) -> None:
     :raises TryAgain: nobody knows whether it is there; MissingRight: it can't be written.
     """
     name, plan_hash = plan.mirror.name, plan.hash
-    chunks = list(state.in_chunks(plan.to_json().encode()))
-    plans.write({f"{prefix(name, plan_hash)}{n}/{len(chunks)}": chunk for n, chunk in enumerate(chunks)})
+    plans.write(state.in_pieces(f"{prefix(name)}{plan_hash}", plan.to_json().encode()))
     last = {"v": _VERSION, "hash": plan_hash}
     ledger.decide(lambda values: None if values.get(f"plan/{name}") == last else {f"plan/{name}": last})
     hashes = list(dict.fromkeys(key.split("/")[2] for key in plans.read()))
@@ -64,7 +63,7 @@ def last_hash(values: Values, mirror: str) -> str | None:
 
 def fetch(plan_hash: str, mirror: str, target: ClusterAdmin) -> Plan:
     """Return a plan from the target. Errors as :func:`plan_in`."""
-    return plan_in(state.state_of(target, prefix(mirror, plan_hash)).read(), mirror, plan_hash)
+    return plan_in(state.state_of(target, f"{prefix(mirror)}{plan_hash}/").read(), mirror, plan_hash)
 
 
 def plan_in(found: Mapping[str, bytes], mirror: str, plan_hash: str) -> Plan:
@@ -72,13 +71,10 @@ def plan_in(found: Mapping[str, bytes], mirror: str, plan_hash: str) -> Plan:
 
     :raises PlanNotKept: it is not there, or not complete. :raises InputError: what is there is not this plan.
     """
-    begin = prefix(mirror, plan_hash)
-    chunks = {key.removeprefix(begin): value for key, value in found.items() if key.startswith(begin)}
-    counts = {name.partition("/")[2] for name in chunks}
-    of = int(counts.pop()) if len(counts) == 1 else 0
-    if len(chunks) != of or of == 0:
+    text = state.whole(found, f"{prefix(mirror)}{plan_hash}")
+    if text is None:
         raise PlanNotKept(mirror, plan_hash)
-    plan = Plan.from_json(b"".join(chunks[f"{n}/{of}"] for n in range(of)).decode())
+    plan = Plan.from_json(text.decode())
     if plan.hash != plan_hash:
         raise InputError(f"the target's ledger holds plan {plan.hash} as {plan_hash}. Make the plan again.")
     return plan

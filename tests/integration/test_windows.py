@@ -14,8 +14,9 @@ from airflow_mirror.copy.loop.loop import CopyOptions  # type: ignore[attr-defin
 from airflow_mirror.errors import WindowUnreachable
 from airflow_mirror.jobs.driver.prepare import CopyJob, resolve_window
 from airflow_mirror.jobs.driver.reachable import check_reachable
-from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook, resolve
+from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook, keys_of, resolve
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import build
@@ -123,17 +124,18 @@ def test_window_resolved_again_means_the_same_offsets(
     with ClusterAdmin(config(source_cluster)) as here, ClusterAdmin(config(target_cluster)) as there:
         plan = build(mirror, here, there, known_topics=[], probe_target=False)
     job = CopyJob(mirror=mirror, source="s", target="t", plan=plan, options=CopyOptions(mirror="w"))
-    book = WindowBook.beside(str(tmp_path / "plan.json"))
     times = "2020-09-13T13:16:40+00:00", "2020-09-13T13:33:20+00:00"
-    with WireCluster(config(source_cluster)) as wire:
+    with WireCluster(config(source_cluster)) as wire, ClusterAdmin(config(target_cluster)) as target:
+        book = WindowBook(state_of(target, keys_of(topic_name)), topic_name)
         first, summary = resolve_window(job, wire, *times, 300, book)
         assert [(r.start_offset, r.end_offset) for r in first] == [(0, 3)]
         assert summary["window"] == {
             "start": times[0], "end": times[1], "late_s": 300, "late": 1, "newer": 1, "older": 0,
         }  # fmt: skip
         append(source_cluster, topic_name, [1995, 2500])
-        assert resolve_window(job, wire, *times, 300, book) == (first, summary)
-        (anew,), _ = resolve_window(job, wire, *times, 300, WindowBook(None))
+        elsewhere = WindowBook(state_of(target, keys_of(topic_name)), topic_name)
+        assert resolve_window(job, wire, *times, 300, elsewhere) == (first, summary)
+        (anew,), _ = resolve_window(job, wire, *times, 300, WindowBook(None, "w"))
         assert anew.end_offset == 4
         # A topic that was created again is another one, with other offsets.
         other = replace(plan.topics[0], source_topic_id="another")

@@ -21,11 +21,10 @@ from airflow_mirror.jobs.driver import arguments as cli
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.executors import handover_for, slots
-from airflow_mirror.jobs.driver.prepare import prepare, resolve_window, shared, wait_until, writer_lease
+from airflow_mirror.jobs.driver.prepare import prepare, resolve_window, shared, wait_until, window_book, writer_lease
 from airflow_mirror.jobs.driver.reachable import check_reachable
 from airflow_mirror.jobs.driver.session import spark_session
 from airflow_mirror.jobs.driver.weights import WEIGH_S, bytes_to_copy
-from airflow_mirror.jobs.driver.windows import WindowBook
 from airflow_mirror.jobs.progress.keeper import Progress
 from airflow_mirror.jobs.progress.listener import hosts_of
 from airflow_mirror.jobs.runner.status import StatusFile
@@ -56,8 +55,8 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     with (
         WireCluster(load(arguments.source, "source")) as source,
         WireCluster(load(arguments.target, "target"), timeout_s=WEIGH_S) as target,
+        window_book(arguments, mirror) as book,
     ):
-        book = WindowBook.beside(arguments.plan)
         ranges, window = resolve_window(job, source, mirror.start, arguments.end, arguments.late_s, book)
         if arguments.start is not None or arguments.end != "latest":
             check_reachable(ranges, target, job.options.map_dir, mirror.start)

@@ -18,10 +18,11 @@ from airflow_mirror.copy.ranges import IDENTICAL, CopyRange
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LedgerLost, LedgerMissing
 from airflow_mirror.jobs.driver.by_hand import plan_by_hand
-from airflow_mirror.jobs.driver.windows import Span, WindowBook, resolve, summed, to_ms
+from airflow_mirror.jobs.driver.windows import Span, WindowBook, keys_of, resolve, summed, to_ms
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
@@ -178,6 +179,16 @@ def resolve_window(
     )  # fmt: skip
     starts, ends = ({tp: getattr(windows[tp], side) for tp in partitions} for side in ("start", "end"))
     return _ranges(job, wanted, starts, ends), {"window": {"start": start, "end": end, "late_s": late_s, **counts}}
+
+
+@contextmanager
+def window_book(arguments: argparse.Namespace, mirror: Mirror) -> Iterator[WindowBook]:
+    """Yield the book of a mirror's windows; that of a job without a plan is empty, and forgets."""
+    if not arguments.plan:
+        yield WindowBook(None, mirror.name)
+        return
+    with ClusterAdmin(load(arguments.target, "target")) as target:
+        yield WindowBook(state_of(target, keys_of(mirror.name)), mirror.name)
 
 
 def _partitions(source: WireCluster, topics: Iterable[str]) -> list[TopicPartition]:

@@ -21,9 +21,8 @@ from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.by_hand import plan_to_verify
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.executors import handover_for
-from airflow_mirror.jobs.driver.prepare import CopyJob, frozen_starts, prepare, resolve_window
+from airflow_mirror.jobs.driver.prepare import CopyJob, frozen_starts, prepare, resolve_window, window_book
 from airflow_mirror.jobs.driver.session import spark_session
-from airflow_mirror.jobs.driver.windows import WindowBook
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition
@@ -58,8 +57,7 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
             "can't be compared one to one. Compare counts, or copy with partitioning='preserve'."
         )
     job = prepare(arguments, mirror, plan_to_verify, writes=False)
-    with WireCluster(load(arguments.source, "source")) as source:
-        book = WindowBook.beside(arguments.plan)
+    with WireCluster(load(arguments.source, "source")) as source, window_book(arguments, mirror) as book:
         ranges, window = resolve_window(job, source, mirror.start, arguments.end or "latest", arguments.late_s, book)
     # From the plan's start: records that retention has deleted since are not a gap in a proof; nobody can compare them.
     starts = {r.source: r.start_offset for r in ranges} | ({} if window else frozen_starts(job.plan, mirror.start))

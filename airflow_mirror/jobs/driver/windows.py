@@ -20,16 +20,16 @@ broker's search by timestamp would find.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.copy.fingerprint import decoded
-from airflow_mirror.errors import CorruptBatch
-from airflow_mirror.jobs.runner.directory import read_json, write_json
+from airflow_mirror.errors import CorruptBatch, InputError
+from airflow_mirror.ledger.state import in_pieces, whole
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.aborted import data_batches
 from airflow_mirror.wire.batch import RawBatch
@@ -37,11 +37,15 @@ from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from airflow_mirror.wire.single import read_batches
 
+if TYPE_CHECKING:
+    from airflow_mirror.ledger.state import State
+
 log = logging.getLogger(__name__)
 
 LATE_S = 300.0
 _FETCH_BYTES = 256 << 10  # one batch is usually enough, and there may be 10,000 partitions
-KEEP = 1000  # windows per book; older ones are needed only for the next window
+KEEP = 200  # windows of a mirror; older ones are needed only for the next window
+_VERSION = 1
 _COUNT_BYTES = 64 << 20  # per partition, to count older records; the search for the end has no limit
 
 
@@ -73,6 +77,11 @@ class Span:
     def of(cls, start: str, end: str, late_s: float) -> Span:
         """Parse ISO 8601 times; a ``start`` that is not a time (``earliest``, ``latest``) means: no beginning."""
         return cls(None if start in ("earliest", "latest") else to_ms(start), to_ms(end), late_s)
+
+    @property
+    def name(self) -> str:
+        """Its name in the book; windows of one name are the same."""
+        return f"{self.start}_{self.end}_{self.late_s:g}"
 
     @property
     def _late_ms(self) -> int:
@@ -209,69 +218,77 @@ def _batches(source: WireCluster, tp: TopicPartition, start: int, end: int, comm
 
 
 class WindowBook:
-    """Stores resolved windows next to the plan, so that copy, comparison and repetition use the same offsets.
+    """Stores resolved windows on the target, so that copy, comparison and repetition use the same offsets on any host.
 
-    :param directory: the plan's directory; None stores nothing.
+    :param state: of the keys that begin with :func:`keys_of` the mirror; None stores nothing.
     """
 
-    def __init__(self, directory: Path | None) -> None:
-        self._directory = directory
-
-    @classmethod
-    def beside(cls, plan: str | None) -> WindowBook:
-        """Return the book that belongs to a plan file."""
-        return cls(Path(plan).parent / "windows" if plan else None)
+    def __init__(self, state: State | None, mirror: str) -> None:
+        self._state, self._keys = state, keys_of(mirror)
 
     def load(self, span: Span, topic_ids: Mapping[str, str]) -> dict[TopicPartition, Window]:
         """Return the stored windows, without topics that were re-created since."""
-        known = read_json(self._path(span)) if self._directory is not None else None
-        return dict(_rows(known or {}, topic_ids))
+        return dict(self._rows(span.name, topic_ids))
 
     def before(self, span: Span, topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
         """Return the ends of windows whose end time is this one's start time: records below belong to them."""
         ends: dict[TopicPartition, int] = {}
-        for tp, window in self._touching(f"*-{span.start}-*.json", "end", span.start, topic_ids):
-            ends[tp] = max(window.end, ends.get(tp, 0))
+        for name in self._names():
+            if name.split("_")[1] == str(span.start):
+                for tp, window in self._rows(name, topic_ids):
+                    ends[tp] = max(window.end, ends.get(tp, 0))
         return ends
 
     def after(self, span: Span, topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
         """Return the starts of windows whose start time is this one's end time: records above belong to them."""
         starts: dict[TopicPartition, int] = {}
-        for tp, window in self._touching(f"{span.end}-*.json", "start", span.end, topic_ids):
-            starts[tp] = min(window.start, starts.get(tp, window.start))
+        for name in self._names():
+            if name.split("_")[0] == str(span.end):
+                for tp, window in self._rows(name, topic_ids):
+                    starts[tp] = min(window.start, starts.get(tp, window.start))
         return starts
 
-    def _touching(
-        self, pattern: str, side: str, at: int | None, topic_ids: Mapping[str, str]
-    ) -> Iterator[tuple[TopicPartition, Window]]:
-        for path in self._directory.glob(pattern) if self._directory is not None and at is not None else ():
-            known = read_json(path) or {}
-            if known.get(side) == at:
-                yield from _rows(known, topic_ids)
-
     def save(self, span: Span, windows: Mapping[TopicPartition, Window], topic_ids: Mapping[str, str]) -> None:
-        """Store ``windows``; replaces what was stored for this window."""
-        if self._directory is None:
+        """Store ``windows``; replaces what was stored for this window.
+
+        :raises TryAgain: they are not known to be stored; nothing may be copied then.
+        """
+        if self._state is None:
             return
-        self._directory.mkdir(parents=True, exist_ok=True)
         rows = [
             {"topic": tp.topic, "partition": tp.partition, "topic_id": topic_ids[tp.topic], "window": asdict(window)}
             for tp, window in sorted(windows.items())
         ]
-        write_json(self._path(span), {"start": span.start, "end": span.end, "late_s": span.late_s, "partitions": rows})
-        for old in sorted(self._directory.glob("*.json"), key=lambda p: p.stat().st_mtime)[:-KEEP]:
-            old.unlink(missing_ok=True)
+        key = f"{self._keys}{span.name}"
+        pieces = in_pieces(key, json.dumps({"v": _VERSION, "partitions": rows}).encode())
+        replaced = [old for old in self._state.read() if old.startswith(f"{key}/") and old not in pieces]
+        self._state.write({**pieces, **dict.fromkeys(replaced)})
+        too_old = tuple(f"{self._keys}{name}/" for name in self._names()[:-KEEP])
+        self._state.write(dict.fromkeys(key for key in self._state.read() if key.startswith(too_old)))
 
-    def _path(self, span: Span) -> Path:
-        assert self._directory is not None
-        return self._directory / f"{span.start}-{span.end}-{span.late_s:g}.json"
+    def _names(self) -> list[str]:
+        """Return the names of all windows, the one that was stored last at the end."""
+        keys = self._state.read() if self._state is not None else ()
+        names = (key.removeprefix(self._keys).partition("/")[0] for key in keys if key.startswith(self._keys))
+        return list(dict.fromkeys(names))
+
+    def _rows(self, name: str, topic_ids: Mapping[str, str]) -> Iterator[tuple[TopicPartition, Window]]:
+        """Yield the entries of one window, without topics that were re-created since."""
+        text = None if self._state is None else whole(self._state.read(), f"{self._keys}{name}")
+        known = {} if text is None else json.loads(text)
+        if known and known["v"] != _VERSION:
+            raise InputError(
+                f"the target's ledger holds the offsets of window {name} in a form that this version can't read. Install "
+                "the version of airflow-mirror that the other workers have."
+            )
+        for row in known.get("partitions", []):
+            if topic_ids.get(row["topic"]) == row["topic_id"]:
+                yield TopicPartition(row["topic"], row["partition"]), Window(**row["window"])
 
 
-def _rows(known: Mapping[str, Any], topic_ids: Mapping[str, str]) -> Iterator[tuple[TopicPartition, Window]]:
-    """Yield the entries of one file of the book, without topics that were re-created since."""
-    for row in known.get("partitions", []):
-        if topic_ids.get(row["topic"]) == row["topic_id"]:
-            yield TopicPartition(row["topic"], row["partition"]), Window(**row["window"])
+def keys_of(mirror: str) -> str:
+    """Return what the keys of a mirror's windows begin with; its name follows."""
+    return f"window/{mirror}/"
 
 
 def summed(windows: Iterable[Window]) -> dict[str, Any]:

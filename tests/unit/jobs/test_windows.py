@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.driver import windows
 from airflow_mirror.jobs.driver.prepare import CopyJob, resolve_window
 from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
+from airflow_mirror.ledger import state as ledger_state
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.records import Record
 from tests.unit.cutover.builders import a_plan
+from tests.unit.ledger.memory import MemoryState
 from tests.unit.verify.test_compare import batch
 
 TIMES = ["2026-01-01T00:00:00+00:00", "2026-01-01T01:00:00+00:00", "2026-01-01T02:00:00+00:00"]
@@ -52,9 +53,9 @@ class FakeSource:
 
 
 @pytest.fixture
-def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WindowBook:
+def book(monkeypatch: pytest.MonkeyPatch) -> WindowBook:
     monkeypatch.setattr(windows, "read_batches", lambda source, *given, **more: source.read(source, *given, **more))
-    return WindowBook(tmp_path / "windows")
+    return WindowBook(MemoryState(), "flow")
 
 
 def window(source: FakeSource, number: int, book: WindowBook, *, topic_id: str = "id-orders") -> tuple[int, int | None]:
@@ -79,7 +80,7 @@ def test_late_records_inside_the_next_window_are_copied_once(book: WindowBook) -
     source = FakeSource(10, HOUR + 1, 20, HOUR + 400, 2 * HOUR)
     assert window(source, 0, book) == (0, 3)
     assert window(source, 1, book) == (3, 4)
-    assert window(source, 1, WindowBook(None)) == (1, 4), "by the broker alone"
+    assert window(source, 1, WindowBook(None, "flow")) == (1, 4), "by the broker alone"
 
 
 def test_window_resolved_last_ends_where_the_next_begins(book: WindowBook) -> None:
@@ -99,17 +100,37 @@ def test_windows_of_a_recreated_topic_are_resolved_alone(book: WindowBook) -> No
     assert window(source, 1, book, topic_id="again") == (1, 4)
 
 
-def test_only_the_last_windows_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_last_windows_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of other mirrors are theirs."""
     monkeypatch.setattr(windows, "KEEP", 2)
-    book, tp, ids = WindowBook(tmp_path), TopicPartition("t", 0), {"t": "id"}
+    state = MemoryState()
+    book, tp, ids = WindowBook(state, "flow"), TopicPartition("t", 0), {"t": "id"}
+    WindowBook(state, "flow.2").save(Span(0, 1000), {tp: Window(start=7, end=9)}, ids)
     spans = [Span(n * 1000, (n + 1) * 1000) for n in range(4)]
     for age, span in enumerate(spans):
         book.save(span, {tp: Window(start=age, end=age)}, ids)
-        for path in tmp_path.glob(f"{span.start}-*"):
-            os.utime(path, (age, age))
     assert [book.load(span, ids) for span in spans] == [
         {},
         {},
         {tp: Window(start=2, end=2)},
         {tp: Window(start=3, end=3)},
     ]
+    assert WindowBook(state, "flow.2").load(spans[0], ids) == {tp: Window(start=7, end=9)}
+
+
+def test_a_window_that_has_become_smaller_is_replaced_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_state, "MOST_BYTES", 200)
+    book, span = WindowBook(MemoryState(), "flow"), Span(0, 1000)
+    many = {TopicPartition("t", p): Window(start=p, end=p) for p in range(20)}
+    few = {TopicPartition("t", p): Window(start=1, end=2) for p in range(2)}
+    for stored in (many, few, many):
+        book.save(span, stored, {"t": "id"})
+        assert book.load(span, {"t": "id"}) == stored
+
+
+def test_windows_of_a_newer_version_are_refused(book: WindowBook) -> None:
+    """To resolve them again could copy records twice, or leave some out."""
+    state = MemoryState()
+    state.write({"window/flow/0_1000_300/0/1": b'{"v": 2}'})
+    with pytest.raises(InputError, match="this version can't read"):
+        WindowBook(state, "flow").load(Span(0, 1000), {})

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_mirror.errors import MissingRight, RequestRefused, TryAgain
-from airflow_mirror.ledger.state import MOST_BYTES, StateLog, in_chunks
+from airflow_mirror.ledger.state import MOST_BYTES, StateLog, in_pieces, whole
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.policy import STATE
 from airflow_mirror.wire.cluster import WireCluster
@@ -127,6 +127,9 @@ def test_refused_value_does_not_hold_up_later_ones(
 def test_large_values_are_written_in_several_batches(cluster: DrivenCluster, wire: WireCluster) -> None:
     text = bytes(range(256)) * (3 * MOST_BYTES // 256)
     state = state_on(cluster, wire)
-    state.write({f"plan/{n}": chunk for n, chunk in enumerate(in_chunks(text))} | {"small": b""})
-    assert b"".join(state.read()[f"plan/{n}"] for n in range(3)) == text
-    assert len(cluster.asked("Produce")) == 3 and keys(cluster) == ["plan/0", "plan/1", "plan/2", "small"]
+    state.write(in_pieces("plan", text) | in_pieces("empty", b""))
+    assert (whole(state.read(), "plan"), whole(state.read(), "empty"), whole(state.read(), "pla")) == (text, b"", None)
+    assert len(cluster.asked("Produce")) == 3
+    assert keys(cluster) == ["plan/0/3", "plan/1/3", "plan/2/3", "empty/0/1"]
+    state.write({"plan/1/3": None})
+    assert whole(state.read(), "plan") is None
