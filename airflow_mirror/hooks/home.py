@@ -13,7 +13,6 @@ from airflow_mirror.errors import InvalidField
 if TYPE_CHECKING:
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan.store import PlanDirectory
-    from airflow_mirror.verify.proof import ProofFile
 
 
 def home() -> Path:
@@ -38,13 +37,6 @@ def plans_of(mirror: Mirror | str) -> PlanDirectory:
     from airflow_mirror.plan.store import PlanDirectory
 
     return PlanDirectory(mirror_home(mirror) / "plans")
-
-
-def proofs_of(mirror: Mirror | str) -> ProofFile:
-    """Return the ranges that comparisons have proven for the mirror."""
-    from airflow_mirror.verify.proof import ProofFile
-
-    return ProofFile(mirror_home(mirror) / "proof.json")
 
 
 def map_dir(mirror: Mirror | str) -> str:

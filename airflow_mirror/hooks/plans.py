@@ -1,4 +1,4 @@
-"""The plans of a mirror: on the target, and as files on this host, where a job reads them and people look at them."""
+"""What the target remembers of a mirror: its plans, also as files on this host, and what comparisons have proven."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from airflow_mirror.ledger.decisions import Decisions
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan import Plan
+    from airflow_mirror.verify.proof import Proofs
 
 
 def keep_plan(plan: Plan, target: ClusterAdmin, ledger: Decisions) -> None:
@@ -36,6 +37,14 @@ def plan_by_hash(plan_hash: str, mirror: Mirror) -> Plan:
             plan = kept.fetch(plan_hash, mirror.name, target)
         plans.save(plan)
     return plan
+
+
+def proofs_of(mirror: Mirror, target: ClusterAdmin) -> Proofs:
+    """Return what comparisons have proven for the mirror, on whichever worker."""
+    from airflow_mirror.ledger import state
+    from airflow_mirror.verify.proof import Proofs, keys_of
+
+    return Proofs(state.state_of(target, keys_of(mirror.name)), mirror.name)
 
 
 def last_plan(mirror: Mirror, target: ClusterAdmin) -> Plan | None:

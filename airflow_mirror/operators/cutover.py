@@ -7,7 +7,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.hooks.home import map_dir, proofs_of, report_dir
+from airflow_mirror.hooks.home import map_dir, report_dir
+from airflow_mirror.hooks.plans import proofs_of
 from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag, number
 from airflow_mirror.operators.summaries import compact
 
@@ -108,7 +109,8 @@ class CutoverOperator(PlannedOperator):
         ):
             fence = fence_of(self.fence, source, stated)
             there = target.topics([t.target_topic for t in plan.topics])
-            verified = proofs_of(mirror).ends(plan, {name: info.topic_id for name, info in there.items()}, self.level)
+            ids = {name: info.topic_id for name, info in there.items()}
+            verified = proofs_of(mirror, target).ends(plan, ids, self.level)
             partitions = sum(t.partitions for t in plan.topics)
             self.log.info("%d of %d partitions were compared before", len(verified), partitions)
             report = run_cutover(

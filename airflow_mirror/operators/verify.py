@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.hooks.home import proofs_of
+from airflow_mirror.hooks.plans import proofs_of
 from airflow_mirror.operators.spark_job import SparkJobOperator, bounds
 from airflow_mirror.partition import TopicPartition
 
@@ -52,10 +52,12 @@ class VerifyMirrorOperator(SparkJobOperator):
 
     def get_job_result(self, external_id: Any, context: Context) -> Any:
         """Store the verified ranges, so that the cutover compares only the rest; return the summary."""
+        from airflow_mirror.hooks.kafka import MirrorKafkaHook
+
         assert self._mirror is not None
         summary = self.runner.summary(external_id)
         proven = {TopicPartition(topic, int(p)): (int(a), int(b)) for topic, p, a, b in summary.get("proven") or []}
-        proofs_of(self._mirror).add(
-            self.stored_plan(self._mirror), summary.get("target_topic_ids") or {}, self.level, proven
-        )
+        plan, target_ids = self.stored_plan(self._mirror), summary.get("target_topic_ids") or {}
+        with MirrorKafkaHook(self._mirror.target, "target").admin() as target:
+            proofs_of(self._mirror, target).add(plan, target_ids, self.level, proven)
         return super().get_job_result(external_id, context)

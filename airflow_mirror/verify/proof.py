@@ -8,17 +8,20 @@ adjacent.
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.files import lock, lock_of, replace_file
+from airflow_mirror.ledger.state import MOST_BYTES
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.result import LEVELS, check_level
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
+    from airflow_mirror.ledger.state import State, Values
     from airflow_mirror.plan.model import Plan, TopicPlan
+
+log = logging.getLogger(__name__)
 
 Range = tuple[int, int]  # [start, end)
 _VERSION = 1
@@ -40,11 +43,21 @@ def reach(ranges: Iterable[Range], start: int) -> int | None:
     return next((end for begin, end in merged(ranges) if begin <= start < end), None)
 
 
-class ProofFile:
-    """The proofs of one mirror, in a file."""
+def keys_of(mirror: str) -> str:
+    """Return what the keys of a mirror's proofs begin with; the target topic follows."""
+    return f"proof/{mirror}/"
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+
+class Proofs:
+    """The proofs of one mirror, on its target: a cutover on any worker knows them.
+
+    Two comparisons that end at the same moment may lose one of their proofs; its range is then compared again.
+
+    :param state: of the keys that begin with :func:`keys_of` the mirror.
+    """
+
+    def __init__(self, state: State, mirror: str) -> None:
+        self._state, self._keys = state, keys_of(mirror)
 
     def add(self, plan: Plan, target_ids: Mapping[str, str], level: str, ranges: Mapping[TopicPartition, Range]) -> None:
         """Add ranges that a comparison found equal.
@@ -52,16 +65,25 @@ class ProofFile:
         :param target_ids: ids of the target topics at the time of the comparison, by name.
         :param level: level of the comparison; ``offsets`` compares no record and proves nothing.
         :param ranges: ranges by source partition.
+        :raises TryAgain: they are not known to be stored.
         """
-        if level == "offsets":
-            return
-        with lock(lock_of(self._path)):
-            kept = self._read()
-            for t in plan.topics:
-                rows = {tp.partition: r for tp, r in ranges.items() if tp.topic == t.source_topic}
-                if rows and t.target_topic in target_ids:
-                    self._add(kept, t, self._identity(plan, t, target_ids), level, rows)
-            replace_file(self._path, json.dumps({"version": _VERSION, "topics": kept}, sort_keys=True) + "\n")
+        by_topic: dict[str, dict[int, Range]] = {}
+        for tp, proven in ranges.items() if level != "offsets" else ():
+            by_topic.setdefault(tp.topic, {})[tp.partition] = proven
+        known, changed = self._state.read(), {}
+        for t in plan.topics:
+            rows = by_topic.get(t.source_topic)
+            if not rows or t.target_topic not in target_ids:
+                continue
+            one = self._with(known, t, self._identity(plan, t, target_ids), level, rows)
+            value = json.dumps({"v": _VERSION, **one}, separators=(",", ":")).encode()
+            if len(value) > MOST_BYTES:
+                log.warning(
+                    "%s: its proof is too large to be stored; a cutover compares it again", t.target_topic
+                )
+                continue
+            changed[self._keys + t.target_topic] = value
+        self._state.write(changed)
 
     def ends(self, plan: Plan, target_ids: Mapping[str, str], level: str) -> dict[TopicPartition, int]:
         """Return the source offset (exclusive) up to which everything from the plan's start is proven, by partition.
@@ -70,10 +92,10 @@ class ProofFile:
         :param level: only comparisons that are at least this strict count.
         :raises InvalidField: the level is unknown.
         """
-        kept, found = self._read(), {}
+        known, found = self._state.read(), {}
         enough = LEVELS[LEVELS.index(check_level(level)) :]
         for t in plan.topics:
-            topic = kept.get(t.target_topic)
+            topic = self._topic(known, t)
             if topic is None or topic["identity"] != self._identity(plan, t, target_ids):
                 continue
             for partition, start in t.starts.items():
@@ -83,16 +105,26 @@ class ProofFile:
                     found[TopicPartition(t.source_topic, partition)] = end
         return found
 
-    def _add(
-        self, kept: dict[str, Any], topic: TopicPlan, identity: list[str], level: str, rows: Mapping[int, Range]
-    ) -> None:
-        one = kept.get(topic.target_topic)
+    def _with(
+        self, known: Values, topic: TopicPlan, identity: list[str], level: str, rows: Mapping[int, Range]
+    ) -> dict[str, Any]:
+        """Return what is stored for a topic, with these ranges added."""
+        one = self._topic(known, topic)
         if one is None or one["identity"] != identity:
-            one = kept[topic.target_topic] = {"identity": identity, "levels": {}}
+            one = {"identity": identity, "levels": {}}
         partitions = one["levels"].setdefault(level, {})
         for partition, new in rows.items():
-            known = [(a, b) for a, b in partitions.get(str(partition), [])]
-            partitions[str(partition)] = merged([*known, new])
+            before = [(a, b) for a, b in partitions.get(str(partition), [])]
+            partitions[str(partition)] = merged([*before, new])
+        return {"identity": one["identity"], "levels": one["levels"]}
+
+    def _topic(self, known: Values, topic: TopicPlan) -> dict[str, Any] | None:
+        """Return what is stored for a topic; None if that can't be read, so that all of it is compared again."""
+        try:
+            value = json.loads(known[self._keys + topic.target_topic])
+            return dict(value) if value["v"] == _VERSION and {"identity", "levels"} <= value.keys() else None
+        except (KeyError, TypeError, ValueError):
+            return None
 
     @staticmethod
     def _identity(plan: Plan, topic: TopicPlan, target_ids: Mapping[str, str]) -> list[str]:
@@ -100,11 +132,3 @@ class ProofFile:
         there = target_ids.get(topic.target_topic, "")
         isolation = plan.mirror.isolation  # it determines which records were compared
         return [topic.source_topic, topic.source_topic_id, plan.target_cluster_id, there, isolation]
-
-    def _read(self) -> dict[str, Any]:
-        """Return the stored proofs by target topic; empty if they can't be read, so that all is compared again."""
-        try:
-            values = json.loads(self._path.read_text(encoding="utf-8"))
-            return dict(values["topics"]) if values["version"] == _VERSION else {}
-        except (OSError, KeyError, TypeError, ValueError):
-            return {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +13,11 @@ from hypothesis import strategies as st
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.verify.proof import ProofFile, merged, reach
+from airflow_mirror.verify import proof
+from airflow_mirror.verify.proof import Proofs, merged, reach
 from airflow_mirror.verify.result import LogBounds, PartitionComparison, untouched
 from tests.unit.cutover.builders import a_plan
+from tests.unit.ledger.memory import MemoryState
 
 IDS = {"orders": "id-there"}
 
@@ -28,8 +29,13 @@ def plan() -> Plan:
 
 
 @pytest.fixture
-def proofs(tmp_path: Path) -> ProofFile:
-    return ProofFile(tmp_path / "m" / "proof.json")
+def state() -> MemoryState:
+    return MemoryState()
+
+
+@pytest.fixture
+def proofs(state: MemoryState) -> Proofs:
+    return Proofs(state, "m")
 
 
 RANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=8)
@@ -45,11 +51,11 @@ def test_ranges_hold_exactly_the_offsets_that_were_put_in(ranges: list[tuple[int
     assert reach(ranges, start) == (expected if start in offsets else None)
 
 
-def test_nothing_is_proven_before_something_was_compared(proofs: ProofFile, plan: Plan) -> None:
+def test_nothing_is_proven_before_something_was_compared(proofs: Proofs, plan: Plan) -> None:
     assert proofs.ends(plan, IDS, "batches") == {}
 
 
-def test_proof_that_misses_the_plans_start_proves_nothing(proofs: ProofFile, plan: Plan) -> None:
+def test_proof_that_misses_the_plans_start_proves_nothing(proofs: Proofs, plan: Plan) -> None:
     proofs.add(plan, IDS, "batches", {TP("orders", 0): (500, 900), TP("orders", 1): (0, 7)})
     assert proofs.ends(plan, IDS, "batches") == {TP("orders", 1): 7}
     proofs.add(plan, IDS, "batches", {TP("orders", 0): (100, 499)})
@@ -58,7 +64,7 @@ def test_proof_that_misses_the_plans_start_proves_nothing(proofs: ProofFile, pla
     assert proofs.ends(plan, IDS, "batches")[TP("orders", 0)] == 900
 
 
-def test_weaker_level_does_not_replace_a_stronger_proof(proofs: ProofFile, plan: Plan) -> None:
+def test_weaker_level_does_not_replace_a_stronger_proof(proofs: Proofs, plan: Plan) -> None:
     proofs.add(plan, IDS, "offsets", {TP("orders", 0): (100, 900)})
     assert proofs.ends(plan, IDS, "offsets") == {}
     proofs.add(plan, IDS, "batches", {TP("orders", 0): (100, 500)})
@@ -80,7 +86,7 @@ def test_weaker_level_does_not_replace_a_stronger_proof(proofs: ProofFile, plan:
     ids=["source-topic", "target-topic", "target-gone", "target-cluster", "isolation"],
 )
 def test_a_proof_holds_for_the_topics_that_were_compared_alone(
-    proofs: ProofFile, plan: Plan, change: Callable[..., Any]
+    proofs: Proofs, plan: Plan, change: Callable[..., Any]
 ) -> None:
     proofs.add(plan, IDS, "batches", {TP("orders", 0): (100, 900)})
     assert proofs.ends(plan, IDS, "batches") == {TP("orders", 0): 900}
@@ -88,21 +94,41 @@ def test_a_proof_holds_for_the_topics_that_were_compared_alone(
     assert proofs.ends(other, ids, "batches") == {}
 
 
-def test_a_proof_of_other_topics_replaces_the_old_one(proofs: ProofFile, plan: Plan) -> None:
+def test_a_proof_of_other_topics_replaces_the_old_one(proofs: Proofs, plan: Plan) -> None:
     proofs.add(plan, IDS, "batches", {TP("orders", 0): (100, 900)})
     proofs.add(plan, {"orders": "again"}, "batches", {TP("orders", 0): (900, 950)})
     assert proofs.ends(plan, IDS, "batches") == proofs.ends(plan, {"orders": "again"}, "batches") == {}
 
 
-def test_an_unreadable_proof_is_compared_again_and_replaced(proofs: ProofFile, plan: Plan, tmp_path: Path) -> None:
-    (tmp_path / "m").mkdir()
-    (tmp_path / "m" / "proof.json").write_text('{"version": 1, "top')
+@pytest.mark.parametrize("value", [b'{"v": 1, "top', b'{"v": 2}', b'{"v": 1}', b"[]"])
+def test_an_unreadable_proof_is_compared_again_and_replaced(
+    proofs: Proofs, plan: Plan, state: MemoryState, value: bytes
+) -> None:
+    state.write({"proof/m/orders": value})
     assert proofs.ends(plan, IDS, "batches") == {}
     proofs.add(plan, IDS, "batches", {TP("orders", 0): (100, 900)})
     assert proofs.ends(plan, IDS, "batches") == {TP("orders", 0): 900}
 
 
-def test_an_unknown_level_is_refused(proofs: ProofFile, plan: Plan) -> None:
+def test_proofs_are_known_on_every_worker_and_to_this_mirror_alone(
+    proofs: Proofs, plan: Plan, state: MemoryState
+) -> None:
+    proofs.add(plan, IDS, "batches", {TP("orders", 0): (100, 900)})
+    assert Proofs(state, "m").ends(plan, IDS, "batches") == {TP("orders", 0): 900}
+    assert Proofs(state, "m.2").ends(plan, IDS, "batches") == {}
+
+
+def test_a_proof_that_is_too_large_is_compared_again(
+    proofs: Proofs, plan: Plan, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It says so, and what was stored before still holds."""
+    proofs.add(plan, IDS, "batches", {TP("orders", 1): (0, 7)})
+    monkeypatch.setattr(proof, "MOST_BYTES", 50)
+    proofs.add(plan, IDS, "batches", {TP("orders", 0): (100, 900)})
+    assert proofs.ends(plan, IDS, "batches") == {TP("orders", 1): 7} and "orders: its proof is too large" in caplog.text
+
+
+def test_an_unknown_level_is_refused(proofs: Proofs, plan: Plan) -> None:
     with pytest.raises(InvalidField, match="no such level"):
         proofs.ends(plan, IDS, "all")
 
