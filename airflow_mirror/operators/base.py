@@ -9,7 +9,7 @@ from airflow.sdk import BaseOperator
 
 from airflow_mirror.errors import InputError, InvalidField
 from airflow_mirror.hooks.outcomes import task_outcome
-from airflow_mirror.hooks.plans import plan_by_hash
+from airflow_mirror.hooks.remembered import plan_by_hash
 from airflow_mirror.mirror import Mirror
 
 if TYPE_CHECKING:

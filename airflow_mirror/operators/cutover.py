@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.hooks.home import map_dir, report_dir
-from airflow_mirror.hooks.plans import proofs_of
+from airflow_mirror.hooks.remembered import proofs_of
 from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag, number
 from airflow_mirror.operators.summaries import compact
 

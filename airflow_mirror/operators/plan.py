@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import LedgerLost, LedgerMissing, PlanNotKept
 from airflow_mirror.hooks.home import plans_of
-from airflow_mirror.hooks.plans import keep_plan, last_plan
+from airflow_mirror.hooks.remembered import keep_plan, last_plan
 from airflow_mirror.operators.base import MirrorOperator, flag
 
 if TYPE_CHECKING:

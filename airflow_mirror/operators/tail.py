@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InputError, JobFailed, MirrorError, TailDiffers, TailWouldNotStop, TryAgain
 from airflow_mirror.hooks.home import poll_interval_s
-from airflow_mirror.hooks.plans import plan_by_hash
+from airflow_mirror.hooks.remembered import plan_by_hash
 from airflow_mirror.hooks.tail import log_of
 from airflow_mirror.jobs.runner import process, state
 from airflow_mirror.jobs.runner.active import SILENCE_S

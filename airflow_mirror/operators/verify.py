@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.hooks.plans import proofs_of
+from airflow_mirror.hooks.remembered import proofs_of
 from airflow_mirror.operators.spark_job import SparkJobOperator, bounds
 from airflow_mirror.partition import TopicPartition
 

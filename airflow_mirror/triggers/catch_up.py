@@ -11,7 +11,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.hooks.lag import LagProbe
-from airflow_mirror.hooks.plans import plan_by_hash
+from airflow_mirror.hooks.remembered import plan_by_hash
 from airflow_mirror.jobs.runner.status import blame
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.sync.lag import CatchUp
