@@ -90,8 +90,3 @@ def is_locked(path: Path) -> bool:
     except BlockingIOError:
         return True
     return False
-
-
-def lock_of(path: Path) -> Path:
-    """Return the lock file to hold while ``path`` is read and replaced: a replaced file can't carry its own lock."""
-    return path.with_name(f".{path.name}.lock")

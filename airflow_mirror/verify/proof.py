@@ -78,9 +78,7 @@ class Proofs:
             one = self._with(known, t, self._identity(plan, t, target_ids), level, rows)
             value = json.dumps({"v": _VERSION, **one}, separators=(",", ":")).encode()
             if len(value) > MOST_BYTES:
-                log.warning(
-                    "%s: its proof is too large to be stored; a cutover compares it again", t.target_topic
-                )
+                log.warning("%s: its proof is too large to be stored; a cutover compares it again", t.target_topic)
                 continue
             changed[self._keys + t.target_topic] = value
         self._state.write(changed)

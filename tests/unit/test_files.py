@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_mirror import files
-from airflow_mirror.files import is_locked, lock, lock_of, replace_file
+from airflow_mirror.files import is_locked, lock, replace_file
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -96,11 +96,3 @@ def test_lock_that_becomes_free_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(time, "sleep", lambda seconds: held.close())
     with lock(path, wait_s=60.0):
         assert is_locked(path)
-
-
-def test_file_that_was_replaced_under_its_lock_is_still_locked(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    with lock(lock_of(path)):
-        replace_file(path, "new")
-        assert is_locked(lock_of(path))
-    assert not is_locked(lock_of(path)) and path.read_text() == "new"
