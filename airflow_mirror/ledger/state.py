@@ -10,14 +10,12 @@ it. Otherwise the older of two values could come last, and would stay.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_mirror.errors import BrokerError, InputError, MissingRight, TryAgain
-from airflow_mirror.ledger.topic import TopicLog, create
+from airflow_mirror.ledger.topic import TopicLog, batch_of, create
 from airflow_mirror.policy import STATE
-from airflow_mirror.wire import codec, records
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import UnknownTopic
 from airflow_mirror.wire.records import Record
@@ -128,7 +126,7 @@ class StateLog:
             self._waiting[key] = value
         while self._sent or self._waiting:
             if not self._sent:
-                self._sent = {key: self._waiting.pop(key) for key in list(_first(self._waiting))}
+                self._sent = {key: self._waiting.pop(key) for key in list(fitting(self._waiting))}
             try:
                 self._settle()
             except InputError:  # refused for good: what comes later must not wait for it
@@ -144,7 +142,7 @@ class StateLog:
                 if self._producer is None:
                     self._create()
                     self._producer, self._sequence = self._new_producer(), 0
-                answer = self._log.append(self._batch())
+                answer = self._log.append(batch_of(self._sent, *self._producer, self._sequence))
                 if answer is not None and answer.error in _APPENDED:
                     self._sequence += len(self._sent)
                     return
@@ -166,13 +164,6 @@ class StateLog:
         except MissingRight as e:  # WRITE on any topic is enough to get one: on this one it is missing as well
             raise self._log.refused("append to", ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Write") from e
 
-    def _batch(self) -> memoryview:
-        assert self._producer is not None
-        now_ms = int(time.time() * 1000)  # the topic has LogAppendTime: the broker's time replaces it
-        items = enumerate(self._sent.items())
-        batch = [Record(offset, now_ms, key.encode(), value, []) for offset, (key, value) in items]
-        return records.encode(batch, codec.ZSTD, *self._producer, self._sequence)
-
     def _apply(self, record: Record) -> None:
         self._end = record.offset + 1
         key = (record.key or b"").decode(errors="replace")
@@ -183,7 +174,7 @@ class StateLog:
             self._values[key] = b"" if self._keys_only else bytes(record.value)
 
 
-def _first(values: Mapping[str, bytes | None]) -> Iterator[str]:
+def fitting(values: Mapping[str, bytes | None]) -> Iterator[str]:
     """Yield the keys of as many as fit into a batch, at least one."""
     size = 0
     for key, value in values.items():

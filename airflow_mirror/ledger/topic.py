@@ -1,18 +1,20 @@
-"""One topic of the ledger, with one partition: create it, append to it, read it."""
+"""One topic of the ledger: create it, append to a partition of it, read that."""
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import BrokerError, MirrorError, TryAgain
 from airflow_mirror.kafka.model import NewTopicSpec
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.wire import produce, records
+from airflow_mirror.wire import codec, produce, records
 from airflow_mirror.wire.aborted import data_batches
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import refusal
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
+from airflow_mirror.wire.records import Record
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.single import MOVED, produce_one, read_batches
 
@@ -21,9 +23,10 @@ if TYPE_CHECKING:
 
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.wire.cluster import WireCluster
-    from airflow_mirror.wire.records import Record
+    from airflow_mirror.wire.connection import Check
 
 _PRODUCE_TIMEOUT_MS = 10_000
+_FETCH_BYTES = 4 << 20
 _NEWS_S = 10.0  # a topic is known to every broker some time after the controller has created it
 # Nothing was appended, and nothing ever will be.
 _FINAL = produce.REFUSED | {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
@@ -32,8 +35,9 @@ _SETTINGS_REFUSED = (ErrorCode.INVALID_CONFIG, ErrorCode.POLICY_VIOLATION)
 
 
 def create(
-    target: ClusterAdmin, topic: str, settings: Mapping[str, str], wished: Mapping[str, str] | None = None
-) -> None:
+    target: ClusterAdmin, topic: str, settings: Mapping[str, str], wished: Mapping[str, str] | None = None,
+    partitions: int = 1,
+) -> None:  # fmt: skip
     """Create a topic of the ledger unless it is there. May be called by several at once.
 
     :param settings: what it must have. :param wished: what it should have if the cluster allows it.
@@ -43,11 +47,11 @@ def create(
     replicas = min(3, target.broker_count())
     needed = {"min.insync.replicas": "2" if replicas > 2 else "1", **settings}
     try:
-        _create(target, NewTopicSpec(topic, 1, replicas, {**needed, **(wished or {})}))
+        _create(target, NewTopicSpec(topic, partitions, replicas, {**needed, **(wished or {})}))
     except BrokerError as e:
         if not wished or e.code not in _SETTINGS_REFUSED:
             raise
-        _create(target, NewTopicSpec(topic, 1, replicas, needed))
+        _create(target, NewTopicSpec(topic, partitions, replicas, needed))
     backoff = Backoff(_NEWS_S)
     while topic not in target.topics([topic]) and not backoff.expired:
         backoff.pause()
@@ -61,21 +65,31 @@ def _create(target: ClusterAdmin, spec: NewTopicSpec) -> None:
             raise
 
 
+def batch_of(
+    values: Mapping[str, bytes | None], producer_id: int = -1, epoch: int = -1, sequence: int = -1
+) -> memoryview:
+    """Return values by key as a batch; None removes a key."""
+    now_ms = int(time.time() * 1000)  # the topics have LogAppendTime: the broker's time replaces it
+    rows = [Record(offset, now_ms, key.encode(), value, []) for offset, (key, value) in enumerate(values.items())]
+    return records.encode(rows, codec.ZSTD, producer_id, epoch, sequence)
+
+
 class TopicLog:
-    """Appends to the topic and reads it, through connections of ``target``."""
+    """Appends to one partition of the topic and reads it, through connections of ``target``."""
 
-    def __init__(self, target: WireCluster, topic: str) -> None:
+    def __init__(self, target: WireCluster, topic: str, partition: int = 0) -> None:
         self._target, self._topic = target, topic
-        self._tp = TopicPartition(topic, 0)
+        self._tp = TopicPartition(topic, partition)
 
-    def append(self, batch: memoryview) -> produce.Produced | None:
+    def append(self, batch: memoryview, check: Check | None = None) -> produce.Produced | None:
         """Append a batch with acks=all and return the leader's answer; None if nobody knows whether it was appended.
 
+        :param check: see :meth:`Connection.send`.
         :return: its error is NONE, or one that a producer id has to do with.
         :raises MissingRight: no WRITE on the topic. :raises RequestRefused: the batch is too large.
         """
         try:
-            answer = produce_one(self._target, self._tp, batch, timeout_ms=_PRODUCE_TIMEOUT_MS)
+            answer = produce_one(self._target, self._tp, batch, check=check, timeout_ms=_PRODUCE_TIMEOUT_MS)
         except TryAgain:
             return None
         if answer.error in _FINAL:
@@ -85,18 +99,40 @@ class TopicLog:
                 self._target.refresh([self._topic])
         return answer
 
+    def put(self, values: Mapping[str, bytes | None], patience_s: float, check: Check = lambda: None) -> int:
+        """Append values by key as one batch until the leader says that it has them; return the first one's offset.
+
+        A lost answer costs records that are there twice, or that come late. So a key must never get another value.
+
+        :param patience_s: how long it is tried. :param check: called before each try, see :meth:`Connection.send`.
+        :raises MissingRight, RequestRefused: as :meth:`append`.
+        :raises TryAgain: not within ``patience_s``. The records may be there, or may come later.
+        """
+        batch, backoff = batch_of(values), Backoff(patience_s)
+        while True:
+            check()
+            answer = self.append(batch, check)
+            if answer is not None and answer.error == ErrorCode.NONE:
+                return answer.base_offset
+            if backoff.expired:
+                cause = "no broker answered" if answer is None else f"the leader answered {answer.error} {answer.message}"
+                raise TryAgain(f"{self._topic}: {', '.join([*values][:3])} could not be written: {cause}")
+            backoff.pause()
+
     def start(self) -> int:
         """Return the offset at which the log starts."""
         return self._target.log_starts([self._tp])[self._tp]
 
-    def read(self, start: int) -> Iterator[Record]:
-        """Yield the records from ``start`` to the high watermark.
+    def read(self, start: int, end: int | None = None, max_bytes: int = _FETCH_BYTES) -> Iterator[Record]:
+        """Yield the records from ``start`` to ``end``, or to the high watermark.
 
+        :param max_bytes: of one answer; whole batches come in any case.
         :raises BrokerError: with code OFFSET_OUT_OF_RANGE: the log ends before ``start``, or begins behind it.
         :raises MissingRight: no READ on the topic.
         """
-        end = self._target.high_watermarks([self._tp])[self._tp]
-        batches = read_batches(self._target, self._tp, start, end, isolation=READ_UNCOMMITTED)
+        if end is None:
+            end = self._target.high_watermarks([self._tp])[self._tp]
+        batches = read_batches(self._target, self._tp, start, end, isolation=READ_UNCOMMITTED, max_bytes=max_bytes)
         try:
             for raw in data_batches(batches, committed=False):
                 yield from (r for r in records.decode(raw) if start <= r.offset < end)
