@@ -301,19 +301,19 @@ class NoOffsetMap(InputError):
 
     def __init__(self, what: object) -> None:
         super().__init__(
-            f"{what} has no offset map: its copy never began, or used another map directory. Start the copy once "
-            "(bulk or tail) with the same map directory: it derives what was lost."
+            f"{what} has no offset map in topic airflow-mirror.maps of the target: its copy never began, was made under "
+            "another mirror name, or the map was lost. Start the copy once (bulk or tail): it derives what was lost."
         )
 
 
-class NoMapDirectory(InputError):
-    """Topics have mapped offsets, but no map directory was given."""
+class MapsUnfit(InputError):
+    """The target's topic of offset maps is not as it must be."""
 
-    def __init__(self, topics: Sequence[str]) -> None:
-        self.topics = list(topics)
+    def __init__(self, cause: str) -> None:
+        self.cause = cause
         super().__init__(
-            f"{len(self.topics)} topic(s) have mapped offsets ({', '.join(self.topics[:5])}), but no directory for their "
-            "offset maps was given. Pass --map-dir (a directory, or a URL that every task can reach)."
+            f"topic airflow-mirror.maps can't hold offset maps: {cause}. Nothing was copied. Correct it, or delete it: "
+            "the next copy creates it and derives the maps from both logs."
         )
 
 

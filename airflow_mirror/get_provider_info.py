@@ -56,13 +56,6 @@ def get_provider_info() -> dict[str, Any]:
                         "",
                         "/shared/mirror",
                     ),
-                    "map_home": _option(
-                        "Directory or URL (any fsspec scheme whose driver is installed) for offset maps; every Spark "
-                        "task must reach it. Empty means <home>/<mirror>/map.",
-                        "string",
-                        "",
-                        "s3://bucket/mirror-maps",
-                    ),
                     "poll_interval": _option("Seconds between two looks at a running Spark job.", "float", "5", "2.5"),
                 },
             }

@@ -131,7 +131,7 @@ def _start_ours(task: Task, latency: bool) -> Running:
         "--source", _properties(task.work / "source.properties", task.world.source.properties),
         "--target", _properties(task.work / "target.properties", task.world.target.properties),
         "--include", task.case.topic, "--name", task.alias, "--policy", "prefix", "--source-alias", task.alias,
-        "--offsets", task.case.offsets, "--map-dir", str(task.work / "map"),
+        "--offsets", task.case.offsets,
     ]  # fmt: skip
     return _running(task, [command], _spark_environment(task.work))
 

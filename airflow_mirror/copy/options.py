@@ -18,7 +18,6 @@ class CopyOptions:
     :param direct_markers: pad with WriteTxnMarkers if the principal may; False uses only the coordinator.
     :param delivery: ``idempotent``, or ``transactional``: in transactions that also commit the progress (mapped
         offsets).
-    :param map_dir: where offset maps are stored (`map_store`); needed for mapped ranges, reachable from every task.
     :param transaction_bytes: approximate size at which a backlog's transaction is committed: read_committed consumers
         wait for it, and the target's broker keeps its state.
     :param max_bytes_per_second: average write rate of this task; None for no limit.
@@ -31,7 +30,6 @@ class CopyOptions:
     max_batch_bytes: dict[str, int] = field(default_factory=dict)
     direct_markers: bool = True
     delivery: str = "idempotent"
-    map_dir: str | None = None
     max_bytes_per_second: float | None = None
     merge_below: int = 1024
     transaction_bytes: int = 32 << 20

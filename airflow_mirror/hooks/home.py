@@ -39,16 +39,6 @@ def plans_of(mirror: Mirror | str) -> PlanDirectory:
     return PlanDirectory(mirror_home(mirror) / "plans")
 
 
-def map_dir(mirror: Mirror | str) -> str:
-    """Return the location of the mirror's offset maps: a directory, or a URL below ``[mirror] map_home``.
-
-    On a Spark cluster every task writes there, so it must be a directory that all machines share, or an object store.
-    """
-    configured = conf.get("mirror", "map_home", fallback="") or ""
-    name = mirror if isinstance(mirror, str) else mirror.name
-    return f"{configured.rstrip('/')}/{name}" if configured else str(mirror_home(name) / "map")
-
-
 def report_dir(mirror: Mirror, run_id: str) -> Path:
     """Return the directory for the reports of one DAG run."""
     from airflow_mirror.jobs.runner.directory import job_name

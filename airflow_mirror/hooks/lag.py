@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import JobNotRunning
-from airflow_mirror.hooks.home import map_dir
 from airflow_mirror.hooks.tail import TailView
 from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.local import TAIL
@@ -33,7 +32,7 @@ class LagProbe:
         self._view: TailView | None = None
         configs = configs_of(mirror)
         self._source, self._target = ClusterAdmin(configs["source"]), ClusterAdmin(configs["target"])
-        self._maps = OffsetMaps(self._plan, configs["source"], configs["target"], map_dir(mirror))
+        self._maps = OffsetMaps(self._plan, configs["source"], configs["target"])
 
     def close(self) -> None:
         """Close the connections."""

@@ -1,10 +1,10 @@
 """Translates an offset that is kept outside Kafka, in a database or in checkpoints of Flink or Spark.
 
-    python -m airflow_mirror.jobs.translate --map-dir DIR TOPIC PARTITION OFFSET
+    python -m airflow_mirror.jobs.translate --target FILE --name MIRROR TOPIC PARTITION OFFSET
 
 Prints one JSON object with both directions: OFFSET as a source offset, and as a target offset. It reads only the stored
-map, which is complete up to ``source_end``: run it after the copy has ended, or after a translation of groups, which
-completes the map. Exit status 0; 1 when there is no map; 2 for bad arguments.
+map, which is complete up to ``source_end``; a copy stores its maps every few seconds, and when it ends. Exit status 0; 1
+when there is no map, or the target can't be read; 2 for bad arguments.
 """
 
 from __future__ import annotations
@@ -15,22 +15,31 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from airflow_mirror.config import load
 from airflow_mirror.copy.offsets.map import Translated
 from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.errors import MirrorError, NoOffsetMap
+from airflow_mirror.sync.maps import mapped_range
+from airflow_mirror.wire.cluster import WireCluster
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; see the module docstring."""
     parser = argparse.ArgumentParser(prog="airflow_mirror.jobs.translate", description=__doc__.splitlines()[0])
-    parser.add_argument("--map-dir", required=True, metavar="DIR", help="the mirror's offset maps: a directory or a URL")
+    parser.add_argument("--target", required=True, metavar="FILE", help="the cluster that holds the copy, as for a job")
+    parser.add_argument("--name", required=True, metavar="MIRROR", help="name of the mirror that made the copy")
     parser.add_argument("topic", help="topic name on the target")
     parser.add_argument("partition", type=int)
     parser.add_argument("offset", type=int, help="next-to-read position")
     arguments = parser.parse_args(argv)
-    key = f"{arguments.topic}/{arguments.partition}"
-    found = MapStore(arguments.map_dir).load(key)
-    if found is None:
-        print(f"error: no offset map of {key} below {arguments.map_dir}", file=sys.stderr)
+    one = mapped_range("", arguments.topic, arguments.partition)
+    try:
+        with WireCluster(load(arguments.target, "target")) as target:
+            found = MapStore(arguments.name, [one.map_key]).load(target, one)
+        if found is None:
+            raise NoOffsetMap(f"{one.target} of mirror {arguments.name}")
+    except MirrorError as e:
+        print(f"error: {e}", file=sys.stderr)
         return 1
     answer = {
         "topic": arguments.topic, "partition": arguments.partition, "offset": arguments.offset,

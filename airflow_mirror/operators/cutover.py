@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.hooks.home import map_dir, report_dir
+from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.hooks.remembered import proofs_of
 from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag, number
 from airflow_mirror.operators.summaries import compact
@@ -101,11 +101,10 @@ class CutoverOperator(PlannedOperator):
         limits = Limits(**{name: number(name, getattr(self, name)) for name in _LIMITS})
         plan, configs = self.stored_plan(mirror), configs_of(mirror)
         run_dir = report_dir(mirror, context["ti"].run_id)
-        where = map_dir(mirror)
         with (
             ClusterAdmin(configs["source"]) as source,
             ClusterAdmin(configs["target"]) as target,
-            OffsetMaps(plan, configs["source"], configs["target"], where) as maps,
+            OffsetMaps(plan, configs["source"], configs["target"]) as maps,
         ):
             fence = fence_of(self.fence, source, stated)
             there = target.topics([t.target_topic for t in plan.topics])
@@ -121,7 +120,7 @@ class CutoverOperator(PlannedOperator):
                 fence=fence,
                 keep_fence=flag("keep_fence", self.keep_fence),
                 run_dir=run_dir,
-                verify=verify_rest(plan, configs["source"], configs["target"], verified, self.level, where),
+                verify=verify_rest(plan, configs["source"], configs["target"], verified, self.level),
                 limits=limits,
                 stop=self._stop,
                 tail_positions=maps.positions,

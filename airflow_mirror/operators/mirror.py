@@ -87,7 +87,7 @@ class StartMirrorOperator(SparkJobOperator):
         self.replace, self.attached, self.kind = replace, attached, KIND_OF_MODE[mode]
 
     def job_args(self, mirror: Mirror) -> tuple[str, ...]:
-        """Return the plan, the offset map's directory and the bounds."""
+        """Return the plan and the bounds."""
         return (*super().job_args(mirror), *bounds(self.start, self.end, self.late_s))
 
     def run(self, mirror: Mirror, context: Context) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.hooks.home import map_dir, report_dir
+from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.jobs.runner.directory import write_json
 from airflow_mirror.operators.base import PlannedOperator, flag
 from airflow_mirror.operators.summaries import compact
@@ -71,7 +71,7 @@ class TranslateConsumerOffsetsOperator(PlannedOperator):
             there = _partitions(target, [t.target_topic for t in topics])
             # Positions first: a map that is completed afterwards covers them, unless the copy has not reached them.
             positions = read_positions(source, mirror, [t.source_topic for t in topics])
-            with OffsetMaps(plan, configs["source"], configs["target"], map_dir(mirror)) as maps:
+            with OffsetMaps(plan, configs["source"], configs["target"]) as maps:
                 translated = translate(
                     positions,
                     topics,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import ResumableJobMixin
 
 from airflow_mirror.errors import WriterRuns
-from airflow_mirror.hooks.home import map_dir, plans_of, poll_interval_s
+from airflow_mirror.hooks.home import plans_of, poll_interval_s
 from airflow_mirror.hooks.spark import master_of, runner_for
 from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.directory import job_name
@@ -57,7 +57,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
 
     def job_args(self, mirror: Mirror) -> tuple[str, ...]:
         """Return the arguments of the job besides mirror, clusters and job directory."""
-        return ("--map-dir", map_dir(mirror))
+        return ()
 
     def run(self, mirror: Mirror, context: Context) -> Any:
         """Run the job to its end and return its summary."""

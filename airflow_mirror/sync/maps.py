@@ -6,7 +6,7 @@ completed again only after one of the logs has moved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -14,7 +14,7 @@ from airflow_mirror.copy.offsets.derive import complete
 from airflow_mirror.copy.offsets.map import OffsetMap, Translated, Where
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
-from airflow_mirror.errors import InputError, NoMapDirectory, NoOffsetMap
+from airflow_mirror.errors import InputError, NoOffsetMap
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
@@ -25,16 +25,28 @@ if TYPE_CHECKING:
 
 
 class MapSource(NamedTuple):
-    """Where the maps of a mirror come from; passed to Spark tasks.
+    """Whose maps, and how its records were read; passed to Spark tasks.
 
     :param mirror: name of the Mirror, from which its producer ids are derived.
     :param committed_only: read_committed; aborted records were not copied.
-    :param map_dir: root of the store.
     """
 
     mirror: str
     committed_only: bool
-    map_dir: str
+
+    def open(self, ranges: Iterable[CopyRange] | None = None) -> Maps:
+        """Return the maps of some ranges; None: of any."""
+        return Maps(self, None if ranges is None else {one.map_key for one in ranges})
+
+
+class Maps:
+    """Maps as both logs stand now. What is stored of them is read once.
+
+    :param flows: see :class:`MapStore`.
+    """
+
+    def __init__(self, whose: MapSource, flows: Collection[str] | None) -> None:
+        self._whose, self._store = whose, MapStore(whose.mirror, flows)
 
     def complete(self, one: CopyRange, source: WireCluster, target: WireCluster) -> OffsetMap:
         """Return the map of a range, complete up to the current ends of both logs.
@@ -42,21 +54,15 @@ class MapSource(NamedTuple):
         :raises NoOffsetMap: its copy never began.
         :raises ForeignData: the logs contradict the stored map.
         """
-        isolation = READ_COMMITTED if self.committed_only else READ_UNCOMMITTED
-        return complete(source, target, one, self.mirror, isolation, MapStore(self.map_dir))
+        isolation = READ_COMMITTED if self._whose.committed_only else READ_UNCOMMITTED
+        return complete(source, target, one, self._whose.mirror, isolation, self._store)
 
 
-def map_source(plan: Plan, map_dir: str | None) -> MapSource | None:
-    """Return the source of a plan's maps; None if none of its topics is mapped.
-
-    :raises NoMapDirectory: a topic is mapped and no directory was given.
-    """
-    mapped = mapped_topics(plan)
-    if not mapped:
+def map_source(plan: Plan) -> MapSource | None:
+    """Return whose maps a plan needs; None if none of its topics is mapped."""
+    if not mapped_topics(plan):
         return None
-    if not map_dir:
-        raise NoMapDirectory(sorted(mapped))
-    return MapSource(plan.mirror.name, plan.mirror.isolation == "read_committed", map_dir)
+    return MapSource(plan.mirror.name, plan.mirror.isolation == "read_committed")
 
 
 def mapped_topics(plan: Plan) -> dict[str, TopicPlan]:
@@ -72,15 +78,12 @@ def mapped_range(source_topic: str, target_topic: str, partition: int) -> CopyRa
 
 
 class OffsetMaps:
-    """The maps of one plan. Opens no connection while no topic is mapped.
+    """The maps of one plan. Opens no connection while no topic is mapped."""
 
-    :param map_dir: root of the store; needed only if a topic is mapped.
-    :raises NoMapDirectory: a topic is mapped and no directory was given.
-    """
-
-    def __init__(self, plan: Plan, source: ClientConfig, target: ClientConfig, map_dir: str | None) -> None:
+    def __init__(self, plan: Plan, source: ClientConfig, target: ClientConfig) -> None:
         self._topics = mapped_topics(plan)
-        self._from = map_source(plan, map_dir)
+        whose = map_source(plan)
+        self._from = whose.open() if whose else None
         self._by_key = plan.mirror.partitioning == "by_key"
         self._source, self._target = WireCluster(source), WireCluster(target)
         self._maps: dict[str, tuple[tuple[int, ...], OffsetMap]] = {}

@@ -15,7 +15,7 @@ from airflow_mirror.copy.fingerprint import decoded
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.writer import priming
 from airflow_mirror.errors import BrokerError, ForeignData, InvalidField, NoOffsetMap, NothingFetched
-from airflow_mirror.sync.maps import MapSource, mapped_range
+from airflow_mirror.sync.maps import Maps, MapSource, mapped_range
 from airflow_mirror.verify.bounds import bounds_difference, through_map, window
 from airflow_mirror.verify.compare import Floor, Tally, compare
 from airflow_mirror.verify.result import (
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from airflow_mirror.config import ClientConfig
+    from airflow_mirror.copy.ranges import CopyRange
     from airflow_mirror.partition import TopicPartition
     from airflow_mirror.wire.batch import RawBatch
 
@@ -64,13 +65,14 @@ def compare_partitions(
     :param level: ``offsets`` compares the bounds of the logs; ``batches`` also compares the records, and takes batches
         with equal frame and payload digest as equal; ``records`` decodes every record.
     :param progress: called after each partition with its verdict, the number of partitions done, and their total.
-    :param maps: source of the offset maps of mapped pairs.
+    :param maps: whose offset maps lead through mapped pairs.
     :param isolation: the Mirror's isolation, with which the records were copied.
     :raises InvalidField: the level is unknown, or a pair is mapped and ``maps`` was not given.
     :raises TryAgain: a broker does not answer.
     """
     check_level(level)
     verdicts: list[PartitionComparison] = []
+    opened = maps.open(_range_of(pair) for pair in pairs if pair.mapped) if maps is not None else None
     with WireCluster(source_config) as source, WireCluster(target_config) as target:
         source_logs: dict[TopicPartition, LogBounds] = {}
         target_logs: dict[TopicPartition, LogBounds] = {}
@@ -80,7 +82,7 @@ def compare_partitions(
                 source_logs = log_bounds(source, {p.source for p in now}, committed=isolation == "read_committed")
                 target_logs = log_bounds(target, {p.target for p in now})
             bounds = source_logs[pair.source], target_logs[pair.target]
-            verdict = compare_partition(pair, source, target, *bounds, level=level, maps=maps, isolation=isolation)
+            verdict = compare_partition(pair, source, target, *bounds, level=level, maps=opened, isolation=isolation)
             verdicts.append(verdict)
             if progress is not None:
                 progress(verdicts[-1], len(verdicts), len(pairs))
@@ -109,7 +111,7 @@ def compare_partition(
     target_log: LogBounds,
     *,
     level: str,
-    maps: MapSource | None = None,
+    maps: Maps | None = None,
     isolation: str = "read_committed",
 ) -> PartitionComparison:
     """Compare one partition with known bounds (the source's for this isolation)."""
@@ -171,15 +173,19 @@ def _fillers_in_front(target: WireCluster, tp: TopicPartition, log: LogBounds) -
     return Difference(offset=log.start, kind="extra", source=None, target=shown)
 
 
+def _range_of(pair: PartitionPair) -> CopyRange:
+    return mapped_range(pair.source_topic, pair.target_topic, pair.partition)
+
+
 def _map_of(
     pair: PartitionPair, source: WireCluster, target: WireCluster, source_log: LogBounds, target_log: LogBounds,
-    maps: MapSource | None,
+    maps: Maps | None,
 ) -> tuple[OffsetMap, Difference | None]:  # fmt: skip
     """Return the pair's offset map, or an empty one and the difference that explains it."""
     if maps is None:
-        raise InvalidField("maps", None, f"the offsets of {pair.source} are mapped", "Say where its offset map is.")
+        raise InvalidField("maps", None, f"the offsets of {pair.source} are mapped", "Say whose offset map it is.")
     nothing = OffsetMap(source_log.start, target_log.end)
-    one = mapped_range(pair.source_topic, pair.target_topic, pair.partition)
+    one = _range_of(pair)
     try:
         try:
             return maps.complete(one, source, target), None

@@ -26,17 +26,14 @@ def verify_rest(
     target: ClientConfig,
     since: Mapping[TopicPartition, int] | None = None,
     level: str = "batches",
-    map_dir: str | None = None,
 ) -> Callable[[Mapping[TopicPartition, int]], list[PartitionComparison]]:
     """Return the ``verify`` of a cutover, which compares each partition from ``since`` up to the fenced end.
 
     :param since: source offsets up to which an earlier comparison found both sides equal, from the plan's start on
         (`verify.proof`). Partitions that it does not name are compared from the plan's start, while producers wait.
-    :param map_dir: where the offset maps are; needed only if a topic is mapped.
-    :raises NoMapDirectory: a topic is mapped and no directory was given.
     """
     done = dict(since or {})
-    maps = map_source(plan, map_dir)
+    maps = map_source(plan)
     names = [t.target_topic for t in plan.topics]
 
     def verify(ends: Mapping[TopicPartition, int]) -> list[PartitionComparison]:

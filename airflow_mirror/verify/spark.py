@@ -41,7 +41,7 @@ def run_verify(
     :param source: reference to the source's settings, as for :func:`airflow_mirror.config.load`.
     :param target: reference to the target's settings.
     :param handover: the clusters' settings for executors that can't read these references themselves.
-    :param maps: source of the offset maps of mapped pairs; every task must be able to reach it.
+    :param maps: whose offset maps lead through mapped pairs.
     :param isolation: the Mirror's isolation, with which the records were copied.
     :raises InvalidField: the level is unknown; raised before a task is started.
     """

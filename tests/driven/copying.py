@@ -11,10 +11,16 @@ from airflow_mirror.copy.loop.clusters import Clusters
 from airflow_mirror.copy.loop.loop import CopyLoop
 from airflow_mirror.copy.loop.partition import PartitionCopy
 from airflow_mirror.copy.loop.states import State
+from airflow_mirror.copy.offsets.map import OffsetMap
+from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.offsets.topic import PARTITIONS
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, CopyRange
+from airflow_mirror.ledger.topic import TopicLog
 from airflow_mirror.partition import TopicPartition
-from tests.driven.cluster import DrivenCluster
+from airflow_mirror.policy import MAPS
+from airflow_mirror.wire.cluster import WireCluster
+from tests.driven.cluster import DrivenCluster, topic_config
 from tests.driven.script import WAIT_S
 
 
@@ -40,13 +46,48 @@ def copy(
     source: DrivenCluster, target: DrivenCluster, ranges: Iterable[CopyRange], *,
     check: Callable[[], None] = lambda: None, should_stop: Callable[[], bool] = lambda: False, **options: Any,
 ) -> list[PartitionCopy]:  # fmt: skip
-    """Copy until every range has ended or stopped. No lease is taken; ``check`` stands for it.
+    """Copy until every range has ended or stopped. No lease is taken, and ``check`` stands for it; nor is there a driver.
 
     :raises LeaseLost: what ``check`` raised.
     """
     clusters = Clusters.of(source.config, target.config)
-    loop = CopyLoop(ranges, clusters, CopyOptions(mirror="m", **options), check)
+    loop = CopyLoop(_ready(target, ranges), clusters, CopyOptions(mirror="m", **options), check)
     return loop.run(should_stop)
+
+
+def _ready(target: DrivenCluster, ranges: Iterable[CopyRange]) -> list[CopyRange]:
+    """Create the topic of offset maps if one of the ranges needs it, as a driver does."""
+    found = list(ranges)
+    if any(one.is_mapped for one in found):
+        create_maps(target)
+    return found
+
+
+def create_maps(target: DrivenCluster) -> None:
+    """Create the topic of offset maps unless it is there."""
+    if MAPS not in target.topics:
+        config = topic_config({"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"})
+        target.create(MAPS, PARTITIONS, config)
+
+
+def lose_maps(target: DrivenCluster) -> None:
+    """Delete everything that is stored of offset maps."""
+    target.delete(MAPS)
+
+
+def lose_pieces(target: DrivenCluster) -> None:
+    """Lose what is stored of offset maps, but for where they begin."""
+    with WireCluster(target.config) as there:
+        for log in target.topics[MAPS].logs:
+            keys = {(row.key or b"").decode() for row in log.rows()}
+            if lost := dict.fromkeys(key for key in keys if "/begin@" not in key):
+                TopicLog(there, MAPS, log.tp.partition).put(lost, WAIT_S)
+
+
+def map_of(target: DrivenCluster, one: CopyRange) -> OffsetMap | None:
+    """Return what is stored of the offset map of a range."""
+    with WireCluster(target.config) as there:
+        return MapStore("m").load(there, one)
 
 
 def errors(copies: Iterable[PartitionCopy]) -> dict[TopicPartition, Exception | None]:
@@ -61,7 +102,7 @@ class Following:
         self, source: DrivenCluster, target: DrivenCluster, ranges: list[CopyRange], *,
         check: Callable[[], None] = lambda: None, clock: Callable[[], float] | None = None, **options: object,
     ) -> None:  # fmt: skip
-        self.ranges = [replace(one, end_offset=None) for one in ranges]
+        self.ranges = _ready(target, [replace(one, end_offset=None) for one in ranges])
         clusters = Clusters.of(source.config, target.config)
         timed = {} if clock is None else {"clock": clock}
         self.loop = CopyLoop(self.ranges, clusters, CopyOptions(mirror="m", **options), check, **timed)  # type: ignore[arg-type]

@@ -8,16 +8,22 @@ import sys
 import time
 
 from airflow_mirror.config import load
+from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.wire.cluster import WireCluster
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     spec = json.loads(sys.argv[1])
     with WireCluster(load("env:TEST_TARGET", "target")) as wire:
+        ranges = [CopyRange(**r) for r in spec["ranges"]]
+        if any(one.is_mapped for one in ranges):
+            with ClusterAdmin(load("env:TEST_TARGET", "target")) as admin:
+                make_ready(admin)
         token = lease.take(wire, spec["mirror"])
         print("lease taken", file=sys.stderr, flush=True)
         if spec["wait"]:
@@ -28,6 +34,6 @@ if __name__ == "__main__":
             options=CopyOptions(mirror=spec["mirror"], **spec["options"]),
             lease=token,
         )
-        for result in copy_ranges(work, [CopyRange(**r) for r in spec["ranges"]]):
+        for result in copy_ranges(work, ranges):
             print(json.dumps(result.to_dict()), flush=True)
         lease.release(wire, token)

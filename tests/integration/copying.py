@@ -11,7 +11,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,16 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as Assigned
 
 from airflow_mirror.config import ClientConfig
+from airflow_mirror.copy.offsets.topic import PARTITIONS, make_ready
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
+from airflow_mirror.ledger.topic import TopicLog
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.policy import MAPS
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 from sandbox import Cluster
@@ -227,6 +230,7 @@ def copy(
     **options: object,
 ) -> list[PartitionResult]:  # fmt: skip
     """Copy in this process, under a lease of its own."""
+    ranges = _ready(target, ranges)
     os.environ["TEST_SOURCE"], os.environ["TEST_TARGET"] = config(source).dump(), config(target).dump()
     with WireCluster(config(target)) as wire:
         token = lease.take(wire, mirror)
@@ -256,6 +260,37 @@ def copier_process(
         [sys.executable, str(Path(__file__).with_name("copier_main.py")), json.dumps(spec)],
         env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
+
+
+def _ready(target: Cluster, ranges: Iterable[CopyRange]) -> list[CopyRange]:
+    """Create the topic of offset maps if one of the ranges needs it, as a driver does."""
+    found = list(ranges)
+    if any(one.is_mapped for one in found):
+        with ClusterAdmin(config(target)) as admin:
+            make_ready(admin)
+    return found
+
+
+def map_keys(target: Cluster, topic: str) -> dict[str, int]:
+    """Return the keys of what is stored of a topic's offset maps, each with its partition of the maps topic."""
+    found: dict[str, int] = {}
+    with WireCluster(config(target)) as wire:
+        for partition in range(PARTITIONS):
+            log = TopicLog(wire, MAPS, partition)
+            for record in log.read(log.start()):
+                key = (record.key or b"").decode()
+                if f"/{topic}/" in key and record.value is not None:
+                    found[key] = partition
+                elif record.value is None:
+                    found.pop(key, None)
+    return found
+
+
+def lose(target: Cluster, keys: Mapping[str, int]) -> None:
+    """Lose something of what is stored of offset maps; see :func:`map_keys`."""
+    with WireCluster(config(target)) as wire:
+        for key, partition in keys.items():
+            TopicLog(wire, MAPS, partition).put({key: None}, 240)
 
 
 def results_of(process: subprocess.Popen[str], timeout_s: float = 300.0) -> list[PartitionResult]:

@@ -10,7 +10,17 @@ import pytest
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan.configs import HELD_OPEN
 from sandbox import Cluster
-from tests.integration.copying import config, create, ends, properties_of, read, write
+from tests.integration.copying import (
+    config,
+    create,
+    ends,
+    lose,
+    map_keys,
+    properties_of,
+    read,
+    write,
+    write_transactions,
+)
 from tests.integration.test_spark_jobs import summary_of
 from tests.integration.warm_jobs import WarmJobs
 
@@ -107,3 +117,25 @@ def test_a_second_mirror_of_the_same_topic_is_refused_by_name(
     assert target.topic_configs([topic_name])[topic_name]["retention.bytes"].value == "1073741824"
     run("bulk", "--hold")
     assert len(read(target_cluster, topic_name)) == 20
+
+
+def test_mapped_copy_by_hand_goes_on_as_the_target_says(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, run: Callable[..., str], tmp_path: Path
+) -> None:
+    """Neither a plan nor a file says that it is mapped. Where the target has lost that as well, nothing is touched."""
+    create(source_cluster, topic_name)
+    write(source_cluster, topic_name, 40, 1, "lz4")
+    write_transactions(source_cluster, topic_name, seed=2, transactions=4)
+    run("bulk", "--offsets", "mapped")
+    copied = len(read(source_cluster, topic_name))
+    assert len(read(target_cluster, topic_name)) == copied
+    assert ends(target_cluster, topic_name)[0][2] < ends(source_cluster, topic_name)[0][2], "no hole is filled"
+    write(source_cluster, topic_name, 10, 3)
+    run("bulk")
+    run("verify", "--level", "records")
+    assert summary_of(tmp_path / "job.log")["records"] == len(read(target_cluster, topic_name)) == copied + 10
+    lose(target_cluster, map_keys(target_cluster, topic_name))
+    write(source_cluster, topic_name, 10, 4)
+    for job, asked in (("bulk", "mapped"), ("verify", "mapped"), ("bulk", "auto")):
+        run(job, "--offsets", asked, status=2 if asked == "mapped" else 1)
+    assert len(read(target_cluster, topic_name)) == copied + 10

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException
@@ -30,6 +27,8 @@ from tests.integration.copying import (
     copy,
     create,
     ends,
+    lose,
+    map_keys,
     ranges_of,
     read,
     results_of,
@@ -57,23 +56,18 @@ def hostile(source_cluster: Cluster, target_cluster: Cluster, topic_name: str) -
     return topic_name
 
 
-@pytest.fixture
-def map_dir(tmp_path: Path) -> Iterator[str]:
-    yield str(tmp_path / "map")
-
-
 def mapped(ranges: list[CopyRange]) -> list[CopyRange]:
     return [replace(r, mode="mapped") for r in ranges]
 
 
-def map_of(source: Cluster, target: Cluster, one: CopyRange, mirror: str, map_dir: str) -> OffsetMap:
+def map_of(source: Cluster, target: Cluster, one: CopyRange, mirror: str) -> OffsetMap:
     with WireCluster(config(source)) as here, WireCluster(config(target)) as there:
-        return derive.complete(here, there, one, mirror, READ_COMMITTED, MapStore(map_dir))
+        return derive.complete(here, there, one, mirror, READ_COMMITTED, MapStore(mirror))
 
 
-def assert_mapped(source: Cluster, target: Cluster, one: CopyRange, mirror: str, map_dir: str) -> OffsetMap:
+def assert_mapped(source: Cluster, target: Cluster, one: CopyRange, mirror: str) -> OffsetMap:
     """Every source record is on the target once, in order, where the map says; and the map answers for every offset."""
-    known = map_of(source, target, one, mirror, map_dir)
+    known = map_of(source, target, one, mirror)
     here = read(source, one.source.topic, one.source.partition)
     there = {seen[0]: seen for seen in read(target, one.target.topic, one.target.partition)}
     assert sum(known.columns[2]) == len(here)
@@ -108,21 +102,21 @@ def others(cluster: Cluster, topic: str, partition: int, known: OffsetMap) -> in
 
 
 def test_topic_with_holes_is_mapped_beside_foreign_records(
-    source_cluster: Cluster, target_cluster: Cluster, hostile: str, map_dir: str
+    source_cluster: Cluster, target_cluster: Cluster, hostile: str
 ) -> None:
     ranges = mapped(ranges_of(source_cluster, hostile, PARTITIONS))
-    results = copy(source_cluster, target_cluster, ranges, mirror=hostile, map_dir=map_dir)
+    results = copy(source_cluster, target_cluster, ranges, mirror=hostile)
     assert [(r.error, r.done, r.padded, r.primed) for r in results] == [(None, True, 0, 0)] * PARTITIONS
     for one, foreign in zip(ranges, (0, 33), strict=True):
-        known = assert_mapped(source_cluster, target_cluster, one, hostile, map_dir)
+        known = assert_mapped(source_cluster, target_cluster, one, hostile)
         assert others(target_cluster, hostile, one.partition, known) == foreign
-    again = copy(source_cluster, target_cluster, ranges, mirror=hostile, map_dir=map_dir)
+    again = copy(source_cluster, target_cluster, ranges, mirror=hostile)
     assert [(r.error, r.records) for r in again] == [(None, 0)] * PARTITIONS
 
 
 @pytest.mark.parametrize("delivery", ["idempotent", "transactional"])
 def test_mapped_copy_killed_repeatedly_holds_every_record_once(
-    source_cluster: Cluster, target_cluster: Cluster, hostile: str, map_dir: str, delivery: str
+    source_cluster: Cluster, target_cluster: Cluster, hostile: str, delivery: str
 ) -> None:
     rng = random.Random(5)
     ranges = mapped(ranges_of(source_cluster, hostile, PARTITIONS))
@@ -140,7 +134,7 @@ def test_mapped_copy_killed_repeatedly_holds_every_record_once(
     for kill in range(6):
         before = moved()
         process = copier_process(
-            source_cluster, target_cluster, ranges, mirror=hostile, wait=False, map_dir=map_dir, delivery=delivery,
+            source_cluster, target_cluster, ranges, mirror=hostile, wait=False, delivery=delivery,
             **slowly,
         )  # fmt: skip
         wait_until(lambda p=process, b=before: p.poll() is not None or moved() != b, "it moves")
@@ -152,14 +146,13 @@ def test_mapped_copy_killed_repeatedly_holds_every_record_once(
             counts = look(target_cluster, hostile, here)
             seen_half |= any(0 < count < len(rows) for count, rows in zip(counts, here, strict=True))
         if kill == 3:  # the map is a convenience: it can be lost, but for its origin
-            for part in Path(map_dir).rglob("*.parquet"):
-                part.unlink()
+            lose(target_cluster, {k: p for k, p in map_keys(target_cluster, hostile).items() if "/begin@" not in k})
     assert seen_half or not in_transactions
-    options = {"mirror": hostile, "map_dir": map_dir, "delivery": delivery}
+    options = {"mirror": hostile, "delivery": delivery}
     results = copy(source_cluster, target_cluster, ranges, **options)  # type: ignore[arg-type]
     assert [(r.error, r.done) for r in results] == [(None, True)] * PARTITIONS
     for one, foreign in zip(ranges, (0, 33), strict=True):
-        known = assert_mapped(source_cluster, target_cluster, one, hostile, map_dir)
+        known = assert_mapped(source_cluster, target_cluster, one, hostile)
         assert others(target_cluster, hostile, one.partition, known) == foreign
 
 
@@ -198,41 +191,39 @@ def progress(target: Cluster, mirror: str) -> list[int]:
     return [c.offset for c in committed]
 
 
-def test_a_lost_map_directory_is_made_again_from_both_logs(
-    source_cluster: Cluster, target_cluster: Cluster, hostile: str, map_dir: str
-) -> None:
+def test_lost_maps_are_made_again_from_both_logs(source_cluster: Cluster, target_cluster: Cluster, hostile: str) -> None:
     ranges = mapped(ranges_of(source_cluster, hostile, PARTITIONS))
-    copy(source_cluster, target_cluster, ranges, mirror=hostile, map_dir=map_dir)
-    before = [assert_mapped(source_cluster, target_cluster, r, hostile, map_dir) for r in ranges]
-    shutil.rmtree(map_dir)
+    copy(source_cluster, target_cluster, ranges, mirror=hostile)
+    before = [assert_mapped(source_cluster, target_cluster, r, hostile) for r in ranges]
+    lose(target_cluster, map_keys(target_cluster, hostile))
     write(source_cluster, hostile, 20, 3)
     ranges = mapped(ranges_of(source_cluster, hostile, PARTITIONS))
-    results = copy(source_cluster, target_cluster, ranges, mirror=hostile, map_dir=map_dir)
+    results = copy(source_cluster, target_cluster, ranges, mirror=hostile)
     assert [(r.error, r.records) for r in results] == [(None, 20), (None, 0)]
-    after = [assert_mapped(source_cluster, target_cluster, r, hostile, map_dir) for r in ranges]
+    after = [assert_mapped(source_cluster, target_cluster, r, hostile) for r in ranges]
     assert [list(m.segments())[0] for m in before] == [list(m.segments())[0] for m in after]
 
 
 def test_transactional_copy_commits_records_with_their_progress(
-    source_cluster: Cluster, target_cluster: Cluster, hostile: str, map_dir: str
+    source_cluster: Cluster, target_cluster: Cluster, hostile: str
 ) -> None:
     """No transaction stays open at the end."""
     ranges = mapped(ranges_of(source_cluster, hostile, PARTITIONS))
-    options = {"mirror": hostile, "map_dir": map_dir, "delivery": "transactional"}
+    options = {"mirror": hostile, "delivery": "transactional"}
     results = copy(source_cluster, target_cluster, ranges, **options)  # type: ignore[arg-type]
     assert [(r.error, r.done, r.position) for r in results] == [(None, True, r.end_offset) for r in ranges]
     for one in ranges:
-        assert_mapped(source_cluster, target_cluster, one, hostile, map_dir)
+        assert_mapped(source_cluster, target_cluster, one, hostile)
     assert progress(target_cluster, hostile) == [r.end_offset for r in ranges]
     starts, stable, log_ends = zip(*ends(target_cluster, hostile, PARTITIONS).values(), strict=True)
     assert stable == log_ends, starts
 
 
 def test_a_frozen_transactional_copier_that_thaws_commits_nothing(
-    source_cluster: Cluster, target_cluster: Cluster, hostile: str, map_dir: str
+    source_cluster: Cluster, target_cluster: Cluster, hostile: str
 ) -> None:
     ranges = mapped(ranges_of(source_cluster, hostile, PARTITIONS))
-    options = {"mirror": hostile, "map_dir": map_dir, "delivery": "transactional"}
+    options = {"mirror": hostile, "delivery": "transactional"}
     before = ends(target_cluster, hostile, PARTITIONS)
     first = copier_process(source_cluster, target_cluster, ranges, wait=False, **options)  # type: ignore[arg-type]
     wait_until(lambda: ends(target_cluster, hostile, PARTITIONS) != before, "the first copier moves")
@@ -244,12 +235,12 @@ def test_a_frozen_transactional_copier_that_thaws_commits_nothing(
         os.killpg(first.pid, signal.SIGCONT)
     results_of(first)
     for one, foreign in zip(ranges, (0, 33), strict=True):
-        known = assert_mapped(source_cluster, target_cluster, one, hostile, map_dir)
+        known = assert_mapped(source_cluster, target_cluster, one, hostile)
         assert others(target_cluster, hostile, one.partition, known) == foreign
 
 
 def test_keyed_records_go_where_javas_producer_puts_them(
-    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, map_dir: str
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str
 ) -> None:
     """They keep their order, and a killed copier neither loses nor doubles any."""
     create(source_cluster, topic_name, PARTITIONS)
@@ -260,11 +251,11 @@ def test_keyed_records_go_where_javas_producer_puts_them(
     whole = ranges_of(source_cluster, topic_name, PARTITIONS)
     ranges = [replace(r, mode="mapped", target_partition=t, key_partitions=3) for r in whole for t in range(3)]
     for _ in range(2):  # killed once on the way
-        process = copier_process(source_cluster, target_cluster, ranges, mirror=topic_name, wait=False, map_dir=map_dir)
+        process = copier_process(source_cluster, target_cluster, ranges, mirror=topic_name, wait=False)
         wait_until(lambda: any(end for _, _, end in ends(target_cluster, topic_name, 3).values()), "it moves")
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-    results = copy(source_cluster, target_cluster, ranges, mirror=topic_name, map_dir=map_dir)
+    results = copy(source_cluster, target_cluster, ranges, mirror=topic_name)
     assert [r.error for r in results] == [None] * 6
     for partition, there in ((p, read(target_cluster, topic_name, p)) for p in range(3)):
         for source_partition in range(PARTITIONS):

@@ -17,10 +17,10 @@ import pytest
 from confluent_kafka import Consumer
 
 from airflow_mirror.cutover.fence import CallableFence
-from airflow_mirror.hooks.home import map_dir
 from airflow_mirror.jobs.translate import main as translate_main
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.operators.cutover import CutoverOperator
 from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
 from airflow_mirror.operators.offsets import TranslateConsumerOffsetsOperator
@@ -68,6 +68,8 @@ def mirror(
     monkeypatch.setenv("AIRFLOW__MIRROR__POLL_INTERVAL", "0.2")
     create(source_cluster, topic_name, 2)
     create(target_cluster, topic_name, 2)
+    with ClusterAdmin(config(target_cluster)) as admin:
+        Ledger(admin).create()  # as a person does where the target holds data before the first plan
     write(target_cluster, topic_name, 13, seed=7)
     write(source_cluster, topic_name, 400, seed=1, codec="lz4")
     write_transactions(source_cluster, topic_name, seed=2, transactions=10, partitions=2)
@@ -110,7 +112,7 @@ def target(target_cluster: Cluster) -> Iterator[ClusterAdmin]:
 
 def test_a_mapped_mirror_moves_groups_exactly_there_and_back(
     mirror: dict[str, Any], source_cluster: Cluster, target_cluster: Cluster, source: ClusterAdmin, target: ClusterAdmin,
-    topic_name: str, capsys: pytest.CaptureFixture[str],
+    topic_name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     context: Any = {"ti": FakeTI(), "task_state_store": FakeStore()}
 
@@ -165,5 +167,6 @@ def test_a_mapped_mirror_moves_groups_exactly_there_and_back(
     assert source.group_offsets(group)[at].offset == 15
     assert next_record(source_cluster, topic_name, group, 0) == next_record(target_cluster, topic_name, group, 0)
 
-    assert translate_main(["--map-dir", map_dir(mirror["name"]), topic_name, "0", "5"]) == 0
+    monkeypatch.setenv("THE_TARGET", config(target_cluster).dump())
+    assert translate_main(["--target", "env:THE_TARGET", "--name", mirror["name"], topic_name, "0", "5"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["to_target"] == {"offset": 18, "found": "record"}

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import signal
 from bisect import bisect_left
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -33,6 +31,8 @@ from tests.integration.copying import (
     copy,
     create,
     ends,
+    lose,
+    map_keys,
     ranges_of,
     read,
     results_of,
@@ -48,7 +48,7 @@ def mapped(source: Cluster, topic: str, partitions: int) -> list[CopyRange]:
     return [replace(one, mode="mapped") for one in ranges_of(source, topic, partitions)]
 
 
-def judge(source: Cluster, target: Cluster, topic: str, partition: int, map_dir: Path, foreign: int = 0) -> int:
+def judge(source: Cluster, target: Cluster, topic: str, partition: int, foreign: int = 0) -> int:
     """Translate every offset there is, both ways, and look what a consumer finds there; return how many were tried.
 
     :param foreign: how many records of somebody else stand before ours on the target.
@@ -57,7 +57,7 @@ def judge(source: Cluster, target: Cluster, topic: str, partition: int, map_dir:
     assert [r[1:] for r in here] == [r[1:] for r in there]
     here_at, there_at = [r[0] for r in here], [r[0] for r in there]
     with WireCluster(config(source)) as left, WireCluster(config(target)) as right:
-        one = MapSource(MIRROR, True, str(map_dir)).complete(mapped_range(topic, topic, partition), left, right)
+        one = MapSource(MIRROR, True).open().complete(mapped_range(topic, topic, partition), left, right)
     start, _, end = ends(source, topic, partition + 1)[partition]
     assert (one.source_start, one.source_end) == (start, end)
     for offset in range(start, end + 1):
@@ -73,21 +73,20 @@ def judge(source: Cluster, target: Cluster, topic: str, partition: int, map_dir:
     return end + 1 - start
 
 
-def damage(map_dir: Path, topic: str, rng: random.Random) -> str:
+def damage(target: Cluster, topic: str, rng: random.Random) -> str:
     """Lose something of the stored maps."""
-    parts = sorted((map_dir / topic).rglob("*.parquet"))
-    how = rng.choice(["everything", "a part", "half of a part", "an origin", "nothing"])
+    stored = map_keys(target, topic)
+    pieces = sorted(key for key in stored if "/begin@" not in key)
+    how = rng.choice(["everything", "a piece", "all pieces", "an origin", "nothing"])
     if how == "everything":
-        shutil.rmtree(map_dir, ignore_errors=True)
+        lose(target, stored)
     elif how == "an origin":
-        for path in (map_dir / topic).rglob("origin.json"):
-            path.unlink()
-            break
-    elif parts and how == "a part":
-        rng.choice(parts).unlink()
-    elif parts and how == "half of a part":
-        path = rng.choice(parts)
-        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        lose(target, {key: stored[key] for key in sorted(stored) if "/begin@" in key and rng.random() < 0.5})
+    elif pieces and how == "a piece":
+        lost = rng.choice(pieces)
+        lose(target, {lost: stored[lost]})
+    elif how == "all pieces":
+        lose(target, {key: stored[key] for key in pieces})
     return how
 
 
@@ -104,37 +103,33 @@ def shifted(source_cluster: Cluster, target_cluster: Cluster, topic_name: str) -
 
 
 def test_every_offset_translates_through_holes_kills_and_lost_maps(
-    source_cluster: Cluster, target_cluster: Cluster, shifted: str, tmp_path: Path
+    source_cluster: Cluster, target_cluster: Cluster, shifted: str
 ) -> None:
     """The topic then grows by a partition, which is translated as well."""
-    rng, maps, lost = random.Random(8), tmp_path / "map", []
+    rng, lost = random.Random(8), []
     for turn in range(4):
         write(source_cluster, shifted, 150, 20 + turn, "zstd", partition=turn % 2)
         write_transactions(source_cluster, shifted, seed=30 + turn, transactions=2, partitions=2)
         before = written(target_cluster, shifted)
-        process = copier_process(
-            source_cluster, target_cluster, mapped(source_cluster, shifted, 2), MIRROR, wait=False, map_dir=str(maps)
-        )
+        process = copier_process(source_cluster, target_cluster, mapped(source_cluster, shifted, 2), MIRROR, wait=False)
         wait_until(lambda: process.poll() is not None or written(target_cluster, shifted) > before, "it copies")  # noqa: B023
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        lost.append(damage(maps, shifted, rng))
-    process = copier_process(
-        source_cluster, target_cluster, mapped(source_cluster, shifted, 2), MIRROR, map_dir=str(maps)
-    )
+        lost.append(damage(target_cluster, shifted, rng))
+    process = copier_process(source_cluster, target_cluster, mapped(source_cluster, shifted, 2), MIRROR)
     assert all(r.done for r in results_of(process))
-    tried = judge(source_cluster, target_cluster, shifted, 0, maps, foreign=3)
-    tried += judge(source_cluster, target_cluster, shifted, 1, maps, foreign=11)
+    tried = judge(source_cluster, target_cluster, shifted, 0, foreign=3)
+    tried += judge(source_cluster, target_cluster, shifted, 1, foreign=11)
     assert tried > 2000 and len(set(lost)) > 1
 
     for cluster in (source_cluster, target_cluster):
         create_partitions(cluster, shifted, 3)
     write_transactions(source_cluster, shifted, seed=77, transactions=5, partitions=3)
     assert all(r.done for r in copy(
-        source_cluster, target_cluster, mapped(source_cluster, shifted, 3), MIRROR, map_dir=str(maps)
+        source_cluster, target_cluster, mapped(source_cluster, shifted, 3), MIRROR
     ))  # fmt: skip
     for partition, foreign in enumerate((3, 11, 0)):
-        judge(source_cluster, target_cluster, shifted, partition, maps, foreign)
+        judge(source_cluster, target_cluster, shifted, partition, foreign)
 
 
 def written(cluster: Cluster, topic: str) -> int:
@@ -150,19 +145,19 @@ def create_partitions(cluster: Cluster, topic: str, count: int) -> None:
 
 
 def test_a_transactional_copy_is_translated_over_its_own_markers(
-    source_cluster: Cluster, target_cluster: Cluster, shifted: str, tmp_path: Path
+    source_cluster: Cluster, target_cluster: Cluster, shifted: str
 ) -> None:
     ranges = mapped(source_cluster, shifted, 2)
-    options = {"map_dir": str(tmp_path), "delivery": "transactional"}
+    options = {"delivery": "transactional"}
     for until in (200, 500, None):
         cut = [replace(r, end_offset=min(r.end_offset or 0, until or r.end_offset or 0)) for r in ranges]
         copy(source_cluster, target_cluster, cut, MIRROR, **options)
-    judge(source_cluster, target_cluster, shifted, 0, tmp_path, foreign=3)
-    judge(source_cluster, target_cluster, shifted, 1, tmp_path, foreign=11)
+    judge(source_cluster, target_cluster, shifted, 0, foreign=3)
+    judge(source_cluster, target_cluster, shifted, 1, foreign=11)
 
 
 def test_every_offset_is_translated_over_what_the_real_cleaner_took(
-    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str
 ) -> None:
     cleaning = {"min_cleanable_dirty_ratio": "0.01", "segment_ms": "100", "max_compaction_lag_ms": "100"}
     create(source_cluster, topic_name, cleanup_policy="compact", **cleaning)
@@ -187,17 +182,17 @@ def test_every_offset_is_translated_over_what_the_real_cleaner_took(
 
     wait_until(cleaned, "the cleaner has taken all that it can", poll_s=0.5)
     ranges = mapped(source_cluster, topic_name, 1)
-    (result,) = copy(source_cluster, target_cluster, ranges, MIRROR, map_dir=str(tmp_path))
+    (result,) = copy(source_cluster, target_cluster, ranges, MIRROR)
     assert (result.done, result.padded) == (True, 0), result.error
-    assert judge(source_cluster, target_cluster, topic_name, 0, tmp_path, foreign=5) > 900
+    assert judge(source_cluster, target_cluster, topic_name, 0, foreign=5) > 900
 
 
 def test_the_comparison_goes_through_the_map_and_names_both_offsets(
-    source_cluster: Cluster, target_cluster: Cluster, shifted: str, tmp_path: Path
+    source_cluster: Cluster, target_cluster: Cluster, shifted: str
 ) -> None:
-    copy(source_cluster, target_cluster, mapped(source_cluster, shifted, 2), MIRROR, map_dir=str(tmp_path))
+    copy(source_cluster, target_cluster, mapped(source_cluster, shifted, 2), MIRROR)
     pairs = [PartitionPair(source_topic=shifted, target_topic=shifted, partition=p, mapped=True) for p in range(2)]
-    maps = MapSource(MIRROR, True, str(tmp_path))
+    maps = MapSource(MIRROR, True)
     sides = config(source_cluster), config(target_cluster)
     for level in ("records", "batches", "offsets"):
         verdicts = compare_partitions(pairs, *sides, level, maps=maps)
@@ -215,7 +210,7 @@ def test_the_comparison_goes_through_the_map_and_names_both_offsets(
     )
     # ... until a record of ours follows: then it stands between two copies.
     write(target_cluster, shifted, 1, seed=2)
-    copy(source_cluster, target_cluster, mapped(source_cluster, shifted, 2), MIRROR, map_dir=str(tmp_path))
+    copy(source_cluster, target_cluster, mapped(source_cluster, shifted, 2), MIRROR)
     (verdict, _) = compare_partitions(pairs, *sides, "records", maps=maps)
     assert verdict.first_difference is not None and verdict.first_difference.kind == "extra"
     assert verdict.first_difference.offset == end
@@ -224,19 +219,19 @@ def test_the_comparison_goes_through_the_map_and_names_both_offsets(
 
 
 def test_a_partition_that_was_never_copied_has_no_map(
-    source_cluster: Cluster, target_cluster: Cluster, shifted: str, tmp_path: Path
+    source_cluster: Cluster, target_cluster: Cluster, shifted: str
 ) -> None:
     with (
         WireCluster(config(source_cluster)) as left,
         WireCluster(config(target_cluster)) as right,
         pytest.raises(NoOffsetMap),
     ):
-        MapSource(MIRROR, True, str(tmp_path)).complete(mapped_range(shifted, shifted, 0), left, right)
+        MapSource(MIRROR, True).open().complete(mapped_range(shifted, shifted, 0), left, right)
     (verdict,) = compare_partitions(
         [PartitionPair(source_topic=shifted, target_topic=shifted, partition=0, mapped=True)],
         config(source_cluster),
         config(target_cluster),
         "records",
-        maps=MapSource(MIRROR, True, str(tmp_path)),
+        maps=MapSource(MIRROR, True),
     )
     assert not verdict.equal

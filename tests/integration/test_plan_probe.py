@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from airflow_mirror.config import ClientConfig
+from airflow_mirror.copy.offsets.map import OffsetMap
+from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.errors import BrokerError, MissingRight
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, NewTopicSpec
 from airflow_mirror.ledger.decisions import Ledger
@@ -15,7 +18,8 @@ from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import probe as probing
 from airflow_mirror.plan.probe import probe, scratch_topic
-from airflow_mirror.policy import DECISIONS, STATE, is_internal, lease_id, marker_id
+from airflow_mirror.policy import DECISIONS, MAPS, STATE, is_internal, lease_id, marker_id
+from airflow_mirror.sync.maps import mapped_range
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from sandbox import Cluster
@@ -186,3 +190,24 @@ def test_three_rights_on_its_topic_are_enough_for_the_state(
     with pytest.raises(MissingRight, match=STATE):
         state.write({"plan/x": b"1"})
         state.read()
+
+
+@pytest.mark.parametrize("without", [None, *OF_THE_LEDGER])
+def test_four_rights_on_their_topic_are_enough_for_offset_maps(
+    root: ClusterAdmin, mirror: ClusterAdmin, without: str | None
+) -> None:
+    """Each that is missing is named by the job's driver, before a task copies anything."""
+    if MAPS in root.topic_names():
+        root.delete_topics([MAPS])
+        wait_until(lambda: MAPS not in root.topic_names(), "the topic is gone")
+    grant(root, *(rule(MAPS, operation, "ALLOW", "User:mirror") for operation in OF_THE_LEDGER if operation != without))
+    if without is not None:
+        with pytest.raises(MissingRight, match=MAPS):
+            make_ready(mirror)
+        return
+    make_ready(mirror)
+    root.create_topics([NewTopicSpec("mapped", 1, 1, {})])
+    grant(root, rule("mapped", "DESCRIBE", "ALLOW", "User:mirror"), *root.describe_acls())
+    one, store = mapped_range("mapped", "mapped", 0), MapStore("m")
+    store.begin(mirror.wire, one, 3, 4, lambda: None)
+    assert MapStore("m").load(mirror.wire, one) == OffsetMap(3, 4)

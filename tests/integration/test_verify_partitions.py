@@ -232,8 +232,8 @@ def test_copy_of_uncommitted_records_is_equal(
     maps = None
     if kept != "identical":
         fill(target_cluster, topic_name, irregular(3))  # somebody else's
-        options |= {"map_dir": str(tmp_path), "delivery": "transactional" if kept == "transactional" else "idempotent"}
-        maps = MapSource("m", False, str(tmp_path))
+        options |= {"delivery": "transactional" if kept == "transactional" else "idempotent"}
+        maps = MapSource("m", False)
 
     def go_on() -> int:
         """Copy what there is, compare it on all levels, and return how many records there are."""

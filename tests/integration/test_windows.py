@@ -146,21 +146,21 @@ def test_window_resolved_again_means_the_same_offsets(
 
 @pytest.mark.parametrize("mode", ["identical", "mapped"])
 def test_window_older_than_what_was_copied_is_refused(
-    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path, mode: str
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, mode: str
 ) -> None:
     """With its offsets; a later one goes on."""
     create(source_cluster, topic_name)
     create(target_cluster, topic_name)
     append(source_cluster, topic_name, TIMES)
-    maps, when = str(tmp_path / "map"), "2020-09-13T13:16:40+00:00"
+    when = "2020-09-13T13:16:40+00:00"
     (whole,) = (replace(r, mode=mode) for r in ranges_of(source_cluster, topic_name))
     older, window, later = (replace(whole, start_offset=a, end_offset=b) for a, b in ((0, 4), (4, 8), (9, 12)))
     with WireCluster(config(target_cluster)) as wire:
-        check_reachable([older], wire, maps, when)  # nothing was copied yet
-        copy(source_cluster, target_cluster, [window], map_dir=maps)
-        check_reachable([window, later], wire, maps, when)
+        check_reachable([older], wire, "m", when)  # nothing was copied yet
+        copy(source_cluster, target_cluster, [window])
+        check_reachable([window, later], wire, "m", when)
         with pytest.raises(WindowUnreachable, match=rf"{re.escape(when)}: .* began later \({topic_name}-0: 0 wanted"):
-            check_reachable([older], wire, maps, when)
-        check_reachable([older], wire, maps, "earliest")  # that means: wherever it began
-    (result,) = copy(source_cluster, target_cluster, [later], map_dir=maps)
+            check_reachable([older], wire, "m", when)
+        check_reachable([older], wire, "m", "earliest")  # that means: wherever it began
+    (result,) = copy(source_cluster, target_cluster, [later])
     assert result.records == 4, "what lies between the windows is copied too"

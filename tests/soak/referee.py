@@ -64,7 +64,7 @@ class Referee:
 
         for one in ranges(self._source, flow):
             try:
-                known = assert_mapped(self._source, self._target, one, flow.mirror, flow.options["map_dir"])
+                known = assert_mapped(self._source, self._target, one, flow.mirror)
                 surplus = others(self._target, one.target_topic, one.partition, known)
                 assert surplus == 0, f"{surplus} records more on the target than on the source"
             except AssertionError as e:

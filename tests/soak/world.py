@@ -145,7 +145,7 @@ class World:
 
     def _mapped_options(self, topic: Topic) -> dict[str, Any]:
         return {
-            "map_dir": str(self.directory / self.stage.replace(" ", "-") / "map"), "delivery": topic.delivery,
+            "delivery": topic.delivery,
             "transaction_bytes": 20_000,
         }  # fmt: skip
 

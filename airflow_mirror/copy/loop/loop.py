@@ -36,7 +36,7 @@ from airflow_mirror.copy.loop.watch import Watch
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.options import DEFAULT_MAX_BATCH_BYTES, CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.errors import InputError, LeaseUnconfirmed, MirrorError
+from airflow_mirror.errors import LeaseUnconfirmed, MirrorError
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 
@@ -121,7 +121,9 @@ class CopyLoop:
         self._watch = Watch(
             options.mirror, self._watchers, mailbox, partial(self._check_for, self._watchers), self, clock
         )  # fmt: skip
-        self._maps = MapKeeper(self._store, self._librarians, mailbox, clock)
+        self._maps = MapKeeper(
+            self._store, self._librarians, mailbox, partial(self._check_for, self._librarians), clock
+        )  # fmt: skip
         self._steps = stack.enter_context(closing(Steps(self._clusters.target, options, mailbox, check, self)))
 
     def _check_for(self, crew: Crew) -> None:
@@ -311,13 +313,6 @@ class CopyLoop:
 
 
 def _map_store(partitions: Iterable[PartitionCopy], options: CopyOptions) -> MapStore | None:
-    """Return the store of offset maps; None if all ranges keep their offsets.
-
-    :raises InputError: a range is mapped and no map directory is configured.
-    """
-    mapped = [p.range.source for p in partitions if p.range.is_mapped]
-    if not mapped:
-        return None
-    if options.map_dir is None:
-        raise InputError(f"{mapped[0]}: mapped offsets need a directory for the offset map. Pass --map-dir.")
-    return MapStore(options.map_dir)
+    """Return the store of offset maps; None if all ranges keep their offsets."""
+    mapped = [p.range.map_key for p in partitions if p.range.is_mapped]
+    return MapStore(options.mirror, mapped) if mapped else None

@@ -1,4 +1,4 @@
-"""Store the offset maps of a task at intervals, in a thread: syncing a file takes milliseconds, often many."""
+"""Store the offset maps of a task at intervals, in a thread: a broker's answer takes milliseconds, often many."""
 
 from __future__ import annotations
 
@@ -20,11 +20,15 @@ class MapKeeper:
     """Stores what was mapped since the last time, as separate parts.
 
     :param crew: with one thread, so that the parts of a map are stored in order.
+    :param check: raises if nothing may be written now.
     :param clock: monotonic, in seconds.
     """
 
-    def __init__(self, store: MapStore | None, crew: Crew, mailbox: Mailbox, clock: Callable[[], float]) -> None:
-        self._store, self._crew, self._mailbox, self._clock = store, crew, mailbox, clock
+    def __init__(
+        self, store: MapStore | None, crew: Crew, mailbox: Mailbox, check: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self._store, self._crew, self._mailbox, self._check, self._clock = store, crew, mailbox, check, clock
         self._stored_at = clock()
         self._under_way: set[PartitionCopy] = set()
 
@@ -46,9 +50,9 @@ class MapKeeper:
             self._under_way.add(p)
             self._crew.submit(partial(self._job, p, part))
 
-    def _job(self, p: PartitionCopy, part: OffsetMap, _source: WireCluster, _target: WireCluster) -> None:
+    def _job(self, p: PartitionCopy, part: OffsetMap, _source: WireCluster, target: WireCluster) -> None:
         assert self._store is not None
-        stored = store_map(self._store, p.range, part)
+        stored = store_map(self._store, target, p.range, part, self._check)
         self._mailbox.post(partial(self._done, p, p.generation, None if stored else part))
 
     def _done(self, p: PartitionCopy, generation: int, left: OffsetMap | None) -> None:

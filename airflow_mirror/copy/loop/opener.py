@@ -16,7 +16,7 @@ from airflow_mirror.copy.opening.identical import Opening, open_partition
 from airflow_mirror.copy.opening.mapped import open_mapped
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.errors import MirrorError, MissingRight, SourceTruncated, TryAgain
+from airflow_mirror.errors import LeaseLost, MirrorError, MissingRight, SourceTruncated
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import Leader, WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
@@ -113,12 +113,9 @@ class Opener:
     ) -> Opened | MirrorError:
         if isinstance(told, MirrorError):
             return told
-        one = order.range
         try:
             opening = self._opening(source, target, order, told)
             return Opened(opening, _broker(source, told.leader), _broker(target, told.target.leader))
-        except OSError as e:
-            return TryAgain(f"{one.source}: its offset map can't be stored: {e}")
         except MirrorError as e:
             return e
 
@@ -135,7 +132,7 @@ class Opener:
                 raise
             self._check_not_foreign(source, target, order, found.position)
             return found
-        store_map(self._store, one, order.mapped)
+        store_map(self._store, target, one, order.mapped, check)
         return open_mapped(
             source, target, one, told, mirror, isolation, self._store, check, transactional=order.transactional
         )  # fmt: skip
@@ -147,14 +144,20 @@ class Opener:
             recheck.not_foreign(source, target, order.range, order.producer_id, start, end, self._isolation)
 
 
-def store_map(store: MapStore, one: CopyRange, part: OffsetMap | None) -> bool:
-    """Store a part of an offset map and return whether that succeeded. If not, it is derived at the next start."""
+def store_map(
+    store: MapStore, target: WireCluster, one: CopyRange, part: OffsetMap | None, check: Callable[[], None]
+) -> bool:
+    """Store a part of an offset map and return whether that succeeded. If not, it is derived at the next start.
+
+    :raises LeaseLost: this process must not write any more.
+    """
     if part is None or part.source_end == part.source_start:
         return True
     try:
-        store.append(one.map_key, part)
-        store.compact(one.map_key)
-    except OSError as e:
+        store.append(target, one, part, check)
+    except LeaseLost:
+        raise
+    except MirrorError as e:
         log.warning("offset map of %s not stored, it is derived at the next start: %s", one.source, e)
         return False
     return True

@@ -34,15 +34,15 @@ Run = tuple[int, int]  # first offset, count
 def complete(
     source: WireCluster, target: WireCluster, one: CopyRange, mirror: str, isolation: int, store: MapStore
 ) -> OffsetMap:
-    """Return the complete map of ``one`` for the current logs, and store what was missing.
+    """Return the complete map of ``one`` for the current logs.
 
-    Only reads from the clusters; needs no lease.
+    Only reads from the clusters; needs no lease. What was missing in the store the copy's next opening adds.
 
     :param isolation: of the copy, as in Fetch (1 read_committed).
     :raises NoOffsetMap: nothing was ever copied, or the start of the map is lost.
     :raises ForeignData: the logs contradict the stored map.
     """
-    known = store.load(one.map_key)
+    known = store.load(target, one)
     if known is None:
         raise NoOffsetMap(one.source)
     producers, committed_only = writers(target, mirror, one)
@@ -50,9 +50,6 @@ def complete(
     part = walk(source, target, one, known, producers, isolation, end, committed_only=committed_only)
     check_last(source, target, one, part if len(part) else known, isolation)
     part.advance(next_mirrorable(source, one, part.source_end, isolation))
-    if part.source_end > known.source_end:
-        store.append(one.map_key, part)
-        store.compact(one.map_key)
     known.extend(part)
     return known
 
@@ -103,7 +100,7 @@ def walk(
             one.target_topic, one.target.partition, started[0], end,
             f"it holds records of this mirror that are not in the offset map, and the source {one.source} has "
             f"deleted theirs ([{known.source_end}, {log_start}))",
-            "Raise the source's retention, delete the target topic and its offset map, and copy again.",
+            "Raise the source's retention, delete the target topic, and copy again.",
         )  # fmt: skip
     ours = source_runs(source, one, known.source_end, isolation)
     at = left = 0
@@ -117,7 +114,7 @@ def walk(
                     f"the target holds {count} more record(s) of this mirror than the source {one.source} from offset "
                     f"{known.source_end} on",
                     "The source lost records (retention, compaction) that were copied before their map was stored. "
-                    "Delete the target topic and its offset map, and copy again.",
+                    "Delete the target topic, and copy again.",
                 )  # fmt: skip
             taken = min(count, left)
             part.add(at, first, taken)
@@ -143,7 +140,7 @@ def check_last(source: WireCluster, target: WireCluster, one: CopyRange, known: 
             f"the target's record differs from the source's at offset {here} (source {original}, target {copied}), "
             "which the offset map says it is a copy of",
             "The source lost records after they were copied, the map belongs to another topic, or somebody else wrote "
-            "under this mirror's name. Nothing was written. Delete the target topic and its map, and copy again.",
+            "under this mirror's name. Nothing was written. Delete the target topic, and copy again.",
         )  # fmt: skip
 
 

@@ -1,311 +1,376 @@
-"""Store offset maps as Parquet files in a directory or under any URL that fsspec supports.
-
-Each partition (its *key* is ``<topic>/<partition>``) has
-
-- ``origin.json``: the start offsets of the copy on both sides and a token, written before the first record;
-- parts, ``<first source offset>-<end>.parquet`` (20 digits each): pieces of the map, each with the token of its origin.
-  Columns ``source, target, count`` (int64, delta packed, zstd: 2 to 5 bytes per segment); the metadata hold the ends of
-  the piece.
+"""Store offset maps in the compacted topic ``airflow-mirror.maps`` of the target, piece by piece.
 
 The map is derived from the two logs; a stored map only saves walking them. So the store need not be complete: loading
-stops at a missing, truncated or corrupt part, and the rest is derived again. A part that does load must be *right*,
-though. Hence the token: a target topic that was deleted and copied again gets a new origin, which invalidates the
-parts of the previous copy, including those that a frozen copier writes after it resumes.
+stops at a gap, and the rest is derived again. What does load must be *right*, though: `pieces` says which records belong
+to the present copy, and which of two writers counts.
 
-A file appears completely or not at all: a local file is written to a temporary name, synced and renamed; object stores
-write atomically by themselves. A file is never replaced by one that holds less, and a process deletes a part only after
-it has stored one that covers it. So several processes may append, complete and compact at once.
+- The origin (the start offsets on both sides and a token) is written before the copy's first record.
+- A piece is written once, under a key that nothing else ever has. An answer that was lost costs a second, equal record.
+  So do an older request that arrives late, and a frozen writer that thaws.
+- A partition's writer joins its small pieces into larger ones: it writes the joined one first, and removes the pieces
+  by tombstones only once that is on the target. A crash in between leaves pieces that count no more; the next writer to
+  join removes them.
+- The mirror, the target topic and the flow alone decide in which partition of the maps topic a map lies, so that what
+  an earlier copy of the topic left is found there, and removed when the next one begins.
+
+A store knows the keys of its maps and where their records lie, not their values. It reads each partition of the maps
+topic once, and then only what was appended since; values are fetched one by one when they are needed. So neither
+continuing a copy nor joining holds more than some pieces of a map.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import re
+import time
 import uuid
-from array import array
-from pathlib import Path, PosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
+from airflow_mirror.copy.offsets import encoding, pieces
 from airflow_mirror.copy.offsets.map import OffsetMap
-from airflow_mirror.files import replace_file
-
-if TYPE_CHECKING:
-    from upath import UPath
+from airflow_mirror.copy.offsets.pieces import Origin, Piece, Stored
+from airflow_mirror.copy.offsets.shelf import Shelf
+from airflow_mirror.copy.offsets.topic import PARTITIONS
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.errors import BrokerError, TryAgain
+from airflow_mirror.ledger.state import fitting
+from airflow_mirror.ledger.topic import TopicLog
+from airflow_mirror.policy import MAPS
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.errors import UnknownTopic
 
 log = logging.getLogger(__name__)
 
-_ORIGIN = "origin.json"
-_PART = re.compile(r"(\d{20})-(\d{20})\.parquet")
-_COLUMNS = ("source", "target", "count")
-_MANY_PARTS = 32
-# In segments. Joining parts, or continuing a copy, holds at most this much of a map in memory: some megabytes.
-_LARGEST_PART = 1 << 18
-_LISTINGS = 3  # how often a concurrent compaction may delete parts between listing and reading
+MANY = 32  # pieces of a map that are joined
+_PATIENCE_S = 10.0  # for one write
+_VALUE_BYTES = 1 << 16
+_LOOKS = 3  # how often others may remove pieces between looking for them and reading them
+_ABSENT_S = 30.0  # how long a topic that is not there is not asked for: the brokers' word takes seconds to be believed
+_ORIGIN_VALUE = b'{"v":1}'  # the key says it all; a record without a value would be a tombstone
+
+Check = Callable[[], None]
 
 
-class Origin(NamedTuple):
-    """The start offsets of a copy, and the token that its parts carry."""
+class _Removed(Exception):
+    """A record is gone: others have joined its piece, or the topic was created again."""
 
-    source_start: int
-    target_start: int
+
+@dataclass
+class _Writer:
+    """The writer of one map, since its partition was opened.
+
+    :ivar open: the newest pieces, small enough to be joined. :ivar leftover: keys to be removed with the next ones.
+    """
+
+    topic_id: str
     token: str
+    version: int
+    open: list[Piece]
+    leftover: list[str]
 
 
 class MapStore:
-    """The offset maps of one mirror.
+    """The offset maps of one mirror. May be used by several threads, each with a ``target`` of its own.
 
-    :param root: a directory, or a URL (``s3://...``, ``memory://...``) whose fsspec driver is installed. It need not
-        exist.
+    A map has one writer at a time: whoever holds the writer lease.
+
+    :param flows: the maps that it will be asked for (:attr:`CopyRange.map_key`); None: any.
+    :param many: join pieces once there are so many.
     """
 
-    def __init__(self, root: str) -> None:
-        self._root = _directory(root)
-        self._tokens: dict[str, str] = {}
+    def __init__(self, mirror: str, flows: Iterable[str] | None = None, *, many: int = MANY) -> None:
+        self._mirror, self._many = mirror, many
+        names = None if flows is None else {self._name(flow) for flow in flows}
+        wanted = (lambda name: name.startswith(f"{mirror}/")) if names is None else names.__contains__
+        self._shelves = [Shelf(partition, wanted) for partition in range(PARTITIONS)]
+        self._writers: dict[str, _Writer] = {}
+        self._absent_until = 0.0
 
-    def origin(self, key: str, source_start: int, target_start: int) -> None:
-        """Begin a new map and invalidate what is stored for ``key``. Call this before the first record is written.
+    # --- reading ------------------------------------------------------------------------------------------------------
 
-        :raises OSError: the origin can't be stored; nothing may be written to the target then.
+    def begun(self, target: WireCluster) -> set[tuple[str, str]]:
+        """Return name and id of the target topics of which any partition was ever copied with a map.
+
+        :raises MissingRight: no READ on the maps topic.
         """
-        where = Origin(source_start, target_start, uuid.uuid4().hex)
-        directory = self._root / key
-        directory.mkdir(parents=True, exist_ok=True)
-        _write(directory / _ORIGIN, json.dumps(where._asdict()).encode())
-        self._tokens[key] = where.token
-        for name in _part_names(directory):
-            _remove(directory / name)  # cleanup only: their token is already invalid
-
-    def has_begun(self, target_topic: str) -> bool:
-        """Return whether any partition of a target topic was ever copied with a map.
-
-        :raises OSError: the store can't be read.
-        """
-        return (self._root / target_topic).is_dir()
-
-    def source_start(self, key: str) -> int | None:
-        """Return the source offset at which a map begins; None if the map was never begun.
-
-        :raises OSError: the store can't be read.
-        """
-        origin = _read_origin(self._root / key)
-        return None if origin is None else origin.source_start
-
-    def append(self, key: str, part: OffsetMap) -> None:
-        """Store a piece of the map; idempotent. Stores nothing without an origin, because it would never be read.
-
-        :raises OSError: the piece can't be stored.
-        """
-        directory = self._root / key
-        token = self._tokens.get(key)
-        if token is None:
-            origin = _read_origin(directory)
-            if origin is None:
-                log.warning("offset map of %s: no origin is stored, so that it has to be derived when it is needed", key)
-                return
-            token = self._tokens[key] = origin.token
-        _write(directory / _name(part), _encode(part, token))
-
-    def load(self, key: str) -> OffsetMap | None:
-        """Return the map from its origin up to the first missing or unreadable part; None without an origin.
-
-        :raises OSError: the store can't be read (permissions, network).
-        """
-        return self._read(key, whole=True)
-
-    def load_end(self, key: str) -> OffsetMap | None:
-        """Return the end of the map, which is all that a copy needs to continue: its ends and its last segment.
-
-        The map may exceed a task's memory, so only one part of it is held at a time.
-
-        :raises OSError: the store can't be read.
-        """
-        return self._read(key, whole=False)
-
-    def compact(self, key: str, many: int = _MANY_PARTS) -> None:
-        """Join small parts if there are at least ``many``; a crash at any moment loses nothing.
-
-        Only the newest parts are joined, until the next older part is larger than all of them together, so each segment
-        is rewritten a logarithmic number of times. No part grows beyond what fits comfortably in memory.
-        """
-        directory = self._root / key
-        names = _part_names(directory)
-        origin = _read_origin(directory)
-        if len(names) < many or origin is None:
-            return
-        joined: OffsetMap | None = None
-        used: list[str] = []
-        for name in reversed(names):
-            try:
-                older = _read_part(directory / name, origin.token)
-            except FileNotFoundError:
-                return  # another compaction is running
-            if older is None:
-                _remove(directory / name)  # unreadable, or from an earlier copy
-                continue
-            if joined is not None:
-                enough = len(used) > 1 and len(older) > 2 * len(joined)
-                if enough or len(older) + len(joined) > _LARGEST_PART or not _extend(older, joined, name):
-                    break
-            joined = older
-            used.append(name)
-        if joined is None or len(used) < 2:
-            return
-        # Write the joined part before its pieces are deleted: meanwhile they overlap and agree.
-        _write(directory / _name(joined), _encode(joined, origin.token))
-        for name in used:
-            if name != _name(joined):
-                _remove(directory / name)
-
-    def _read(self, key: str, *, whole: bool) -> OffsetMap | None:
-        directory = self._root / key
-        origin = _read_origin(directory)
-        if origin is None:
-            return None
-        for _ in range(_LISTINGS):
-            found = OffsetMap(origin.source_start, origin.target_start)
-            try:
-                for name in _part_names(directory):
-                    first, end = _bounds(name)
-                    if first > found.source_end:
-                        break  # a gap: later parts can't be appended
-                    if end < found.source_end:
-                        continue  # covered already; an interrupted compaction leaves such parts behind
-                    if not whole and first < found.source_start:
-                        return self._read(key, whole=True)  # it must be compared with segments that were dropped already
-                    part = _read_part(directory / name, origin.token)
-                    # If this part is unusable, another one may cover the same offsets.
-                    if part is not None and _extend(found, part, name) and not whole:
-                        found = found.end()
-                break
-            except FileNotFoundError:
-                pass  # a part was deleted between listing and reading: list again
+        found: set[tuple[str, str]] = set()
+        for shelf in self._shelves:
+            if self._look(target, shelf):
+                found |= pieces.begun(key for name in shelf.names() for key in shelf.keys(name))
         return found
 
+    def source_start(self, target: WireCluster, one: CopyRange) -> int | None:
+        """Return the source offset at which a map begins; None if the map was never begun. Errors as for :meth:`load`."""
+        found = self._find(target, one)
+        return None if found is None else found.origin.source_start
 
-def _extend(older: OffsetMap, newer: OffsetMap, name: str) -> bool:
-    try:
-        older.extend(newer)
-    except ValueError as e:
-        log.warning("%s is not used: %s", name, e)
-        return False
-    return True
+    def load(self, target: WireCluster, one: CopyRange) -> OffsetMap | None:
+        """Return the map from its origin up to the first gap; None without an origin, or without a maps topic.
+
+        :raises MissingRight: no READ on the maps topic.
+        """
+        return self._consistent(lambda: self._whole(target, one, self._find(target, one)))
+
+    def resume(self, target: WireCluster, one: CopyRange) -> OffsetMap | None:
+        """Become the writer of a map. Return its end, which is all that a copy needs: its ends and the last of its runs.
+
+        The map may exceed a task's memory, so only one piece of it is held at a time.
+
+        :return: None without an origin; :meth:`begin` must follow then.
+        :raises UnknownTopic: there is no maps topic. :raises MissingRight: no READ on it.
+        """
+        name = self._name(one.map_key)
+
+        def look() -> OffsetMap | None:
+            self._shelf(name).read_on(target)
+            found = self._stored(target, one)
+            end = self._end(target, one, found)
+            if found is None:
+                self._writers.pop(name, None)
+                return None
+            version = pieces.highest_version(self._shelf(name).keys(name)) + 1
+            small = _small(found.pieces)
+            self._writers[name] = _Writer(
+                _topic_id(target, one.target_topic), found.origin.token, version, small, list(found.leftover)
+            )
+            return end
+
+        return self._consistent(look)
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def begin(self, target: WireCluster, one: CopyRange, source_start: int, target_start: int, check: Check) -> None:
+        """Begin a new map, which replaces what is stored. Call this before the first record is written.
+
+        :param check: raises if this process must not write now.
+        :raises TryAgain, MissingRight, UnknownTopic: it could not be stored; nothing may be written to the target then.
+        """
+        name = self._name(one.map_key)
+        shelf = self._shelf(name)
+        if not shelf.was_read:
+            shelf.read_on(target)
+        before = shelf.keys(name)
+        topic_id = _topic_id(target, one.target_topic)
+        origin = Origin(source_start, target_start, uuid.uuid4().hex[:16], pieces.highest_version(before) + 1)
+        self._write(target, name, {origin.key(name, topic_id): _ORIGIN_VALUE}, check)
+        self._writers[name] = _Writer(topic_id, origin.token, origin.version, [], [])
+        # Cleanup only: none of it counts any more.
+        self._remove(target, name, self._writers[name], before, check)
+
+    def append(self, target: WireCluster, one: CopyRange, part: OffsetMap, check: Check) -> None:
+        """Store a part of the map, and join small pieces. Stores nothing unless :meth:`resume` or :meth:`begin` did.
+
+        :param check: see :meth:`begin`.
+        :raises TryAgain, MissingRight, UnknownTopic: it could not be stored. It may be tried again.
+        """
+        name = self._name(one.map_key)
+        writer = self._writers.get(name)
+        if writer is None:
+            log.warning("offset map of %s: no origin is stored, so that it has to be derived when it is needed", name)
+            return
+        written = self._write_pieces(target, name, writer, encoding.split(part), check)
+        writer.open = _small([*writer.open, *written])
+        if len(writer.open) < self._many:
+            return
+        try:
+            self._join(target, one, writer, check)
+        except TryAgain as e:
+            check()
+            log.warning("pieces of the offset map of %s are joined later: %s", name, e)
+
+    def _join(self, target: WireCluster, one: CopyRange, writer: _Writer, check: Check) -> None:
+        """Join the newest pieces, until the next older one is larger than all of them together.
+
+        So each run is written again a logarithmic number of times. A crash at any moment loses nothing.
+        """
+        name = self._name(one.map_key)
+        used = _to_join(writer.open)
+        rest = writer.open[: len(writer.open) - len(used)]
+        try:
+            joined = self._value(target, name, used[0])
+            for piece in used[1:]:
+                joined.extend(self._value(target, name, piece))
+        except (_Removed, ValueError) as e:  # another writer has joined them, or said otherwise: it counts, not we
+            log.warning("pieces of the offset map of %s are left as they are: %s", name, e)
+            writer.open = []
+            return
+        written = self._write_pieces(target, name, writer, [joined], check)
+        writer.open = _small([*rest, *written])
+        self._remove(target, name, writer, [one.key for one in used if one.key != written[0].key], check)
+
+    # --- records ------------------------------------------------------------------------------------------------------
+
+    def _write_pieces(
+        self, target: WireCluster, name: str, writer: _Writer, parts: Iterable[OffsetMap], check: Check
+    ) -> list[Piece]:
+        written: list[Piece] = []
+        for part in parts:  # one at a time, because they may be many
+            start, end, runs = part.source_start, part.source_end, len(part)
+            key = pieces.piece_key(name, writer.topic_id, writer.token, writer.version, (start, end, runs))
+            offset = self._write(target, name, {key: encoding.encode(part)}, check)
+            written.append(Piece(start, end, runs, writer.version, key, offset, end))
+        return written
+
+    def _remove(self, target: WireCluster, name: str, writer: _Writer, keys: Iterable[str], check: Check) -> None:
+        """Remove records, and what is left over. What could not be removed is tried again with the next."""
+        writer.leftover += keys
+        if not writer.leftover:
+            return
+        try:
+            self._write(target, name, dict.fromkeys(writer.leftover), check)
+        except TryAgain as e:
+            check()
+            log.warning("pieces of the offset map of %s that count no more are still there: %s", name, e)
+            return
+        writer.leftover = []
+
+    def _write(self, target: WireCluster, name: str, values: Mapping[str, bytes | None], check: Check) -> int:
+        """Append records until a broker says that it has them; return the offset of the last one's batch."""
+        topic, left, offset = TopicLog(target, MAPS, self._shelf(name).partition), dict(values), -1
+        while left:
+            now = {key: left.pop(key) for key in list(fitting(left))}
+            offset = topic.put(now, _PATIENCE_S, check)
+        return offset
+
+    def _value(self, target: WireCluster, name: str, piece: Piece) -> OffsetMap:
+        """Return a piece, as far as it counts.
+
+        :raises _Removed: its record is gone. :raises ValueError: it can't be read.
+        """
+        topic = TopicLog(target, MAPS, self._shelf(name).partition)
+        try:
+            found = [
+                one for one in topic.read(piece.offset, piece.offset + 1, _VALUE_BYTES) if one.key == piece.key.encode()
+            ]
+        except BrokerError as e:
+            if e.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            found = []
+        if not found:
+            self._shelf(name).forget()
+            raise _Removed(piece.key)
+        return _cut(encoding.decode(found[0].value or b""), piece.until)
+
+    # --- what is there ------------------------------------------------------------------------------------------------
+
+    def _name(self, flow: str) -> str:
+        return f"{self._mirror}/{flow}"
+
+    def _shelf(self, name: str) -> Shelf:
+        return self._shelves[zlib.crc32(name.encode()) % PARTITIONS]
+
+    def _find(self, target: WireCluster, one: CopyRange) -> Stored | None:
+        shelf = self._shelf(self._name(one.map_key))
+        return self._stored(target, one) if self._look(target, shelf) else None
+
+    def _stored(self, target: WireCluster, one: CopyRange) -> Stored | None:
+        name = self._name(one.map_key)
+        return pieces.stored(self._shelf(name).keys(name), _topic_id(target, one.target_topic))
+
+    def _look(self, target: WireCluster, shelf: Shelf) -> bool:
+        """Read on; return whether there is a maps topic at all."""
+        if time.monotonic() < self._absent_until:
+            return False
+        try:
+            shelf.read_on(target)
+            return True
+        except UnknownTopic:
+            self._absent_until = time.monotonic() + _ABSENT_S
+            return False
+
+    # --- maps ---------------------------------------------------------------------------------------------------------
+
+    def _consistent(self, look: Callable[[], OffsetMap | None]) -> OffsetMap | None:
+        """Return what ``look`` finds, again if pieces were removed meanwhile."""
+        for _ in range(_LOOKS - 1):
+            try:
+                return look()
+            except _Removed:
+                pass
+        try:
+            return look()
+        except _Removed as e:
+            raise TryAgain(f"{MAPS}: {e} was removed while it was read") from None
+
+    def _whole(self, target: WireCluster, one: CopyRange, found: Stored | None) -> OffsetMap | None:
+        if found is None:
+            return None
+        name, whole = self._name(one.map_key), OffsetMap(found.origin.source_start, found.origin.target_start)
+        for piece in found.pieces:
+            if piece.start > whole.source_end:
+                break
+            try:
+                whole.extend(self._value(target, name, piece))
+            except ValueError as e:
+                log.warning("%s is not used: %s", piece.key, e)
+        return whole
+
+    def _end(self, target: WireCluster, one: CopyRange, found: Stored | None) -> OffsetMap | None:
+        if found is None:
+            return None
+        name = self._name(one.map_key)
+        empty = OffsetMap(found.origin.source_start, found.origin.target_start)
+        if not found.pieces:
+            return empty
+        try:
+            last = value = self._value(target, name, found.pieces[-1])
+            for piece in found.pieces[-2::-1]:
+                if len(value):
+                    break
+                if piece.runs:
+                    value = self._value(target, name, piece)
+        except ValueError as e:
+            log.warning("the end of the offset map of %s is not used: %s", name, e)
+            whole = self._whole(target, one, found)
+            return None if whole is None else whole.end()
+        end = value.end() if len(value) else empty
+        end.advance(last.source_end, last.target_log_end)
+        return end
 
 
-# --- Parquet ---------------------------------------------------------------------------------------------------------
+def _topic_id(target: WireCluster, topic: str) -> str:
+    """Return the id of a target topic; "" where topics have none.
 
+    A broker that is not ready to describe a topic gives it no id. Taken for a new topic, it would lose its map.
 
-def _encode(part: OffsetMap, token: str) -> bytes:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    arrays = [pa.Array.from_buffers(pa.int64(), len(part), [None, pa.py_buffer(side)]) for side in part.columns]
-    ends = {
-        "origin": token, "source_start": part.source_start, "target_start": part.target_start,
-        "source_end": part.source_end, "target_log_end": part.target_log_end,
-    }  # fmt: skip
-    fields = [pa.field(name, pa.int64(), nullable=False) for name in _COLUMNS]
-    schema = pa.schema(fields, {name: str(value) for name, value in ends.items()})
-    sink = pa.BufferOutputStream()
-    parquet.write_table(
-        pa.Table.from_arrays(arrays, schema=schema), sink, compression="zstd", use_dictionary=False,
-        column_encoding=dict.fromkeys(_COLUMNS, "DELTA_BINARY_PACKED"), write_page_checksum=True,
-    )  # fmt: skip
-    encoded: bytes = sink.getvalue().to_pybytes()
-    return encoded
-
-
-def _decode(content: bytes, token: str) -> OffsetMap | None:
-    """Return the part, or None if it belongs to another origin.
-
-    :raises Exception: of many types, if the content is not a part.
+    :raises TryAgain: the topic has an id, and no broker says which.
     """
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    # Not read_table: it reads a directory of files just as well, and imports pandas for that, half a second and 50 MB.
-    table = parquet.ParquetFile(pa.BufferReader(content), page_checksum_verification=True).read()
-    kept = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
-    if kept["origin"] != token:
-        return None
-    source, target, count = (_to_array(table.column(name)) for name in _COLUMNS)
-    starts = int(kept["source_start"]), int(kept["target_start"])
-    ends = int(kept["source_end"]), int(kept["target_log_end"])
-    return OffsetMap.of_columns(starts, ends, (source, target, count))
+    if not (found := target.topic_id(topic)) and target.topic_id(MAPS):
+        target.refresh([topic])
+        if not (found := target.topic_id(topic)):
+            raise TryAgain(f"{target.role} cluster: no broker describes topic {topic!r}")
+    return found
 
 
-def _to_array(column: Any) -> array[int]:
-    values = array("q")
-    for chunk in column.chunks:
-        if len(chunk):
-            values.frombytes(memoryview(chunk.buffers()[1])[chunk.offset * 8 : (chunk.offset + len(chunk)) * 8])
-    return values
+def _small(several: Iterable[Piece]) -> list[Piece]:
+    """Return the newest pieces down to the first that is large, or of which only a part counts."""
+    found: list[Piece] = []
+    for one in reversed(list(several)):
+        if one.runs > encoding.LARGEST // 2 or one.until != one.end:
+            break
+        found.append(one)
+    return found[::-1]
 
 
-# --- files -----------------------------------------------------------------------------------------------------------
+def _to_join(several: list[Piece]) -> list[Piece]:
+    """Return the newest pieces that are joined: at least two."""
+    used, runs = list(several[-2:]), sum(one.runs for one in several[-2:])
+    for older in reversed(several[:-2]):
+        if older.runs > 2 * max(runs, 1) or older.runs + runs > encoding.LARGEST:
+            break
+        used.insert(0, older)
+        runs += older.runs
+    return used
 
 
-def _directory(root: str) -> Path | UPath:
-    if "://" not in root or root.startswith("file://"):
-        return Path(root.removeprefix("file://")).expanduser()
-    from upath import UPath
-
-    # A cached listing would hide what other machines have written meanwhile.
-    return UPath(root, use_listings_cache=False)
-
-
-def _write(path: Path | UPath, content: bytes) -> None:
-    """Write a complete file, durably."""
-    if not isinstance(path, PosixPath):
-        path.write_bytes(content)
-        return
-    replace_file(path, content)
-
-
-def _remove(path: Path | UPath) -> None:
-    try:
-        path.unlink()
-    except FileNotFoundError:
-        pass  # another compaction has deleted it
-
-
-def _name(part: OffsetMap) -> str:
-    return f"{part.source_start:020d}-{part.source_end:020d}.parquet"
-
-
-def _bounds(name: str) -> tuple[int, int]:
-    found = _PART.fullmatch(name)
-    assert found is not None
-    return int(found[1]), int(found[2])
-
-
-def _part_names(directory: Path | UPath) -> list[str]:
-    """Return the names of all parts, ordered by first source offset; the longer of two with the same start first."""
-    try:
-        names = [path.name for path in directory.iterdir() if _PART.fullmatch(path.name)]
-    except FileNotFoundError:
-        return []
-    return sorted(names, key=lambda name: (_bounds(name)[0], -_bounds(name)[1]))
-
-
-def _read_origin(directory: Path | UPath) -> Origin | None:
-    try:
-        return Origin(**json.loads((directory / _ORIGIN).read_bytes()))
-    except FileNotFoundError:
-        return None
-    except (ValueError, TypeError) as e:
-        log.warning("%s is unreadable (%s): the offset map is derived anew", directory / _ORIGIN, e)
-        return None
-
-
-def _read_part(path: Path | UPath, token: str) -> OffsetMap | None:
-    """Return a part; None if it can't be used.
-
-    :raises FileNotFoundError: the file no longer exists.
-    """
-    content = path.read_bytes()
-    try:
-        return _decode(content, token)
-    except Exception as e:  # pyarrow raises a different error for each kind of corruption
-        log.warning("%s is no part of an offset map (%s): it is derived anew", path, e)
-        return None
+def _cut(piece: OffsetMap, until: int) -> OffsetMap:
+    """Return a piece up to a source offset."""
+    if piece.source_end <= until:
+        return piece
+    one = OffsetMap(piece.source_start, piece.target_start)
+    for segment in piece.segments(piece.source_start, until):
+        one.add(*segment)
+    one.advance(until)
+    return one

@@ -50,7 +50,7 @@ def open_mapped(
     :raises SourceTruncated, RetentionLost, ForeignData, TargetTruncated: with topic, partition, offset range and
         remedy.
     """
-    check_same_topic(told.topic_id, one, lambda: _mapped_to(store, one))
+    check_same_topic(told.topic_id, one, lambda: _mapped_to(target, store, one))
     log_start = told.log_start
     writer = _writer(target, mirror, one, check, transactional=transactional)
     now = _settled(target, one, writer, told.target)
@@ -61,7 +61,7 @@ def open_mapped(
     empty = not len(known) and not len(part)
     if empty and known.source_start < log_start:
         check()
-        known = part = _begin(store, one, max(one.start_offset, log_start), now.end)
+        known = part = _begin(target, store, one, max(one.start_offset, log_start), now.end, check)
     position = max(part.source_end, writer.progress or 0)
     epoch, sequence = _next_sequence(target, mirror, one, writer, part if len(part) else known, now)
     # Read again, because transactional delivery queried the target again: an older copier may have committed meanwhile.
@@ -73,8 +73,7 @@ def open_mapped(
     part.advance(position)
     if part.source_end > known.source_end:
         check()
-        store.append(one.map_key, part)
-        store.compact(one.map_key)
+        store.append(target, one, part, check)
     return Opening(
         position=position,
         producer_id=writer.producer_id,
@@ -84,8 +83,8 @@ def open_mapped(
     )
 
 
-def _mapped_to(store: MapStore, one: CopyRange) -> int:
-    known = store.load_end(one.map_key)
+def _mapped_to(target: WireCluster, store: MapStore, one: CopyRange) -> int:
+    known = store.resume(target, one)
     return 0 if known is None else known.source_end
 
 
@@ -130,26 +129,28 @@ def _known(
     start: int, told: TargetAnswers, check: Callable[[], None],
 ) -> OffsetMap:  # fmt: skip
     """Return the end of the stored map; begin a new map if there is none."""
-    known, end = store.load_end(one.map_key), told.end
+    known, end = store.resume(target, one), told.end
     if known is not None and end >= known.target_end:
         return known
     if known is not None and end > 0:
         raise TargetTruncated(
             one.target_topic, one.target.partition, end, known.target_end,
             f"the target's log ends at {end}, but the offset map knows records up to {known.target_end}",
-            "The target lost records, or was re-created and written to since. Delete the target topic and its offset "
-            "map, and copy again.",
+            "The target lost records. Delete the target topic, and copy again.",
         )  # fmt: skip
     first = _first_of_ours(target, one, writer, told) if known is None and end > 0 else None
     check()
     if first is None:
-        return _begin(store, one, start, end)
+        return _begin(target, store, one, start, end, check)
     _check_first(source, target, one, isolation, start, first)
-    return _begin(store, one, start, first)
+    return _begin(target, store, one, start, first, check)
 
 
-def _begin(store: MapStore, one: CopyRange, source_start: int, target_start: int) -> OffsetMap:
-    store.origin(one.map_key, source_start, target_start)
+def _begin(
+    target: WireCluster, store: MapStore, one: CopyRange, source_start: int, target_start: int,
+    check: Callable[[], None],
+) -> OffsetMap:  # fmt: skip
+    store.begin(target, one, source_start, target_start, check)
     return OffsetMap(source_start, target_start)
 
 
@@ -172,7 +173,7 @@ def _check_first(
             one.target_topic, one.target.partition, first, first + 1,
             "it holds records of this mirror, but its offset map is gone and the source's first record (offset "
             f"{here}) is another one",
-            "Restore the map directory. Without it, delete the target topic and copy again.",
+            "Delete the target topic and copy again.",
         )  # fmt: skip
 
 

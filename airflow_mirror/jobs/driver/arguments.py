@@ -59,7 +59,6 @@ def parser(prog: str, description: str) -> argparse.ArgumentParser:
     run.add_argument(
         "--no-probe", action="store_true", help="don't try out the rights on the target with a scratch topic"
     )
-    run.add_argument("--map-dir", metavar="DIR", help="directory of offset maps (mapped offsets only)")
     run.add_argument(
         "--tasks", type=int, metavar="N", help="number of Spark tasks (default: from the cluster's cores and the bytes)"
     )

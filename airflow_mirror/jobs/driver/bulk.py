@@ -59,7 +59,7 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     ):
         ranges, window = resolve_window(job, source, mirror.start, arguments.end, arguments.late_s, book)
         if arguments.start is not None or arguments.end != "latest":
-            check_reachable(ranges, target, job.options.map_dir, mirror.start)
+            check_reachable(ranges, target, mirror.name, mirror.start)
         weights = bytes_to_copy(source, target, ranges)
     log.info("%d partitions, %s offsets to their ends", len(ranges), f"{total_offsets(ranges):,}")
     with writer_lease(arguments.target, mirror.name) as held:

@@ -26,6 +26,7 @@ from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.configs import not_held
 from airflow_mirror.plan.life import begin, require_active
 from airflow_mirror.plan.model import TopicPlan
+from airflow_mirror.policy import MAPS
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.topics import create_target_topics
 
@@ -82,22 +83,23 @@ def _clusters(arguments: argparse.Namespace) -> Iterator[tuple[ClusterAdmin, Clu
 def _plan(
     arguments: argparse.Namespace, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, *, probe_target: bool
 ) -> Plan:
-    known = _modes(mirror, source.topic_names(), arguments.map_dir)
+    known = _modes(mirror, source.topic_names(), target)
     begun = begun_at(mirror, source, target, known) if mirror.start == "latest" else None
     plan = build(mirror, source, target, known_topics=known, probe_target=probe_target, begun=begun)
     plan.raise_if_blocked()
     return plan
 
 
-def _modes(mirror: Mirror, source_topics: Iterable[str], map_dir: str | None) -> Mapping[str, str]:
+def _modes(mirror: Mirror, source_topics: Iterable[str], target: ClusterAdmin) -> Mapping[str, str]:
     """Return the target topics that a job without a plan may fill, each with the mode in which its copy began, if any.
 
     Without a map the mode can only be identical offsets. The copy compares the target's last batch with the source's,
     and refuses a topic that was filled in another way.
     """
-    store = MapStore(map_dir) if map_dir else None
     wanted = [mirror.naming.target_topic(t) for t in source_topics if mirror.selects_topic(t)]
-    return {t: MAPPED if store is not None and store.has_begun(t) else IDENTICAL for t in wanted}
+    there = target.topics([*wanted, MAPS])
+    begun = MapStore(mirror.name).begun(target.wire) if MAPS in there else set()
+    return {t: MAPPED if t in there and (t, there[t].topic_id) in begun else IDENTICAL for t in wanted}
 
 
 def _check_held(topics: Iterable[TopicPlan], target: ClusterAdmin) -> None:

@@ -35,7 +35,6 @@ PACKAGES: Mapping[str, str] = {
     "lz4.frame": "lz4",
     "pandas": "pandas",
     "pyarrow": "pyarrow",
-    "upath": "universal-pathlib",
     "xxhash": "xxhash",
     "zstandard": "zstandard",
 }

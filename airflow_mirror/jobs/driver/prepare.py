@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.config import load
+from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, CopyRange
 from airflow_mirror.copy.writer import lease
@@ -29,7 +30,7 @@ from airflow_mirror.plan import Plan
 from airflow_mirror.plan.kept import fetch
 from airflow_mirror.plan.life import claim
 from airflow_mirror.plan.store import is_hash
-from airflow_mirror.sync.maps import map_source
+from airflow_mirror.sync.maps import mapped_topics
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import Fenced
 
@@ -61,6 +62,7 @@ def prepare(
     :param writes: the job writes to the target's topics, so that they must be this mirror's.
     :raises PlanBlocked: with every finding, before anything is written.
     :raises TopicsOwned: topics belong to another mirror. :raises MirrorCutOver: topics are in production.
+    :raises MissingRight, MapsUnfit: topics are mapped, and their maps could not be stored.
     """
     by_key = mirror.partitioning == "by_key"
     with ClusterAdmin(load(arguments.target, "target")) as admin:
@@ -68,19 +70,19 @@ def prepare(
         plan.raise_if_blocked()
         if writes:
             _claim(plan, admin)
+            if mapped_topics(plan):
+                make_ready(admin)
         configs = admin.topic_configs([t.target_topic for t in plan.topics])
         counts = {name: info.partitions for name, info in admin.topics(configs).items()} if by_key else {}
     limits = {topic: int(entries["max.message.bytes"].value or 0) for topic, entries in configs.items()}
     fillers = tuple(t.target_topic for t in plan.topics if t.filler == "tombstones")
     direct = plan.capabilities.markers in ("direct", "unknown")
-    maps = map_source(plan, arguments.map_dir)
     options = CopyOptions(
         mirror=mirror.name,
         committed_only=mirror.isolation == "read_committed",
         max_batch_bytes=limits,
         direct_markers=direct,
         tombstone_topics=fillers,
-        map_dir=maps.map_dir if maps else None,
         delivery=mirror.delivery,
         merge_below=mirror.merge_below,
         max_bytes_per_second=mirror.max_bytes_per_second,

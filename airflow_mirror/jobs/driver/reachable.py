@@ -10,22 +10,23 @@ from airflow_mirror.errors import WindowUnreachable
 from airflow_mirror.wire.cluster import WireCluster
 
 
-def check_reachable(ranges: Sequence[CopyRange], target: WireCluster, map_dir: str | None, start: str) -> None:
+def check_reachable(ranges: Sequence[CopyRange], target: WireCluster, mirror: str, start: str) -> None:
     """Refuse a window that begins before the target's first record of a partition: it would be omitted silently.
 
+    :param mirror: whose copy it is.
     :param start: ISO 8601 with a time zone; ``earliest`` and ``latest`` are always reachable.
     :raises WindowUnreachable: names every such partition.
     """
     if start in ("earliest", "latest"):
         return
-    store = MapStore(map_dir) if map_dir else None
+    store = MapStore(mirror, [r.map_key for r in ranges])
     kept = [r.target for r in ranges if not r.is_mapped]
     begins, ends = target.log_starts(kept), target.high_watermarks(kept)
 
     def begin(one: CopyRange) -> int | None:
         """Return the source offset at which the copy of a partition began."""
         if one.is_mapped:
-            return store.source_start(one.map_key) if store is not None else None
+            return store.source_start(target, one)
         # An empty target log can begin anywhere.
         return begins[one.target] if ends[one.target] > begins[one.target] else None
 

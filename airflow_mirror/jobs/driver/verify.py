@@ -87,7 +87,7 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
         ]
         status.update("comparing")
         handed = handover_for(spark, arguments.settings_from, arguments.source, arguments.target)
-        maps = map_source(job.plan, arguments.map_dir)
+        maps = map_source(job.plan)
         verdicts = run_verify(
             spark, pairs, arguments.source, arguments.target, arguments.level, handed, maps, mirror.isolation
         )
@@ -121,7 +121,7 @@ def _nothing_compared(
 def _reached(arguments: argparse.Namespace, job: CopyJob, ranges: Sequence[CopyRange]) -> Mapping[TopicPartition, int]:
     """Return, for each source partition, the source offset that the target has reached, at most the source's end."""
     source, target = load(arguments.source, "source"), load(arguments.target, "target")
-    with WireCluster(target) as cluster, OffsetMaps(job.plan, source, target, arguments.map_dir) as maps:
+    with WireCluster(target) as cluster, OffsetMaps(job.plan, source, target) as maps:
         stable = cluster.last_stable([r.target for r in ranges if not r.is_mapped])
         by_map = maps.positions() if maps else {}
     reached = {r.source: by_map.get(r.source, r.start_offset) if r.is_mapped else stable[r.target] for r in ranges}

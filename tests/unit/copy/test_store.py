@@ -1,32 +1,86 @@
-"""Stored maps: whatever is lost, torn or doubled, what is loaded is right and begins at the origin."""
+"""Offset maps on a cluster: whatever is lost, late, doubled or frozen, what loads is right and begins at the origin."""
 
 from __future__ import annotations
 
-import json
 import random
-import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_mirror.copy.offsets import store as map_store
+from airflow_mirror.copy.offsets import encoding
 from airflow_mirror.copy.offsets.map import OffsetMap, Segment
 from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.offsets.topic import PARTITIONS
+from airflow_mirror.copy.ranges import MAPPED, CopyRange
+from airflow_mirror.errors import LeaseLost, MissingRight, TryAgain
+from airflow_mirror.ledger.state import MOST_BYTES
+from airflow_mirror.ledger.topic import TopicLog
+from airflow_mirror.policy import MAPS
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.errors import UnknownTopic
+from tests.driven.cluster import DrivenCluster
+from tests.driven.copying import create_maps, lose_maps, lose_pieces
+from tests.driven.script import Fault
 
-KEY = "orders/3"
+ONE = CopyRange(source_topic="here", target_topic="orders", partition=3, start_offset=0, mode=MAPPED)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _without_a_disk() -> Iterator[None]:
-    """Thousands of parts are written here, and each would wait for the disk twice; test_files.py holds that one does."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("airflow_mirror.files.os.fsync", lambda _: None)
-        yield
+class World:
+    """A target with the topic ``orders``; stores as processes have them."""
+
+    def __init__(self, target: DrivenCluster, wire: WireCluster) -> None:
+        self.target, self.wire = target, wire
+        target.create("orders", 4)
+        create_maps(target)
+
+    def store(self, many: int = 32) -> MapStore:
+        return MapStore("m", [ONE.map_key], many=many)
+
+    def writer(self, many: int = 32) -> MapStore:
+        """A process that has opened the partition."""
+        store = self.store(many)
+        store.resume(self.wire, ONE)
+        return store
+
+    def begin(self, store: MapStore, whole: OffsetMap) -> None:
+        store.begin(self.wire, ONE, whole.source_start, whole.target_start, nothing)
+
+    def append(self, store: MapStore, *parts: OffsetMap, check: Callable[[], None] = lambda: None) -> None:
+        for part in parts:
+            store.append(self.wire, ONE, part, check)
+
+    def stored(self, seed: int = 1, parts: int = 9, many: int = 32) -> tuple[OffsetMap, list[OffsetMap]]:
+        """Store a map piece by piece; return it, and the pieces."""
+        whole, pieces = story(seed, parts)
+        store = self.store(many)
+        self.begin(store, whole)
+        self.append(store, *pieces)
+        return whole, pieces
+
+    def load(self) -> OffsetMap | None:
+        return self.store().load(self.wire, ONE)
+
+    def end(self) -> OffsetMap | None:
+        return self.store().resume(self.wire, ONE)
+
+    def left(self) -> list[str]:
+        """The keys that the cleaner would leave, without the begin's."""
+        there: dict[bytes | None, bytes | None] = {}
+        for log in self.target.topics[MAPS].logs:
+            there |= {row.key: row.value for row in log.rows()}
+        return [str(key, "utf-8") for key, value in there.items() if key and value is not None and b"begin" not in key]
+
+    def lose(self, key: str) -> None:
+        """Remove one piece."""
+        (log,) = (log for log in self.target.topics[MAPS].logs if log.end)
+        TopicLog(self.wire, MAPS, log.tp.partition).put({key: None}, 60)
+
+
+def nothing() -> None:
+    pass
 
 
 def story(seed: int, parts: int = 9) -> tuple[OffsetMap, list[OffsetMap]]:
@@ -48,15 +102,6 @@ def story(seed: int, parts: int = 9) -> tuple[OffsetMap, list[OffsetMap]]:
     return whole, pieces
 
 
-def stored(root: Path, seed: int = 1) -> tuple[OffsetMap, list[OffsetMap], list[Path]]:
-    whole, pieces = story(seed)
-    store = MapStore(str(root))
-    store.origin(KEY, whole.source_start, whole.target_start)
-    for piece in pieces:
-        store.append(KEY, piece)
-    return whole, pieces, sorted((root / KEY).glob("*.parquet"))
-
-
 def prefix(pieces: list[OffsetMap], count: int) -> OffsetMap:
     joined = OffsetMap(pieces[0].source_start, pieces[0].target_start)
     for piece in pieces[:count]:
@@ -64,322 +109,431 @@ def prefix(pieces: list[OffsetMap], count: int) -> OffsetMap:
     return joined
 
 
-def test_what_was_stored_is_loaded_by_another_process(tmp_path: Path) -> None:
-    whole, _, _ = stored(tmp_path)
-    assert MapStore(str(tmp_path)).load(KEY) == whole
-
-
-def test_a_url_is_as_good_as_a_path() -> None:
-    root = f"memory://maps-{uuid.uuid4().hex}/eu/mirror"
-    whole, pieces = story(4, parts=40)
-    store = MapStore(root)
-    assert store.load(KEY) is None
-    store.origin(KEY, whole.source_start, whole.target_start)
-    for piece in pieces:
-        store.append(KEY, piece)
-    store.compact(KEY)
-    assert MapStore(root).load(KEY) == whole
-    assert ends(MapStore(root).load_end(KEY)) == ends(whole)
-    store.origin(KEY, 5, 6)
-    assert MapStore(root).load(KEY) == OffsetMap(5, 6)
-
-
-def test_nothing_is_known_of_a_key_that_was_never_stored(tmp_path: Path) -> None:
-    assert MapStore(str(tmp_path / "not yet there")).load(KEY) is None
-    MapStore(str(tmp_path)).compact(KEY)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_origin_alone_is_an_empty_map(tmp_path: Path) -> None:
-    MapStore(str(tmp_path)).origin(KEY, 17, 4)
-    assert MapStore(str(tmp_path)).load(KEY) == OffsetMap(17, 4)
-
-
-@pytest.mark.repeats
-@given(st.sets(st.integers(0, 8)), st.integers(0, 99))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
-def test_map_loads_up_to_its_first_lost_part(tmp_path: Path, lost: set[int], seed: int) -> None:
-    """Any subset of the parts may be lost."""
-    root = tmp_path / uuid.uuid4().hex
-    _, pieces, paths = stored(root, seed)
-    for index in lost:
-        paths[index].unlink()
-    assert MapStore(str(root)).load(KEY) == prefix(pieces, min(lost, default=len(pieces)))
-
-
-@pytest.mark.repeats
-@given(st.integers(0, 8), st.integers(0, 10**6), st.sampled_from(["cut", "flip", "garbage", "empty"]), st.integers(0, 99))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80, deadline=None)
-def test_torn_part_ends_the_map_and_is_never_believed(tmp_path: Path, index: int, at: int, how: str, seed: int) -> None:
-    """With a flipped bit that nobody reads the map may also be whole."""
-    root = tmp_path / uuid.uuid4().hex
-    whole, pieces, paths = stored(root, seed)
-    content = bytearray(paths[index].read_bytes())
-    at %= len(content)
-    if how == "flip":
-        content[at] ^= 1 << at % 8
-    paths[index].write_bytes(
-        {"cut": content[:at], "flip": content, "garbage": b"PAR1" + b"\xa5" * at + b"PAR1", "empty": b""}[how]
-    )
-    loaded = MapStore(str(root)).load(KEY)
-    # A flipped bit may hit a name or a statistic that nobody reads.
-    assert loaded == prefix(pieces, index) or (how == "flip" and loaded == whole)
-
-
-def test_unreadable_or_lost_origin_means_no_map(tmp_path: Path) -> None:
-    """A map that begins too late would be wrong."""
-    stored(tmp_path)
-    origin = tmp_path / KEY / "origin.json"
-    for content in (b"", b'{"source_start": 3', b'{"source_start": 3}', b"[]", b"\xff\xfe"):
-        origin.write_bytes(content)
-        assert MapStore(str(tmp_path)).load(KEY) is None
-    origin.unlink()
-    assert MapStore(str(tmp_path)).load(KEY) is None
-
-
-def test_parts_of_a_zombie_that_overlap_are_cut(tmp_path: Path) -> None:
-    whole, pieces, _ = stored(tmp_path)
-    doubled = prefix(pieces[2:5], 3)
-    MapStore(str(tmp_path)).append(KEY, doubled)
-    MapStore(str(tmp_path)).append(KEY, prefix(pieces[4:], 5))
-    assert MapStore(str(tmp_path)).load(KEY) == whole
-
-
-def test_part_that_contradicts_an_earlier_one_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    store = MapStore(str(tmp_path))
-    store.origin(KEY, 0, 0)
-    for starts, segment in (((0, 0), Segment(0, 0, 10)), ((5, 6), Segment(5, 6, 20)), ((10, 10), Segment(12, 10, 4))):
-        piece = OffsetMap(*starts)
-        piece.add(*segment)
-        store.append(KEY, piece)
-    loaded = store.load(KEY)
-    assert loaded is not None and list(loaded.segments()) == [Segment(0, 0, 10), Segment(12, 10, 4)]
-    assert "00000000000000000005-00000000000000000025.parquet is not used" in caplog.text
-
-
-def test_new_origin_ends_the_map_even_for_frozen_copiers(tmp_path: Path) -> None:
-    whole, pieces = story(3)
-    frozen = MapStore(str(tmp_path))
-    frozen.origin(KEY, whole.source_start, whole.target_start)
-    frozen.append(KEY, pieces[0])
-    MapStore(str(tmp_path)).origin(KEY, whole.source_start, whole.target_start)  # the target topic was deleted meanwhile
-    frozen.append(KEY, pieces[1])
-    frozen.append(KEY, pieces[0])
-    loaded = MapStore(str(tmp_path)).load(KEY)
-    assert loaded is not None and len(loaded) == 0 and loaded.source_end == whole.source_start
-
-
-def test_frozen_copier_adds_nothing_to_the_next_map(tmp_path: Path) -> None:
-    """It did not begin the map, so it once read whose parts it adds to; it must not look again."""
-    whole, pieces = story(3)
-    MapStore(str(tmp_path)).origin(KEY, whole.source_start, whole.target_start)
-    frozen = MapStore(str(tmp_path))
-    frozen.append(KEY, pieces[0])
-    MapStore(str(tmp_path)).origin(KEY, whole.source_start, whole.target_start)
-    frozen.append(KEY, pieces[0])
-    loaded = MapStore(str(tmp_path)).load(KEY)
-    assert loaded is not None and len(loaded) == 0
-
-
-def test_without_an_origin_nothing_is_stored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    MapStore(str(tmp_path)).append(KEY, OffsetMap(4, 4))
-    assert list(tmp_path.rglob("*")) == [] and "no origin" in caplog.text
-
-
-def test_a_part_is_delta_packed_and_small(tmp_path: Path) -> None:
-    one = OffsetMap(0, 0)
-    chance, source = random.Random(5), 0
-    for target in range(0, 150_000, 15):
-        one.add(source, target, 15)
-        source += 15 + chance.randrange(1, 3)
-    store = MapStore(str(tmp_path))
-    store.origin(KEY, 0, 0)
-    store.append(KEY, one)
-    (path,) = (tmp_path / KEY).glob("*.parquet")
-    column = pq.ParquetFile(path).metadata.row_group(0).column(0)
-    assert "DELTA_BINARY_PACKED" in column.encodings and column.compression == "ZSTD"
-    assert path.stat().st_size < 3 * len(one)
-    assert store.load(KEY) == one
-
-
-def test_compaction_keeps_the_map_and_leaves_few_parts(tmp_path: Path) -> None:
-    whole, pieces = story(6, parts=200)
-    store = MapStore(str(tmp_path))
-    store.origin(KEY, whole.source_start, whole.target_start)
-    for piece in pieces:
-        store.append(KEY, piece)
-        store.compact(KEY, many=8)
-    assert store.load(KEY) == whole
-    assert len(list((tmp_path / KEY).glob("*.parquet"))) <= 16
-
-
-def dying(step: Callable[..., None], die_before: Iterator[bool]) -> Callable[..., None]:
-    def limited(*args: object) -> None:
-        if next(die_before):
-            raise KeyboardInterrupt
-        step(*args)
-
-    return limited
-
-
-def test_a_crash_at_any_moment_of_a_compaction_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for allowed in range(12):
-        root = tmp_path / str(allowed)
-        whole, _, _ = stored(root, seed=allowed)
-        die_before = iter([False] * allowed + [True])
-        with monkeypatch.context() as patch:
-            for name in ("_write", "_remove"):
-                patch.setattr(map_store, name, dying(getattr(map_store, name), die_before))
-            try:
-                MapStore(str(root)).compact(KEY, many=2)
-                assert allowed > 8
-            except KeyboardInterrupt:
-                pass
-        assert MapStore(str(root)).load(KEY) == whole
-        MapStore(str(root)).compact(KEY, many=2)
-        assert MapStore(str(root)).load(KEY) == whole
-        assert len(list((root / KEY).glob("*.parquet"))) <= 4
-
-
-def test_compaction_joins_parts_and_drops_unreadable_ones(tmp_path: Path) -> None:
-    _, pieces, paths = stored(tmp_path)
-    paths[4].write_bytes(b"torn")
-    MapStore(str(tmp_path)).compact(KEY, many=2)
-    assert MapStore(str(tmp_path)).load(KEY) == prefix(pieces, 4)
-    left = set((tmp_path / KEY).glob("*.parquet"))
-    assert paths[4] not in left and set(paths[:4]) < left and len(left) < 8
-
-
-def test_two_compactions_at_once_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, pieces, _ = stored(tmp_path)
-    more = OffsetMap(whole.source_end, whole.target_end)
-    more.add(whole.source_end + 2, whole.target_end, 5)
-    late, writes = MapStore(str(tmp_path)), list[Any]()
-
-    def held_back(path: Path, content: bytes) -> None:
-        """The first compaction stalls before its write; meanwhile a copier appends, and compacts to the end."""
-        if not writes:
-            writes.append(path)
-            MapStore(str(tmp_path)).append(KEY, more)
-            MapStore(str(tmp_path)).compact(KEY, many=2)
-        original(path, content)
-
-    original = map_store._write
-    with monkeypatch.context() as patch:
-        patch.setattr(map_store, "_write", held_back)
-        late.compact(KEY, many=2)
-    whole.extend(more)
-    assert MapStore(str(tmp_path)).load(KEY) == whole
-
-
-def test_shorter_part_never_replaces_a_longer_one(tmp_path: Path) -> None:
-    whole, pieces, _ = stored(tmp_path)
-    store = MapStore(str(tmp_path))
-    store.append(KEY, prefix(pieces, len(pieces)))
-    for path in (tmp_path / KEY).glob("*.parquet"):
-        if f"-{whole.source_end:020d}" not in path.name:
-            path.unlink()
-    store.append(KEY, pieces[0])  # a zombie, late
-    assert store.load(KEY) == whole
-
-
-def test_full_disk_keeps_the_older_part_and_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, pieces, paths = stored(tmp_path)
-    before = paths[2].read_bytes()
-    with monkeypatch.context() as patch:
-        full = OSError(28, "No space left on device")
-        patch.setattr("airflow_mirror.files.os.fsync", lambda _: (_ for _ in ()).throw(full))
-        with pytest.raises(OSError, match="No space left"):
-            MapStore(str(tmp_path)).append(KEY, prefix(pieces[2:4], 2))
-    assert paths[2].read_bytes() == before
-    assert {p.name for p in (tmp_path / KEY).iterdir()} == {p.name for p in paths} | {"origin.json"}
-
-
-def test_an_origin_tells_where_the_copy_began_in_plain_json(tmp_path: Path) -> None:
-    MapStore(str(tmp_path)).origin(KEY, 17, 4)
-    told = json.loads((tmp_path / KEY / "origin.json").read_text())
-    assert (told["source_start"], told["target_start"]) == (17, 4)
-
-
 def ends(one: OffsetMap | None) -> tuple[object, ...]:
-    """What a copy that goes on needs to know."""
+    """What a copy that goes on needs to know: the ends, and where the last record is. Its run may begin earlier."""
     assert one is not None
-    return one.source_end, one.target_end, one.target_log_end, one.last
+    last = one.last
+    after = None if last is None else (last.source + last.count, last.target + last.count)
+    return one.source_end, one.target_end, one.target_log_end, after
+
+
+def run(start: int, count: int, shift: int, source_start: int | None = None) -> OffsetMap:
+    """A piece with one run; its target offsets are ``shift`` higher."""
+    first = start if source_start is None else source_start
+    piece = OffsetMap(first, first + shift)
+    piece.add(start, start + shift, count)
+    return piece
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with DrivenCluster("target") as target, WireCluster(target.config) as wire:
+        yield World(target, wire)
+
+
+# --- what is stored is loaded ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("many", [2, 5, 32])
+def test_what_was_stored_is_loaded_by_another_process(world: World, many: int) -> None:
+    whole, _ = world.stored(seed=4, parts=40, many=many)
+    assert world.load() == whole
+    assert ends(world.end()) == ends(whole)
+
+
+def test_nothing_is_known_without_origin_or_topic(world: World) -> None:
+    assert world.load() is None and world.end() is None
+    lose_maps(world.target)
+    assert world.load() is None, "a reader derives, or says that there is no map"
+    with pytest.raises(UnknownTopic, match=MAPS):
+        world.end()
+
+
+def test_an_origin_alone_is_an_empty_map(world: World) -> None:
+    world.begin(world.store(), OffsetMap(17, 4))
+    assert world.load() == world.end() == OffsetMap(17, 4)
+    assert world.store().source_start(world.wire, ONE) == 17
+
+
+def test_without_an_origin_nothing_is_stored(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.append(world.writer(), run(0, 5, 0))
+    assert world.left() == [] and "no origin" in caplog.text
+
+
+def test_maps_of_other_mirrors_topics_and_flows_are_apart(world: World) -> None:
+    whole, _ = world.stored()
+    by_key = CopyRange(
+        source_topic="here", target_topic="orders", partition=3, start_offset=0, mode=MAPPED,
+        target_partition=1, key_partitions=4,
+    )  # fmt: skip
+    other = MapStore("m2")
+    other.resume(world.wire, ONE)
+    other.begin(world.wire, ONE, 1, 1, nothing)
+    assert MapStore("m").load(world.wire, by_key) is None
+    assert world.load() == whole and other.load(world.wire, ONE) == OffsetMap(1, 1)
+
+
+def test_begun_topics_are_named_with_their_ids(world: World) -> None:
+    assert MapStore("m").begun(world.wire) == set()
+    world.stored()
+    assert MapStore("m").begun(world.wire) == {("orders", world.wire.topic_id("orders"))}
+    assert MapStore("m2").begun(world.wire) == set()
+
+
+def test_a_partition_of_the_topic_is_read_once(world: World) -> None:
+    """Of everybody's maps in it a task keeps its own, and then reads what is new."""
+    world.stored(parts=20)
+    store = world.store()
+    store.load(world.wire, ONE)
+    before = len(world.target.asked("Fetch"))
+    store.source_start(world.wire, ONE)
+    assert len(world.target.asked("Fetch")) == before
+
+
+def test_large_part_is_stored_in_records_that_brokers_take(world: World) -> None:
+    """What is derived of a lost map may have millions of runs, and numbers of any size."""
+    whole = OffsetMap(2**60, 2**61)
+    for number in range(3 * encoding.LARGEST):
+        whole.add(whole.source_end + 2**40 + number % 7, whole.target_end + 2**41, 2**42)
+    store = world.store()
+    world.begin(store, whole)
+    world.append(store, whole)
+    values = [row.value for log in world.target.topics[MAPS].logs for row in log.rows()]
+    assert max(len(value or b"") for value in values) < MOST_BYTES
+    assert world.load() == whole and ends(world.end()) == ends(whole)
 
 
 @pytest.mark.repeats
-@given(
-    st.sets(st.integers(0, 29), max_size=3), st.sampled_from([None, "torn", "of another origin"]), st.booleans(),
-    st.integers(0, 999),
-)  # fmt: skip
+@given(st.sets(st.integers(0, 29), max_size=3), st.sampled_from([3, 7, 32]), st.integers(0, 999))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
-def test_loaded_end_is_that_of_the_whole_map(
-    tmp_path: Path, lost: set[int], instead: str | None, compacted: bool, seed: int
-) -> None:
-    """Parts may be lost, torn, replaced by others or compacted."""
-    root = tmp_path / uuid.uuid4().hex
-    whole, pieces = story(seed, parts=30)
-    store = MapStore(str(root))
-    store.origin(KEY, whole.source_start, whole.target_start)
-    for number, piece in enumerate(pieces):
-        store.append(KEY, piece)
-        if compacted:
-            store.compact(KEY, many=3 + number % 5)
-    paths = sorted((root / KEY).glob("*.parquet"))
-    for index in lost & set(range(len(paths))):
-        if instead is None:
-            paths[index].unlink()
-        elif instead == "torn":
-            paths[index].write_bytes(paths[index].read_bytes()[:-30])
-        else:
-            other = MapStore(str(root / "other"))
-            other.origin(KEY, whole.source_start, whole.target_start)
-            other.append(KEY, pieces[0])
-            paths[index].write_bytes(next((root / "other" / KEY).glob("*.parquet")).read_bytes())
-    assert ends(MapStore(str(root)).load_end(KEY)) == ends(MapStore(str(root)).load(KEY))
+def test_loaded_end_is_that_of_the_whole_map(lost: set[int], many: int, seed: int) -> None:
+    """Pieces may be lost or joined: loading stops at the first gap."""
+    with DrivenCluster("target") as target, WireCluster(target.config) as wire:
+        world = World(target, wire)
+        whole, pieces = world.stored(seed, parts=30, many=many)
+        keys = world.left()
+        for index in lost & set(range(len(keys))):
+            world.lose(sorted(keys)[index])
+        loaded = world.load()
+        assert ends(world.end()) == ends(loaded)
+        assert loaded is not None
+        assert list(loaded.segments()) == list(whole.segments(0, loaded.source_end))
+        if not lost & set(range(len(keys))):
+            assert loaded == whole
 
 
-def test_overlapping_parts_of_a_zombie_change_nothing_about_the_end(tmp_path: Path) -> None:
-    whole, pieces, _ = stored(tmp_path, seed=3)
-    MapStore(str(tmp_path)).append(KEY, prefix(pieces, 5))  # what a compaction that was cut off leaves
-    late = OffsetMap(pieces[4].source_start, pieces[4].target_start)
-    for piece in pieces[4:7]:
-        late.extend(piece)
-    MapStore(str(tmp_path)).append(KEY, late)
-    assert ends(MapStore(str(tmp_path)).load_end(KEY)) == ends(whole)
+def test_lost_pieces_leave_an_empty_map_with_its_origin(world: World) -> None:
+    whole, _ = world.stored()
+    lose_pieces(world.target)
+    assert world.load() == OffsetMap(whole.source_start, whole.target_start)
 
 
-def test_part_that_reaches_back_is_compared_with_the_whole_map(tmp_path: Path) -> None:
-    store = MapStore(str(tmp_path))
-    store.origin(KEY, 0, 0)
-    for starts, segments in (
-        ((0, 0), ((0, 0, 5), (7, 5, 5), (14, 10, 5))),
-        ((8, 6), ((8, 6, 4), (14, 10, 5), (21, 15, 3))),
-    ):
-        part = OffsetMap(*starts)
-        for segment in segments:
-            part.add(*segment)
-        store.append(KEY, part)
-    found = store.load_end(KEY)
-    assert ends(found) == ends(store.load(KEY)) == (24, 18, 18, Segment(21, 15, 3))
+def test_record_that_is_no_piece_is_passed_over(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """A later version of the package may have written it."""
+    _, pieces = world.stored()
+    key = next(key for key in world.left() if f"/{pieces[4].source_start}-" in key)
+    (log,) = (log for log in world.target.topics[MAPS].logs if log.end)
+    for value in (b"", b"{", b"[]", b"null", b'{"v":2}', b'{"v":1,"source":[0,1]}', b"\xff"):
+        TopicLog(world.wire, MAPS, log.tp.partition).put({key: value, "a": b"1", "a/b/c/d/e/f/g": b"", "": b""}, 60)
+        assert world.load() == prefix(pieces, 4)
+    assert "is not used" in caplog.text
 
 
-@pytest.mark.repeats
-def test_continuing_and_joining_hold_little_of_a_long_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Transactions make a segment each: 10^8 records may be 10^7 segments, 240 MB, and a task has less."""
-    monkeypatch.setattr(map_store, "_LARGEST_PART", 1000)
-    store, whole = MapStore(str(tmp_path)), OffsetMap(0, 0)
-    store.origin(KEY, 0, 0)
+def test_end_without_records_belongs_to_the_end(world: World) -> None:
+    """Markers alone follow the last record, on both sides."""
+    store = world.store()
+    world.begin(store, OffsetMap(0, 0))
+    markers = OffsetMap(5, 5)
+    markers.advance(7, 8)
+    more = OffsetMap(7, 5)
+    more.advance(9, 11)
+    world.append(store, run(0, 5, 0), markers, more)
+    end = world.end()
+    assert end is not None and (end.source_end, end.target_end, end.target_log_end) == (9, 5, 11)
+    assert end.last == Segment(0, 0, 5)
+
+
+# --- writers that are frozen, and those that come after them -----------------------------------------------------------
+
+
+def test_frozen_writer_that_thaws_changes_nothing(world: World) -> None:
+    """It had written 15 to 30, which the target lost; who came after it wrote them behind a stranger's record."""
+    frozen = world.store()
+    world.begin(frozen, OffsetMap(0, 0))
+    world.append(frozen, run(0, 15, 0))
+    heir = world.writer()
+    world.append(heir, run(15, 10, 1, source_start=15), run(25, 5, 1))
+    world.append(frozen, run(15, 15, 0), run(30, 9, 0))
+    loaded = world.load()
+    assert loaded is not None and list(loaded.segments()) == [Segment(0, 0, 15), Segment(15, 16, 15)]
+    assert ends(world.end()) == ends(loaded)
+
+
+def test_frozen_writer_that_joins_pieces_takes_none_away(world: World) -> None:
+    frozen = world.store(many=3)
+    world.begin(frozen, OffsetMap(0, 0))
+    world.append(frozen, run(0, 5, 0), run(5, 5, 0))
+    heir = world.writer()
+    world.append(heir, run(12, 5, 1, source_start=10))
+    world.append(frozen, run(10, 9, 0))  # joined to [0, 19), of which [0, 10) counts
+    assert [key.split("/")[-1] for key in world.left()] == ["10-17x1", "0-19x1"]
+    loaded = world.load()
+    assert loaded is not None and list(loaded.segments()) == [Segment(0, 0, 10), Segment(12, 13, 5)]
+    world.append(heir, run(17, 5, 1), run(22, 5, 1))
+    assert (whole := world.load()) is not None and whole.source_end == 27
+    assert ends(world.end()) == ends(whole)
+
+
+def test_writer_without_a_lease_stores_nothing(world: World) -> None:
+    def lost() -> None:
+        raise LeaseLost("id", 1, "another one")
+
+    store = world.writer()
+    with pytest.raises(LeaseLost):
+        store.begin(world.wire, ONE, 0, 0, lost)
+    assert world.load() is None
+    whole, _ = world.stored()
+    with pytest.raises(LeaseLost):
+        world.append(world.writer(), run(whole.source_end, 5, 0), check=lost)
+    assert world.load() == whole
+
+
+@pytest.mark.parametrize("frozen_after", ["begin", "resume"])
+def test_new_origin_ends_the_map_even_for_frozen_writers(world: World, frozen_after: str) -> None:
+    whole, pieces = story(3)
+    frozen = world.store()
+    world.begin(frozen, whole)
+    if frozen_after == "resume":
+        frozen = world.writer()
+    world.append(frozen, pieces[0])
+    world.begin(world.writer(), whole)
+    assert world.left() == [], "what counts no more is removed"
+    world.append(frozen, pieces[1], pieces[0])
+    assert world.load() == world.end() == OffsetMap(whole.source_start, whole.target_start)
+
+
+def test_target_topic_that_was_created_again_has_no_map(world: World) -> None:
+    """What is stored of the deleted one is removed when the next copy begins. A frozen writer knows the old id alone."""
+    whole, pieces = world.stored()
+    frozen = world.writer()
+    world.target.create("orders", 4)
+    with WireCluster(world.target.config) as fresh:
+        assert world.store().load(fresh, ONE) is None and world.store().resume(fresh, ONE) is None
+        heir = world.store()
+        heir.begin(fresh, ONE, 0, 0, nothing)
+        assert world.left() == []
+        world.append(frozen, *pieces)
+        assert world.store().load(fresh, ONE) == OffsetMap(0, 0)
+        assert MapStore("m").begun(fresh) == {("orders", fresh.topic_id("orders"))}
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3, 4])
+def test_topic_that_no_broker_describes_keeps_its_map(world: World, nth: int) -> None:
+    """Such an answer has no id. Another id would be another topic, whose map begins anew."""
+    whole, _ = world.stored()
+    with WireCluster(world.target.config) as fresh:
+        world.target.script.on("Metadata", Fault.refused(ErrorCode.LEADER_NOT_AVAILABLE), nth=nth)
+        store = world.store()
+        assert store.load(fresh, ONE) == whole and ends(store.resume(fresh, ONE)) == ends(whole)
+    with WireCluster(world.target.config) as fresh:
+        fresh.refresh([MAPS])
+        rule = world.target.script.on(
+            "Metadata", Fault.refused(ErrorCode.LEADER_NOT_AVAILABLE), times=None,
+            when=lambda request: [topic.name for topic in request.message.topics or ()] == ["orders"],
+        )  # fmt: skip
+        with pytest.raises(TryAgain, match="no broker describes topic 'orders'"):
+            world.store().resume(fresh, ONE)
+        assert rule.hits
+
+
+def test_maps_topic_that_was_created_again_is_read_anew(world: World) -> None:
+    whole, pieces = world.stored()
+    store = world.store()
+    assert store.load(world.wire, ONE) == whole
+    lose_maps(world.target)
+    create_maps(world.target)
+    assert store.load(world.wire, ONE) is None
+    store.begin(world.wire, ONE, whole.source_start, whole.target_start, nothing)
+    world.append(store, *pieces[:2])
+    assert world.load() == prefix(pieces, 2)
+
+
+def test_longer_topic_in_the_old_ones_place_is_read_from_its_start(world: World) -> None:
+    world.begin(world.store(), OffsetMap(99, 99))
+    store = world.store()
+    assert store.load(world.wire, ONE) == OffsetMap(99, 99)
+    lose_maps(world.target)
+    create_maps(world.target)
+    whole, _ = world.stored(seed=8, parts=9)
+    assert store.load(world.wire, ONE) == whole
+
+
+def test_topic_that_lost_its_last_records_is_read_anew(world: World) -> None:
+    """As by an unclean election: what was read is not there, and what others wrote is in its place."""
+    _, pieces = world.stored(parts=6)
+    store = world.store()
+    store.load(world.wire, ONE)
+    (log,) = (log for log in world.target.topics[MAPS].logs if log.end)
+    with world.target.changing():
+        log.truncate(4)
+    assert store.load(world.wire, ONE) == prefix(pieces, 3)
+    world.append(world.writer(), *pieces[3:])
+    assert store.load(world.wire, ONE) == prefix(pieces, 6)
+
+
+def test_pieces_that_others_removed_meanwhile_are_looked_for_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, _ = world.stored(parts=6)
+    reader, read = world.store(), MapStore._find
+    joined: list[bool] = []
+
+    def then_joined(self: MapStore, *of: object) -> object:
+        found = read(self, *of)  # type: ignore[arg-type]
+        if not joined:
+            joined.append(True)
+            world.append(world.writer(many=2), run(whole.source_end, 3, 100))
+            for log in world.target.topics[MAPS].logs:  # the cleaner comes at once
+                gone = {row.key for row in log.rows() if row.value is None}
+                keep = {row.offset for row in log.rows() if row.key not in gone or row.value is None}
+                log.batches = [one for one in log.batches if one.base_offset in keep]
+        return found
+
+    monkeypatch.setattr(MapStore, "_find", then_joined)
+    found = reader.load(world.wire, ONE)
+    assert found is not None and found.source_end == whole.source_end + 3
+
+
+# --- joining -----------------------------------------------------------------------------------------------------------
+
+
+def test_joining_keeps_the_map_and_leaves_few_pieces(world: World) -> None:
+    whole, _ = world.stored(6, parts=200, many=8)
+    assert world.load() == whole
+    assert len(world.left()) <= 8
+
+
+def test_pieces_of_earlier_writers_are_joined_as_well(world: World) -> None:
+    """A tail opens its partitions at each turn, and stores a little in each."""
+    whole, pieces = story(7, parts=60)
+    world.begin(world.store(), whole)
+    for piece in pieces:
+        world.append(world.writer(many=8), piece)
+    assert world.load() == whole and len(world.left()) <= 8
+
+
+def test_large_pieces_are_never_written_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transactions make a run each: 10^8 records may be 10^7 runs, and a task has little memory."""
+    monkeypatch.setattr(encoding, "LARGEST", 1000)
+    store, whole = world.store(many=8), OffsetMap(0, 0)
+    world.begin(store, whole)
     for _ in range(200):
         piece = OffsetMap(whole.source_end, whole.target_end)
         for _ in range(40):
             piece.add(piece.source_end + 1, piece.target_end, 3)
-        store.append(KEY, piece)
-        store.compact(KEY, many=8)
+        world.append(store, piece)
         whole.extend(piece)
-    rows = [pq.read_metadata(path).num_rows for path in (tmp_path / KEY).glob("*.parquet")]
-    assert sum(rows) == len(whole) == 8000
-    assert max(rows) <= 1000 and len(rows) < 30
-    end = MapStore(str(tmp_path)).load_end(KEY)
+    runs = [int(key.rpartition("x")[2]) for key in world.left()]
+    assert sum(runs) == len(whole) == 8000
+    assert max(runs) <= 1000 and len(runs) < 30
+    end = world.end()
     assert ends(end) == ends(whole) and end is not None and len(end) == 1
-    assert MapStore(str(tmp_path)).load(KEY) == whole
+    assert world.load() == whole
+
+
+def test_part_that_is_stored_again_and_longer_survives_joining(world: World) -> None:
+    """The answer to the first one was lost for good. The joined piece has the key of the longer one."""
+    store = world.store(many=2)
+    world.begin(store, OffsetMap(0, 0))
+    world.append(store, run(0, 5, 0), run(0, 9, 0))
+    assert world.load() == run(0, 9, 0)
+    assert len(world.left()) == 1
+
+
+class Killed(BaseException):
+    """The process dies."""
+
+
+@pytest.mark.parametrize("allowed", range(6))
+def test_a_crash_at_any_moment_of_joining_loses_nothing(world: World, allowed: int) -> None:
+    whole, pieces = story(allowed)
+    store = world.store(many=len(pieces))
+    world.begin(store, whole)
+    world.append(store, *pieces[:-1])
+    left = iter([True] * allowed)
+
+    def check() -> None:
+        if not next(left, False):
+            raise Killed
+
+    try:
+        world.append(store, pieces[-1], check=check)
+    except Killed:
+        world.append(world.writer(many=len(pieces) + 9), prefix(pieces[-1:], 1))  # it had not told that it was stored
+    assert world.load() == whole and ends(world.end()) == ends(whole)
+    more = run(whole.source_end, 4, 500)
+    world.append(world.writer(many=2), more)
+    whole.extend(more)
+    assert world.load() == whole
+    assert len(world.left()) <= 3
+
+
+# --- answers that are lost ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault.lost_answer(),
+        Fault.not_arrived(),
+        Fault.refused(ErrorCode.NOT_ENOUGH_REPLICAS),
+        Fault.done_but_refused(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND),
+        Fault.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        Fault.done_but_refused(ErrorCode.REQUEST_TIMED_OUT),
+    ],
+    ids=["answer lost", "request lost", "too few replicas", "after append", "not leader", "timed out"],
+)
+@pytest.mark.parametrize("nth", range(1, 8))
+def test_map_is_whole_though_any_write_fails_once(world: World, fault: Fault, nth: int) -> None:
+    rule = world.target.script.on("Produce", fault, nth=nth)
+    whole, _ = world.stored(parts=5, many=5)
+    assert len(rule.hits) == 1 and world.load() == whole and ends(world.end()) == ends(whole)
+
+
+def test_late_copies_of_older_records_change_nothing(world: World) -> None:
+    """Requests that a proxy held, the tombstones too."""
+    whole, _ = world.stored(parts=20, many=5)
+    (log,) = (log for log in world.target.topics[MAPS].logs if log.end)
+    rows = log.rows()
+    for row in random.Random(3).sample(rows, len(rows)):
+        if row.value is not None or not any(other.key == row.key and other.value for other in log.rows()[-1:]):
+            TopicLog(world.wire, MAPS, log.tp.partition).put({str(row.key, "utf-8"): row.value}, 60)
+        assert world.load() == whole
+    assert ends(world.end()) == ends(whole)
+
+
+def test_map_that_nobody_takes_is_said_to_be_missing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_mirror.copy.offsets.store._PATIENCE_S", 0.0)
+    whole, pieces = story(1)
+    store = world.store()
+    world.begin(store, whole)
+    world.target.script.on("Produce", Fault.refused(ErrorCode.NOT_ENOUGH_REPLICAS), times=None)
+    with pytest.raises(TryAgain, match="could not be written"):
+        world.append(store, pieces[0])
+    world.target.script.clear()
+    world.append(store, prefix(pieces, 2))  # what is left is stored with the next part
+    assert world.load() == prefix(pieces, 2)
+
+
+def test_missing_right_to_write_is_named(world: World) -> None:
+    world.target.script.on("Produce", Fault.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(MissingRight, match=MAPS):
+        world.begin(world.store(), OffsetMap(0, 0))
+
+
+def test_maps_are_spread_over_the_partitions_of_their_topic(world: World) -> None:
+    world.target.create("many", 64)
+    store = MapStore("m")
+    for partition in range(64):
+        one = CopyRange(source_topic="here", target_topic="many", partition=partition, start_offset=0, mode=MAPPED)
+        store.begin(world.wire, one, 0, 0, nothing)
+    used = [log.end for log in world.target.topics[MAPS].logs]
+    assert len(used) == PARTITIONS and sum(1 for end in used if end) > PARTITIONS * 3 // 4

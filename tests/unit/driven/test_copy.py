@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from airflow_mirror.copy.ranges import MAPPED
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer, hostile
@@ -25,19 +23,19 @@ def test_a_hostile_log_arrives_with_its_offsets(source: DrivenCluster, target: D
     assert (there.log_start, there.last_stable, there.end) == (here.log_start, here.end, here.end)
 
 
-def test_a_hostile_log_arrives_with_mapped_offsets(source: DrivenCluster, target: DrivenCluster, tmp_path: Path) -> None:
+def test_a_hostile_log_arrives_with_mapped_offsets(source: DrivenCluster, target: DrivenCluster) -> None:
     (here,), (there,) = source.create("t").logs, target.create("t").logs
     hostile(here)
-    copied = copy(source, target, ranges_of(source, "t", MAPPED), map_dir=str(tmp_path))
+    copied = copy(source, target, ranges_of(source, "t", MAPPED))
     assert set(errors(copied).values()) == {None}
     assert [r[1:] for r in there.rows()] == [r[1:] for r in here.rows()]
 
 
-def test_a_hostile_log_arrives_in_transactions(source: DrivenCluster, target: DrivenCluster, tmp_path: Path) -> None:
+def test_a_hostile_log_arrives_in_transactions(source: DrivenCluster, target: DrivenCluster) -> None:
     (here,), (there,) = source.create("t").logs, target.create("t").logs
     hostile(here)
     copied = copy(
-        source, target, ranges_of(source, "t", MAPPED), map_dir=str(tmp_path), delivery="transactional",
+        source, target, ranges_of(source, "t", MAPPED), delivery="transactional",
         transaction_bytes=300, merge_below=0,
     )  # fmt: skip
     assert set(errors(copied).values()) == {None}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from airflow_mirror.copy.batches.by_key import key_filter
@@ -16,7 +14,7 @@ from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer, row
-from tests.driven.copying import copy, errors, ranges_of
+from tests.driven.copying import copy, errors, lose_maps, lose_pieces, map_of, ranges_of
 
 TP = TopicPartition("t", 0)
 ONE = CopyRange(source_topic="t", target_topic="t", partition=0, start_offset=0)
@@ -80,19 +78,23 @@ def test_runs_of_a_range_by_key_hold_its_keys(source: DrivenCluster) -> None:
     assert sorted(found) == [(offset, 1) for offset in range(2, 39)]
 
 
-def test_whole_map_is_completed_from_both_logs_and_stored(
-    source: DrivenCluster, target: DrivenCluster, tmp_path: Path
-) -> None:
+def test_whole_map_is_completed_from_both_logs_and_nothing_written(source: DrivenCluster, target: DrivenCluster) -> None:
+    """The next opening stores what was missing."""
     hostile(source)
     target.create("t")
     one = ranges_of(source, "t", MAPPED)[0]
-    assert errors(copy(source, target, [one], map_dir=str(tmp_path)))[TP] is None
-    whole = MapStore(str(tmp_path)).load(one.map_key)
+    assert errors(copy(source, target, [one]))[TP] is None
+    whole = map_of(target, one)
     assert whole is not None
-    fresh = MapStore(str(tmp_path / "lost"))
-    fresh.origin(one.map_key, 0, 0)
+    lose_pieces(target)
+    written = len(target.asked("Produce"))
     with WireCluster(source.config) as here, WireCluster(target.config) as there:
-        found = derive.complete(here, there, one, "m", READ_COMMITTED, fresh)
-        assert found == fresh.load(one.map_key) == whole
+        assert derive.complete(here, there, one, "m", READ_COMMITTED, MapStore("m")) == whole
+        assert len(target.asked("Produce")) == written
+        assert errors(copy(source, target, [one]))[TP] is None
+        assert map_of(target, one) == whole
         with pytest.raises(NoOffsetMap):
-            derive.complete(here, there, one, "m", READ_COMMITTED, MapStore(str(tmp_path / "nowhere")))
+            derive.complete(here, there, one, "m", READ_COMMITTED, MapStore("of another name"))
+        lose_maps(target)
+        with pytest.raises(NoOffsetMap):
+            derive.complete(here, there, one, "m", READ_COMMITTED, MapStore("m"))

@@ -10,20 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from airflow_mirror.copy.batches import tombstones
 from airflow_mirror.copy.loop import loop
-from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import IDENTICAL, MAPPED
 from airflow_mirror.wire import codec
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer, hostile
-from tests.driven.copying import copy, errors, ranges_of
+from tests.driven.copying import copy, errors, map_of, ranges_of
 from tests.driven.script import Fault, Request
 
 pytestmark = pytest.mark.repeats
@@ -111,7 +109,7 @@ def world(source_version: str) -> Iterator[dict[str, DrivenCluster]]:
         yield {"source": source, "target": target}
 
 
-def run(case: Case, directory: Path, place: Place | None = None, fault: Fault | None = None) -> list[Place]:
+def run(case: Case, place: Place | None = None, fault: Fault | None = None) -> list[Place]:
     """Copy, with one fault; hold the target against the source; return which requests there were."""
     with world(case.source_version) as sides:
         source, target = sides["source"], sides["target"]
@@ -120,17 +118,16 @@ def run(case: Case, directory: Path, place: Place | None = None, fault: Fault | 
             rule = sides[place.side].script.on(
                 place.api, fault, nth=place.nth, when=lambda request: request.client_id == place.client_id
             )
-        options = case.options | ({"map_dir": str(directory)} if case.mode == MAPPED else {})
-        copied = copy(source, target, ranges_of(source, "t", case.mode), **options)
+        copied = copy(source, target, ranges_of(source, "t", case.mode), **case.options)
         assert set(errors(copied).values()) == {None}, errors(copied)
-        assert_equal(source, target, case, directory)
+        assert_equal(source, target, case)
         if rule is not None and not rule.hits:
             raise NoSuchRequest
         seen: Counter[tuple[str, str, str]] = Counter()
         return [place_of(request, side, seen) for side, cluster in sides.items() for request in cluster.requests]
 
 
-def assert_equal(source: DrivenCluster, target: DrivenCluster, case: Case, directory: Path) -> None:
+def assert_equal(source: DrivenCluster, target: DrivenCluster, case: Case) -> None:
     """Nothing is lost, doubled or out of order, and every offset is what it must be."""
     for here, there in zip(source.topics["t"].logs, target.topics["t"].logs, strict=True):
         ours = [row for row in there.rows() if row.key != tombstones.KEY]
@@ -139,7 +136,7 @@ def assert_equal(source: DrivenCluster, target: DrivenCluster, case: Case, direc
             assert (there.log_start, there.end) == (here.log_start, here.end)
         else:
             assert [row[1:] for row in ours] == [row[1:] for row in here.rows()]
-            offsets = MapStore(str(directory)).load(f"t/{here.tp.partition}")
+            offsets = map_of(target, ranges_of(source, "t", MAPPED)[here.tp.partition])
             assert offsets is not None
             assert [offsets.to_target(row.offset).offset for row in here.rows()] == [row.offset for row in ours]
         assert there.last_stable == there.end
@@ -171,12 +168,12 @@ def fails(place: Place, way: str) -> bool:
     return place.api != "ApiVersions" or "refused" not in way
 
 
-def assert_none_matters(case: Case, places: list[tuple[Place, str]], directory: Path) -> None:
+def assert_none_matters(case: Case, places: list[tuple[Place, str]]) -> None:
     failed: list[str] = []
     missed = 0
-    for i, (place, way) in enumerate(places):
+    for place, way in places:
         try:
-            run(case, directory / str(i), place, WAYS[way](place))
+            run(case, place, WAYS[way](place))
         except NoSuchRequest:
             missed += 1
         except Exception as e:  # all of them, to see what they have in common
@@ -191,19 +188,19 @@ def _soon_silent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_some_requests_fail_once_and_the_copy_is_equal(name: str, tmp_path: Path) -> None:
-    places = run(CASES[name], tmp_path / "clean")
-    assert_none_matters(CASES[name], list(one_of_each(places, name not in ASK_ALIKE)), tmp_path)
+def test_some_requests_fail_once_and_the_copy_is_equal(name: str) -> None:
+    places = run(CASES[name])
+    assert_none_matters(CASES[name], list(one_of_each(places, name not in ASK_ALIKE)))
 
 
-def test_old_source_is_asked_nothing_that_it_lacks(tmp_path: Path) -> None:
-    asked = {place.api for place in run(CASES["from-0.11"], tmp_path) if place.side == "source"}
+def test_old_source_is_asked_nothing_that_it_lacks() -> None:
+    asked = {place.api for place in run(CASES["from-0.11"]) if place.side == "source"}
     assert asked == {"ApiVersions", "Metadata", "ListOffsets", "Fetch"}
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", CASES)
-def test_each_request_fails_once_and_the_copy_is_equal(name: str, way: str, tmp_path: Path) -> None:
-    places = run(CASES[name], tmp_path / "clean")
-    assert_none_matters(CASES[name], [(place, way) for place in places if fails(place, way)], tmp_path)
+def test_each_request_fails_once_and_the_copy_is_equal(name: str, way: str) -> None:
+    places = run(CASES[name])
+    assert_none_matters(CASES[name], [(place, way) for place in places if fails(place, way)])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,23 +85,23 @@ def follow_in_rounds(
         assert [p.error for p in copy.loop.partitions] == [None] * len(ranges)
 
 
-def copied_twice(identical: int, mapped: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def copied_twice(identical: int, mapped: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with pair() as (source, target):
         ranges = filled(source, target, identical, mapped)
         for _ in range(2):  # the second copy finds records on the target, and compares them
             with monkeypatch.context() as patch:
                 patch.setattr(maps, "_EVERY_S", 3600.0)  # each map that is stored takes a turn, too
-                follow_in_rounds(source, target, ranges, Counted(patch), map_dir=str(path))
+                follow_in_rounds(source, target, ranges, Counted(patch))
         for one in ranges:
             assert target.log(one.target).rows() == source.log(one.source).rows()
 
 
 @pytest.mark.repeats
-def test_hundreds_of_partitions_cost_no_more_each_than_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copied_twice(250, 100, tmp_path, monkeypatch)
+def test_hundreds_of_partitions_cost_no_more_each_than_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied_twice(250, 100, monkeypatch)
 
 
 @pytest.mark.faults
-def test_thousands_of_partitions_in_one_task_keep_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thousands_of_partitions_in_one_task_keep_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """2,500 of them are identical, and 1,000 mapped."""
-    copied_twice(2500, 1000, tmp_path, monkeypatch)
+    copied_twice(2500, 1000, monkeypatch)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from airflow_mirror.copy.offsets.map import Translated, Where
 from airflow_mirror.copy.ranges import MAPPED
-from airflow_mirror.errors import InputError, NoMapDirectory, NoOffsetMap
+from airflow_mirror.errors import InputError, NoOffsetMap
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
@@ -30,8 +29,8 @@ def a_plan(partitions: int = 1, mode: str = MAPPED, **fields: object) -> Plan:
 class World:
     """A source with a hole in the middle, and a target that held three records of somebody else before."""
 
-    def __init__(self, source: DrivenCluster, target: DrivenCluster, map_dir: Path) -> None:
-        self.source, self.target, self.map_dir = source, target, str(map_dir)
+    def __init__(self, source: DrivenCluster, target: DrivenCluster) -> None:
+        self.source, self.target = source, target
         self.here, self.there = source.create("t", 2), target.create("t", 2)
         Writer(self.there.logs[0]).plain(3)
         self.writer = Writer(self.here.logs[0])
@@ -41,10 +40,10 @@ class World:
 
     def copy(self) -> None:
         ranges = [one for one in ranges_of(self.source, "t", MAPPED) if one.partition == 0]
-        assert errors(copy(self.source, self.target, ranges, map_dir=self.map_dir)) == {TP: None}
+        assert errors(copy(self.source, self.target, ranges)) == {TP: None}
 
     def maps(self, plan: Plan) -> OffsetMaps:
-        return OffsetMaps(plan, self.source.config, self.target.config, self.map_dir)
+        return OffsetMaps(plan, self.source.config, self.target.config)
 
     def read(self) -> int:
         """How often the logs themselves were read."""
@@ -52,8 +51,8 @@ class World:
 
 
 @pytest.fixture
-def world(source: DrivenCluster, target: DrivenCluster, tmp_path: Path) -> World:
-    return World(source, target, tmp_path / "maps")
+def world(source: DrivenCluster, target: DrivenCluster) -> World:
+    return World(source, target)
 
 
 @pytest.fixture
@@ -105,9 +104,6 @@ def test_records_dealt_out_by_key_have_no_counterpart(world: World) -> None:
     assert world.source.requests == world.target.requests == []
 
 
-def test_mirror_without_mapped_topics_needs_no_directory() -> None:
-    identical = a_plan(mode="identical")
-    assert map_source(identical, None) is None
-    with pytest.raises(NoMapDirectory, match=r"offsets \(t\)"):
-        map_source(a_plan(), None)
-    assert map_source(a_plan(isolation="read_uncommitted"), "/maps") == MapSource("m", False, "/maps")
+def test_mirror_without_mapped_topics_needs_no_maps() -> None:
+    assert map_source(a_plan(mode="identical")) is None
+    assert map_source(a_plan(isolation="read_uncommitted")) == MapSource("m", False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 import threading
 import time
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +22,7 @@ from airflow_mirror.wire.produce import API_KEY as PRODUCE
 from tests.driven import copying
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
-from tests.driven.copying import Following, ends, ranges_of
+from tests.driven.copying import Following, ends, map_of, ranges_of
 from tests.driven.script import WAIT_S, Fault
 
 SLOW, QUICK = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -75,7 +75,7 @@ def test_lagging_follower_holds_up_only_its_own_partition(source: DrivenCluster,
 
 
 def test_a_map_that_is_written_slowly_holds_up_no_record(
-    source: DrivenCluster, target: DrivenCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: DrivenCluster, target: DrivenCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from airflow_mirror.copy.loop import maps
 
@@ -85,21 +85,21 @@ def test_a_map_that_is_written_slowly_holds_up_no_record(
         Writer(log).plain(10)
     writing, go_on, append = threading.Event(), threading.Event(), MapStore.append
 
-    def slowly(self: MapStore, key: str, part: object) -> None:
+    def slowly(*of: Any) -> None:
         writing.set()
         assert go_on.wait(WAIT_S)
-        append(self, key, part)  # type: ignore[arg-type]
+        append(*of)
 
     monkeypatch.setattr(MapStore, "append", slowly)
     monkeypatch.setattr(maps, "_EVERY_S", 0.0)
-    with Following(source, target, ranges_of(source, "t", MAPPED), map_dir=str(tmp_path)) as copy:
+    with Following(source, target, ranges_of(source, "t", MAPPED)) as copy:
         copy.until(writing.is_set, "a map is written")
         with source.changing():
             for log in source.topics["t"].logs:
                 Writer(log).plain(5)
         copy.until(lambda: ends(target) == [15, 15], "both go on")
         go_on.set()
-    found = MapStore(str(tmp_path)).load("t/0")
+    found = map_of(target, ranges_of(source, "t", MAPPED)[0])
     assert found is not None and found.source_end == 15
 
 

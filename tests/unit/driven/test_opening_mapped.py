@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
+import threading
 
 import pytest
 
-from airflow_mirror.copy.offsets.map import Segment
+from airflow_mirror.copy.offsets.map import OffsetMap, Segment
 from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.offsets.topic import PARTITIONS
 from airflow_mirror.copy.opening import recheck
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
-from airflow_mirror.errors import ForeignData, RetentionLost, TargetTruncated
+from airflow_mirror.errors import ForeignData, LeaseUnconfirmed, MissingRight, RetentionLost, TargetTruncated
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.policy import MAPS
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.fetch import READ_COMMITTED
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
-from tests.driven.copying import copy, errors, ranges_of
+from tests.driven.copying import Following, copy, errors, lose_maps, map_of, ranges_of
+from tests.driven.script import Fault
 
 TP = TopicPartition("t", 0)
 OURS = 7001
@@ -26,8 +29,8 @@ OURS = 7001
 class World:
     """A source of five records that were copied with a map."""
 
-    def __init__(self, source: DrivenCluster, target: DrivenCluster, maps: Path) -> None:
-        self.source, self.target, self.maps = source, target, maps
+    def __init__(self, source: DrivenCluster, target: DrivenCluster) -> None:
+        self.source, self.target = source, target
         self.here, self.there = source.create("t").logs[0], target.create("t").logs[0]
         self.here_writer = Writer(self.here)
         self.here_writer.plain(5)
@@ -35,31 +38,31 @@ class World:
 
     def copy(self) -> Exception | None:
         ranges = ranges_of(self.source, "t", MAPPED)
-        return errors(copy(self.source, self.target, ranges, map_dir=str(self.maps)))[TP]
+        return errors(copy(self.source, self.target, ranges))[TP]
 
     def segments(self) -> list[Segment]:
-        found = MapStore(str(self.maps)).load(ranges_of(self.source, "t", MAPPED)[0].map_key)
+        found = map_of(self.target, ranges_of(self.source, "t", MAPPED)[0])
         assert found is not None
         return list(found.segments())
 
 
 @pytest.fixture
-def world(source: DrivenCluster, target: DrivenCluster, tmp_path: Path) -> World:
-    return World(source, target, tmp_path / "maps")
+def world(source: DrivenCluster, target: DrivenCluster) -> World:
+    return World(source, target)
 
 
 def test_lost_map_is_derived_again_past_foreign_records(world: World) -> None:
     Writer(world.there).plain(3)
     world.here_writer.plain(4)
     assert world.copy() is None
-    shutil.rmtree(world.maps)
+    lose_maps(world.target)
     world.here_writer.plain(2)
     assert world.copy() is None
     assert world.segments() == [Segment(0, 0, 5), Segment(5, 8, 6)]
 
 
 def test_lost_map_whose_first_record_expired_stops_the_copy(world: World) -> None:
-    shutil.rmtree(world.maps)
+    lose_maps(world.target)
     world.here.begin_at(2)
     world.here_writer.plain(2)
     assert isinstance(world.copy(), ForeignData)
@@ -123,3 +126,60 @@ def test_record_missing_on_target_since_our_write_is_reported(source: DrivenClus
         pytest.raises(ForeignData, match=r"\[5, 7\)"),
     ):
         recheck.not_foreign(here, there, one, OURS, 5, 7, READ_COMMITTED)
+
+
+ANY_MAP = [TopicPartition(MAPS, p) for p in range(PARTITIONS)]
+
+
+def test_without_the_right_to_store_a_map_nothing_is_copied(source: DrivenCluster, target: DrivenCluster) -> None:
+    Writer(source.create("t").logs[0]).plain(5)
+    target.create("t")
+    target.script.on("Produce", Fault.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, ANY_MAP), times=None)
+    error = errors(copy(source, target, ranges_of(source, "t", MAPPED)))[TP]
+    assert isinstance(error, MissingRight) and MAPS in str(error)
+    assert target.log(TP).end == 0
+
+
+def test_map_that_can_not_be_stored_any_more_is_derived_later(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Records go on, because nothing is lost as long as the source has them."""
+    world.here_writer.plain(4)
+    rule = world.target.script.on("Produce", Fault.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, ANY_MAP), times=None)
+    assert world.copy() is None
+    assert len(rule.hits) > 0 and "is derived at the next start" in caplog.text
+    assert world.segments() == [Segment(0, 0, 5)] and world.there.end == 9
+    world.target.script.clear()
+    assert world.copy() is None
+    assert world.segments() == [Segment(0, 0, 9)] and world.there.end == 9
+
+
+@pytest.mark.parametrize("foreign", [0, 2])
+def test_target_topic_created_again_is_copied_from_the_start(world: World, foreign: int) -> None:
+    """Its map was of another topic, whoever has written to this one since."""
+    log = world.target.create("t").logs[0]
+    if foreign:
+        Writer(log).plain(foreign)
+    assert world.copy() is None
+    assert world.segments() == [Segment(0, foreign, 5)] and log.end == 5 + foreign
+
+
+def test_copies_under_another_name_have_maps_of_their_own(world: World) -> None:
+    one = ranges_of(world.source, "t", MAPPED)[0]
+    with WireCluster(world.target.config) as there:
+        assert MapStore("other").load(there, one) is None
+
+
+def test_map_is_not_stored_without_a_confirmed_lease(
+    source: DrivenCluster, target: DrivenCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    Writer(source.create("t").logs[0]).plain(5)
+    target.create("t")
+    ranges, unconfirmed = ranges_of(source, "t", MAPPED), threading.Event()
+
+    def check() -> None:
+        if unconfirmed.is_set() and threading.current_thread().name == "crew":
+            raise LeaseUnconfirmed("id", 1, 9.0, None)
+
+    with Following(source, target, ranges, check=check) as following:
+        following.until(lambda: following.loop.partitions[0].position == 5, "it is copied")
+        unconfirmed.set()
+    assert map_of(target, ranges[0]) == OffsetMap(0, 0) and "is derived at the next start" in caplog.text

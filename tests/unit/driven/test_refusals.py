@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,21 +45,21 @@ def test_fetch_refused_as_a_whole_is_repeated(source: DrivenCluster, target: Dri
 
 
 def test_source_that_is_truncated_while_a_transaction_commits_stops_the_copy(
-    source: DrivenCluster, target: DrivenCluster, writer: Writer, tmp_path: Path
+    source: DrivenCluster, target: DrivenCluster, writer: Writer
 ) -> None:
     writer.plain(5)
-    assert error_of(source, target, MAPPED, map_dir=str(tmp_path), delivery="transactional") is None
+    assert error_of(source, target, MAPPED, delivery="transactional") is None
     source.log(TP).truncate(3)
-    assert isinstance(error_of(source, target, MAPPED, map_dir=str(tmp_path), delivery="transactional"), SourceTruncated)
+    assert isinstance(error_of(source, target, MAPPED, delivery="transactional"), SourceTruncated)
     assert target.log(TP).rows()[-1].offset == 4
 
 
 def test_empty_mapped_copy_begins_where_the_source_begins_now(
-    source: DrivenCluster, target: DrivenCluster, writer: Writer, tmp_path: Path
+    source: DrivenCluster, target: DrivenCluster, writer: Writer
 ) -> None:
     """Nothing was copied yet: what retention took meanwhile is nobody's loss."""
-    assert error_of(source, target, MAPPED, map_dir=str(tmp_path)) is None
+    assert error_of(source, target, MAPPED) is None
     writer.plain(6)
     source.log(TP).begin_at(4)
-    assert error_of(source, target, MAPPED, map_dir=str(tmp_path)) is None
+    assert error_of(source, target, MAPPED) is None
     assert [row.value for row in target.log(TP).rows()] == [row.value for row in source.log(TP).rows()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -129,28 +128,24 @@ def shared_by_two() -> list[CopyRange]:
     ]  # fmt: skip
 
 
-def test_ranges_of_one_source_partition_get_their_records_each(
-    source: DrivenCluster, target: DrivenCluster, tmp_path: Path
-) -> None:
+def test_ranges_of_one_source_partition_get_their_records_each(source: DrivenCluster, target: DrivenCluster) -> None:
     """A request asks for a partition once, so they take turns."""
     log = source.create("t").logs[0]
     target.create("t", 2)
     for _ in range(6):
         Writer(log).plain(10)
-    copies = copy(source, target, shared_by_two(), map_dir=str(tmp_path))
+    copies = copy(source, target, shared_by_two())
     assert [p.error for p in copies] == [None, None]
     bodies = [row[1:] for one in target.topics["t"].logs for row in one.rows()]
     assert sorted(map(repr, bodies)) == sorted(repr(row[1:]) for row in log.rows())
     assert all(one.end for one in target.topics["t"].logs)
 
 
-def test_ranges_of_one_source_partition_follow_it_in_turn(
-    source: DrivenCluster, target: DrivenCluster, tmp_path: Path
-) -> None:
+def test_ranges_of_one_source_partition_follow_it_in_turn(source: DrivenCluster, target: DrivenCluster) -> None:
     """While one's long poll waits, the other waits for its turn: also when nothing arrives that would remind of it."""
     log = source.create("t").logs[0]
     target.create("t", 2)
-    with Following(source, target, shared_by_two(), map_dir=str(tmp_path)) as following:
+    with Following(source, target, shared_by_two()) as following:
         following.until(lambda: all(p.state is State.READY for p in following.loop.partitions), "both are open")
         polled = len(source.asked("Fetch"))
         following.until(lambda: len(source.asked("Fetch")) > polled + 8, "each had its turns, in vain")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ Compared = Callable[..., PartitionComparison]
 
 @pytest.fixture(params=[IDENTICAL, MAPPED])
 def compared(
-    request: pytest.FixtureRequest, source: DrivenCluster, target: DrivenCluster, tmp_path: Path,
+    request: pytest.FixtureRequest, source: DrivenCluster, target: DrivenCluster,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Compared]:  # fmt: skip
     """A source of 60 records and its copy; call it to compare them, a batch a fetch."""
@@ -35,11 +34,9 @@ def compared(
     for _ in range(RECORDS // BATCH):
         Writer(here).plain(BATCH)
     mode = request.param
-    assert set(
-        errors(copy(source, target, ranges_of(source, "t", mode), map_dir=str(tmp_path), merge_below=0)).values()
-    ) == {None}
+    assert set(errors(copy(source, target, ranges_of(source, "t", mode), merge_below=0)).values()) == {None}
     monkeypatch.setattr(partition, "_FETCH_BYTES", 1)
-    maps = MapSource("m", True, str(tmp_path)) if mode == MAPPED else None
+    maps = MapSource("m", True) if mode == MAPPED else None
 
     def compare(level: str = "records", *, held: bool = False) -> PartitionComparison:
         pair = PartitionPair(

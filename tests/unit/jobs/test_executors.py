@@ -46,7 +46,7 @@ from airflow_mirror.wire import codec, requests, transactions
 for name in ("GZIP", "SNAPPY", "LZ4", "ZSTD"):
     assert codec.decompress(getattr(codec, name), codec.compress(getattr(codec, name), b"x" * 99)) == b"x" * 99
 import kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.producer, kafka.protocol.sasl, kafka.net.sasl
-import pyarrow.parquet, upath
+import pyarrow
 print("done")
 """
 

@@ -132,7 +132,7 @@ def test_nothing_is_rewritten_while_the_dealing_stays(tail: Tail) -> None:
 
 def test_copy_work_survives_the_trip_through_an_option() -> None:
     """Its collections may be of any kind."""
-    options = CopyOptions(mirror="m", max_batch_bytes={"t": 7}, tombstone_topics=frozenset({"b", "a"}), map_dir="/x")
+    options = CopyOptions(mirror="m", max_batch_bytes={"t": 7}, tombstone_topics=frozenset({"b", "a"}))
     work = CopyWork(
         source="env:A",
         target="env:B",

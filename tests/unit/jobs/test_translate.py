@@ -3,35 +3,50 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.jobs.translate import main
+from airflow_mirror.sync.maps import mapped_range
+from airflow_mirror.wire.cluster import WireCluster
+from tests.driven.cluster import DrivenCluster
+from tests.driven.copying import create_maps
+
+ONE = mapped_range("orders", "dc1.orders", 3)
 
 
 @pytest.fixture
-def maps(tmp_path: Path) -> str:
+def arguments(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     one = OffsetMap(100, 7)
     one.add(100, 7, 10)
     one.add(115, 19, 6)
     one.advance(200)
-    store = MapStore(str(tmp_path / "map"))
-    store.origin("dc1.orders/3", 100, 7)
-    store.append("dc1.orders/3", one)
-    return str(tmp_path / "map")
+    with DrivenCluster("target") as target, WireCluster(target.config) as wire:
+        target.create("dc1.orders", 5)
+        create_maps(target)
+        store = MapStore("m")
+        store.begin(wire, ONE, 100, 7, lambda: None)
+        store.append(wire, ONE, one, lambda: None)
+        monkeypatch.setenv("TARGET", target.config.dump())
+        yield ["--target", "env:TARGET", "--name"]
 
 
-def test_both_directions_are_printed_with_how_they_were_found(maps: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--map-dir", maps, "dc1.orders", "3", "112"]) == 0
+def test_both_directions_are_printed_with_how_they_were_found(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "m", "dc1.orders", "3", "112"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["to_target"] == {"offset": 19, "found": "hole"}
     assert told["to_source"] == {"offset": 200, "found": "beyond"}
     assert (told["source_start"], told["source_end"], told["target_start"], told["target_end"]) == (100, 200, 7, 25)
 
 
-def test_partition_without_a_map_is_named_in_the_error(maps: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--map-dir", maps, "dc1.orders", "4", "0"]) == 1
-    assert "no offset map of dc1.orders/4 below" in capsys.readouterr().err
+@pytest.mark.parametrize(("mirror", "partition"), [("m", "4"), ("other", "3")])
+def test_partition_without_a_map_is_named_in_the_error(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], mirror: str, partition: str
+) -> None:
+    assert main([*arguments, mirror, "dc1.orders", partition, "0"]) == 1
+    assert f"dc1.orders-{partition} of mirror {mirror} has no offset map in topic" in capsys.readouterr().err

@@ -11,11 +11,11 @@ import pytest
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.offsets.map import Translated, Where
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.errors import InputError, NoMapDirectory, NoOffsetMap
+from airflow_mirror.errors import InputError, NoOffsetMap
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.sync import maps
-from airflow_mirror.sync.maps import MapSource, OffsetMaps
+from airflow_mirror.sync.maps import Maps, OffsetMaps
 from airflow_mirror.wire.fetch import READ_COMMITTED
 from tests.unit.cutover.builders import a_plan
 
@@ -72,8 +72,8 @@ class World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
         self.copied, self.walks = {0: 10}, list[int]()
         monkeypatch.setattr(maps, "WireCluster", Cluster)
-        monkeypatch.setattr(MapSource, "complete", lambda _source, one, *_: self._walk(one))
-        self.maps = OffsetMaps(plan, CONFIG, CONFIG, "/maps")
+        monkeypatch.setattr(Maps, "complete", lambda _source, one, *_: self._walk(one))
+        self.maps = OffsetMaps(plan, CONFIG, CONFIG)
         self.source: Any
         self.target: Any
         self.source, self.target = self.maps._source, self.maps._target
@@ -132,22 +132,17 @@ def test_keyed_partition_stands_at_its_slowest_part(monkeypatch: pytest.MonkeyPa
     world = World(monkeypatch, replace(plan, mirror=replace(plan.mirror, partitioning="by_key", offsets="mapped")))
     world.target.ends = {"there": [10 + SHIFT, 10 + SHIFT]}
     ends = iter([10, 6])
-    monkeypatch.setattr(MapSource, "complete", lambda *_: Map(next(ends)))
+    monkeypatch.setattr(Maps, "complete", lambda *_: Map(next(ends)))
     assert world.maps.positions() == {ORDERS: 6}
     with pytest.raises(InputError, match="an offset has no counterpart"):
         world.maps.to_target(ORDERS, 1)
 
 
-def test_plan_without_mapped_topics_needs_no_map_directory() -> None:
+def test_plan_without_mapped_topics_needs_no_maps() -> None:
     """Nothing is connected."""
-    with OffsetMaps(a_plan("orders"), CONFIG, CONFIG, None) as none:
+    with OffsetMaps(a_plan("orders"), CONFIG, CONFIG) as none:
         assert not none
-    assert maps.map_source(a_plan("orders"), None) is None
-
-
-def test_a_mapped_topic_without_a_directory_is_named(plan: Plan) -> None:
-    with pytest.raises(NoMapDirectory, match="orders"):
-        OffsetMaps(plan, CONFIG, CONFIG, None)
+    assert maps.map_source(a_plan("orders")) is None
 
 
 def test_connections_are_closed(world: World) -> None:
@@ -160,8 +155,8 @@ def test_connections_are_closed(world: World) -> None:
 def test_a_map_is_completed_for_what_is_copied(monkeypatch: pytest.MonkeyPatch, plan: Plan, isolation: str) -> None:
     seen: list[tuple[Any, ...]] = []
     monkeypatch.setattr(maps, "complete", lambda *given: seen.append(given))
-    of = maps.map_source(replace(plan, mirror=replace(plan.mirror, isolation=isolation)), "/maps")
+    of = maps.map_source(replace(plan, mirror=replace(plan.mirror, isolation=isolation)))
     assert of is not None
-    of.complete(maps.mapped_range("orders", "there", 0), None, None)  # type: ignore[arg-type]
+    of.open().complete(maps.mapped_range("orders", "there", 0), None, None)  # type: ignore[arg-type]
     (given,) = seen
     assert given[3] == "flow" and given[4] == (READ_COMMITTED if isolation == "read_committed" else 0)

@@ -1,0 +1,39 @@
+"""The topic of offset maps on a target, which a driver creates before its tasks need it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_mirror.errors import MapsUnfit
+from airflow_mirror.ledger.state import SETTINGS, WISHED
+from airflow_mirror.ledger.topic import TopicLog, create
+from airflow_mirror.policy import MAPS
+
+if TYPE_CHECKING:
+    from airflow_mirror.kafka.admin import ClusterAdmin
+
+# For good: a map is found in the partition that its name leads to.
+PARTITIONS = 16
+_PROOF = "write"  # key of a tombstone, which readers pass over and the cleaner takes
+_PATIENCE_S = 60.0
+
+
+def make_ready(target: ClusterAdmin) -> None:
+    """Create the topic unless it is there, and make sure that tasks may read and write it.
+
+    :raises MissingRight: no right to create, read or write it. Nothing else was written.
+    :raises MapsUnfit: it has too few partitions, or is not compacted.
+    :raises TryAgain: no broker takes a record for it.
+    """
+    create(target, MAPS, SETTINGS, WISHED, PARTITIONS)
+    found = target.topics([MAPS]).get(MAPS)
+    entries = target.topic_configs([MAPS])[MAPS]
+    policy = entries["cleanup.policy"].value if "cleanup.policy" in entries else None
+    if found is not None and found.partitions < PARTITIONS:
+        raise MapsUnfit(f"it has {found.partitions} partitions instead of {PARTITIONS}")
+    if policy is not None and policy != "compact":
+        raise MapsUnfit(f"its cleanup.policy is {policy} instead of compact")
+    log = TopicLog(target.wire, MAPS)
+    for _ in log.read(log.start(), log.start() + 1):
+        break
+    log.put({_PROOF: None}, _PATIENCE_S)
