@@ -49,6 +49,7 @@ _IDLE_S = 0.25  # how often an idle loop wakes up for stop requests and retries
 _HOLD_S = 5.0  # how long a partition that makes no progress may hold fetched data while others starve
 LEASE_PATIENCE_S = 600.0  # how long a loop pauses while the lease can't be confirmed
 _OPENERS = 4  # threads
+_MAPS_S = 60.0  # how long an ending copy waits until its offset maps are stored
 
 
 class CopyLoop:
@@ -238,12 +239,14 @@ class CopyLoop:
                 break
             self._await_answers(_IDLE_S)
             due = self._take_touched()
-        self._await_maps()  # the maps being stored lack what was mapped since
+        deadline = self._clock() + _MAPS_S
+        self._await_maps(deadline)  # the maps being stored lack what was mapped since
         self._maps.store(self.partitions)
-        self._await_maps()
+        self._await_maps(deadline)
 
-    def _await_maps(self) -> None:
-        while self._librarians.busy:
+    def _await_maps(self, deadline: float) -> None:
+        """Wait until the maps are stored. What is not by the deadline is derived at the next start."""
+        while self._librarians.busy and self._clock() < deadline:
             self._await_answers(_IDLE_S)
 
     # --- opening -----------------------------------------------------------------------------------------------------

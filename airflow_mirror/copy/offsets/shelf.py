@@ -20,10 +20,12 @@ class Shelf:
     """Reads a partition once, and then what was appended since. May be used by several threads.
 
     :param wanted: returns whether a map, by its name, will be asked for.
+    :ivar closed_until: time on a monotonic clock until which nothing is written to it.
     """
 
     def __init__(self, partition: int, wanted: Callable[[str], bool]) -> None:
         self.partition, self._wanted = partition, wanted
+        self.closed_until = 0.0
         self._lock = Lock()
         self._topic_id: str | None = None  # of what was read; None: nothing was
         self._end = 0  # offset of the next record to read

@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 
 MANY = 32  # pieces of a map that are joined
 _PATIENCE_S = 10.0  # for one write
+_CLOSED_S = 5.0  # how long a partition that took nothing is left alone: hundreds of maps may be waiting to be stored
 _VALUE_BYTES = 1 << 16
 _LOOKS = 3  # how often others may remove pieces between looking for them and reading them
 _ABSENT_S = 30.0  # how long a topic that is not there is not asked for: the brokers' word takes seconds to be believed
@@ -228,10 +229,17 @@ class MapStore:
 
     def _write(self, target: WireCluster, name: str, values: Mapping[str, bytes | None], check: Check) -> int:
         """Append records until a broker says that it has them; return the offset of the last one's batch."""
-        topic, left, offset = TopicLog(target, MAPS, self._shelf(name).partition), dict(values), -1
-        while left:
-            now = {key: left.pop(key) for key in list(fitting(left))}
-            offset = topic.put(now, _PATIENCE_S, check)
+        shelf = self._shelf(name)
+        if time.monotonic() < shelf.closed_until:
+            raise TryAgain(f"{MAPS}-{shelf.partition} is not written to for a while: the last try failed")
+        topic, left, offset = TopicLog(target, MAPS, shelf.partition), dict(values), -1
+        try:
+            while left:
+                now = {key: left.pop(key) for key in list(fitting(left))}
+                offset = topic.put(now, _PATIENCE_S, check)
+        except TryAgain:
+            shelf.closed_until = time.monotonic() + _CLOSED_S
+            raise
         return offset
 
     def _value(self, target: WireCluster, name: str, piece: Piece) -> OffsetMap:

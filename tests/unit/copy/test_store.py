@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -519,6 +520,12 @@ def test_map_that_nobody_takes_is_said_to_be_missing(world: World, monkeypatch: 
     with pytest.raises(TryAgain, match="could not be written"):
         world.append(store, pieces[0])
     world.target.script.clear()
+    asked = len(world.target.asked("Produce"))
+    with pytest.raises(TryAgain, match=f"{MAPS}-.* is not written to for a while"):
+        world.append(store, pieces[0])
+    assert len(world.target.asked("Produce")) == asked, "the maps behind this one don't wait as long again"
+    later = time.monotonic() + 5.0
+    monkeypatch.setattr(time, "monotonic", lambda: later)
     world.append(store, prefix(pieces, 2))  # what is left is stored with the next part
     assert world.load() == prefix(pieces, 2)
 

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from airflow_mirror.copy.loop import loop
+from airflow_mirror.copy.loop.clusters import Clusters
 from airflow_mirror.copy.loop.leaders import Connect
 from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.errors import LeaseUnconfirmed
 from airflow_mirror.partition import TopicPartition
@@ -101,6 +103,31 @@ def test_a_map_that_is_written_slowly_holds_up_no_record(
         go_on.set()
     found = map_of(target, ranges_of(source, "t", MAPPED)[0])
     assert found is not None and found.source_end == 15
+
+
+def test_ending_copy_waits_for_its_maps_for_a_minute(
+    source: DrivenCluster, target: DrivenCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that takes none may hold up each for some seconds; they are derived at the next start."""
+    for cluster in (source, target):
+        cluster.create("t", 8)
+    for log in source.topics["t"].logs:
+        Writer(log).plain(3)
+    now, append = [0.0], MapStore.append
+
+    def slowly(*of: Any) -> None:
+        append(*of)
+        now[0] += 25
+
+    copying.create_maps(target)
+    ranges = ranges_of(source, "t", MAPPED)
+    copy = loop.CopyLoop(
+        ranges, Clusters.of(source.config, target.config), CopyOptions(mirror="m"), lambda: None, clock=lambda: now[0]
+    )  # fmt: skip
+    monkeypatch.setattr(MapStore, "append", slowly)
+    assert all(p.done for p in copy.run(lambda: False))
+    stored = [found for one in ranges if (found := map_of(target, one)) and found.source_end == 3]
+    assert 3 <= len(stored) < 8
 
 
 def test_frozen_target_broker_does_not_keep_others_memory(monkeypatch: pytest.MonkeyPatch) -> None:
