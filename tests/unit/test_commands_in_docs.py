@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import io
+import itertools
 import re
 import runpy
 import shlex
@@ -31,6 +32,7 @@ OWN = (
     "spark_jobs/bulk_copy.py", "spark_jobs/streaming_tail.py", "spark_jobs/verify.py", "demo", "sandbox", "sandbox up",
     "benchmarks", "benchmarks.planning", "benchmarks.many_partitions", "airflow_mirror.jobs.translate", "tests.parts",
     "tests.soak", "tests.figures", "airflow_mirror.console.main", "airflow_mirror.console.main ledger show",
+    "airflow_mirror.console.main status",
 )  # fmt: skip
 
 
@@ -77,7 +79,8 @@ def program_of(words: Any) -> Any:
     if scripts and words[0] in (*PYTHONS, "spark-submit"):
         return words[scripts[0]], words[scripts[0] + 1 :]
     if words[0] == "airflow-mirror":
-        return " ".join(["airflow_mirror.console.main", *words[1:3]]), words[3:]
+        verbs = list(itertools.takewhile(lambda word: not word.startswith("-"), words[1:3]))
+        return " ".join(["airflow_mirror.console.main", *verbs]), words[1 + len(verbs) :]
     if words[0] in PYTHONS and words[1:2] == ["-m"]:
         if words[2:4] == ["sandbox", "up"]:
             return "sandbox up", words[4:]

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 _BEGIN = re.compile(r"begin@(\d+)@(\d+)")
@@ -42,7 +43,8 @@ class Origin(NamedTuple):
         return f"{name}/{topic_id}/{self.token}/{self.version}/{what}"
 
 
-class Piece(NamedTuple):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
     """A piece of a map: the source offsets [start, end), its number of runs, and its record's place in the topic.
 
     :ivar until: the piece counts below this source offset only.
@@ -112,7 +114,15 @@ def stored(keys: Mapping[str, int], topic_id: str) -> Stored | None:
         return None
     origin = min(origins)[-1]  # of two of a version the first: the other one was on its way for longer
     pieces = [
-        Piece(int(at[1]), int(at[2]), int(at[3]), version, key, keys[key], int(at[2]))
+        Piece(
+            start=int(at[1]),
+            end=int(at[2]),
+            until=int(at[2]),
+            runs=int(at[3]),
+            version=version,
+            key=key,
+            offset=keys[key],
+        )  # fmt: skip
         for token, version, what, key in ours
         if token == origin.token and (at := _PIECE.fullmatch(what))
     ]
@@ -130,7 +140,7 @@ def _below_newer_ones(pieces: Iterable[Piece]) -> list[Piece]:
     floor: int | None = None
     for version in sorted(by_version, reverse=True):
         several = by_version[version]
-        found += several if floor is None else [one._replace(until=min(one.end, floor)) for one in several]
+        found += several if floor is None else [replace(one, until=min(one.end, floor)) for one in several]
         lowest = min(one.start for one in several)
         floor = lowest if floor is None else min(floor, lowest)
     return found

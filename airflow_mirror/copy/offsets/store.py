@@ -58,7 +58,7 @@ class _Removed(Exception):
     """A record is gone: others have joined its piece, or the topic was created again."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Writer:
     """The writer of one map, since its partition was opened.
 
@@ -134,8 +134,9 @@ class MapStore:
             version = pieces.highest_version(self._shelf(name).keys(name)) + 1
             small = _small(found.pieces)
             self._writers[name] = _Writer(
-                _topic_id(target, one.target_topic), found.origin.token, version, small, list(found.leftover)
-            )
+                topic_id=_topic_id(target, one.target_topic), token=found.origin.token, version=version, open=small,
+                leftover=list(found.leftover),
+            )  # fmt: skip
             return end
 
         return self._consistent(look)
@@ -156,7 +157,7 @@ class MapStore:
         topic_id = _topic_id(target, one.target_topic)
         origin = Origin(source_start, target_start, uuid.uuid4().hex[:16], pieces.highest_version(before) + 1)
         self._write(target, name, {origin.key(name, topic_id): _ORIGIN_VALUE}, check)
-        self._writers[name] = _Writer(topic_id, origin.token, origin.version, [], [])
+        self._writers[name] = _Writer(topic_id=topic_id, token=origin.token, version=origin.version, open=[], leftover=[])
         # Cleanup only: none of it counts any more.
         self._remove(target, name, self._writers[name], before, check)
 
@@ -211,7 +212,9 @@ class MapStore:
             start, end, runs = part.source_start, part.source_end, len(part)
             key = pieces.piece_key(name, writer.topic_id, writer.token, writer.version, (start, end, runs))
             offset = self._write(target, name, {key: encoding.encode(part)}, check)
-            written.append(Piece(start, end, runs, writer.version, key, offset, end))
+            written.append(
+                Piece(start=start, end=end, until=end, runs=runs, version=writer.version, key=key, offset=offset)
+            )
         return written
 
     def _remove(self, target: WireCluster, name: str, writer: _Writer, keys: Iterable[str], check: Check) -> None:
