@@ -34,6 +34,8 @@ class HoldWatch:
     :param may_write: raises if this job is no longer the mirror's writer, because its topics may be in production.
     :param clock: monotonic, in seconds.
     :ivar notes: settings that were set again, one line each.
+    :ivar intact: for each target topic, whether its settings were found unchanged at the last look; empty before the
+        first one, and when they could not be looked at. Another thread may read it.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class HoldWatch:
         self._set_again: Counter[tuple[str, str]] = Counter()
         self._looked = float("-inf")
         self.notes: list[str] = []
+        self.intact: Mapping[str, bool] = {}
 
     def look_in_turn(self) -> bool:
         """Check if it is time, and set changed settings again. Return whether any was changed.
@@ -61,13 +64,23 @@ class HoldWatch:
             changed = self._changed()
         except TryAgain as e:
             log.warning("settings of target topics were not checked: %s", e)
+            self.intact = {}
             return False
+        self.intact = {topic: topic not in changed for topic in self._held}
         if not changed:
             return False
         self._may_write()
         for topic, keys in changed.items():
             self._restore(topic, keys)
         return True
+
+    @property
+    def restored(self) -> dict[str, int]:
+        """For each target topic, how many settings were set back, each counted every time. Another thread may ask."""
+        times = dict.fromkeys(self._held, 0)
+        for (topic, _), count in self._set_again.copy().items():
+            times[topic] += count
+        return times
 
     def _changed(self) -> dict[str, dict[str, ConfigEntry]]:
         there = self._target.topics(self._held)  # a deleted topic is reported by the task that copies it

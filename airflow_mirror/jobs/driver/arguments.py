@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from airflow_mirror.jobs.driver.windows import LATE_S
+from airflow_mirror.jobs.metrics.collector import LISTED
 from airflow_mirror.mirror import Mirror
 
 _SOURCE_ID, _TARGET_ID = "source", "target"  # names of both clusters if a job is run by hand, without connections
@@ -85,6 +87,22 @@ def add_hold(p: argparse.ArgumentParser) -> None:
         "--hold", action="store_true",
         help="without --plan: turn retention and compaction off on target topics that already hold data,\n"
         "instead of refusing them",
+    )  # fmt: skip
+
+
+def add_metrics(p: argparse.ArgumentParser) -> None:
+    """Add the options of a job that copies: where Prometheus finds its figures."""
+    shown = p.add_argument_group("figures for Prometheus")
+    shown.add_argument(
+        "--metrics-file", metavar="FILE", type=Path,
+        help="rewritten every few seconds, for node_exporter's textfile collector (a name that ends in .prom)",
+    )  # fmt: skip
+    shown.add_argument(
+        "--metrics-port", metavar="N", type=int, help="listen on the loopback interface; 0: at any free port"
+    )
+    shown.add_argument(
+        "--metrics-partitions", metavar="N", type=int, default=LISTED,
+        help=f"most partitions with figures of their own (default: {LISTED})",
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import argparse
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import closing
 
 from airflow_mirror.config import load
 from airflow_mirror.copy.dealing import deal_bulk
@@ -22,9 +23,11 @@ from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.executors import handover_for, slots
 from airflow_mirror.jobs.driver.prepare import prepare, resolve_window, shared, wait_until, window_book, writer_lease
+from airflow_mirror.jobs.driver.publication import collector_of, open_publication
 from airflow_mirror.jobs.driver.reachable import check_reachable
 from airflow_mirror.jobs.driver.session import spark_session
 from airflow_mirror.jobs.driver.weights import WEIGH_S, bytes_to_copy
+from airflow_mirror.jobs.metrics.publish import Publication
 from airflow_mirror.jobs.progress.keeper import Progress
 from airflow_mirror.jobs.progress.listener import hosts_of
 from airflow_mirror.jobs.runner.status import StatusFile
@@ -45,10 +48,16 @@ def main(argv: Sequence[str]) -> int:
     )
     cli.add_late(parser)
     cli.add_hold(parser)
+    cli.add_metrics(parser)
     return entry.run(parser, argv, _work)
 
 
 def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
+    with closing(open_publication(arguments, status)) as publication:
+        return _copy(arguments, status, publication)
+
+
+def _copy(arguments: argparse.Namespace, status: StatusFile, publication: Publication) -> Outcome:
     begun = time.monotonic()
     mirror = cli.mirror_of(arguments)
     job = prepare(arguments, mirror)
@@ -74,6 +83,7 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
             status.update("copying")
             clusters, committed = (arguments.source, arguments.target), job.options.committed_only
             progress = Progress(*clusters, ranges, committed, status, hosts_of(spark))
+            publication.show(collector_of(arguments, "bulk_copy", job, progress.table, held))
             results: list[PartitionResult] = []
             progress.start()
             try:

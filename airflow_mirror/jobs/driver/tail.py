@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -45,7 +46,9 @@ from airflow_mirror.jobs.driver.prepare import (
     writer_lease,
 )
 from airflow_mirror.jobs.driver.presence import Presence, presence
+from airflow_mirror.jobs.driver.publication import collector_of, open_publication
 from airflow_mirror.jobs.driver.session import spark_session
+from airflow_mirror.jobs.metrics.publish import Publication
 from airflow_mirror.jobs.progress.keeper import Progress
 from airflow_mirror.jobs.progress.listener import hosts_of
 from airflow_mirror.jobs.runner.directory import write_json
@@ -176,10 +179,16 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--replaces", default="", help=argparse.SUPPRESS)  # a tail that was found to be lost
     cli.add_hold(parser)
+    cli.add_metrics(parser)
     return entry.run(parser, argv, _work)
 
 
 def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
+    with closing(open_publication(arguments, status)) as publication:
+        return _run(arguments, status, publication)
+
+
+def _run(arguments: argparse.Namespace, status: StatusFile, publication: Publication) -> Outcome:
     begun = time.monotonic()
     mirror = cli.mirror_of(arguments)
     job = prepare(arguments, mirror)
@@ -187,15 +196,16 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     with presence(job.plan, arguments, status, stopping) as there:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopping.set())
-        tail = _copy(job, arguments, status, stopping, there)
+        tail = _copy(job, arguments, status, stopping, there, publication)
         summary = summarise(tail.totals.values(), time.monotonic() - begun)
         # While a tail runs, the next turn reopens failed partitions. There is no next turn any more.
         return there.ends_with((summary, entry.failure(tail.totals.values(), summary["errors"])))
 
 
 def _copy(
-    job: CopyJob, arguments: argparse.Namespace, status: StatusFile, stopping: threading.Event, there: Presence
-) -> Tail:
+    job: CopyJob, arguments: argparse.Namespace, status: StatusFile, stopping: threading.Event, there: Presence,
+    publication: Publication,
+) -> Tail:  # fmt: skip
     mirror = job.mirror
     with (
         tempfile.TemporaryDirectory(prefix="airflow-mirror-tail-") as scratch,
@@ -211,7 +221,7 @@ def _copy(
                 job = replace(job, options=shared(job.options, tail.limit_tasks()))
             tail.deal()
             wait_until(held.safe_at, status, tail.stopping)
-            _follow(spark, tail, job, held, arguments, status, Path(scratch))
+            _follow(spark, tail, job, held, arguments, status, Path(scratch), publication)
     return tail
 
 
@@ -223,6 +233,7 @@ def _follow(
     arguments: argparse.Namespace,
     status: StatusFile,
     scratch: Path,
+    publication: Publication,
 ) -> None:
     from airflow_mirror.copy.spark.tail import SOURCE_NAME, TailSource, work_to_json
 
@@ -257,6 +268,7 @@ def _follow(
     target = load(arguments.target, "target")
     wire, admin = WireCluster(target), ClusterAdmin(target)
     hold = HoldWatch(job.plan, admin, lambda: lease.confirm(wire, held.token))
+    publication.show(collector_of(arguments, "streaming_tail", job, progress.table, held, hold))
     try:
         for attempt in range(1, _STARTS + 1):
             if tail.stopping.is_set():

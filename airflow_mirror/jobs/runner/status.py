@@ -1,9 +1,10 @@
 """The status file: how a running job reports its progress. Written by the job, read by the runner.
 
-``status.json`` has the keys state, phase, updated, summary, partitions, left_out, notes, error and blame. A job writes
-its final state last. ``blame`` carries the branch of an error across the process boundary: ``input``, ``human`` or
+``status.json`` has the keys state, phase, updated, summary, partitions, left_out, notes, metrics, error and blame. A job
+writes its final state last. ``blame`` carries the branch of an error across the process boundary: ``input``, ``human`` or
 ``retry``. ``left_out`` is the number of partitions that are not listed: of more than a thousand, only stopped ones and
-those with lag are listed (`jobs.progress.figures`), so that the file stays below half a megabyte.
+those with lag are listed (`jobs.progress.figures`), so that the file stays below half a megabyte. ``metrics`` is the
+address at which Prometheus finds the job's figures, or null.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class StatusFile:
             "partitions": [],
             "left_out": 0,
             "notes": [],
+            "metrics": None,
             "error": None,
         }
         self._turn = threading.Lock()  # progress is written from another thread
@@ -62,13 +64,18 @@ class StatusFile:
     def update(
         self, phase: str | None = None, partitions: Sequence[dict[str, Any]] | None = None,
         summary: dict[str, Any] | None = None, left_out: int | None = None, notes: Sequence[str] | None = None,
+        metrics: str | None = None,
     ) -> None:  # fmt: skip
         """Report that the job is alive, and what changed since the last call. Does nothing after the final state.
 
         :param notes: notes for operators; the last 20 are shown.
+        :param metrics: host and port of the job's figures for Prometheus.
         """
         shown = None if notes is None else list(notes)[-20:]
-        changed = {"phase": phase, "partitions": partitions, "left_out": left_out, "summary": summary, "notes": shown}
+        changed = {
+            "phase": phase, "partitions": partitions, "left_out": left_out, "summary": summary, "notes": shown,
+            "metrics": metrics,
+        }  # fmt: skip
         self._write(RUNNING, {k: v for k, v in changed.items() if v is not None})
 
     def brief(self) -> dict[str, Any]:

@@ -76,6 +76,22 @@ def test_retention_that_somebody_set_is_set_back_and_said(world: World) -> None:
     assert not world.look()
 
 
+def test_state_of_the_hold_is_known_by_topic(world: World) -> None:
+    """For who watches from outside: the last look's finding, and how often settings were set back."""
+    assert (world.watch.intact, world.watch.restored) == ({}, {"a": 0, "b": 0})
+    world.look()
+    assert world.watch.intact == {"a": True, "b": True}
+    world.target.change("b", "retention.ms", "1")
+    world.target.change("b", "retention.bytes", "1")
+    world.look()
+    assert (world.watch.intact, world.watch.restored) == ({"a": True, "b": False}, {"a": 0, "b": 2})
+    world.look()
+    assert (world.watch.intact, world.watch.restored) == ({"a": True, "b": True}, {"a": 0, "b": 2})
+    world.target.away = True
+    world.look()
+    assert world.watch.intact == {}  # nobody knows
+
+
 def test_looks_are_some_time_apart(world: World) -> None:
     world.look()
     world.target.change("b", "retention.ms", "1")

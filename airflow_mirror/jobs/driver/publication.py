@@ -1,0 +1,42 @@
+"""A copy's figures for Prometheus, as its command line asks for them."""
+
+from __future__ import annotations
+
+import argparse
+
+from airflow_mirror.errors import InvalidField
+from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
+from airflow_mirror.jobs.metrics.collector import CopyCollector, Watched
+from airflow_mirror.jobs.metrics.publish import Publication
+from airflow_mirror.jobs.progress.table import Table
+from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.sync.hold import HoldWatch
+
+
+def open_publication(arguments: argparse.Namespace, status: StatusFile) -> Publication:
+    """Open what the job's arguments name, and put the port's address into its status.
+
+    :raises InvalidField: it can't be opened, or no number makes sense as the limit.
+    """
+    if arguments.metrics_partitions < 0:
+        raise InvalidField("--metrics-partitions", arguments.metrics_partitions, "less than none", "Use 0 or more.")
+    publication = Publication(arguments.metrics_file, arguments.metrics_port)
+    if publication.address is not None:
+        status.update(metrics=publication.address)
+    return publication
+
+
+def collector_of(
+    arguments: argparse.Namespace, kind: str, job: CopyJob, table: Table, held: HeldLease, hold: HoldWatch | None = None
+) -> CopyCollector:
+    """Return what tells a copy's figures.
+
+    :param kind: of the job, as in its spec.
+    :param hold: None: nobody watches the settings of the target's topics.
+    """
+    watched = Watched(
+        kind=kind, mirror=job.mirror.name, source=job.mirror.source, target=job.mirror.target, table=table,
+        epoch=lambda: held.token.epoch, held=lambda: hold.intact if hold else {},
+        restored=lambda: hold.restored if hold else {},
+    )  # fmt: skip
+    return CopyCollector(watched, arguments.metrics_partitions)

@@ -1,0 +1,62 @@
+"""Every figure that a job exports: its name, its kind and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from airflow_mirror.jobs.metrics.measures import Measure
+
+PREFIX = "airflow_mirror_"
+GAUGE, COUNTER = "gauge", "counter"
+
+
+class Figure(NamedTuple):
+    """A figure of the job, or of one of its topics. Names follow Prometheus: base units, ``_total`` for counters."""
+
+    name: str
+    kind: str
+    text: str
+
+
+class Measured(NamedTuple):
+    """A figure of each listed partition, and of each topic.
+
+    :param of_topic: how a topic's is made of its partitions'.
+    :param read: None: unknown, and there is no series then.
+    """
+
+    name: str
+    kind: str
+    text: str
+    of_topic: str
+    read: Callable[[Measure], float | None]
+
+    @property
+    def for_partitions(self) -> Figure:
+        """The figure with a series for each partition."""
+        return Figure(PREFIX + self.name, self.kind, f"{self.text}.")
+
+    @property
+    def for_topics(self) -> Figure:
+        """The figure with a series for each topic: another name, so that no sum counts anything twice."""
+        return Figure(f"{PREFIX}topic_{self.name}", self.kind, f"{self.text}: {self.of_topic} of the topic's partitions.")
+
+
+JOB = Figure(f"{PREFIX}job_info", GAUGE, "1; the label kind says what the job does.")
+RUNNING = Figure(f"{PREFIX}job_running", GAUGE, "1 while the job runs, 0 once it has ended; a killed one says 1.")
+UPDATED = Figure(f"{PREFIX}updated_timestamp_seconds", GAUGE, "When the job last told its figures.")
+EPOCH = Figure(f"{PREFIX}writer_epoch", GAUGE, "Producer epoch of the writer lease: it grows with each job.")
+PARTITIONS = Figure(f"{PREFIX}partitions", GAUGE, "Partitions in each state.")
+UNKNOWN = Figure(f"{PREFIX}partitions_unknown", GAUGE, "Partitions whose lag is unknown, and in no sum.")
+LEFT_OUT = Figure(f"{PREFIX}partitions_left_out", GAUGE, "Partitions without series of their own.")
+HOLD = Figure(f"{PREFIX}hold_intact", GAUGE, "1 if the target topic's settings were on hold at the last look, else 0.")
+RESTORED = Figure(f"{PREFIX}hold_restored_total", COUNTER, "Settings of the target topic that the job had to set back.")
+
+MEASURED = (
+    Measured("lag_records", GAUGE, "Offsets still to copy", "sum", lambda m: m.lag_records),
+    Measured("lag_bytes", GAUGE, "Estimated bytes still to copy", "sum", lambda m: m.lag_bytes),
+    Measured("stopped", GAUGE, "Partitions whose copy has stopped with an error", "sum", lambda m: m.stopped),
+    Measured("records_total", COUNTER, "Records that this job has copied", "sum", lambda m: m.records),
+    Measured("bytes_total", COUNTER, "Bytes of batches that this job has sent", "sum", lambda m: m.bytes),
+)

@@ -1,0 +1,305 @@
+"""A copy's figures as Prometheus gets them: parsed again by its own library, bounded, in a file and at a port."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import socket
+import threading
+import time
+import urllib.request
+from argparse import Namespace
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from airflow_mirror.copy.loop.partition import COUNTERS
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.errors import InvalidField
+from airflow_mirror.jobs.driver.publication import open_publication
+from airflow_mirror.jobs.metrics import publish
+from airflow_mirror.jobs.metrics.collector import CopyCollector, Watched
+from airflow_mirror.jobs.metrics.publish import Publication
+from airflow_mirror.jobs.progress.table import Table
+from airflow_mirror.jobs.runner.status import StatusFile
+from tests.listening import listeners
+
+Series = dict[tuple[str, ...], float]
+COMMON = ("m", "here", "there")
+
+
+def ranges(topic: str = "orders", partitions: int = 3, end: int | None = 1000) -> list[CopyRange]:
+    return [
+        CopyRange(source_topic=topic, target_topic=f"a.{topic}", partition=p, start_offset=0, end_offset=end)
+        for p in range(partitions)
+    ]
+
+
+def told(one: CopyRange, position: int, state: str = "copying", error: str | None = None, **counters: Any) -> Any:
+    return {
+        "topic": one.source_topic, "partition": one.partition, "target_partition": one.target.partition, "state": state,
+        "position": position, "end": one.end_offset, "error": error, **dict.fromkeys(COUNTERS, 0), **counters,
+    }  # fmt: skip
+
+
+def collector(table: Table, limit: int = 100, **given: Any) -> CopyCollector:
+    names = dict(zip(("mirror", "source", "target"), COMMON, strict=True)) | {"kind": "bulk_copy", "epoch": lambda: 7}
+    return CopyCollector(Watched(table=table, **(names | given)), limit, clock=lambda: 1_700_000_000.5)
+
+
+def scraped(one: CopyCollector) -> dict[str, Series]:
+    """What Prometheus makes of the text: by name, each series by its labels but for the three that all have."""
+    registry = CollectorRegistry()
+    registry.register(one)
+    return parsed(generate_latest(registry).decode())
+
+
+def parsed(text: str) -> dict[str, Series]:
+    found: dict[str, Series] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            assert [labels.pop(name, None) for name in ("mirror", "source", "target")] == list(COMMON)
+            series = found.setdefault(sample.name.removeprefix("airflow_mirror_"), {})
+            assert tuple(labels.values()) not in series, f"{sample.name} twice"
+            series[tuple(labels[name] for name in ("topic", "partition", "state", "kind") if name in labels)] = (
+                sample.value
+            )
+    return found
+
+
+# --- what the figures are --------------------------------------------------------------------------------------------
+
+
+def test_lag_and_counters_are_there_by_partition_and_by_topic() -> None:
+    both = [*ranges("orders", 2), *ranges("clicks", 1)]
+    table = Table(both)
+    table.take("a", [told(both[0], 400, records=100, bytes=5000), told(both[1], 1000, "done", records=50, bytes=1000)])
+    table.see(("clicks", 0, 0), position=10, end=1000)  # no task reports on it: nobody has counted
+    found = scraped(collector(table))
+    assert found["lag_records"] == {("a.orders", "0"): 600, ("a.orders", "1"): 0, ("a.clicks", "0"): 990}
+    assert found["topic_lag_records"] == {("a.orders",): 600, ("a.clicks",): 990}
+    assert found["lag_bytes"] == {("a.orders", "0"): 30_000, ("a.orders", "1"): 0}
+    assert found["records_total"] == {("a.orders", "0"): 100, ("a.orders", "1"): 50}
+    assert found["topic_bytes_total"] == {("a.orders",): 6000}
+
+
+def test_unknown_lag_has_no_series_and_is_counted() -> None:
+    table = Table(ranges(end=None))
+    table.see(("orders", 1, 1), position=10, end=30)
+    found = scraped(collector(table))
+    assert found["lag_records"] == {("a.orders", "1"): 20}
+    assert found["topic_lag_records"] == {("a.orders",): 20} and found["partitions_unknown"] == {(): 2}
+
+
+def test_every_state_has_a_figure_and_stopped_partitions_one_each() -> None:
+    three = ranges()
+    table = Table(three)
+    table.take("a", [told(three[0], 5, "stopped", "disk on fire"), told(three[1], 1000, "done")])
+    found = scraped(collector(table))
+    assert found["partitions"] == {
+        ("opening",): 1, ("copying",): 0, ("following",): 0, ("done",): 1, ("stopped",): 1
+    }  # fmt: skip
+    assert found["stopped"] == {("a.orders", "0"): 1, ("a.orders", "1"): 0, ("a.orders", "2"): 0}
+    assert found["topic_stopped"] == {("a.orders",): 1}
+
+
+def test_job_tells_its_kind_epoch_and_end() -> None:
+    one = collector(Table(ranges()))
+    found = scraped(one)
+    assert (found["job_info"], found["writer_epoch"], found["job_running"]) == ({("bulk_copy",): 1}, {(): 7}, {(): 1})
+    assert found["updated_timestamp_seconds"] == {(): 1_700_000_000.5}
+    one.end()
+    assert scraped(one)["job_running"] == {(): 0}
+
+
+def test_hold_is_told_by_topic_while_somebody_watches_it() -> None:
+    assert "hold_intact" not in scraped(collector(Table(ranges())))
+    found = scraped(collector(Table(ranges()), held=lambda: {"a": True, "b": False}, restored=lambda: {"a": 0, "b": 2}))
+    assert found["hold_intact"] == {("a",): 1, ("b",): 0} and found["hold_restored_total"] == {("a",): 0, ("b",): 2}
+
+
+def test_source_partition_dealt_by_key_has_one_series() -> None:
+    """Each of its target partitions reads all of it, so the slowest one says how far it is."""
+    here = [
+        CopyRange(source_topic="t", target_topic="t", partition=0, start_offset=0, end_offset=100, target_partition=q,
+                  key_partitions=3, mode="mapped")
+        for q in range(3)
+    ]  # fmt: skip
+    table = Table(here)
+    table.take("a", [told(one, 100 - 10 * q, records=5, bytes=50) for q, one in enumerate(here)])
+    found = scraped(collector(table))
+    assert found["lag_records"] == {("t", "0"): 20} and found["topic_lag_records"] == {("t",): 20}
+    assert found["records_total"] == {("t", "0"): 15}
+
+
+def test_names_of_clusters_and_mirrors_survive_the_text() -> None:
+    odd = 'a "b" \\n\n{c="d"} é'
+    registry = CollectorRegistry()
+    registry.register(collector(Table(ranges()), source=odd))
+    samples = [s for f in text_string_to_metric_families(generate_latest(registry).decode()) for s in f.samples]
+    assert samples and {s.labels["source"] for s in samples} == {odd}
+
+
+def test_names_follow_prometheus_conventions() -> None:
+    families = list(collector(Table(ranges()), held=lambda: {"a": True}).describe())
+    names = [family.name for family in families]
+    assert len(set(names)) == len(names) and all(re.fullmatch("airflow_mirror_[a-z_]+", name) for name in names)
+    assert not [name for name in names if re.search("_(ms|millis|kb|mb|minutes|count|sum)$", name)]
+    assert all(family.documentation.endswith(".") for family in families)
+
+
+def test_scrape_for_some_names_gets_these_alone() -> None:
+    registry = CollectorRegistry()
+    registry.register(collector(Table(ranges())))
+    text = generate_latest(registry.restricted_registry(["airflow_mirror_writer_epoch"])).decode()
+    assert list(parsed(text)) == ["writer_epoch"]
+
+
+# --- how many series there are ---------------------------------------------------------------------------------------
+
+
+def test_beyond_the_limit_partitions_at_their_end_are_left_out() -> None:
+    many = ranges(partitions=10)
+    table = Table(many)
+    table.take("a", [told(one, 1000, "done", records=1) for one in many])
+    table.take("a", [told(many[3], 990, records=1), told(many[7], 1000, "stopped", "no")])
+    found = scraped(collector(table, limit=9))
+    assert set(found["lag_records"]) == set(found["records_total"]) == {("a.orders", "3"), ("a.orders", "7")}
+    assert found["partitions_left_out"] == {(): 8}
+    assert found["topic_records_total"] == {("a.orders",): 9}, "sums are of all"
+    assert scraped(collector(table, limit=10))["partitions_left_out"] == {(): 0}
+
+
+def test_too_many_with_lag_leave_out_the_smallest() -> None:
+    many = ranges(partitions=10)
+    table = Table(many)
+    table.take("a", [told(one, 900 + one.partition) for one in many[:8]])
+    table.take("a", [told(many[9], 1000, "stopped", "no")])  # of number 8 nothing is known but its whole range
+    found = scraped(collector(table, limit=4))
+    assert set(found["lag_records"]) == {("a.orders", p) for p in ("9", "8", "0", "1")}
+    assert found["partitions_left_out"] == {(): 6}
+
+
+# --- where they are found --------------------------------------------------------------------------------------------
+
+
+def until(question: Callable[[], Any], timeout_s: float = 240.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not question():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterable[Callable[..., Publication]]:
+    monkeypatch.setattr(publish, "EVERY_S", 0.01)
+    every: list[Publication] = []
+
+    def opened(file: Path | None = None, port: int | None = None) -> Publication:
+        every.append(Publication(file, port))
+        return every[-1]
+
+    yield opened
+    for one in every:
+        one.close()
+
+
+def get(address: str | None) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
+        return str(answer.read().decode())
+
+
+def test_file_is_rewritten_while_the_copy_goes_on(opened: Callable[..., Publication], tmp_path: Path) -> None:
+    file, three = tmp_path / "m.prom", ranges()
+    table = Table(three)
+    publication = opened(file)
+    assert file.read_text() == ""
+    publication.show(collector(table))
+    until(lambda: "job_running" in parsed(file.read_text()))
+    table.take("a", [told(three[0], 400)])
+    until(lambda: parsed(file.read_text())["lag_records"]["a.orders", "0"] == 600)
+    table.take("a", [told(three[0], 1000, "done")])
+    publication.close()
+    last = parsed(file.read_text())
+    assert (last["job_running"], last["lag_records"]["a.orders", "0"]) == ({(): 0}, 0)
+    assert [p.name for p in tmp_path.iterdir()] == ["m.prom"]
+
+
+def test_figures_of_an_earlier_job_are_gone_at_once(opened: Callable[..., Publication], tmp_path: Path) -> None:
+    (tmp_path / "m.prom").write_text("airflow_mirror_job_running 1\n")
+    opened(tmp_path / "m.prom")
+    assert (tmp_path / "m.prom").read_text() == ""
+
+
+def test_port_answers_with_what_is_true_now(opened: Callable[..., Publication]) -> None:
+    three = ranges()
+    table, publication = Table(three), opened(port=0)
+    assert get(publication.address) == "", "before there is a copy"
+    publication.show(collector(table))
+    table.take("a", [told(three[1], 700)])
+    assert parsed(get(publication.address))["lag_records"]["a.orders", "1"] == 300
+    table.take("a", [told(three[1], 800)])
+    assert parsed(get(publication.address))["lag_records"]["a.orders", "1"] == 200
+    publication.close()
+    with pytest.raises(OSError):
+        get(publication.address)
+
+
+def test_port_is_open_on_the_loopback_interface_alone(opened: Callable[..., Publication]) -> None:
+    address = opened(port=0).address
+    assert address is not None
+    mine = [one for one in listeners({os.getpid()}) if one.port == int(address.partition(":")[2])]
+    assert mine and all(one.is_local for one in mine)
+
+
+def test_taken_port_is_refused_before_anything_is_touched() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(InvalidField, match=f"--metrics-port={port}: can't listen on 127.0.0.1: .* Use another one"):
+            Publication(None, port)
+    for senseless in (70_000, -1):
+        with pytest.raises(InvalidField):
+            Publication(None, senseless)
+
+
+def test_limit_below_nothing_is_refused() -> None:
+    arguments = Namespace(metrics_file=None, metrics_port=None, metrics_partitions=-1)
+    with pytest.raises(InvalidField, match="--metrics-partitions=-1"):
+        open_publication(arguments, StatusFile(None))
+
+
+def test_address_of_the_port_is_in_the_jobs_status(tmp_path: Path) -> None:
+    arguments = Namespace(metrics_file=None, metrics_port=0, metrics_partitions=5)
+    with closing(open_publication(arguments, StatusFile(tmp_path))) as publication:
+        assert json.loads((tmp_path / "status.json").read_text())["metrics"] == publication.address
+
+
+def test_directory_that_is_not_there_is_refused_not_created(tmp_path: Path) -> None:
+    before = threading.active_count()
+    with pytest.raises(InvalidField, match=r"--metrics-file='.*/no/m.prom': can't be written"):
+        Publication(tmp_path / "no" / "m.prom", 0)
+    assert list(tmp_path.iterdir()) == [] and threading.active_count() == before, "and the port is closed again"
+
+
+def test_full_disk_does_not_end_the_job(
+    opened: Callable[..., Publication], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "m.prom"
+    publication = opened(file)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as disk, caplog.at_level(logging.WARNING):
+        disk.setattr(publish, "replace_file", full)
+        publication.show(collector(Table(ranges())))
+        until(lambda: caplog.text.count("m.prom not written: [Errno 28]") > 1)
+    until(lambda: file.read_text())
