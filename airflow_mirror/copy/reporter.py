@@ -30,7 +30,7 @@ from airflow_mirror.copy.phase import phase_of
 log = logging.getLogger(__name__)
 
 EVERY_S = 1.0
-ROWS_PER_LINE = 200  # about 60 KB; the listener refuses much longer lines
+ROWS_PER_LINE = 200  # about 80 KB; the listener refuses much longer lines
 MAX_ERROR_CHARS = 300
 END = b"end\n"  # all that a driver ever says
 _SHARE = 20  # reading the numbers may take one part in so many of a core, whatever the number of partitions
@@ -102,13 +102,15 @@ class Reporter:
 
 def basis_of(p: PartitionCopy) -> tuple[Any, ...]:
     """Return all that a row is made of. Many partitions rest: this takes half as long as to make their rows."""
-    return p.state, p.error, p.position, p.committed, p.fetch_offset, p.available_end, *vars(p.counters).values()
+    counts = p.delays.batches, *vars(p.counters).values()
+    return p.state, p.error, p.position, p.committed, p.fetch_offset, p.available_end, *counts
 
 
 def row_of(p: PartitionCopy) -> dict[str, Any]:
     """Return a partition's row. Its state is "opening" again whenever something failed.
 
-    The end is the planned one, or where the source's log ended in the last fetch; None before the first fetch.
+    The end is the planned one, or where the source's log ended in the last fetch; None before the first fetch. The
+    timestamp is that of the last record on the target, 0 if unknown.
     """
     one = p.range
     end = p.available_end if one.end_offset is None else one.end_offset
@@ -120,4 +122,5 @@ def row_of(p: PartitionCopy) -> dict[str, Any]:
         "topic": one.source_topic, "partition": one.partition, "target_partition": one.target.partition, "state": state,
         "position": p.settled_position, "end": end if end >= 0 else None,
         "error": None if p.error is None else str(p.error)[:MAX_ERROR_CHARS], **vars(p.counters),
+        "timestamp_ms": p.delays.timestamp_ms or max(0, p.timestamp), "delays": p.delays.read(),
     }  # fmt: skip

@@ -32,7 +32,8 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
         assert hasattr(module, name), f"{module} has no {name} any more"
         monkeypatch.setattr(module, name, value)
     quick = SimpleNamespace(
-        monotonic=time.monotonic, thread_time=time.thread_time, sleep=lambda seconds: time.sleep(min(seconds, 0.001)),
+        time=time.time, monotonic=time.monotonic, thread_time=time.thread_time,
+        sleep=lambda seconds: time.sleep(min(seconds, 0.001)),
         clock_gettime=time.clock_gettime, CLOCK_BOOTTIME=time.CLOCK_BOOTTIME,
     )  # fmt: skip
     for name, module in list(sys.modules.items()):

@@ -27,6 +27,7 @@ EXEMPT = {
     "_Entry": "for each record of an old format",
     "ProducerState": "for each producer of an answer",
     "Tally": "for each batch that is compared",
+    "Delays": "for each partition of a task's report, where it is a list",
 }
 
 

@@ -23,10 +23,13 @@ class Memory:
 
 
 class Buffer:
-    """The bytes of one response, counted from its arrival until every user has released it."""
+    """The bytes of one response, counted from its arrival until every user has released it.
 
-    def __init__(self, memory: Memory, size: int) -> None:
-        self._memory, self.size, self._takers = memory, size, 0
+    :param arrived_ms: when it arrived, in ms since 1970.
+    """
+
+    def __init__(self, memory: Memory, size: int, arrived_ms: int) -> None:
+        self._memory, self.size, self.arrived_ms, self._takers = memory, size, arrived_ms, 0
 
     def take(self) -> None:
         """Add a user of the buffer."""

@@ -17,6 +17,7 @@ from airflow_mirror.copy.batches import tiers, tombstones
 from airflow_mirror.copy.batches.by_key import key_filter
 from airflow_mirror.copy.batches.joining import Joiner
 from airflow_mirror.copy.batches.tiers import Corrupt, Send, Tier
+from airflow_mirror.copy.delays import DelayMeter
 from airflow_mirror.copy.loop.leaders import NOBODY, Broker
 from airflow_mirror.copy.loop.limits import Buffer
 from airflow_mirror.copy.loop.states import OPEN, Event, State, after
@@ -128,6 +129,7 @@ class PartitionCopy:
     open_bytes: int = -1  # sent in the open transaction; -1 when none is open
     committed: int = 0  # transactional: position of the last commit
     trail: Trail = field(default_factory=Trail)
+    delays: DelayMeter = field(default_factory=DelayMeter)
     _responses: deque[_Response] = field(default_factory=deque)
     _next: Send | Corrupt | None = None
     _filler: Send | None = None
@@ -429,6 +431,16 @@ class PartitionCopy:
         if self.tombstones:
             self.timestamp = send.newest_timestamp
         self._settle()
+
+    def measure(self, send: Send, now_ms: int) -> None:
+        """Measure the delays of a batch that was just acknowledged.
+
+        :param now_ms: when the answer arrived, in ms since 1970.
+        """
+        if not send.filler:  # which has an old record's timestamp
+            # The response that the batch came in is the first one until the next step; but it may have been shed.
+            arrived_ms = self._responses[0].buffer.arrived_ms if self._responses else now_ms
+            self.delays.add(send.last_timestamp, arrived_ms, now_ms)
 
     def padded(self, pad: Pad, written: int) -> None:
         """Record that a hole is filled."""

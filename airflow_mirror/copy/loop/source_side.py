@@ -11,6 +11,7 @@ from __future__ import annotations
 import selectors
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from airflow_mirror.copy.delays import wall_ms
 from airflow_mirror.copy.loop.crew import Dialler
 from airflow_mirror.copy.loop.failures import Asked, Judge, retry_all
 from airflow_mirror.copy.loop.lane import Lane, Lines
@@ -147,7 +148,7 @@ class SourceSide:
             return
         asked = self._answered(lane)
         lane.not_before = self._clock() + throttle_ms / 1000
-        buffer = Buffer(self._memory, len(body))
+        buffer = Buffer(self._memory, len(body), wall_ms())
         if error:
             retry_all(self._judge, asked.values(), error_name(error))
             return

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from airflow_mirror.copy.batches.tiers import Send
+from airflow_mirror.copy.delays import wall_ms
 from airflow_mirror.copy.loop.crew import Dialler
 from airflow_mirror.copy.loop.failures import Judge, retry_all
 from airflow_mirror.copy.loop.lane import Lane, Lines
@@ -196,10 +197,11 @@ class TargetSide:
             return
         lane.not_before = self._clock() + throttle_ms / 1000
         sent, lane.sent = lane.sent, {}
+        now_ms = wall_ms()
         for answer in answers:
             p, step, generation = sent[answer.tp]
             if p.generation == generation and p.is_open:
-                self._take_answer(p, step, answer)
+                self._take_answer(p, step, answer, now_ms)
 
     def drop_silent(self, since: float, silence_s: float) -> None:
         """Give up silent connections, like the source side."""
@@ -223,7 +225,7 @@ class TargetSide:
         key = leader, hash(p.range.target) % _LANES
         return self._lanes.setdefault(key, ProduceLane(leader))
 
-    def _take_answer(self, p: PartitionCopy, step: Send, answer: produce.Produced) -> None:
+    def _take_answer(self, p: PartitionCopy, step: Send, answer: produce.Produced, now_ms: int) -> None:
         if answer.error in produce.REFUSED:
             self._refuse(p, step, f"{error_name(answer.error)} {answer.message}".strip())
         elif answer.error == ErrorCode.UNKNOWN_SERVER_ERROR and (cause := _unreadable(step)) is not None:
@@ -242,6 +244,7 @@ class TargetSide:
         else:
             try:
                 p.acknowledged(step, answer.base_offset)
+                p.measure(step, now_ms)
             except TargetMoved as e:
                 self._judge.failed(p, e)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from airflow_mirror.jobs.metrics.measures import Measure
+from airflow_mirror.jobs.metrics.measures import Measure, Spread
 
 PREFIX = "airflow_mirror_"
-GAUGE, COUNTER = "gauge", "counter"
+GAUGE, COUNTER, SUMMARY = "gauge", "counter", "summary"
 
 
 class Figure(NamedTuple):
@@ -17,6 +17,13 @@ class Figure(NamedTuple):
     name: str
     kind: str
     text: str
+
+
+class Total(NamedTuple):
+    """The value of a summary: how many there were, and their sum."""
+
+    number: float
+    sum: float
 
 
 class Measured(NamedTuple):
@@ -30,7 +37,7 @@ class Measured(NamedTuple):
     kind: str
     text: str
     of_topic: str
-    read: Callable[[Measure], float | None]
+    read: Callable[[Measure], float | Total | None]
 
     @property
     def for_partitions(self) -> Figure:
@@ -53,10 +60,44 @@ LEFT_OUT = Figure(f"{PREFIX}partitions_left_out", GAUGE, "Partitions without ser
 HOLD = Figure(f"{PREFIX}hold_intact", GAUGE, "1 if the target topic's settings were on hold at the last look, else 0.")
 RESTORED = Figure(f"{PREFIX}hold_restored_total", COUNTER, "Settings of the target topic that the job had to set back.")
 
+
+def _delays(name: str, text: str, read: Callable[[Measure], Spread | None]) -> tuple[Measured, ...]:
+    """Return the figures of a delay: all batches together, and the extremes of the last ones."""
+
+    def total(m: Measure) -> Total | None:
+        return None if (spread := read(m)) is None else Total(spread.batches, spread.sum_s)
+
+    def least(m: Measure) -> float | None:
+        return None if (spread := read(m)) is None else spread.min_s
+
+    def most(m: Measure) -> float | None:
+        return None if (spread := read(m)) is None else spread.max_s
+
+    recent = "in the last half to whole minute"
+    return (
+        Measured(f"{name}_seconds", SUMMARY, text, "sum", total),
+        Measured(f"{name}_min_seconds", GAUGE, f"{text}, least {recent}", "smallest", least),
+        Measured(f"{name}_max_seconds", GAUGE, f"{text}, most {recent}", "largest", most),
+    )
+
+
+def _latency(m: Measure) -> Spread | None:
+    return m.latency
+
+
+def _age(m: Measure) -> Spread | None:
+    return m.age
+
+
 MEASURED = (
     Measured("lag_records", GAUGE, "Offsets still to copy", "sum", lambda m: m.lag_records),
     Measured("lag_bytes", GAUGE, "Estimated bytes still to copy", "sum", lambda m: m.lag_bytes),
+    Measured(
+        "lag_seconds", GAUGE, "How old the oldest record is at most that the target lacks", "largest", lambda m: m.lag_s
+    ),
     Measured("stopped", GAUGE, "Partitions whose copy has stopped with an error", "sum", lambda m: m.stopped),
     Measured("records_total", COUNTER, "Records that this job has copied", "sum", lambda m: m.records),
     Measured("bytes_total", COUNTER, "Bytes of batches that this job has sent", "sum", lambda m: m.bytes),
+    *_delays("replication_latency", "From the timestamp of a batch's newest record to the target's answer", _latency),
+    *_delays("record_age", "From the timestamp of a batch's newest record to its arrival from the source", _age),
 )

@@ -10,20 +10,23 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
 from airflow_mirror.copy.phase import Phase
 from airflow_mirror.jobs.metrics import catalogue
-from airflow_mirror.jobs.metrics.catalogue import COUNTER, MEASURED, Figure
-from airflow_mirror.jobs.metrics.measures import Measure, by_partition, by_topic, worth_listing
+from airflow_mirror.jobs.metrics.catalogue import COUNTER, GAUGE, MEASURED, SUMMARY, Figure, Total
+from airflow_mirror.jobs.metrics.measures import Measure, Moment, by_partition, by_topic, worth_listing
 from airflow_mirror.jobs.progress.table import Row, Table
 
 LISTED = 2000  # partitions with series of their own: about 1.5 MB
 
 _OF_ALL = ("mirror", "source", "target")
-_Samples = Iterable[tuple[tuple[str, ...], float | None]]  # values of the labels after the common ones
+_FAMILIES = {COUNTER: CounterMetricFamily, GAUGE: GaugeMetricFamily, SUMMARY: SummaryMetricFamily}
+# Values of the labels after the common ones, and what is so labelled.
+_Samples = Iterable[tuple[tuple[str, ...], float | Total | None]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +69,7 @@ class CopyCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the figures as they are now."""
         rows = self._watched.table.rows()
-        partitions = by_partition(rows)
+        partitions = by_partition(rows, Moment(time.monotonic(), self._clock()))
         listed = worth_listing(partitions, self._limit)
         yield from self._of_job(rows, len(partitions) - len(listed))
         yield from self._of_topics(by_topic(partitions))
@@ -96,9 +99,9 @@ class CopyCollector(Collector):
             yield self._family(one.for_topics, ("topic",), (((m.topic,), one.read(m)) for m in topics))
 
     def _family(self, figure: Figure, labels: tuple[str, ...], samples: _Samples) -> Metric:
-        kind = CounterMetricFamily if figure.kind == COUNTER else GaugeMetricFamily
-        family = kind(figure.name, figure.text, labels=(*_OF_ALL, *labels))
+        family: Any = _FAMILIES[figure.kind](figure.name, figure.text, labels=(*_OF_ALL, *labels))
         for values, value in samples:
             if value is not None:
-                family.add_metric((*self._common, *values), value)
-        return family
+                family.add_metric((*self._common, *values), *(value if isinstance(value, Total) else (value,)))
+        metric: Metric = family
+        return metric

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
+from typing import Any, NamedTuple
 
+from airflow_mirror.copy.delays import WINDOW_MS
 from airflow_mirror.copy.phase import Phase
-from airflow_mirror.jobs.progress.table import Row
+from airflow_mirror.jobs.progress.table import PATIENCE_S, Row
+
+_RECENT_S = 2 * WINDOW_MS / 1000  # extremes of batches that were sent longer ago are not told any more
+_SILENT_S = 2 * PATIENCE_S  # after that neither its task nor the clusters have said anything of a partition
+
+
+class Moment(NamedTuple):
+    """When something is measured: by a monotonic clock, and since 1970."""
+
+    monotonic_s: float
+    wall_s: float
+
+
+class Spread(NamedTuple):
+    """Delays of batches. The extremes are of the last half to whole minute; None without batches in it."""
+
+    batches: int
+    sum_s: float
+    min_s: float | None
+    max_s: float | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,7 +42,10 @@ class Measure:
     :param stopped: partitions whose copy has stopped with an error.
     :param lag_records: offsets still to copy.
     :param lag_bytes: estimate: that many offsets, each of the size of an average record that this job copied.
+    :param lag_s: how old the oldest record is at most that the target lacks.
     :param records: copied by this job; ``bytes`` likewise, as sent.
+    :param age: from a record's timestamp to its arrival from the source, for the newest record of each batch.
+    :param latency: to the target's answer, likewise.
     """
 
     topic: str
@@ -28,23 +53,26 @@ class Measure:
     stopped: int
     lag_records: float | None
     lag_bytes: float | None
+    lag_s: float | None
     records: float | None
     bytes: float | None
+    age: Spread | None
+    latency: Spread | None
 
 
-def by_partition(rows: Iterable[Row]) -> list[Measure]:
+def by_partition(rows: Iterable[Row], now: Moment) -> list[Measure]:
     """Return a measure for each source partition, by topic.
 
     By key a source partition has a row for each target partition, and each reads all of it: the slowest one's lag counts.
     """
-    measures = sorted(map(_of_row, rows), key=attrgetter("topic", "partition"))
+    measures = sorted((_of_row(row, now) for row in rows), key=attrgetter("topic", "partition"))
     together = groupby(measures, key=attrgetter("topic", "partition"))
-    return [_fold(list(several), partition, max) for (_, partition), several in together]
+    return [_fold(list(several), partition, lag_records=max, lag_bytes=max) for (_, partition), several in together]
 
 
 def by_topic(measures: Sequence[Measure]) -> list[Measure]:
     """Return a measure for each topic from those of :func:`by_partition`."""
-    return [_fold(list(several), None, sum) for _, several in groupby(measures, key=attrgetter("topic"))]
+    return [_fold(list(several), None) for _, several in groupby(measures, key=attrgetter("topic"))]
 
 
 def worth_listing(measures: Sequence[Measure], limit: int) -> Sequence[Measure]:
@@ -58,17 +86,36 @@ def worth_listing(measures: Sequence[Measure], limit: int) -> Sequence[Measure]:
     return sorted(left, key=lambda m: (not m.stopped, m.lag_records is not None, -(m.lag_records or 0)))[:limit]
 
 
-def _of_row(row: Row) -> Measure:
-    counters = row.counters
+def lag_s(row: Row, now: Moment) -> float | None:
+    """Return how old the oldest record that the target lacks can be, in seconds; 0 if it lacks none, None if unknown.
+
+    Two bounds, of which the lower one holds. It came after the last moment at which nothing was left to copy. And it is
+    not older than the last record that was copied, if timestamps grow along the log; those in the future say nothing.
+    """
+    if row.lag is None:
+        return None
+    if row.is_level:
+        silent_s = now.monotonic_s - max(row.seen_at, row.run.heard_at)
+        return 0.0 if row.state == Phase.DONE or silent_s < _SILENT_S else silent_s
+    bounds = [now.monotonic_s - row.level_at, now.wall_s - row.timestamp_ms / 1000 if row.timestamp_ms else math.inf]
+    return min((bound for bound in bounds if 0 <= bound < math.inf), default=None)
+
+
+def _of_row(row: Row, now: Moment) -> Measure:
+    counters, delays = row.counters, row.delays
     records, size = counters.get("records"), counters.get("bytes")
+    recent = now.monotonic_s - row.measured_at < _RECENT_S
     return Measure(
         topic=row.range.target_topic,
         partition=row.range.partition,
         stopped=row.state == Phase.STOPPED,
         lag_records=row.lag,
         lag_bytes=None if row.lag is None else _bytes_of(row.lag, records, size),
+        lag_s=lag_s(row, now),
         records=records,
         bytes=size,
+        age=_spread(delays.batches, delays.age_sum_ms, delays.age_min_ms, delays.age_max_ms, recent),
+        latency=_spread(delays.batches, delays.latency_sum_ms, delays.latency_min_ms, delays.latency_max_ms, recent),
     )
 
 
@@ -78,25 +125,39 @@ def _bytes_of(offsets: int, records: int | None, size: int | None) -> float | No
     return offsets * size / records if records and size else None
 
 
-def _fold(several: list[Measure], partition: int | None, lag: Callable[[list[float]], float]) -> Measure:
-    """Return one measure for several of a topic; what is unknown is not in it.
+def _spread(batches: int, sum_ms: int, min_ms: int, max_ms: int, recent: bool) -> Spread | None:
+    if not batches:
+        return None
+    return Spread(batches, sum_ms / 1000, min_ms / 1000 if recent else None, max_ms / 1000 if recent else None)
 
-    :param lag: how lags add up.
-    """
-    first = several[0]
-    if len(several) == 1 and partition is not None:
-        return first
-    lags, sizes = _known(several, "lag_records"), _known(several, "lag_bytes")
-    counts = {name: sum(found) if (found := _known(several, name)) else None for name in ("records", "bytes")}
-    return Measure(
-        topic=first.topic,
-        partition=partition,
-        stopped=sum(m.stopped for m in several),
-        lag_records=lag(lags) if lags else None,
-        lag_bytes=lag(sizes) if sizes else None,
-        **counts,
+
+def _together(spreads: Sequence[Spread]) -> Spread:
+    least, most = _known(spreads, "min_s"), _known(spreads, "max_s")
+    return Spread(
+        sum(s.batches for s in spreads), sum(s.sum_s for s in spreads), min(least, default=None), max(most, default=None)
     )
 
 
-def _known(several: Iterable[Measure], name: str) -> list[float]:
-    return [value for m in several if (value := getattr(m, name)) is not None]
+_Fold = Callable[[Sequence[Any]], Any]
+_FOLDS: Mapping[str, _Fold] = {
+    "stopped": sum, "lag_records": sum, "lag_bytes": sum, "lag_s": max, "records": sum, "bytes": sum, "age": _together,
+    "latency": _together,
+}  # fmt: skip
+
+
+def _fold(several: Sequence[Measure], partition: int | None, **otherwise: _Fold) -> Measure:
+    """Return one measure for several of a topic; what is unknown is not in it.
+
+    :param otherwise: how values come together, where not as in :data:`_FOLDS`.
+    """
+    if len(several) == 1 and partition is not None:
+        return several[0]
+    folds = {**_FOLDS, **otherwise}
+    values: dict[str, Any] = {
+        name: fold(known) if (known := _known(several, name)) else None for name, fold in folds.items()
+    }
+    return Measure(topic=several[0].topic, partition=partition, **values)
+
+
+def _known(several: Iterable[Any], name: str) -> list[Any]:
+    return [value for one in several if (value := getattr(one, name)) is not None]

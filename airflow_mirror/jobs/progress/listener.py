@@ -23,7 +23,7 @@ from airflow_mirror.jobs.progress.table import Table
 log = logging.getLogger(__name__)
 
 MAX_LINE = 1 << 20  # bytes; 200 rows with the longest topic names and error texts are about half of that
-MAX_BYTES_PER_S = 16 << 20  # of one task: 50,000 partitions that all changed; what is faster waits in its own socket
+MAX_BYTES_PER_S = 16 << 20  # of one task: 40,000 partitions that all changed; what is faster waits in its own socket
 MAX_PEERS = 2000
 _GREET_WITHIN_S = 5.0
 _SILENT_S = 60.0  # a task sends something every second; after so long its machine is gone

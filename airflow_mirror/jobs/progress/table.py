@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from airflow_mirror.copy.delays import Delays
 from airflow_mirror.copy.loop.partition import COUNTERS
 from airflow_mirror.copy.phase import Phase, phase_of
 from airflow_mirror.copy.ranges import CopyRange
@@ -32,11 +33,12 @@ class Run:
     """One task's copy, as the driver sees it.
 
     :param number: later runs have higher ones.
-    :param heard_at: monotonic time of its last line.
+    :param heard_at: monotonic time of its last line, and ``heard_before`` of the one before that.
     """
 
     number: float = 0
     heard_at: float = -math.inf
+    heard_before: float = -math.inf
 
 
 _NOBODY = Run()
@@ -51,6 +53,11 @@ class Row:
     :param run: who reported last.
     :param before: counters of the runs before that.
     :param counters: of all runs; empty: no task has reported.
+    :param delays: sums of all runs, extremes of the newest one; ``delays_before`` are of the runs before that.
+    :param measured_at: when they last changed. This time and the next two are monotonic.
+    :param timestamp_ms: of the last record on the target; 0: unknown.
+    :param level_at: until when nothing was left to copy, before there was a lag again.
+    :param seen_at: when this row came to be.
     :param bytes_per_s: this and what follows is added by `figures`.
     :param advances_per_s: by how many offsets the position moves.
     :param shrinks_per_s: by how many offsets the lag shrinks; negative while it grows.
@@ -65,6 +72,12 @@ class Row:
     run: Run = _NOBODY
     before: Mapping[str, int] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
+    delays: Delays = Delays()
+    delays_before: Delays = Delays()
+    measured_at: float = -math.inf
+    timestamp_ms: int = 0
+    level_at: float = -math.inf
+    seen_at: float = -math.inf
     bytes_per_s: float | None = None
     records_per_s: float | None = None
     advances_per_s: float = 0.0
@@ -86,6 +99,11 @@ class Row:
     def lag(self) -> int | None:
         """Offsets still to copy."""
         return None if self.end is None else max(0, self.end - max(self.position or 0, self.range.start_offset))
+
+    @property
+    def is_level(self) -> bool:
+        """Whether the target has all that the source has, as far as is known."""
+        return self.lag == 0 and self.state in (Phase.DONE, Phase.FOLLOWING)
 
     def is_told(self, now: float) -> bool:
         """Say whether nobody else need be asked where the partition is: it is done, or its task spoke lately."""
@@ -146,7 +164,10 @@ class Table:
                 stopped=row.state == Phase.STOPPED, done=arrived and row.range.end_offset is not None, at_end=arrived,
                 opening=not arrived and position <= row.range.start_offset,
             )  # fmt: skip
-            self._rows[key] = replace(row, state=state, position=position, end=end)
+            self._rows[key] = replace(
+                row, state=state, position=position, end=end, seen_at=time.monotonic(),
+                level_at=_level_until(row, row.run.heard_at),
+            )  # fmt: skip
 
     def settle(self, results: Iterable[PartitionResult]) -> None:
         """Replace what tasks reported by what they returned at their end, which is exact."""
@@ -171,7 +192,7 @@ class Table:
         if run is None:
             self._started += 1
             run = Run(self._started)
-        run.heard_at = time.monotonic()
+        run.heard_before, run.heard_at = run.heard_at, time.monotonic()
         self._runs[run_id] = run  # the last one
         if len(self._runs) > _REMEMBERED_RUNS:
             del self._runs[next(iter(self._runs))]  # was silent for longest
@@ -187,13 +208,44 @@ class Table:
         if run.number < row.run.number:
             return
         before = row.before if run is row.run else row.counters
+        delays_before = row.delays_before if run is row.run else row.delays
+        delays = row.delays if said.get("delays") is None else _add(delays_before, said["delays"])
+        told_until = run.heard_before if run is row.run else row.run.heard_at
+        now = time.monotonic()
         self._rows[key] = replace(
-            row, run=run, before=before, state=Phase(said["state"]), position=_count(said["position"]),
+            row, run=run, before=before, delays=delays, delays_before=delays_before,
+            seen_at=now, level_at=_level_until(row, told_until),
+            measured_at=now if delays.batches > row.delays.batches else row.measured_at,
+            timestamp_ms=_count(said.get("timestamp_ms", 0)) or row.timestamp_ms,
+            state=Phase(said["state"]), position=_count(said["position"]),
             # A new run has not fetched yet; the source's last known end is close enough.
             end=row.end if said["end"] is None else _count(said["end"]),
             error=None if said["error"] is None else str(said["error"])[:MAX_ERROR_CHARS],
             counters={name: before.get(name, 0) + _count(said[name]) for name in COUNTERS},
         )  # fmt: skip
+
+
+def _level_until(old: Row, told_until: float) -> float:
+    """Return until when nothing was left to copy, now that ``old`` is replaced.
+
+    :param told_until: when its task last spoke before this; tasks don't repeat rows that did not change.
+    """
+    return max(old.seen_at, told_until) if old.is_level else old.level_at
+
+
+def _add(before: Delays, told: Any) -> Delays:
+    """Return the delays of all runs: sums add up, extremes are the newest run's, if it has measured any.
+
+    :raises ValueError: or TypeError, when ``told`` is malformed.
+    """
+    new = Delays._make(map(_count, told))
+    if not new.batches:
+        return before
+    return new._replace(
+        batches=before.batches + new.batches,
+        age_sum_ms=before.age_sum_ms + new.age_sum_ms,
+        latency_sum_ms=before.latency_sum_ms + new.latency_sum_ms,
+    )
 
 
 def _count(value: Any) -> int:

@@ -46,7 +46,7 @@ def opened(end: int | None = None) -> PartitionCopy:
 
 def feed(copy: PartitionCopy, content: bytes | bytearray) -> None:
     view = memoryview(bytearray(content))
-    copy.feed(FetchedPartition(copy.range.source, 0, 10_000, 10_000, 0, [], view), Buffer(Memory(1 << 20), len(view)))
+    copy.feed(FetchedPartition(copy.range.source, 0, 10_000, 10_000, 0, [], view), Buffer(Memory(1 << 20), len(view), 0))
 
 
 def run(copy: PartitionCopy, sent: list[Send] | None = None) -> list[Send]:

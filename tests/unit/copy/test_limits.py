@@ -28,7 +28,7 @@ class Clock:
 
 def test_a_buffer_counts_until_its_last_taker_gave_it_back() -> None:
     memory = Memory(100)
-    buffer = Buffer(memory, 70)
+    buffer = Buffer(memory, 70, 0)
     assert memory.free == 100  # an answer without records is held by nobody
     buffer.take()
     buffer.take()
@@ -41,7 +41,7 @@ def test_a_buffer_counts_until_its_last_taker_gave_it_back() -> None:
 
 def test_oversized_batch_leaves_no_free_memory_and_no_debt() -> None:
     memory = Memory(100)
-    buffer = Buffer(memory, 250)
+    buffer = Buffer(memory, 250, 0)
     buffer.take()
     assert memory.free == 0
     buffer.give_back()

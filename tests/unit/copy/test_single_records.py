@@ -59,7 +59,7 @@ def copied(
     copy.begin_opening()
     copy.reopen(Opening(position=start, producer_id=5, epoch=0, sequence=0))
     view = memoryview(bytearray(content))
-    copy.feed(FetchedPartition(copy.range.source, 0, 10**6, 10**6, 0, [], view), Buffer(Memory(1 << 20), len(view)))
+    copy.feed(FetchedPartition(copy.range.source, 0, 10**6, 10**6, 0, [], view), Buffer(Memory(1 << 20), len(view), 0))
     return copy
 
 

@@ -125,7 +125,7 @@ def a_copy(*batches: RawBatch, end: int = 5_000, position: int = 0, **fields: ob
             [],
             blob,
         ),
-        Buffer(Memory(1 << 20), len(blob)),
+        Buffer(Memory(1 << 20), len(blob), 0),
     )
     return copy
 

@@ -20,14 +20,17 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from airflow_mirror.copy.delays import Delays
 from airflow_mirror.copy.loop.partition import COUNTERS
+from airflow_mirror.copy.phase import Phase
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.jobs.driver.publication import open_publication
 from airflow_mirror.jobs.metrics import publish
 from airflow_mirror.jobs.metrics.collector import CopyCollector, Watched
+from airflow_mirror.jobs.metrics.measures import Moment, Spread, by_partition, lag_s
 from airflow_mirror.jobs.metrics.publish import Publication
-from airflow_mirror.jobs.progress.table import Table
+from airflow_mirror.jobs.progress.table import Row, Run, Table
 from airflow_mirror.jobs.runner.status import StatusFile
 from tests.listening import listeners
 
@@ -97,6 +100,67 @@ def test_unknown_lag_has_no_series_and_is_counted() -> None:
     found = scraped(collector(table))
     assert found["lag_records"] == {("a.orders", "1"): 20}
     assert found["topic_lag_records"] == {("a.orders",): 20} and found["partitions_unknown"] == {(): 2}
+
+
+def a_row(position: int | None, end: int | None, state: Phase, **known: Any) -> Row:
+    return Row(range=ranges(end=None)[0], position=position, end=end, state=state, **known)
+
+
+@pytest.mark.parametrize(
+    ("row", "seconds"),
+    [
+        (a_row(None, None, Phase.OPENING), None),
+        (a_row(9, 9, Phase.FOLLOWING, seen_at=999.0), 0),
+        (a_row(9, 9, Phase.FOLLOWING, seen_at=100.0, run=Run(1, 997.0)), 0),
+        (a_row(9, 9, Phase.FOLLOWING, seen_at=100.0, run=Run(1, 880.0)), 120),  # nobody knows since
+        (a_row(9, 9, Phase.DONE, seen_at=100.0), 0),
+        (a_row(9, 9, Phase.OPENING, seen_at=999.0, level_at=940.0), 60),  # its end may be an old one
+        (a_row(5, 9, Phase.COPYING, seen_at=999.0), None),
+        (a_row(5, 9, Phase.COPYING, level_at=950.0), 50),
+        (a_row(5, 9, Phase.COPYING, timestamp_ms=1_700_000_000_000 - 30_000), 30),
+        (a_row(5, 9, Phase.COPYING, level_at=950.0, timestamp_ms=1_700_000_000_000 - 30_000), 30),
+        (a_row(5, 9, Phase.COPYING, level_at=990.0, timestamp_ms=1_500_000_000_000), 10),  # an old record, a moment ago
+        (a_row(5, 9, Phase.COPYING, level_at=990.0, timestamp_ms=1_800_000_000_000), 10),  # one of the future
+        (a_row(5, 9, Phase.STOPPED, level_at=100.0), 900),
+    ],
+)
+def test_lag_in_seconds_is_the_lower_of_two_bounds(row: Row, seconds: float | None) -> None:
+    assert lag_s(row, Moment(1000.0, 1_700_000_000.0)) == seconds
+
+
+def test_topic_lags_as_long_as_its_slowest_partition() -> None:
+    two = ranges(partitions=2)
+    table = Table(two)
+    stamps = (1_700_000_000_500 - 9000, 1_700_000_000_500 - 4000)
+    table.take("a", [told(one, 5) | {"timestamp_ms": at} for one, at in zip(two, stamps, strict=True)])
+    found = scraped(collector(table))
+    assert found["lag_seconds"] == {("a.orders", "0"): 9, ("a.orders", "1"): 4}
+    assert found["topic_lag_seconds"] == {("a.orders",): 9}
+
+
+def test_delays_are_in_seconds_and_topics_add_them_up() -> None:
+    three = ranges()
+    table = Table(three)
+    delays = [[2, 30, 5000, 10, 20, 2000, 3000], [3, 30, 60, 5, 15, 10, 40]]
+    table.take("a", [told(one, 5) | {"delays": of} for one, of in zip(three, delays, strict=False)])
+    found = scraped(collector(table))
+    assert found["replication_latency_seconds_count"] == {("a.orders", "0"): 2, ("a.orders", "1"): 3}
+    assert found["replication_latency_seconds_sum"] == {("a.orders", "0"): 5, ("a.orders", "1"): 0.06}
+    assert found["replication_latency_max_seconds"] == {("a.orders", "0"): 3, ("a.orders", "1"): 0.04}
+    assert found["topic_replication_latency_seconds_count"] == {("a.orders",): 5}
+    assert found["topic_replication_latency_seconds_sum"] == {("a.orders",): 5.06}
+    assert found["topic_replication_latency_min_seconds"] == {("a.orders",): 0.01}
+    assert found["topic_replication_latency_max_seconds"] == {("a.orders",): 3}
+    assert found["topic_record_age_seconds_sum"] == {("a.orders",): 0.06}
+    assert (found["topic_record_age_min_seconds"], found["topic_record_age_max_seconds"]) == (
+        {("a.orders",): 0.005}, {("a.orders",): 0.02}
+    )  # fmt: skip
+
+
+def test_extremes_are_gone_when_no_batch_was_sent_for_a_minute() -> None:
+    row = a_row(5, 9, Phase.COPYING, measured_at=1000.0, delays=Delays(2, 30, 5000, 10, 20, 2000, 3000))
+    (early,), (late,) = (by_partition([row], Moment(at, 1_700_000_000.0)) for at in (1059.0, 1061.0))
+    assert early.latency == Spread(2, 5.0, 2.0, 3.0) and late.latency == Spread(2, 5.0, None, None)
 
 
 def test_every_state_has_a_figure_and_stopped_partitions_one_each() -> None:

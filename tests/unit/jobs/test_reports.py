@@ -8,11 +8,13 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from airflow_mirror.copy import reporter as report
+from airflow_mirror.copy.delays import Delays
 from airflow_mirror.copy.loop.partition import COUNTERS, PartitionCopy
 from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.ranges import CopyRange
@@ -113,6 +115,19 @@ def test_positions_and_counters_arrive_while_the_copy_runs(driver: Listener, tab
         partitions[1].position = 600
         until(lambda: told(table)[SECOND].position == 600)
     assert told(table)[SECOND].counters["reencoded"] == 7
+
+
+def test_delays_and_time_of_the_last_record_arrive(driver: Listener, table: Table) -> None:
+    partitions = copies()
+    partitions[1].timestamp = 1_600_000_000_000  # the target's last record, found when the partition was opened
+    partitions[2].timestamp = -1  # it has none
+    with Reporter(driver.address, partitions):
+        until(lambda: len(told(table)) == 3)
+        assert [one.timestamp_ms for one in table.rows()] == [0, 1_600_000_000_000, 0]
+        partitions[1].delays.add(1_700_000_000_000, 1_700_000_000_005, 1_700_000_000_007)
+        until(lambda: told(table)[SECOND].delays.batches)
+    assert told(table)[SECOND].delays == Delays(1, 5, 7, 5, 5, 7, 7)
+    assert told(table)[SECOND].timestamp_ms == 1_700_000_000_000
 
 
 def test_what_happened_last_is_told_too(driver: Listener, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,6 +234,8 @@ def test_states_are_told_apart() -> None:
     assert state_of(tail) == "following"
     tail.fetch_offset = 9
     assert state_of(tail) == "copying"
+    tail.delays.add(1_700_000_000_000, 1_700_000_000_005, 1_700_000_000_007)
+    assert state_of(tail) == "copying"
     tail.counters.padded = tail.position = 1
     assert state_of(tail) == "copying"
     assert len(set(seen)) == len(seen), "each of these changes is told"
@@ -264,7 +281,8 @@ def test_a_message_of_another_kind_ends_the_connection_and_nothing_else(
         None, 3, {}, [], "row", {**row(), "topic": 7}, {**row(), "topic": ["orders"]}, {**row(), "state": "flying"},
         {**row(), "state": []}, {**row(), "position": -1}, {**row(), "position": None}, {**row(), "position": 2**63},
         {**row(), "end": "x"}, row(records=-1), row(records=1.5), row(records={}), {**row(), "topic": "payments"},
-        {**row(), "partition": 77}, {**row(), "partition": None},
+        {**row(), "partition": 77}, {**row(), "partition": None}, {**row(), "delays": [1, 2]},
+        {**row(), "delays": [1, 2, 3, 4, 5, 6, -7]}, {**row(), "delays": 7}, {**row(), "timestamp_ms": -1},
     ],
 )  # fmt: skip
 def test_invalid_rows_are_skipped_and_others_taken(driver: Listener, table: Table, bad: Any) -> None:
@@ -338,6 +356,39 @@ def test_counters_of_runs_add_up_without_late_rows(table: Table) -> None:
     table.take("new", [row(position=60, records=6)])
     now = told(table)[FIRST]
     assert (now.position, now.counters["records"], now.counters["dropped"]) == (60, 16, 1)
+
+
+def test_delays_of_runs_add_up_and_extremes_are_the_newest(table: Table) -> None:
+    def delays() -> Delays:
+        return told(table)[FIRST].delays
+
+    table.take("old", [{**row(), "delays": [2, 20, 30, 8, 12, 14, 16]}])
+    table.take("new", [{**row(), "delays": [0, 0, 0, 0, 0, 0, 0]}])
+    assert delays() == Delays(2, 20, 30, 8, 12, 14, 16), "nothing newer was measured"
+    measured_at = told(table)[FIRST].measured_at
+    table.take("new", [{**row(), "delays": [1, 5, 6, 5, 5, 6, 6]}])
+    assert delays() == Delays(3, 25, 36, 5, 5, 6, 6) and told(table)[FIRST].measured_at >= measured_at
+    measured_at = told(table)[FIRST].measured_at
+    table.take("new", [{**row(position=11), "delays": [1, 5, 6, 5, 5, 6, 6]}])
+    assert told(table)[FIRST].measured_at == measured_at
+    table.settle([PartitionResult(topic="orders", target_topic="orders", partition=0, position=9, done=True,
+                                  target_partition=0)])  # fmt: skip
+    assert delays() == Delays(3, 25, 36, 5, 5, 6, 6), "a result says nothing of them"
+
+
+def test_row_is_level_until_its_task_last_said_so(table: Table) -> None:
+    """A task says nothing new of a partition that rests, but says that it is still there."""
+    table.follow([replace(one, end_offset=None) for one in RANGES])
+    table.take("a", [row(position=1000, state="following")])
+    level = told(table)[FIRST].run
+    for _ in range(3):
+        table.take("a", [])
+    last_said = level.heard_at
+    table.take("a", [{**row(position=1000), "end": 1001}])
+    assert told(table)[FIRST].level_at == last_said
+    table.take("a", [{**row(position=1000), "end": 1002}])
+    assert told(table)[FIRST].level_at == last_said
+    assert told(table)[FIRST].lag == 2
 
 
 def test_end_of_the_source_is_kept_into_the_next_turn(table: Table) -> None:
