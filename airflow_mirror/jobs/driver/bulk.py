@@ -23,7 +23,7 @@ from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.executors import handover_for, slots
 from airflow_mirror.jobs.driver.prepare import prepare, resolve_window, shared, wait_until, window_book, writer_lease
-from airflow_mirror.jobs.driver.publication import collector_of, open_publication
+from airflow_mirror.jobs.driver.publication import open_publication, publish
 from airflow_mirror.jobs.driver.reachable import check_reachable
 from airflow_mirror.jobs.driver.session import spark_session
 from airflow_mirror.jobs.driver.weights import WEIGH_S, bytes_to_copy
@@ -83,7 +83,7 @@ def _copy(arguments: argparse.Namespace, status: StatusFile, publication: Public
             status.update("copying")
             clusters, committed = (arguments.source, arguments.target), job.options.committed_only
             progress = Progress(*clusters, ranges, committed, status, hosts_of(spark))
-            publication.show(collector_of(arguments, "bulk_copy", job, progress.table, held))
+            publish(publication, arguments, "bulk_copy", job, progress.table, held)
             results: list[PartitionResult] = []
             progress.start()
             try:

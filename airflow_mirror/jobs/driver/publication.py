@@ -8,6 +8,7 @@ from airflow_mirror.errors import InvalidField
 from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
 from airflow_mirror.jobs.metrics.collector import CopyCollector, Watched
 from airflow_mirror.jobs.metrics.publish import Publication
+from airflow_mirror.jobs.metrics.retained import RetainedWatch
 from airflow_mirror.jobs.progress.table import Table
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.sync.hold import HoldWatch
@@ -26,17 +27,23 @@ def open_publication(arguments: argparse.Namespace, status: StatusFile) -> Publi
     return publication
 
 
-def collector_of(
-    arguments: argparse.Namespace, kind: str, job: CopyJob, table: Table, held: HeldLease, hold: HoldWatch | None = None
-) -> CopyCollector:
-    """Return what tells a copy's figures.
+def publish(
+    publication: Publication, arguments: argparse.Namespace, kind: str, job: CopyJob, table: Table, held: HeldLease,
+    hold: HoldWatch | None = None,
+) -> None:  # fmt: skip
+    """Publish a copy's figures until ``publication`` is closed; do nothing if it shows them nowhere.
 
     :param kind: of the job, as in its spec.
     :param hold: None: nobody watches the settings of the target's topics.
     """
+    if not publication.is_open:
+        return
+    retained = RetainedWatch(job.source, table)
+    retained.start()
+    publication.at_the_end(retained.close)
     watched = Watched(
         kind=kind, mirror=job.mirror.name, source=job.mirror.source, target=job.mirror.target, table=table,
-        epoch=lambda: held.token.epoch, held=lambda: hold.intact if hold else {},
+        epoch=lambda: held.token.epoch, retained=lambda: retained.last, held=lambda: hold.intact if hold else {},
         restored=lambda: hold.restored if hold else {},
     )  # fmt: skip
-    return CopyCollector(watched, arguments.metrics_partitions)
+    publication.show(CopyCollector(watched, arguments.metrics_partitions))

@@ -46,7 +46,7 @@ from airflow_mirror.jobs.driver.prepare import (
     writer_lease,
 )
 from airflow_mirror.jobs.driver.presence import Presence, presence
-from airflow_mirror.jobs.driver.publication import collector_of, open_publication
+from airflow_mirror.jobs.driver.publication import open_publication, publish
 from airflow_mirror.jobs.driver.session import spark_session
 from airflow_mirror.jobs.metrics.publish import Publication
 from airflow_mirror.jobs.progress.keeper import Progress
@@ -268,7 +268,7 @@ def _follow(
     target = load(arguments.target, "target")
     wire, admin = WireCluster(target), ClusterAdmin(target)
     hold = HoldWatch(job.plan, admin, lambda: lease.confirm(wire, held.token))
-    publication.show(collector_of(arguments, "streaming_tail", job, progress.table, held, hold))
+    publish(publication, arguments, "streaming_tail", job, progress.table, held, hold)
     try:
         for attempt in range(1, _STARTS + 1):
             if tail.stopping.is_set():

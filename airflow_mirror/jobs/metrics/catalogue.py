@@ -95,6 +95,20 @@ MEASURED = (
     Measured(
         "lag_seconds", GAUGE, "How old the oldest record is at most that the target lacks", "largest", lambda m: m.lag_s
     ),
+    Measured(
+        "retention_headroom_records",
+        GAUGE,
+        "Offsets between the source's log start and the next one to copy",
+        "smallest",
+        lambda m: m.headroom_records,
+    ),
+    Measured(
+        "retention_headroom_seconds",
+        GAUGE,
+        "Time at least until the source deletes the next record to copy",
+        "smallest",
+        lambda m: m.headroom_s,
+    ),
     Measured("stopped", GAUGE, "Partitions whose copy has stopped with an error", "sum", lambda m: m.stopped),
     Measured("records_total", COUNTER, "Records that this job has copied", "sum", lambda m: m.records),
     Measured("bytes_total", COUNTER, "Bytes of batches that this job has sent", "sum", lambda m: m.bytes),

@@ -19,6 +19,7 @@ from airflow_mirror.copy.phase import Phase
 from airflow_mirror.jobs.metrics import catalogue
 from airflow_mirror.jobs.metrics.catalogue import COUNTER, GAUGE, MEASURED, SUMMARY, Figure, Total
 from airflow_mirror.jobs.metrics.measures import Measure, Moment, by_partition, by_topic, worth_listing
+from airflow_mirror.jobs.metrics.retained import Retained
 from airflow_mirror.jobs.progress.table import Row, Table
 
 LISTED = 2000  # partitions with series of their own: about 1.5 MB
@@ -36,6 +37,7 @@ class Watched:
     :param kind: of the job, as in its spec.
     :param source: the cluster's name in the Mirror; ``target`` likewise.
     :param epoch: returns that of the writer lease.
+    :param retained: returns what the source keeps.
     :param held: returns for each target topic whether its settings were on hold at the last look; empty: not known.
     :param restored: returns how many settings of each target topic had to be set back.
     """
@@ -46,6 +48,7 @@ class Watched:
     target: str
     table: Table
     epoch: Callable[[], int]
+    retained: Callable[[], Retained] = Retained
     held: Callable[[], Mapping[str, bool]] = dict
     restored: Callable[[], Mapping[str, int]] = dict
 
@@ -69,7 +72,7 @@ class CopyCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the figures as they are now."""
         rows = self._watched.table.rows()
-        partitions = by_partition(rows, Moment(time.monotonic(), self._clock()))
+        partitions = by_partition(rows, Moment(time.monotonic(), self._clock()), self._watched.retained())
         listed = worth_listing(partitions, self._limit)
         yield from self._of_job(rows, len(partitions) - len(listed))
         yield from self._of_topics(by_topic(partitions))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from airflow_mirror.copy.delays import WINDOW_MS
 from airflow_mirror.copy.phase import Phase
+from airflow_mirror.jobs.metrics.retained import Retained
 from airflow_mirror.jobs.progress.table import PATIENCE_S, Row
 
 _RECENT_S = 2 * WINDOW_MS / 1000  # extremes of batches that were sent longer ago are not told any more
@@ -43,6 +44,8 @@ class Measure:
     :param lag_records: offsets still to copy.
     :param lag_bytes: estimate: that many offsets, each of the size of an average record that this job copied.
     :param lag_s: how old the oldest record is at most that the target lacks.
+    :param headroom_records: by how many offsets the next one to copy lies above the source's log start.
+    :param headroom_s: how long it is at least until the source deletes the next record to copy for its age.
     :param records: copied by this job; ``bytes`` likewise, as sent.
     :param age: from a record's timestamp to its arrival from the source, for the newest record of each batch.
     :param latency: to the target's answer, likewise.
@@ -54,18 +57,20 @@ class Measure:
     lag_records: float | None
     lag_bytes: float | None
     lag_s: float | None
+    headroom_records: float | None
+    headroom_s: float | None
     records: float | None
     bytes: float | None
     age: Spread | None
     latency: Spread | None
 
 
-def by_partition(rows: Iterable[Row], now: Moment) -> list[Measure]:
+def by_partition(rows: Iterable[Row], now: Moment, retained: Retained) -> list[Measure]:
     """Return a measure for each source partition, by topic.
 
     By key a source partition has a row for each target partition, and each reads all of it: the slowest one's lag counts.
     """
-    measures = sorted((_of_row(row, now) for row in rows), key=attrgetter("topic", "partition"))
+    measures = sorted((_of_row(row, now, retained) for row in rows), key=attrgetter("topic", "partition"))
     together = groupby(measures, key=attrgetter("topic", "partition"))
     return [_fold(list(several), partition, lag_records=max, lag_bytes=max) for (_, partition), several in together]
 
@@ -101,9 +106,12 @@ def lag_s(row: Row, now: Moment) -> float | None:
     return min((bound for bound in bounds if 0 <= bound < math.inf), default=None)
 
 
-def _of_row(row: Row, now: Moment) -> Measure:
+def _of_row(row: Row, now: Moment, retained: Retained) -> Measure:
     counters, delays = row.counters, row.delays
     records, size = counters.get("records"), counters.get("bytes")
+    behind_s, one = lag_s(row, now), row.range
+    start, kept_s = retained.starts.get(one.source), retained.kept_s.get(one.source_topic)
+    left = row.position is not None and row.state != Phase.DONE  # what is done can lose nothing
     recent = now.monotonic_s - row.measured_at < _RECENT_S
     return Measure(
         topic=row.range.target_topic,
@@ -111,7 +119,9 @@ def _of_row(row: Row, now: Moment) -> Measure:
         stopped=row.state == Phase.STOPPED,
         lag_records=row.lag,
         lag_bytes=None if row.lag is None else _bytes_of(row.lag, records, size),
-        lag_s=lag_s(row, now),
+        lag_s=behind_s,
+        headroom_records=max(row.position or 0, one.start_offset) - start if left and start is not None else None,
+        headroom_s=kept_s - behind_s if left and kept_s is not None and behind_s is not None else None,
         records=records,
         bytes=size,
         age=_spread(delays.batches, delays.age_sum_ms, delays.age_min_ms, delays.age_max_ms, recent),
@@ -140,7 +150,8 @@ def _together(spreads: Sequence[Spread]) -> Spread:
 
 _Fold = Callable[[Sequence[Any]], Any]
 _FOLDS: Mapping[str, _Fold] = {
-    "stopped": sum, "lag_records": sum, "lag_bytes": sum, "lag_s": max, "records": sum, "bytes": sum, "age": _together,
+    "stopped": sum, "lag_records": sum, "lag_bytes": sum, "lag_s": max, "headroom_records": min, "headroom_s": min,
+    "records": sum, "bytes": sum, "age": _together,
     "latency": _together,
 }  # fmt: skip
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -43,6 +44,15 @@ class Publication:
         self.address = None if port is None else self._listen(port)
         if file is not None:
             self._clear(file)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anybody can see anything."""
+        return self._file is not None or self.address is not None
+
+    def at_the_end(self, call: Callable[[], None]) -> None:
+        """Call something when this is closed, after what was published since has ended."""
+        self._at_the_end.callback(call)
 
     def show(self, collector: CopyCollector) -> None:
         """Publish what ``collector`` tells, from now on."""

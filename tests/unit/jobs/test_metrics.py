@@ -12,7 +12,7 @@ import time
 import urllib.request
 from argparse import Namespace
 from collections.abc import Callable, Iterable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,18 @@ from airflow_mirror.copy.delays import Delays
 from airflow_mirror.copy.loop.partition import COUNTERS
 from airflow_mirror.copy.phase import Phase
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.errors import InvalidField
+from airflow_mirror.errors import BrokerError, InvalidField
 from airflow_mirror.jobs.driver.publication import open_publication
 from airflow_mirror.jobs.metrics import publish
+from airflow_mirror.jobs.metrics import retained as retained_watch
 from airflow_mirror.jobs.metrics.collector import CopyCollector, Watched
 from airflow_mirror.jobs.metrics.measures import Moment, Spread, by_partition, lag_s
 from airflow_mirror.jobs.metrics.publish import Publication
+from airflow_mirror.jobs.metrics.retained import Retained, RetainedWatch, look
 from airflow_mirror.jobs.progress.table import Row, Run, Table
 from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.kafka.model import ConfigEntry
+from airflow_mirror.partition import TopicPartition
 from tests.listening import listeners
 
 Series = dict[tuple[str, ...], float]
@@ -159,8 +163,88 @@ def test_delays_are_in_seconds_and_topics_add_them_up() -> None:
 
 def test_extremes_are_gone_when_no_batch_was_sent_for_a_minute() -> None:
     row = a_row(5, 9, Phase.COPYING, measured_at=1000.0, delays=Delays(2, 30, 5000, 10, 20, 2000, 3000))
-    (early,), (late,) = (by_partition([row], Moment(at, 1_700_000_000.0)) for at in (1059.0, 1061.0))
+    (early,), (late,) = (by_partition([row], Moment(at, 1_700_000_000.0), Retained()) for at in (1059.0, 1061.0))
     assert early.latency == Spread(2, 5.0, 2.0, 3.0) and late.latency == Spread(2, 5.0, None, None)
+
+
+def test_headroom_is_what_the_source_still_keeps_below_the_copy() -> None:
+    three = ranges(end=None)
+    table = Table(three)
+    table.take("a", [told(three[0], 700) | {"end": 900, "timestamp_ms": 1_700_000_000_500 - 60_000}])
+    table.take("a", [told(three[1], 100) | {"end": 900}])
+    retained = Retained(
+        {one.source: 120 for one in three}, {"orders": 100.0}
+    )  # of number 2 nothing is known, of number 1 not since when it lags
+    found = scraped(collector(table, retained=lambda: retained))
+    assert found["retention_headroom_records"] == {("a.orders", "0"): 580, ("a.orders", "1"): -20}
+    assert found["retention_headroom_seconds"] == {("a.orders", "0"): 40}
+    assert found["topic_retention_headroom_records"] == {("a.orders",): -20}
+    assert found["topic_retention_headroom_seconds"] == {("a.orders",): 40}
+    assert "retention_headroom_records" not in scraped(collector(table)), "the source was not asked yet"
+
+
+def test_partition_that_is_done_needs_no_headroom() -> None:
+    (one,) = ranges(partitions=1)
+    table = Table([one])
+    table.take("a", [told(one, 1000, "done")])
+    found = scraped(collector(table, retained=lambda: Retained({one.source: 5000}, {"orders": 1.0})))
+    assert "retention_headroom_records" not in found and "retention_headroom_seconds" not in found
+
+
+class Source:
+    """A cluster whose logs start at 7 each, and what it was asked for."""
+
+    def __init__(self, **settings: str) -> None:
+        self.settings, self.asked = settings, list[Any]()
+
+    def offsets(self, partitions: Any, spec: str) -> dict[TopicPartition, int]:
+        self.asked.append((sorted(partitions), spec))
+        return dict.fromkeys(partitions, 7)
+
+    def topic_configs(self, names: Any) -> dict[str, dict[str, ConfigEntry]]:
+        self.asked.append(sorted(names))
+        entries = {key.replace("_", "."): ConfigEntry(value=v, source="") for key, v in self.settings.items()}
+        return dict.fromkeys(names, entries)
+
+
+@pytest.mark.parametrize(
+    ("policy", "retention", "kept"),
+    [("delete", "60000", {"orders": 60.0}), ("compact,delete", "1", {"orders": 0.001}), ("compact", "60000", {}),
+     ("delete", "-1", {})],
+)  # fmt: skip
+def test_source_is_asked_for_its_starts_and_how_long_it_keeps(
+    policy: str, retention: str, kept: dict[str, float]
+) -> None:
+    table, source = Table(ranges(partitions=2)), Source(cleanup_policy=policy, retention_ms=retention)
+    both = [TopicPartition("orders", p) for p in (0, 1)]
+    assert look(source, table, None) == Retained(dict.fromkeys(both, 7), kept)
+    assert source.asked == [(both, "earliest"), ["orders"]]
+    assert look(source, table, {"orders": 5.0}).kept_s == {"orders": 5.0} and len(source.asked) == 3
+
+
+def test_source_that_can_not_be_asked_leaves_headroom_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found before would pass for the present."""
+    answers: list[Any] = [Retained({}, {"orders": 1.0}), BrokerError("list offsets", 7, "REQUEST_TIMED_OUT"), Retained()]
+    given, seen = list[Any](), list[Any]()
+
+    def answer(_source: Any, _table: Table, kept_s: Any) -> Retained:
+        given.append(kept_s)
+        seen.append(watch.last)
+        found = answers.pop(0) if answers else Retained()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(retained_watch, "look", answer)
+    monkeypatch.setattr(retained_watch, "EVERY_S", 0.001)
+    monkeypatch.setattr(retained_watch, "ClusterAdmin", lambda _: nullcontext())
+    monkeypatch.setenv("HERE", '{"bootstrap.servers": "h:1"}')
+    watch = RetainedWatch("env:HERE", Table(ranges()))
+    watch.start()
+    until(lambda: len(given) > 3)
+    watch.close()
+    assert given[:3] == [None, {"orders": 1.0}, None], "settings are read again after a failure"
+    assert seen[:3] == [Retained(), Retained({}, {"orders": 1.0}), Retained()]
 
 
 def test_every_state_has_a_figure_and_stopped_partitions_one_each() -> None:
