@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
 PROVIDERS = ("apache-airflow", "apache-airflow-providers-apache-kafka", "apache-airflow-providers-apache-spark")
 # What the unit tests need and users don't.
-TOOLS = ("pytest", "pytest-xdist", "hypothesis", "jsonschema", "psutil")
+TOOLS = ("pytest", "pytest-xdist", "hypothesis", "jsonschema", "psutil", "statsd")
 # They read the package's files as the repository has them.
 OF_THE_REPOSITORY = ("tests/unit/test_docs.py", "tests/unit/test_mutants.py")
 WANTED = ("py.typed", "jobs/runner/log4j2.properties", "example_dags/kafka_migration.py")

@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField, LedgerLost, LedgerMissing, MirrorCutOver, MirrorError, WriterRuns
+from airflow_mirror.hooks.gauges import tell_lag
 from airflow_mirror.hooks.home import poll_interval_s
 from airflow_mirror.hooks.spark import runner_for
 from airflow_mirror.hooks.tail import TailView, log_of
@@ -17,6 +18,7 @@ from airflow_mirror.jobs.runner.spec import WRITERS
 from airflow_mirror.operators.base import MirrorOperator, flag, number
 from airflow_mirror.operators.spark_job import SparkJobOperator, bounds
 from airflow_mirror.operators.tail import TailRun, differences, handle_of, result_of, stop_tail
+from airflow_mirror.sync.lag import summary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -149,10 +151,13 @@ class StartMirrorOperator(SparkJobOperator):
         self.log.info("the mirror's tail is copying: waiting for it, %s", log_of(tail))
         with closing(LagProbe(run.mirror, run.plan)) as probe:
             ends = {lag.source: lag.end for lag in probe.lags()}
-            while left := sum(max(0, ends.get(lag.source, 0) - lag.position) for lag in probe.lags()):
+            lags = probe.lags()
+            while left := sum(max(0, ends.get(lag.source, 0) - lag.position) for lag in lags):
+                tell_lag(run.mirror.name, summary(lags))
                 run.require_running(tail, "it ended too early")
                 self.log.info("%d offsets to go", left)
                 time.sleep(poll_interval_s())
+                lags = probe.lags()
         return {**result_of(tail), "partitions": len(ends)}
 
     def _is_over(self, target: ClusterAdmin, plan: Plan) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import ResumableJobMixin
 
 from airflow_mirror.errors import WriterRuns
+from airflow_mirror.hooks.gauges import tell_copy
 from airflow_mirror.hooks.home import plans_of, poll_interval_s
 from airflow_mirror.hooks.spark import master_of, runner_for
 from airflow_mirror.jobs.runner import state
@@ -144,9 +145,12 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         said = time.monotonic()
         while self.is_job_active(self.get_job_status(external_id, context)):
             time.sleep(poll_interval_s())
+            progress = self.runner.progress(external_id)
+            if self._mirror is not None:
+                tell_copy(self._mirror.name, progress)
             if time.monotonic() - said > _SAY_EVERY_S:
                 said = time.monotonic()
-                self.log.info("%s", progress_line(self.runner.progress(external_id)))
+                self.log.info("%s", progress_line(progress))
         self.runner.raise_for(external_id)
         return self.get_job_result(external_id, context)
 

@@ -8,6 +8,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InputError, JobFailed, MirrorError, TailDiffers, TailWouldNotStop, TryAgain
+from airflow_mirror.hooks.gauges import tell_copy
 from airflow_mirror.hooks.home import poll_interval_s
 from airflow_mirror.hooks.remembered import plan_by_hash
 from airflow_mirror.hooks.tail import log_of
@@ -124,6 +125,8 @@ class TailRun:
         said = monotonic()
         while (tail := self.view.tail()) is None or state.is_active(self.view.status(tail)):
             sign = None if tail is None else self.view.sign(tail)
+            if sign is not None:
+                tell_copy(self.mirror.name, {"summary": sign.summary})
             if sign is not None and monotonic() - said > _SAY_EVERY_S:
                 said = monotonic()
                 log.info("%s", progress_line({"phase": sign.phase, "summary": sign.summary}))

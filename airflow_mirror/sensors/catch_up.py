@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
 
 from airflow_mirror.errors import InvalidField
+from airflow_mirror.hooks.gauges import tell_lag
 from airflow_mirror.hooks.lag import LagProbe
 from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.mirror import Mirror
@@ -95,16 +96,17 @@ class WaitForCatchUpSensor(BaseSensorOperator):
     def poke(self, context: Context) -> PokeReturnValue:
         """Take one sample."""
         with task_outcome():
+            mirror = mirror_from(self.mirror)
             if self._judge is None or self._probe is None:
                 self._judge = CatchUp(
                     max_lag_records=int(number("max_lag_records", self.max_lag_records)),
                     samples=int(number("samples", self.samples, least=1)),
                     stuck_after_s=number("stuck_after_s", self.stuck_after_s),
                 )
-                mirror = mirror_from(self.mirror)
                 self._hash = plan_hash(self, self.plan, mirror, context)
                 self._probe = LagProbe(mirror, load_plan(self._hash, mirror), flag("require_tail", self.require_tail))
             done, found = self._probe.look(self._judge, time.monotonic())
+        tell_lag(mirror.name, found)
         self.log.info("%s", found)
         return PokeReturnValue(is_done=done, xcom_value=found)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
+from airflow_mirror.hooks.gauges import tell_lag
 from airflow_mirror.hooks.lag import LagProbe
 from airflow_mirror.hooks.remembered import plan_by_hash
 from airflow_mirror.jobs.runner.status import blame
@@ -77,6 +78,7 @@ class CatchUpTrigger(BaseTrigger):
                         raise
                     done, found = False, {}
                 self.log.info("%s", found)
+                tell_lag(mirror.name, found)
                 if done:
                     return dict(found)
                 await asyncio.sleep(self.interval_s)

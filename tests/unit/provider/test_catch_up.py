@@ -18,8 +18,10 @@ from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
+from airflow_mirror.sensors import catch_up as catch_up_sensor
 from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
 from airflow_mirror.sync.lag import PartitionLag
+from airflow_mirror.triggers import catch_up as catch_up_trigger
 from airflow_mirror.triggers.catch_up import CatchUpTrigger
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.provider.conftest import PLAN, Started
@@ -76,6 +78,23 @@ def test_deferred_it_gives_the_same_answer(lags: list[Any], mirror: dict[str, An
     assert trigger.serialize() == deferred.value.trigger.serialize()
     (event,) = events(trigger)
     assert task.execute_complete(context, event)["lag_records"] == 2
+
+
+def test_each_sample_becomes_gauges_in_task_and_triggerer(
+    lags: list[Any], mirror: dict[str, Any], context: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(
+        catch_up_sensor, "tell_lag", lambda name, found: told.append(("task", name, found["lag_records"]))
+    )
+    monkeypatch.setattr(
+        catch_up_trigger, "tell_lag", lambda name, found: told.append(("trigger", name, found["lag_records"]))
+    )
+    lags += [40, 3, 2]
+    with pytest.raises(TaskDeferred) as deferred:
+        sensor(mirror, max_lag_records=5, deferrable=True).execute(context)
+    events(trigger_of(deferred.value)[0])
+    assert told == [("task", "m", 40), ("trigger", "m", 3), ("trigger", "m", 2)]
 
 
 def test_no_secret_is_in_what_the_trigger_is_made_of(

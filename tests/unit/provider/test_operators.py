@@ -152,6 +152,20 @@ def test_a_bulk_copy_returns_its_summary_and_forgets_its_job(
     assert context["task_state_store"] == {}, "clear means: run again"
 
 
+def test_copys_figures_become_gauges_while_its_task_waits(
+    context: dict[str, Any], connections: Callable[..., None], plan: Plan, mirror: dict[str, Any],
+    fake_spark: Started, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    told: list[Any] = []
+
+    def tell(name: str, progress: dict[str, Any]) -> None:
+        told.append((name, progress.get("phase")))
+
+    monkeypatch.setattr("airflow_mirror.operators.spark_job.tell_copy", tell)
+    StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror).execute(context)
+    assert {name for name, _ in told} == {"m"}
+
+
 def test_clearing_a_finished_copy_runs_a_new_job(
     context: dict[str, Any],
     connections: Callable[..., None],
@@ -494,9 +508,14 @@ def test_bulk_copy_waits_for_the_running_tail_instead(
         position = next(positions)
         return [PartitionLag(TopicPartition("t", 0), position, ends.pop(0))]
 
+    told: list[Any] = []
     monkeypatch.setattr("airflow_mirror.sync.lag.measure", measure)
+    monkeypatch.setattr(
+        "airflow_mirror.operators.mirror.tell_lag", lambda name, found: told.append((name, found["lag_records"]))
+    )
     result = StartMirrorOperator(plan=planned_again(plan, home), task_id="b", mirror=mirror).execute(context)
     assert (result["job"], result["job_dir"]) == ("tail", tail["dir"])
+    assert told == [("m", 60)]
     assert len(fake_spark[0]) == 1 and process.members(Path(tail["dir"])), "no second job; the tail lives"
 
 

@@ -186,6 +186,17 @@ def test_supervised_tail_that_fails_is_started_again(
     assert [s for s in paused if s >= 5.0] == [5.0, 10.0]
 
 
+def test_supervised_tails_figures_become_gauges(
+    tail: ActiveTail, state: Beating, ledger: MemoryLedger, mirror: dict[str, Any], context: dict[str, Any],
+    fake_spark: Started, happen: Happen, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    told: list[str] = []
+    monkeypatch.setattr(operators, "tell_copy", lambda name, progress: told.append(f"{name} {sorted(progress)}"))
+    happen([lambda: ends(ledger, state, "SUCCEEDED")])
+    start(mirror, attached=True).execute(context)
+    assert told == ["m ['summary']"]
+
+
 def test_supervised_tail_with_damaged_data_fails_the_task(
     tail: ActiveTail, state: Beating, ledger: MemoryLedger, mirror: dict[str, Any], context: dict[str, Any],
     fake_spark: Started, happen: Happen,
