@@ -56,6 +56,13 @@ def get_provider_info() -> dict[str, Any]:
                         "",
                         "/shared/mirror",
                     ),
+                    "metrics_dir": _option(
+                        "Existing directory in which each mirror's copies keep <mirror>.prom, for node_exporter's "
+                        "textfile collector. Empty means no such file.",
+                        "string",
+                        "",
+                        "/var/lib/node_exporter/textfile",
+                    ),
                     "poll_interval": _option("Seconds between two looks at a running Spark job.", "float", "5", "2.5"),
                 },
             }

@@ -39,6 +39,12 @@ def plans_of(mirror: Mirror | str) -> PlanDirectory:
     return PlanDirectory(mirror_home(mirror) / "plans")
 
 
+def metrics_file(mirror: Mirror) -> str:
+    """Return the file for the figures of the mirror's copies, in ``[mirror] metrics_dir``; empty if that is not set."""
+    configured = conf.get("mirror", "metrics_dir", fallback="") or ""
+    return str(Path(configured).expanduser() / f"{mirror.name}.prom") if configured else ""
+
+
 def report_dir(mirror: Mirror, run_id: str) -> Path:
     """Return the directory for the reports of one DAG run."""
     from airflow_mirror.jobs.runner.directory import job_name

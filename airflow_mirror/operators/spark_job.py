@@ -10,12 +10,12 @@ from airflow.sdk import ResumableJobMixin
 
 from airflow_mirror.errors import WriterRuns
 from airflow_mirror.hooks.gauges import tell_copy
-from airflow_mirror.hooks.home import plans_of, poll_interval_s
+from airflow_mirror.hooks.home import metrics_file, plans_of, poll_interval_s
 from airflow_mirror.hooks.spark import master_of, runner_for
 from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.directory import job_name
 from airflow_mirror.jobs.runner.local import TAIL
-from airflow_mirror.jobs.runner.spec import JobSpec
+from airflow_mirror.jobs.runner.spec import WRITERS, JobSpec
 from airflow_mirror.operators.base import PlannedOperator
 from airflow_mirror.operators.summaries import compact, progress_line
 
@@ -97,6 +97,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
             master=master_of(self.spark_conn_id),
             inputs=plan.digest,
             plan=str(plans_of(mirror).path(plan.hash)),
+            metrics=metrics_file(mirror) if self.kind in WRITERS else "",
         )
 
     # --- the mixin's questions ---

@@ -39,7 +39,8 @@ def script_args(spec: JobSpec, directory: Path) -> list[str]:
         spec.kind, "--job-dir", str(directory), "--mirror", str(directory / "mirror.json"),
         "--source", f"env:{SOURCE_VARIABLE}", "--target", f"env:{TARGET_VARIABLE}",
         *(("--plan", spec.plan) if spec.plan else ()),
-        *(("--replaces", spec.replaces) if spec.replaces else ()), *spec.args,
+        *(("--replaces", spec.replaces) if spec.replaces else ()),
+        *(("--metrics-file", spec.metrics) if spec.metrics else ()), *spec.args,
     ]  # fmt: skip
 
 

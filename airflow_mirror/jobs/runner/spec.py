@@ -31,6 +31,8 @@ class JobSpec:
     :param plan: path of the plan file. Not part of the hash: an older job may already do what a new plan says, which
         ``inputs`` shows.
     :param replaces: a tail that was found to be lost, which the new one need not listen for again. Not part of the hash.
+    :param metrics: file for the figures of a job that copies; empty: none. Not part of the hash either: whoever begins to
+        watch a mirror finds its job running.
     :raises InvalidField: the kind is unknown.
     """
 
@@ -42,6 +44,7 @@ class JobSpec:
     inputs: str = ""
     plan: str = ""
     replaces: str = ""
+    metrics: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -51,7 +54,7 @@ class JobSpec:
     @property
     def hash(self) -> str:
         """16 hex digits over everything that defines the job."""
-        asked = {k: v for k, v in self.to_dict().items() if k not in ("plan", "replaces")}
+        asked = {k: v for k, v in self.to_dict().items() if k not in ("plan", "replaces", "metrics")}
         text = json.dumps(asked, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -39,6 +39,14 @@ def test_what_a_job_does_is_in_its_hash() -> None:
     assert len({base.hash, *(o.hash for o in others)}) == 6
 
 
+def test_how_a_job_is_watched_is_not_in_its_hash() -> None:
+    """A mirror's tail may have run for weeks when somebody wants its figures: a retry finds it all the same."""
+    base = JobSpec(kind="streaming_tail", mirror={"name": "m"})
+    assert JobSpec(kind="streaming_tail", mirror={"name": "m"}, metrics="/x/m.prom").hash == base.hash
+    older = {key: value for key, value in base.to_dict().items() if key != "metrics"}
+    assert JobSpec.from_dict(older) == base
+
+
 def test_an_unknown_kind_or_version_is_refused() -> None:
     with pytest.raises(InvalidField, match="kind='copy'"):
         JobSpec(kind="copy", mirror={})

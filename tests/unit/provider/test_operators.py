@@ -152,6 +152,18 @@ def test_a_bulk_copy_returns_its_summary_and_forgets_its_job(
     assert context["task_state_store"] == {}, "clear means: run again"
 
 
+def test_copies_keep_their_figures_where_airflow_is_told_to(
+    context: dict[str, Any], connections: Callable[..., None], plan: Plan, mirror: dict[str, Any],
+    fake_spark: Started, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("AIRFLOW__MIRROR__METRICS_DIR", "/textfile")
+    StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror).execute(context)
+    VerifyMirrorOperator(plan=PLAN, task_id="v", mirror=mirror).execute(context)
+    copy, compare = fake_spark[0]
+    assert copy[copy.index("--metrics-file") + 1] == "/textfile/m.prom"
+    assert "--metrics-file" not in compare, "it has none"
+
+
 def test_copys_figures_become_gauges_while_its_task_waits(
     context: dict[str, Any], connections: Callable[..., None], plan: Plan, mirror: dict[str, Any],
     fake_spark: Started, monkeypatch: pytest.MonkeyPatch,
