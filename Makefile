@@ -61,7 +61,8 @@ types: setup ## check types alone
 
 docs: setup ## check the docs: links, commands, options, parameters, imports, and tables that come from code
 	$(BIN)/python -m pytest -q tests/unit/test_docs.py tests/unit/test_commands_in_docs.py \
-	  tests/unit/provider/test_docs_of_operators.py tests/unit/copy/test_states.py tests/unit/test_benchmarks.py
+	  tests/unit/provider/test_docs_of_operators.py tests/unit/copy/test_states.py tests/unit/test_benchmarks.py \
+	  tests/unit/jobs/test_monitoring.py
 
 golden: setup ## write the plan's golden files and the brokers' recorded answers anew; starts brokers, review the diff
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/unit/plan/test_model.py

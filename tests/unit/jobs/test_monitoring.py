@@ -1,16 +1,26 @@
-"""The page about monitoring names the figures that a job has, and no others."""
+"""The page about monitoring and the dashboard name the figures that a job has, and no others."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
+import pytest
+import yaml
+
+from airflow_mirror.copy.loop.partition import COUNTERS
+from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.jobs.metrics import catalogue
 from airflow_mirror.jobs.metrics.catalogue import MEASURED, Figure
-from airflow_mirror.jobs.metrics.collector import LISTED
+from airflow_mirror.jobs.metrics.collector import LISTED, CopyCollector, Watched
+from airflow_mirror.jobs.metrics.retained import Retained
+from airflow_mirror.jobs.progress.table import Table
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+DASHBOARD = json.loads((ROOT / "dashboards" / "airflow-mirror.json").read_text(encoding="utf-8"))
 
 
 def rows() -> dict[str, str]:
@@ -31,3 +41,86 @@ def test_the_page_says_how_a_topics_figure_is_made() -> None:
 
 def test_the_page_says_how_many_partitions_have_series() -> None:
     assert f"Up to {LISTED:,} partitions" in PAGE
+
+
+# --- the dashboard, and the rules for alerts --------------------------------------------------------------------------
+
+Labels = dict[str, frozenset[str]]
+
+
+@pytest.fixture(scope="module")
+def exported() -> Labels:
+    """The labels of each series that a copy exports of which everything is known."""
+    one = CopyRange(source_topic="t", target_topic="t", partition=0, start_offset=0)
+    table = Table([one])
+    counts = dict.fromkeys(COUNTERS, 1) | {"timestamp_ms": 1, "delays": [1] * 7}
+    where = {"topic": "t", "partition": 0, "target_partition": 0, "state": "copying", "position": 3, "end": 9}
+    table.take("run", [where | counts | {"error": None}])
+    watched = Watched(
+        kind="streaming_tail", mirror="m", source="a", target="b", table=table, epoch=lambda: 1,
+        retained=lambda: Retained({one.source: 0}, {"t": 9.0}), held=lambda: {"t": True}, restored=lambda: {"t": 0},
+    )  # fmt: skip
+    samples = [sample for family in CopyCollector(watched).collect() for sample in family.samples]
+    assert {one.for_topics.name for one in MEASURED} <= {s.name.removesuffix("_sum") for s in samples}, (
+        "some lack a value"
+    )
+    return {sample.name: frozenset(sample.labels) for sample in samples}
+
+
+def panels() -> list[dict[str, Any]]:
+    return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+
+
+def queries() -> list[tuple[str, str]]:
+    """Each query of the dashboard and of the rules on the page, with the legend that it fills."""
+    shown = [(target["expr"], target["legendFormat"]) for panel in panels() for target in panel["targets"]]
+    asked = [(one["query"]["query"], "") for one in DASHBOARD["templating"]["list"] if one["type"] == "query"]
+    (rules,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    alerts = [rule for group in yaml.safe_load(rules)["groups"] for rule in group["rules"]]
+    legends = [(rule["expr"], " ".join(re.findall(r"\$labels\.(\w+)", str(rule)))) for rule in alerts]
+    return [*shown, *asked, *((expr, " ".join(f"{{{{{name}}}}}" for name in said.split())) for expr, said in legends)]
+
+
+@pytest.mark.parametrize(("query", "legend"), queries())
+def test_queries_ask_for_series_and_labels_that_exist(exported: Labels, query: str, legend: str) -> None:
+    names = re.findall(r"airflow_mirror_\w+", query)
+    assert names and set(names) <= exported.keys()
+    for name, matchers in re.findall(r"(airflow_mirror_\w+)\{([^}]*)\}", query):
+        assert set(re.findall(r"(\w+)=~?\"", matchers)) <= exported[name], name
+    common = frozenset.intersection(*(exported[name] for name in names))
+    grouped = [
+        (set(re.findall(r"\w+", labels)), name)
+        for labels, name in re.findall(r"\bby \(([^)]*)\) \((?:\w+\()*(airflow_mirror_\w+)", query)
+    ]
+    assert len(grouped) == query.count(" by (")
+    assert all(labels <= exported[name] for labels, name in grouped)
+    asked = re.findall(r"^label_values\(.*, (\w+)\)$", query)
+    left = set.intersection(*(labels for labels, _ in grouped)) if grouped else common
+    assert {*asked, *re.findall(r"\{\{(\w+)\}\}", legend)} <= left
+
+
+def test_the_dashboard_can_be_imported_anywhere() -> None:
+    """It names no data source of its own, and nothing in it lies over anything else."""
+    sources = {str(one["datasource"]["uid"]) for panel in panels() for one in (panel, *panel["targets"])}
+    assert sources == {"${datasource}"}
+    assert [v["name"] for v in DASHBOARD["templating"]["list"]] == ["datasource", "mirror", "topic", "top"]
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(ids)) == len(ids) and DASHBOARD["id"] is None
+    places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
+    taken = [
+        (x, y) for at in places for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])
+    ]
+    assert len(set(taken)) == len(taken) and max(x for x, _ in taken) < 24
+
+
+def test_every_figure_but_a_few_is_on_the_dashboard_or_in_a_rule() -> None:
+    """Whoever adds a figure decides whether people should see it."""
+    used = {name for query, _ in queries() for name in re.findall(r"airflow_mirror_\w+", query)}
+    shown = {re.sub("_(sum|count)$", "", name.removeprefix("airflow_mirror_").removeprefix("topic_")) for name in used}
+    every = {name.removeprefix("airflow_mirror_") for name in rows()}
+    assert every - shown == {
+        "job_info",
+        "replication_latency_min_seconds",
+        "record_age_min_seconds",
+        "record_age_max_seconds",
+    }
