@@ -119,7 +119,6 @@ def test_every_figure_but_a_few_is_on_the_dashboard_or_in_a_rule() -> None:
     shown = {re.sub("_(sum|count)$", "", name.removeprefix("airflow_mirror_").removeprefix("topic_")) for name in used}
     every = {name.removeprefix("airflow_mirror_") for name in rows()}
     assert every - shown == {
-        "job_info",
         "replication_latency_min_seconds",
         "record_age_min_seconds",
         "record_age_max_seconds",
