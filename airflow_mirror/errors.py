@@ -140,13 +140,13 @@ class RequestRefused(InputError):
 
 
 class NoAuthorizer(InputError):
-    """A fence by ACL was requested, but the cluster has no authorizer that enforces ACLs."""
+    """ACLs are needed, but the cluster has no authorizer that enforces them."""
 
-    def __init__(self, cluster: str) -> None:
+    def __init__(self, cluster: str, lost: str, remedy: str) -> None:
         self.cluster = cluster
         super().__init__(
-            f"{cluster} cluster has no authorizer (authorizer.class.name is not set), so no ACL can fence producers. "
-            "Nothing was touched. Fence by a callable that stops the producers, or configure an authorizer."
+            f"{cluster} cluster has no authorizer (authorizer.class.name is not set), so {lost}. Nothing was touched. "
+            f"{remedy}"
         )
 
 

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from airflow_mirror.errors import FenceNotLifted, MissingRight, NoAuthorizer, OpenByDefaultUnknown, RequestRefused
+from airflow_mirror.kafka.acls import OPEN_BY_DEFAULT, open_by_default
 from airflow_mirror.kafka.admin import Acl
 from airflow_mirror.wire.error_codes import ErrorCode
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["CallableFence"]
 
 READ_BACK_S = 10.0
-_OPEN_BY_DEFAULT = "allow.everyone.if.no.acl.found"
 
 # What raising a fence changes and lifting it undoes. JSON, because it must survive the process.
 Intent = dict[str, Any]
@@ -125,7 +125,8 @@ class AclFence:
             self._source.delete_acls([nobody])
         except RequestRefused as e:
             if e.code == ErrorCode.SECURITY_DISABLED:
-                raise NoAuthorizer(self._source.role) from None
+                remedy = "Fence by a callable that stops the producers, or configure an authorizer."
+                raise NoAuthorizer(self._source.role, "no ACL can fence producers", remedy) from None
             raise
 
     def _is_open_by_default(self, bare: Sequence[str]) -> bool:
@@ -137,16 +138,15 @@ class AclFence:
         if self._open_by_default is not None:
             return self._open_by_default
         try:
-            brokers = self._source.broker_configs().values()
+            brokers = self._source.broker_configs()
         except MissingRight:
             raise OpenByDefaultUnknown(
-                self._source.role, bare, f"{_OPEN_BY_DEFAULT} can't be read (no DESCRIBE_CONFIGS on the cluster)"
+                self._source.role, bare, f"{OPEN_BY_DEFAULT} can't be read (no DESCRIBE_CONFIGS on the cluster)"
             ) from None
-        values = {configs[_OPEN_BY_DEFAULT].value for configs in brokers if _OPEN_BY_DEFAULT in configs}
-        if None in values:
-            # It belongs to the authorizer's plug-in, so brokers treat it as a secret. Its value may be false.
-            raise OpenByDefaultUnknown(self._source.role, bare, f"{_OPEN_BY_DEFAULT} is set, and brokers hide its value")
-        return "true" in values  # not set anywhere: an authorizer's own default is false
+        said = open_by_default(brokers)
+        if said is None:
+            raise OpenByDefaultUnknown(self._source.role, bare, f"{OPEN_BY_DEFAULT} is set, and brokers hide its value")
+        return said
 
 
 class CallableFence:

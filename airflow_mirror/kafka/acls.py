@@ -12,8 +12,9 @@ from airflow_mirror.kafka.model import Acl
 from airflow_mirror.kafka.session import Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from airflow_mirror.kafka.model import ConfigEntry
     from airflow_mirror.kafka.session import AdminSession
 
 # Kafka's names, indexed by its numbers (ResourceType, PatternType, AclOperation, AclPermissionType).
@@ -25,6 +26,8 @@ _OPERATIONS = (
 )  # fmt: skip
 _PERMISSIONS = ("UNKNOWN", "ANY", "DENY", "ALLOW")
 _WITH_PATTERNS = 1
+RULES_A_REQUEST = 1000  # a KRaft controller takes at most 10,000 records in one operation
+OPEN_BY_DEFAULT = "allow.everyone.if.no.acl.found"
 
 
 def describe_acls(session: AdminSession, **match: str | None) -> list[Acl]:
@@ -58,7 +61,7 @@ def create_acls(session: AdminSession, rules: Collection[Acl]) -> None:
         for rule, result in zip(some, session.request(connection, message, version).results, strict=True):
             yield Reply(rule, result.error_code, result.error_message, True)
 
-    session.each(lambda rule: f"create ACL {_text(rule)}", sorted(set(rules)), ask, "Alter")
+    session.each(lambda rule: f"create ACL {rule}", sorted(set(rules)), ask, "Alter", chunk=RULES_A_REQUEST)
 
 
 def delete_acls(session: AdminSession, rules: Collection[Acl]) -> list[Acl]:
@@ -76,8 +79,18 @@ def delete_acls(session: AdminSession, rules: Collection[Acl]) -> list[Acl]:
             failed = next((one for one in result.matching_acls if one.error_code), result)
             yield Reply(rule, failed.error_code, failed.error_message, [_acl(one, one) for one in result.matching_acls])
 
-    deleted = session.each(lambda rule: f"delete ACL {_text(rule)}", sorted(set(rules)), ask, "Alter")
+    deleted = session.each(lambda rule: f"delete ACL {rule}", sorted(set(rules)), ask, "Alter", chunk=RULES_A_REQUEST)
     return sorted({rule for found in deleted.values() for rule in found})
+
+
+def open_by_default(brokers: Mapping[int, Mapping[str, ConfigEntry]]) -> bool | None:
+    """Return whether brokers of these settings open to everybody what has no rule; None: they don't say.
+
+    The setting belongs to the authorizer's plug-in, so brokers treat it as a secret. Its value may be false. Where none
+    has it, an authorizer's own default is false.
+    """
+    values = {configs[OPEN_BY_DEFAULT].value for configs in brokers.values() if OPEN_BY_DEFAULT in configs}
+    return None if None in values else "true" in values
 
 
 def _filter(
@@ -138,8 +151,3 @@ def _is_named(rule: Acl, name: str | None, pattern_type: str | None) -> bool:
     if pattern_type == "PREFIXED":
         return False
     return name is None or rule.name == name or (pattern_type == "MATCH" and rule.name == "*")
-
-
-def _text(rule: Acl) -> str:
-    where = f"{rule.resource_type} {rule.name!r} ({rule.pattern_type})"
-    return f"{rule.permission} {rule.operation} for {rule.principal} from {rule.host} on {where}"

@@ -90,3 +90,7 @@ class Acl:
     host: str
     operation: str
     permission: str
+
+    def __str__(self) -> str:
+        where = f"{self.resource_type} {self.name!r} ({self.pattern_type})"
+        return f"{self.permission} {self.operation} for {self.principal} from {self.host} on {where}"

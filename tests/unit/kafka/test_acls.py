@@ -58,6 +58,20 @@ def test_every_field_of_a_rule_reaches_the_broker() -> None:
         assert (one.principal, one.host, one.operation, one.permission_type) == ("User:alice", "*", 3, 3)
 
 
+def test_a_request_holds_at_most_a_thousand_rules() -> None:
+    many = [rule(f"t{i}", "READ", "ALLOW", "User:alice") for i in range(2500)]
+    result = DeleteAclsResponse.DeleteAclsFilterResult
+    with world() as w:
+        w.answer(CREATE_ACLS, lambda request: created(*[0] * len(request.creations))(request))
+        w.answer(DELETE_ACLS, lambda request: DeleteAclsResponse(
+            filter_results=[result(error_code=0, matching_acls=[]) for _ in request.filters]
+        ))  # fmt: skip
+        w.admin.create_acls(many)
+        w.admin.delete_acls(many)
+        assert [len(request.creations) for request in w.asked(CREATE_ACLS)] == [1000, 1000, 500]
+        assert [len(request.filters) for request in w.asked(DELETE_ACLS)] == [1000, 1000, 500]
+
+
 def test_refusal_to_tell_rules_is_no_empty_list() -> None:
     with world() as w:
         w.answer(DESCRIBE_ACLS, described(code=31))
