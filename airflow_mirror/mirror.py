@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.errors import InputError, InvalidField, InvalidPattern
-from airflow_mirror.policy import Policy, is_internal
+from airflow_mirror.policy import Policy, Principals, is_internal
 
 __all__ = ["Mirror"]
 
@@ -45,6 +45,8 @@ class Mirror:
     :param exclude_groups: the same; exclusion wins.
     :param policy: ``identity`` keeps topic names, ``prefix`` prepends ``source_alias`` and a dot.
     :param source_alias: the prefix for ``prefix``; default: the source's connection id.
+    :param principals: names on the target of the source's principals, for ACLs, quotas and SCRAM users; see
+        :class:`airflow_mirror.policy.Principals`. The others keep their names.
     :param offsets: ``identical`` keeps every offset; ``mapped`` keeps an exact offset map instead; ``auto`` keeps the
         offsets of each topic as long as the budgets and the rights allow it, and says why if they don't.
     :param partitioning: ``preserve``, or ``by_key``: records go to the partition that Kafka's Java producer would
@@ -74,6 +76,7 @@ class Mirror:
     exclude_groups: Sequence[str] = field(default=DEFAULT_EXCLUDED_GROUPS)
     policy: str = "identity"
     source_alias: str | None = None
+    principals: Mapping[str, str] = field(default_factory=dict, hash=False)
     offsets: str = "auto"
     partitioning: str = "preserve"
     start: str = "earliest"
@@ -106,7 +109,7 @@ class Mirror:
             raise InvalidField("replication_factor", rf, "not a replica count", "Use a whole number of brokers, or None.")
         self._check_budgets()
         self._check_mapping()
-        _ = self.naming  # rejects an unknown policy here, with its field
+        _ = self.naming, Principals(self.principals)  # rejects an unknown policy here, with its field
 
     def _check_ends(self) -> None:
         for end in ("source", "target"):

@@ -1,13 +1,15 @@
-"""Names on the target: of mirrored topics, and of a Mirror's own group and transactional ids.
+"""Names on the target: of mirrored topics, of principals, and of a Mirror's own group and transactional ids.
 
 MirrorMaker 2 calls the rule for topics a replication policy. Pure functions of names; no cluster is queried.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from airflow_mirror.errors import InvalidField
+from airflow_mirror.errors import InvalidField, InvalidPattern
 from airflow_mirror.partition import TopicPartition
 
 __all__ = ["Policy"]
@@ -31,12 +33,90 @@ class Policy:
         """Return the name of ``source_topic`` on the target."""
         return source_topic if self.kind == "identity" else f"{self.source_alias}{self.separator}{source_topic}"
 
+    def target_prefix(self, source_prefix: str) -> str:
+        """Return what the target names of all topics begin with whose source names begin with ``source_prefix``."""
+        return self.target_topic(source_prefix)
+
     def source_topic(self, target_topic: str) -> str | None:
         """Return the source name of ``target_topic``, or None if this policy can't have produced it."""
         if self.kind == "identity":
             return target_topic
         prefix = self.source_alias + self.separator
         return target_topic.removeprefix(prefix) if target_topic.startswith(prefix) else None
+
+
+EVERYBODY = "User:*"  # the only name of a principal that Kafka's authorizers take for a pattern
+_PRINCIPAL = re.compile(r"[^:]+:.+", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Principals:
+    """Which principal of the target one of the source becomes. A principal that nothing maps keeps its name.
+
+    A key is a principal, or between two slashes a regular expression of a whole principal, of whose groups the value may
+    make use: ``{r"/User:CN=([^,]+),.*/": r"User:\\1"}``. Without the slashes a dot of a certificate's name would also
+    match the names of others, and give them its rights. A name wins over patterns, and patterns have no order: the
+    map is stored as JSON.
+
+    :raises InvalidPattern: a regular expression is invalid, or the value names a group that it does not have.
+    :raises InvalidField: a key or value is not a principal, or is that of everybody.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.names, Mapping):
+            raise InvalidField("principals", self.names, "not a mapping", "Map principals of the source to the target's.")
+        for key, value in self.names.items():
+            if not isinstance(key, str) or not isinstance(value, str):
+                raise InvalidField("principals", {key: value}, "not text", "Map names such as User:alice.")
+            if not is_pattern(key):
+                self._require(key, key)
+                self._require(key, value)
+                continue
+            try:
+                re.compile(key[1:-1]).sub(value, "")  # parses the value first, whether or not anything matches
+            except (re.error, IndexError) as e:
+                raise InvalidPattern("principals", key, f"{e} (-> {value!r})") from e
+
+    def target(self, principal: str) -> str:
+        """Return the name of the source's ``principal`` on the target; that of everybody is the same everywhere.
+
+        :raises InvalidField: two patterns disagree about it, or one makes everybody of it.
+        """
+        if principal == EVERYBODY:
+            return principal
+        if principal in self.names:
+            return self.names[principal]
+        found = {
+            match.expand(value): key
+            for key, value in self.names.items()
+            if is_pattern(key) and (match := re.fullmatch(key[1:-1], principal))
+        }
+        if len(found) > 1:
+            raise InvalidField(
+                "principals", principal, f"patterns disagree: {', '.join(sorted(found))}", "Map this principal by name."
+            )
+        for value, key in found.items():
+            self._require(key, value)
+            return value
+        return principal
+
+    def yields(self, principal: str) -> bool:
+        """Return whether ``principal`` may be the target's name of one of the source."""
+        kept = self.target(principal) == principal
+        return kept or any(value == principal or is_pattern(key) for key, value in self.names.items())
+
+    def _require(self, key: str, value: str) -> None:
+        if value == EVERYBODY:
+            raise InvalidField("principals", {key: value}, "names everybody", "Nobody's rights may become everybody's.")
+        if not _PRINCIPAL.fullmatch(value):
+            raise InvalidField("principals", {key: value}, "not a principal", "Principals look like User:alice.")
+
+
+def is_pattern(key: str) -> bool:
+    """Return whether a key of a map of principals is a regular expression."""
+    return len(key) > 2 and key.startswith("/") and key.endswith("/")
 
 
 # A target's own memory of its mirrors. Copied to the next cluster it would decide there what was decided here.

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 KEEP = 200  # plans of a mirror; an hourly window makes 8,760 a year
 _HASH = re.compile(r"[0-9a-f]{64}")
-# These set the rate and batch sizes of a copy, not its content: a task may have other values than the plan.
-_TUNING = frozenset({"max_bytes_per_second", "merge_below"})
+# No plan depends on them (rate and batch sizes of a copy, names of principals): a task may have other values than it.
+_TUNING = frozenset({"max_bytes_per_second", "merge_below", "principals"})
 
 
 def is_hash(text: str) -> bool:

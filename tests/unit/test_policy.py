@@ -1,0 +1,77 @@
+"""Names on the target: a principal is mapped by its own name or by a pattern of all of it, never by chance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_mirror.errors import InvalidField, InvalidPattern
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.policy import Principals
+
+BY_CERTIFICATE = {r"/User:CN=([^,]+),OU=.*/": r"User:\1", "User:CN=old.app,OU=x": "User:app"}
+
+
+@pytest.mark.parametrize(
+    ("principal", "becomes"),
+    [
+        ("User:CN=orders,OU=x", "User:orders"),
+        ("User:CN=old.app,OU=x", "User:app"),  # its name wins over the pattern
+        ("User:CN=old-app,OU=x", "User:old-app"),  # a name is no pattern: its dot is a dot
+        ("User:alice", "User:alice"),
+        ("User:*", "User:*"),
+    ],
+)
+def test_principal_becomes_what_its_name_or_pattern_says(principal: str, becomes: str) -> None:
+    assert Principals(BY_CERTIFICATE).target(principal) == becomes
+
+
+def test_two_principals_may_become_one() -> None:
+    both = Principals({"User:a": "User:app", "User:b": "User:app"})
+    assert both.target("User:a") == both.target("User:b") == "User:app"
+
+
+def test_principal_of_which_two_patterns_disagree_is_refused() -> None:
+    torn = Principals({"/User:CN=(.*)/": r"User:\1", "/User:(CN.*)/": r"User:x-\1"})
+    with pytest.raises(InvalidField, match="patterns disagree: User:app, User:x-CN=app.*by name"):
+        torn.target("User:CN=app")
+
+
+def test_nobody_becomes_everybody_by_a_pattern() -> None:
+    """``User:CN=*`` is somebody with a strange certificate."""
+    with pytest.raises(InvalidField, match="everybody"):
+        Principals({"/User:CN=(.*)/": r"User:\1"}).target("User:CN=*")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"/User:(/": "User:a"}, "not a valid regular expression"),
+        ({"/User:CN=.*/": r"User:\1"}, "invalid group reference"),
+        ({"/User:CN=.*/": r"User:\g<name>"}, "unknown group name"),
+        ({"User:a": "User:*"}, "names everybody"),
+        ({"User:*": "User:a"}, "names everybody"),
+        ({"alice": "User:alice"}, "not a principal"),
+        ({"User:alice": "alice"}, "not a principal"),
+        ({"User:alice": 7}, "not text"),
+        (["User:alice"], "not a mapping"),
+    ],
+)
+def test_mirror_refuses_a_map_that_can_not_be(names: Any, message: str) -> None:
+    with pytest.raises(InvalidField, match=message) as e:
+        Mirror(name="m", source="s", target="t", principals=names)
+    assert e.value.field == "principals"
+    assert isinstance(e.value, InvalidPattern) == str(next(iter(names))).startswith("/")
+
+
+def test_map_survives_being_written_down() -> None:
+    mirror = Mirror(name="m", source="s", target="t", principals=BY_CERTIFICATE)
+    assert Mirror.from_dict(mirror.to_dict()) == mirror
+    assert hash(mirror) == hash(Mirror.from_dict(mirror.to_dict()))
+
+
+def test_names_that_the_map_takes_away_are_not_its_own() -> None:
+    """A rule for such a name on the target was written by somebody else."""
+    principals = Principals({"User:a": "User:app"})
+    assert [principals.yields(f"User:{name}") for name in ("app", "b", "a")] == [True, True, False]
