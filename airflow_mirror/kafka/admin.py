@@ -58,6 +58,11 @@ class ClusterAdmin:
         return self.config.role
 
     @property
+    def principal(self) -> str | None:
+        """Our principal for the cluster's authorizer; None where only the brokers know it."""
+        return self._session.principal
+
+    @property
     def wire(self) -> WireCluster:
         """The connections that its requests take, for reading and writing logs.
 

@@ -104,6 +104,11 @@ class AdminSession:
         self._connected = False
 
     @property
+    def principal(self) -> str | None:
+        """Our principal, if a client can know it."""
+        return self._cluster.settings.known_principal
+
+    @property
     def cluster(self) -> WireCluster:
         """The cluster, once a broker has answered.
 

@@ -55,6 +55,7 @@ _REMEDIES = {
     "ssl.truststore.location": "Give ssl.ca.location (a PEM file or directory) instead.",
     "sasl.jaas.config": "Give sasl.mechanism, sasl.username and sasl.password instead.",
 }
+_OF_CERTIFICATE = "User:<the certificate's subject>"
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,18 @@ class WireSettings:
         if self.uses_sasl and user:
             return f"User:{user}"
         has_certificate = self.get("ssl.certificate.location") or self.get("ssl.certificate.pem")
-        return "User:<the certificate's subject>" if self.uses_tls and has_certificate else "User:ANONYMOUS"
+        return _OF_CERTIFICATE if self.uses_tls and has_certificate else "User:ANONYMOUS"
+
+    @property
+    def known_principal(self) -> str | None:
+        """Our principal, if brokers with Kafka's own principal builder make no other of it; None: a client can't know.
+
+        They make it of a certificate's subject by rules of theirs, and of a claim of a token.
+        """
+        if self.uses_sasl:
+            user = self.properties.get("sasl.username")
+            return f"User:{user}" if user and self.sasl_mechanism != "OAUTHBEARER" else None
+        return None if self.principal == _OF_CERTIFICATE else self.principal
 
     @property
     def security_protocol(self) -> str:

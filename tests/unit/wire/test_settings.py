@@ -67,6 +67,22 @@ def test_settings_never_show_a_secret() -> None:
     assert SECRET not in repr(built(sasl()))
 
 
+@pytest.mark.parametrize(
+    ("properties", "principal"),
+    [
+        ({}, "User:ANONYMOUS"),
+        ({"security.protocol": "SSL"}, "User:ANONYMOUS"),
+        ({"security.protocol": "SSL", "ssl.certificate.location": "/me.pem"}, None),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "me"}, "User:me"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.client.id": "me"}, None),
+    ],
+)
+def test_principal_is_known_only_where_brokers_can_make_no_other(
+    properties: dict[str, str], principal: str | None
+) -> None:
+    assert WireSettings({"bootstrap.servers": "b:9092", **properties}).known_principal == principal
+
+
 def test_librdkafkas_defaults_and_spellings() -> None:
     plain = built({"sasl.kerberos.service.name": "kafka", "linger.ms": "5", "acks": "all"})
     assert (plain.uses_tls, plain.uses_sasl, plain.socket_timeout_s) == (False, False, 30.0)

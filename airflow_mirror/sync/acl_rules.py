@@ -1,0 +1,250 @@
+"""How an access rule of the source is written on the target, or why it is not. Pure: values in, values out.
+
+No rule may let anybody do more on the target than on the source:
+
+- Names follow the mirror's naming, principals its map. Hosts and operations stay.
+- A pattern (``*``, or PREFIXED) becomes the same pattern of target names: with the prefix ``dc1.``, ``*`` on topics
+  becomes PREFIXED ``dc1.``. Where it would also cover names on the target that are not the mirror's, it is written out:
+  a literal rule for each of the mirror's names that it covers. A rule that the target has already is not doubted.
+- A DENY that is written out is also put on whatever the mirror allows in its reach, so that it denies no less.
+- ALLOW of reading is of the phase ``early``, everything else of the phase ``cutover``; until then ALLOW ALL has
+  stand-ins for reading. DENY is early. Only what would stop the mirror itself waits, and is written before anything
+  of its phase is allowed: DENY of changes for everybody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from airflow_mirror.policy import EVERYBODY
+from airflow_mirror.sync.acl_scope import (
+    ALL_NAMES,
+    GROUP,
+    OWN_IDS,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    Pattern,
+    Scope,
+    covers,
+    covers_name,
+    is_pattern,
+    pattern_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+    from collections.abc import Set as AbstractSet
+
+    from airflow_mirror.kafka.model import Acl
+
+EARLY, CUTOVER = "early", "cutover"
+READING = {
+    TOPIC: ("READ", "DESCRIBE", "DESCRIBE_CONFIGS"),
+    GROUP: ("READ", "DESCRIBE"),
+    "CLUSTER": ("DESCRIBE", "DESCRIBE_CONFIGS"),
+}
+# About no topic and no group: copied only when asked, never removed.
+CLUSTER_WIDE = ("CLUSTER", "DELEGATION_TOKEN", "USER")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A rule that the target shall have, from ``phase`` on.
+
+    :param instead_of: the rule with ``ALL`` whose place it takes until the cutover.
+    """
+
+    rule: Acl
+    phase: str
+    instead_of: Acl | None = None
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A rule of the source that is not copied, and why."""
+
+    rule: Acl
+    reason: str
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """What becomes of the source's rules.
+
+    :param written_out: rules of the source whose patterns became literal rules, and names that they would have covered.
+    """
+
+    wanted: tuple[Wanted, ...]
+    left_out: tuple[LeftOut, ...]
+    written_out: tuple[LeftOut, ...]
+
+
+def rewrite(rules: AbstractSet[Acl], scope: Scope) -> Rewritten:
+    """Return what the target shall have, in both phases.
+
+    :raises InvalidField: the map of principals is ambiguous, or makes everybody of somebody.
+    """
+    renamed, left_out = _concerned(rules, scope)
+    wanted: list[Wanted] = []
+    written_out: list[LeftOut] = []
+    reach: set[tuple[str, Pattern]] = set()
+    for rule, new in sorted(renamed.items(), key=lambda pair: (pair[0].permission, pair[0])):  # ALLOW first
+        found = _written_out(new, scope)
+        if found != [new]:
+            strangers = scope.strangers(new)
+            if rule.permission == "DENY":
+                found += _within(new, reach)
+            text = f"the target has others of its names, such as {strangers[0]!r}"
+            if found:
+                written_out.append(LeftOut(rule, text))
+            else:
+                left_out.append(LeftOut(rule, f"{text}, and none of the mirror's is known: name them one by one"))
+        if rule.permission == "ALLOW":
+            reach |= {(one.resource_type, pattern_of(one)) for one in found}
+        wanted += [w for one in found for w in _phased(one)]
+    return Rewritten(tuple(dict.fromkeys(wanted)), tuple(sorted(left_out, key=lambda one: one.rule)), tuple(written_out))
+
+
+def own_patterns(rules: AbstractSet[Acl], scope: Scope) -> set[tuple[str, Pattern]]:
+    """Return what the mirror's rules would name on the target if nothing was written out."""
+    return {(rule.resource_type, pattern_of(rule)) for rule in _concerned(rules, scope)[0].values()}
+
+
+def could_be_ours(rule: Acl, scope: Scope, writers: Collection[str]) -> bool:
+    """Return whether the mirror could have written this rule of the target for a rule of the source.
+
+    :param writers: the target's principals that may write to a topic of the mirror.
+    """
+    if rule.principal == scope.own_target or not scope.principals.yields(rule.principal):
+        return False
+    if looks_like_fence(rule, scope.there):
+        return False
+    if rule.resource_type == TRANSACTIONAL_ID:
+        if rule.name.startswith(OWN_IDS) or not _concerns(rule.principal, writers):
+            return False
+        return not is_pattern(rule) or not scope.strangers(rule)
+    names = scope.target_names(rule.resource_type)
+    if is_pattern(rule):
+        return any(covers_name(rule, name) for name in names) and not scope.strangers(rule)
+    return rule.name in names or (rule.resource_type == GROUP and scope.mirror.selects_group(rule.name))
+
+
+def writers_of(rules: Iterable[Acl], scope: Scope) -> set[str]:
+    """Return the principals that rules of the target allow to write to a topic of the mirror."""
+    writing = [rule for rule in rules if rule.resource_type == TOPIC and _may_write(rule)]
+    return {r.principal for r in writing if any(covers_name(r, topic) for topic in _candidates(r, scope.target_topics))}
+
+
+def looks_like_fence(rule: Acl, rules: AbstractSet[Acl]) -> bool:
+    """Return whether a cutover's fence consists of such rules (:mod:`airflow_mirror.cutover.fence`).
+
+    That is DENY WRITE for everybody on a topic, and on a topic that had no rule also ALLOW READ and DESCRIBE_CONFIGS.
+
+    :param rules: all rules of the cluster.
+    """
+    if rule.resource_type != TOPIC or is_pattern(rule) or (rule.principal, rule.host) != (EVERYBODY, "*"):
+        return False
+    deny = replace(rule, permission="DENY", operation="WRITE")
+    if rule == deny:
+        return True
+    allowed = {replace(rule, permission="ALLOW", operation=operation) for operation in ("READ", "DESCRIBE_CONFIGS")}
+    return rule in allowed and {deny} | allowed <= rules
+
+
+def _concerned(rules: AbstractSet[Acl], scope: Scope) -> tuple[dict[Acl, Acl], list[LeftOut]]:
+    """Return the rules that concern the mirror, each with what it is called on the target, and the others."""
+    renamed: dict[Acl, Acl] = {}
+    left_out: list[LeftOut] = []
+    for rule in rules:
+        if reason := _not_ours(rule, rules, scope):
+            left_out.append(LeftOut(rule, reason))
+        else:
+            renamed[rule] = _renamed(rule, scope)
+    writers = {new.principal for new in renamed.values() if new.resource_type == TOPIC and _may_write(new)}
+    idle = {
+        r for r, new in renamed.items() if r.resource_type == TRANSACTIONAL_ID and not _concerns(new.principal, writers)
+    }
+    left_out += [LeftOut(rule, "its principal may write to no topic of the mirror") for rule in idle]
+    return {rule: new for rule, new in renamed.items() if rule not in idle}, left_out
+
+
+def _not_ours(rule: Acl, rules: AbstractSet[Acl], scope: Scope) -> str:
+    """Return why a rule of the source does not concern this mirror; empty if it does."""
+    if "UNKNOWN" in (rule.resource_type, rule.pattern_type, rule.operation, rule.permission):
+        return "this version does not know its kind; add it by hand"
+    if rule.principal == scope.own_source or scope.principals.target(rule.principal) == scope.own_target:
+        return "it is about the mirror's own principal"
+    if looks_like_fence(rule, rules):
+        return "it is, or looks like, the fence of a cutover; if it is not, add it by hand once the target is open"
+    if rule.resource_type in CLUSTER_WIDE:
+        return _not_copied(rule, scope)
+    if rule.resource_type == TRANSACTIONAL_ID:
+        return "it is about a mirror's own ids" if rule.name.startswith(OWN_IDS) else ""
+    if rule.resource_type == TOPIC:
+        concerned = any(covers_name(rule, topic) for topic in _candidates(rule, scope.topics))
+        return "" if concerned else "it is about no topic of the mirror"
+    # A group need not exist yet. A prefix concerns the mirror if it selects the group of just that name.
+    concerned = pattern_of(rule) == ALL_NAMES or scope.mirror.selects_group(rule.name)
+    concerned = concerned or any(covers_name(rule, group) for group in _candidates(rule, scope.groups))
+    return "" if concerned else "it is about no group of the mirror"
+
+
+def _candidates(rule: Acl, names: Collection[str]) -> Collection[str]:
+    """Return the names that a rule may cover: for a literal one a look-up, not a walk."""
+    if is_pattern(rule):
+        return names
+    return [rule.name] if rule.name in names else []
+
+
+def _not_copied(rule: Acl, scope: Scope) -> str:
+    if not scope.cluster_wide:
+        return "it is about the whole cluster, not about the mirror's topics or groups"
+    if rule.resource_type == "DELEGATION_TOKEN" and not is_pattern(rule):
+        return "a delegation token exists on one cluster only"
+    return ""
+
+
+def _renamed(rule: Acl, scope: Scope) -> Acl:
+    principal, name, kind = scope.principals.target(rule.principal), rule.name, rule.pattern_type
+    if rule.resource_type == TOPIC and pattern_of(rule) == ALL_NAMES:
+        prefix = scope.mirror.naming.target_prefix("")
+        kind, name = ("PREFIXED", prefix) if prefix else ALL_NAMES
+    elif rule.resource_type == TOPIC:
+        name = scope.mirror.naming.target_prefix(name) if is_pattern(rule) else scope.topics[name]
+    elif rule.resource_type == "USER" and not is_pattern(rule):
+        name = scope.principals.target(name)
+    return replace(rule, principal=principal, name=name, pattern_type=kind)
+
+
+def _written_out(rule: Acl, scope: Scope) -> list[Acl]:
+    """Return a rule of the target as it is, or its literal ones if it also covers names of others."""
+    if rule in scope.there or not scope.strangers(rule):
+        return [rule]
+    covered = [name for name in sorted(scope.target_names(rule.resource_type)) if covers_name(rule, name)]
+    return [replace(rule, pattern_type="LITERAL", name=name) for name in covered]
+
+
+def _within(deny: Acl, reach: Collection[tuple[str, Pattern]]) -> list[Acl]:
+    found = sorted(p for kind, p in reach if kind == deny.resource_type and covers(pattern_of(deny), p))
+    return [replace(deny, pattern_type=kind, name=name) for kind, name in found]
+
+
+def _phased(rule: Acl) -> list[Wanted]:
+    reading = READING.get(rule.resource_type, ())
+    if rule.permission == "DENY":
+        # What reads is denied to the mirror on the source as well, unless it is a super user there.
+        reads = rule.operation in reading or (rule.operation == "ALL" and rule.resource_type in (TOPIC, GROUP))
+        return [Wanted(rule, EARLY if reads or rule.principal != EVERYBODY else CUTOVER)]
+    if rule.operation in reading:
+        return [Wanted(rule, EARLY)]
+    stand_ins = [replace(rule, operation=operation) for operation in reading] if rule.operation == "ALL" else []
+    return [*(Wanted(one, EARLY, instead_of=rule) for one in stand_ins), Wanted(rule, CUTOVER)]
+
+
+def _may_write(rule: Acl) -> bool:
+    return rule.permission == "ALLOW" and rule.operation in ("WRITE", "ALL")
+
+
+def _concerns(principal: str, writers: Collection[str]) -> bool:
+    return bool(writers) and (principal in writers or principal == EVERYBODY or EVERYBODY in writers)

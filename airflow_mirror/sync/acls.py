@@ -1,0 +1,273 @@
+"""Access rules follow a mirror: those of readers early, those of writers at the cutover.
+
+``diff`` decides; ``sync_acls`` applies and reads back. :mod:`airflow_mirror.sync.acl_rules` has the rules. The order of
+writing is the mirror's own rights, what denies, what allows, and then what is removed: at no moment does a rule of this
+mirror allow what the source denies. All of it is a difference between two clusters, so a run that was killed anywhere is
+completed by the next one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import InvalidField, MissingRight, NoAuthorizer, RequestRefused
+from airflow_mirror.kafka.acls import open_by_default
+from airflow_mirror.sync.acl_rules import CUTOVER, EARLY, could_be_ours, own_patterns, rewrite, writers_of
+from airflow_mirror.sync.acl_scope import Scope, others
+from airflow_mirror.sync.own_rights import closing
+from airflow_mirror.sync.topics import settle
+from airflow_mirror.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from collections.abc import Set as AbstractSet
+
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.kafka.model import Acl
+    from airflow_mirror.plan.model import Plan
+    from airflow_mirror.sync.acl_rules import LeftOut, Wanted
+
+PHASES = (EARLY, CUTOVER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AclDiff:
+    """What a phase changes on the target.
+
+    :param own: rights of the mirror's own principal, where the first rule closes what was open.
+    :param deny: rules that deny; ``allow``: rules that allow.
+    :param kept: rules of the phase that the target has.
+    :param later: rules of the cutover that the target lacks, in the phase before it.
+    :param drift: rules of the target that the mirror could have written and that the source does not have.
+    :param left_out: rules of the source that are not copied.
+    :param written_out: patterns of the source that are literal rules on the target.
+    :param lost: who loses access.
+    """
+
+    own: tuple[Acl, ...]
+    deny: tuple[Acl, ...]
+    allow: tuple[Acl, ...]
+    kept: tuple[Acl, ...]
+    later: tuple[Acl, ...]
+    drift: tuple[Acl, ...]
+    left_out: tuple[LeftOut, ...]
+    written_out: tuple[LeftOut, ...]
+    lost: tuple[str, ...]
+
+    @property
+    def granted(self) -> tuple[Acl, ...]:
+        """Every rule to add, in the order of writing."""
+        return (*self.own, *self.deny, *self.allow)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AclReport:
+    """The verdict: what was (or, in a dry run, would be) changed.
+
+    :param open_by_default: whether resources without rules are open to everybody on the target; None: unknown.
+    :param removed: rules that are gone on the source and were removed from the target.
+    :param applied: the target has been read back; False for a dry run that found something to do.
+    """
+
+    phase: str
+    diff: AclDiff
+    open_by_default: bool | None
+    removed: tuple[Acl, ...]
+    applied: bool
+    notes: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> int:
+        """Number of rules that are added and removed."""
+        return len(self.diff.granted) + len(self.removed)
+
+    def lines(self) -> list[str]:
+        """Return the changes as text."""
+        own = [f"+ {rule} (the mirror's own)" for rule in self.diff.own]
+        added = [f"+ {rule}" for rule in (*self.diff.deny, *self.diff.allow)]
+        return own + added + [f"- {rule}" for rule in self.removed] + [f"! {line}" for line in self.diff.lost]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values: rules as text, reasons with the rules that they are about."""
+        texts = {name: [str(rule) for rule in getattr(self.diff, name)] for name in ("kept", "later", "drift")}
+        reasons = {
+            name: [{"rule": str(one.rule), "reason": one.reason} for one in getattr(self.diff, name)]
+            for name in ("left_out", "written_out")
+        }
+        return {
+            "phase": self.phase, "applied": self.applied, "changes": self.changes,
+            "open_by_default": self.open_by_default, "granted": [str(rule) for rule in self.diff.granted],
+            "removed": [str(rule) for rule in self.removed], "lost": list(self.diff.lost), "notes": list(self.notes),
+            **texts, **reasons,
+        }  # fmt: skip
+
+
+def diff(source: AbstractSet[Acl], scope: Scope, phase: str, open_by_default: bool | None) -> AclDiff:
+    """Return what ``phase`` changes on the target.
+
+    :param source: the source's rules; the target's are in ``scope``.
+    :raises InvalidField: the map of principals is ambiguous.
+    """
+    found = rewrite(source, scope)
+    due = list(dict.fromkeys(w.rule for w in found.wanted if _is_due(w, phase, scope.there)))
+    missing = [rule for rule in due if rule not in scope.there]
+    every = {w.rule for w in found.wanted}
+    writers = writers_of((*scope.there, *every), scope)
+    closed = closing(missing, scope, open_by_default)
+    return AclDiff(
+        own=closed.own,
+        deny=tuple(rule for rule in missing if rule.permission == "DENY"),
+        allow=tuple(rule for rule in missing if rule.permission == "ALLOW"),
+        kept=tuple(rule for rule in due if rule in scope.there),
+        later=tuple(sorted(every - scope.there - set(due) if phase == EARLY else ())),
+        drift=tuple(sorted(r for r in scope.there - every if could_be_ours(r, scope, writers))),
+        left_out=found.left_out,
+        written_out=found.written_out,
+        lost=closed.lost,
+    )
+
+
+def _is_due(wanted: Wanted, phase: str, there: AbstractSet[Acl]) -> bool:
+    """Return whether a rule belongs to a phase. Nobody needs what stands in for a rule that is there, or comes now."""
+    if wanted.instead_of is not None and (phase == CUTOVER or wanted.instead_of in there):
+        return wanted.rule in there
+    return wanted.phase == EARLY or phase == CUTOVER
+
+
+def sync_acls(
+    plan: Plan,
+    source: ClusterAdmin,
+    target: ClusterAdmin,
+    *,
+    phase: str = EARLY,
+    remove: bool = False,
+    cluster_wide: bool = False,
+    open_to_all: bool | None = None,
+    own: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+) -> AclReport:
+    """Bring the target's rules in line with the source's, and read them back.
+
+    :param phase: ``early`` for those of readers, ``cutover`` for all.
+    :param remove: also remove rules that the mirror could have written and that are gone on the source.
+    :param cluster_wide: also copy rules about the cluster, delegation tokens and users.
+    :param open_to_all: whether resources without rules are open to everybody on the target; None asks its brokers, which
+        seldom say it.
+    :param own: the mirror's own principal on the ``source`` and on the ``target``, where the connection does not say it.
+    :param dry_run: only report.
+    :raises InvalidField: a phase that does not exist, a principal that nobody knows, or an ambiguous map of principals.
+    :raises NoAuthorizer: the target has none.
+    :raises NotKept: a change is not visible when read back.
+    :raises AclMissing: the principal lacks DESCRIBE on the cluster, or on the target ALTER.
+    """
+    if phase not in PHASES:
+        raise InvalidField("phase", phase, "unknown", f"Use one of {', '.join(PHASES)}.")
+    rules, notes = _rules_of_source(source)
+    scope = read_scope(plan, source, target, rules, own or {}, cluster_wide=cluster_wide)
+    is_open = _is_open(target) if open_to_all is None else open_to_all
+    found = diff(rules, scope, phase, is_open)
+    if is_open is None and found.own:
+        notes.append(
+            "nobody knows whether topics without ACLs are open to everybody on the target (its brokers hide "
+            "allow.everyone.if.no.acl.found); it was taken for true. State it with open_by_default."
+        )
+    removed = found.drift if remove else ()
+    applied = not dry_run or not (found.granted or removed)
+    report = AclReport(
+        phase=phase, diff=found, open_by_default=is_open, removed=removed, applied=applied, notes=tuple(notes)
+    )
+    if dry_run:
+        return report
+    for some in (found.own, found.deny, found.allow):
+        _create(target, some)
+    if removed:
+        target.delete_acls(removed)
+        settle(lambda: _left(target, removed), "ACLs")
+    return report
+
+
+def read_scope(
+    plan: Plan,
+    source: ClusterAdmin,
+    target: ClusterAdmin,
+    rules: AbstractSet[Acl],
+    own: Mapping[str, str],
+    *,
+    cluster_wide: bool = False,
+) -> Scope:
+    """Read what of the two clusters is the mirror's.
+
+    :param rules: the source's.
+    :raises NoAuthorizer: the target has none.
+    """
+    mirror = plan.mirror
+    selected = {g.group_id for g in source.groups() if mirror.selects_group(g.group_id)}
+    scope = Scope(
+        mirror=mirror,
+        topics={t.source_topic: t.target_topic for t in plan.topics},
+        groups=frozenset({*plan.groups, *selected}),
+        own_source=_own(source, own),
+        own_target=_own(target, own),
+        there=_rules_of_target(target),
+        cluster_wide=cluster_wide,
+    )
+    topics = [name for name in target.topic_names() if name not in plan.known_topics]
+    groups = [group.group_id for group in target.groups()]
+    return replace(scope, others=others(scope, topics, groups, own_patterns(rules, scope)))
+
+
+def _own(cluster: ClusterAdmin, own: Mapping[str, str]) -> str:
+    principal = own.get(cluster.role) or cluster.principal
+    if principal is None:
+        raise InvalidField(
+            "own_principals",
+            dict(own),
+            f"the {cluster.role}'s connection does not say which principal the brokers make of it (a certificate or a "
+            "token), and its rules must not be touched",
+            f'Name it: {{"{cluster.role}": "User:..."}}.',
+        )
+    return principal
+
+
+def _rules_of_source(source: ClusterAdmin) -> tuple[frozenset[Acl], list[str]]:
+    try:
+        return frozenset(source.describe_acls()), []
+    except RequestRefused as e:
+        if e.code != ErrorCode.SECURITY_DISABLED:
+            raise
+        return frozenset(), ["the source has no authorizer: everybody may do everything there, and there is no rule"]
+
+
+def _rules_of_target(target: ClusterAdmin) -> frozenset[Acl]:
+    try:
+        return frozenset(target.describe_acls())
+    except RequestRefused as e:
+        if e.code != ErrorCode.SECURITY_DISABLED:
+            raise
+        raise NoAuthorizer(
+            target.role, "no ACL can be written", "Configure an authorizer there, or leave ACLs out."
+        ) from None
+
+
+def _is_open(target: ClusterAdmin) -> bool | None:
+    try:
+        return open_by_default(target.broker_configs())
+    except MissingRight:
+        return None
+
+
+def _create(target: ClusterAdmin, rules: tuple[Acl, ...]) -> None:
+    if rules:
+        target.create_acls(rules)
+        settle(lambda: _missing(target, rules), "ACLs")
+
+
+def _missing(target: ClusterAdmin, rules: Iterable[Acl]) -> list[str]:
+    there = set(target.describe_acls())
+    return [f"missing: {rule}" for rule in rules if rule not in there]
+
+
+def _left(target: ClusterAdmin, rules: Iterable[Acl]) -> list[str]:
+    there = set(target.describe_acls())
+    return [f"still there: {rule}" for rule in rules if rule in there]
