@@ -65,9 +65,13 @@ class Scope:
         return {TOPIC: self.target_topics, GROUP: self.groups}.get(resource_type, frozenset())
 
     def strangers(self, rule: Acl) -> list[str]:
-        """Return the names on the target that a rule covers and that are not the mirror's."""
+        """Return the names on the target that a rule covers and that are not the mirror's.
+
+        A prefix is no stranger to itself: the mirror may have written it for a rule that is gone on the source.
+        """
         own = pattern_of(rule)
-        return [other[1] for other in self._others_of.get(rule.resource_type, ()) if covers(own, other)]
+        found = [other for other in self._others_of.get(rule.resource_type, ()) if covers(own, other)]
+        return [other[1] for other in found if other != own or not is_pattern(rule)]
 
 
 def pattern_of(rule: Acl) -> Pattern:

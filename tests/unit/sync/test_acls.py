@@ -161,6 +161,20 @@ def test_rules_gone_on_the_source_are_drift_until_removal_is_asked_for() -> None
     assert target.acls == {WRITE, by_hand, mine}  # rights of writers survive an early run
 
 
+def test_patterns_and_ids_that_are_gone_are_removed_with_their_writer() -> None:
+    source = Cluster(
+        "source", rule("ord", "ALL", "ALLOW", BOB, pattern="PREFIXED"),
+        rule("tx", "WRITE", "ALLOW", BOB, kind="TRANSACTIONAL_ID", pattern="PREFIXED"),
+        rule("app", "READ", "ALLOW", BOB, kind="GROUP", pattern="PREFIXED"), groups=["app-1"],
+    )  # fmt: skip
+    target = Cluster("target")
+    synced(source, target, phase=CUTOVER)
+    assert len(target.acls) == 3
+    source.acls.clear()
+    synced(source, target, remove=True)
+    assert not target.acls
+
+
 def test_principals_are_mapped_and_two_may_become_one() -> None:
     both = [rule("orders", "READ", "ALLOW", f"User:CN={name},OU=x") for name in ("app", "old-app")]
     map_ = {r"/User:CN=([^,]+),.*/": r"User:\1", "User:CN=old-app,OU=x": "User:app"}
