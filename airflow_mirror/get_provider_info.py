@@ -37,6 +37,7 @@ def get_provider_info() -> dict[str, Any]:
         "operators": _modules(
             "operators.plan",
             "operators.topics",
+            "operators.acls",
             "operators.mirror",
             "operators.verify",
             "operators.offsets",

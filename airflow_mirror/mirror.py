@@ -29,6 +29,8 @@ _CHOICES = {
     "delivery": ("idempotent", "transactional"),
     "compacted_filler": ("markers", "tombstones"),
 }
+# What no copy depends on: it may change while one runs.
+ACCESS_FIELDS = frozenset({"principals"})
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 

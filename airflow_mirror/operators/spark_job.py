@@ -16,6 +16,7 @@ from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.directory import job_name
 from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.jobs.runner.spec import WRITERS, JobSpec
+from airflow_mirror.mirror import ACCESS_FIELDS
 from airflow_mirror.operators.base import PlannedOperator
 from airflow_mirror.operators.summaries import compact, progress_line
 
@@ -91,7 +92,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         """Return the job's specification; the same for every try of a task."""
         return JobSpec(
             kind=self.kind,
-            mirror=mirror.to_dict(),
+            mirror={key: value for key, value in mirror.to_dict().items() if key not in ACCESS_FIELDS},
             args=self.job_args(mirror),
             spark_conf={str(k): str(v) for k, v in self.spark_conf.items()},
             master=master_of(self.spark_conn_id),

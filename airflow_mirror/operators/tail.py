@@ -15,6 +15,7 @@ from airflow_mirror.hooks.tail import log_of
 from airflow_mirror.jobs.runner import process, state
 from airflow_mirror.jobs.runner.active import SILENCE_S
 from airflow_mirror.jobs.runner.local import TAIL
+from airflow_mirror.mirror import ACCESS_FIELDS
 from airflow_mirror.operators.summaries import progress_line
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class TailRun:
 
     def copies(self, tail: ActiveTail) -> bool:
         """Return whether a tail copies what this plan says."""
-        return tail.inputs == self.plan.digest and tail.mirror == self.mirror.to_dict()
+        return tail.inputs == self.plan.digest and not differences(tail, self.mirror, self.plan)
 
     def require_same(self, tail: ActiveTail) -> None:
         """Raise :class:`TailDiffers` unless it does; the error names what differs."""
@@ -175,7 +176,7 @@ def differences(tail: ActiveTail, mirror: Mirror, plan: Plan) -> list[str]:
     theirs, ours = tail.mirror, mirror.to_dict()
     lines = [
         f"{key}: {theirs.get(key)!r} there, {ours.get(key)!r} asked for"
-        for key in {**theirs, **ours}
+        for key in sorted({**theirs, **ours}.keys() - ACCESS_FIELDS)
         if theirs.get(key) != ours.get(key)
     ]
     if tail.inputs == plan.digest:
