@@ -127,7 +127,7 @@ def could_be_ours(rule: Acl, scope: Scope, writers: Collection[str]) -> bool:
     names = scope.target_names(rule.resource_type)
     if is_pattern(rule):
         return any(covers_name(rule, name) for name in names) and not scope.strangers(rule)
-    return rule.name in names or (rule.resource_type == GROUP and scope.mirror.selects_group(rule.name))
+    return rule.name in names  # not every group that the mirror would select: the target has groups of others
 
 
 def writers_of(rules: Iterable[Acl], scope: Scope) -> set[str]:

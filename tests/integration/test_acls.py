@@ -96,7 +96,8 @@ class World:
     @property
     def plan(self) -> Plan:
         topic = topic_plan(self.topic, {0: 0}, target_topic=self.there, source_topic_id="id")
-        return replace(plan_of(self.mirror, topic), known_topics={self.there: "identical"})
+        plan = plan_of(self.mirror, topic)
+        return replace(plan, known_topics={self.there: "identical"}, positions={f"app-{self.there}": {}})
 
     def on_source(self, *rules: Acl) -> None:
         """Make these all rules of the source."""

@@ -235,7 +235,7 @@ def test_rules_of_the_target_that_the_mirror_could_not_write_are_not_its_own() -
         rule("dc1.orders", "READ", "ALLOW", "User:mirror-2"), rule("dc1.orders", "READ", "ALLOW", "User:a"),
         rule("dc1.orders", "WRITE", "DENY"), rule("tx", "WRITE", "ALLOW", ALICE, kind="TRANSACTIONAL_ID"),
         rule("airflow-mirror.m", "WRITE", "ALLOW", BOB, kind="TRANSACTIONAL_ID"),
-        rule("connect-x", "READ", "ALLOW", ALICE, kind="GROUP"), rule("dc", "READ", "ALLOW", ALICE, pattern="PREFIXED"),
+        rule("bank", "READ", "ALLOW", ALICE, kind="GROUP"), rule("dc", "READ", "ALLOW", ALICE, pattern="PREFIXED"),
     ]  # fmt: skip
     s = replace(s, others=frozenset({("TOPIC", ("LITERAL", "dc2.orders"))}))
     assert [could_be_ours(one, s, {BOB}) for one in (*mine, *other)] == [True] * len(mine) + [False] * len(other)
