@@ -11,15 +11,17 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from airflow_mirror.kafka import acls, cluster, configs, groups, offsets, topics
+from airflow_mirror.kafka import acls, cluster, configs, groups, offsets, quotas, topics, users
 from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupInfo, GroupPosition, NewTopicSpec, TopicInfo
 from airflow_mirror.kafka.session import AdminSession
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from typing import Self
 
     from airflow_mirror.config import ClientConfig
+    from airflow_mirror.kafka.quotas import QuotaEntity
+    from airflow_mirror.kafka.users import ScramCredential
     from airflow_mirror.partition import TopicPartition
     from airflow_mirror.wire.cluster import WireCluster
 
@@ -203,3 +205,26 @@ class ClusterAdmin:
     def delete_acls(self, rules: Collection[Acl]) -> list[Acl]:
         """Remove exactly these rules; return those that existed."""
         return acls.delete_acls(self._session, rules)
+
+    # --- client quotas ---
+
+    def quotas(self) -> dict[QuotaEntity, dict[str, float]]:
+        """Return all client quotas, by entity and key. Needs DESCRIBE_CONFIGS on the cluster, and brokers from 2.6 on."""
+        return quotas.describe_quotas(self._session)
+
+    def alter_quotas(self, changes: Mapping[QuotaEntity, Mapping[str, float | None]]) -> None:
+        """Set values by entity and key; None removes one. Needs ALTER_CONFIGS on the cluster."""
+        quotas.alter_quotas(self._session, changes)
+
+    # --- SCRAM users ---
+
+    def scram_users(self) -> dict[str, dict[str, int]]:
+        """Return the iterations of each user's credentials by mechanism.
+
+        Needs DESCRIBE on the cluster, and brokers from 2.7 on.
+        """
+        return users.describe_users(self._session)
+
+    def create_scram_users(self, new: Mapping[str, Sequence[ScramCredential]]) -> None:
+        """Set credentials of users. Needs ALTER on the cluster."""
+        users.create_users(self._session, new)

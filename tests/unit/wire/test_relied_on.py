@@ -18,6 +18,8 @@ PACKAGE = Path(airflow_mirror.__file__).parent
 
 # Request -> highest version sent; fields of request and answer; the same of their parts by name.
 REQUESTS: dict[str, tuple[int, str, str]] = {
+    "admin.AlterClientQuotasRequest": (1, "entries validate_only", "throttle_time_ms entries"),
+    "admin.AlterUserScramCredentialsRequest": (0, "deletions upsertions", "throttle_time_ms results"),
     "admin.AlterConfigsRequest": (1, "resources validate_only", "throttle_time_ms responses"),
     "admin.CreateAclsRequest": (3, "creations", "throttle_time_ms results"),
     "admin.CreatePartitionsRequest": (3, "topics timeout_ms validate_only", "throttle_time_ms results"),
@@ -25,6 +27,12 @@ REQUESTS: dict[str, tuple[int, str, str]] = {
     "admin.DeleteAclsRequest": (3, "filters", "throttle_time_ms filter_results"),
     "admin.DeleteRecordsRequest": (1, "topics timeout_ms", "topics"),
     "admin.DeleteTopicsRequest": (5, "topic_names timeout_ms", "throttle_time_ms responses"),
+    "admin.DescribeClientQuotasRequest": (
+        1, "components strict", "throttle_time_ms error_code error_message entries",
+    ),
+    "admin.DescribeUserScramCredentialsRequest": (
+        0, "users", "throttle_time_ms error_code error_message results",
+    ),
     "admin.DescribeAclsRequest": (
         3,
         "resource_type_filter resource_name_filter pattern_type_filter principal_filter host_filter operation "
@@ -69,6 +77,22 @@ REQUESTS: dict[str, tuple[int, str, str]] = {
 }  # fmt: skip
 # Parts of requests and answers -> their fields.
 PARTS = {
+    "admin.AlterClientQuotasRequest.EntryData": "entity ops",
+    "admin.AlterClientQuotasRequest.EntryData.EntityData": "entity_type entity_name",
+    "admin.AlterClientQuotasRequest.EntryData.OpData": "key value remove",
+    "admin.AlterClientQuotasResponse.EntryData": "error_code error_message entity",
+    "admin.AlterClientQuotasResponse.EntryData.EntityData": "entity_type entity_name",
+    "admin.AlterUserScramCredentialsRequest.ScramCredentialUpsertion": ("name mechanism iterations salt salted_password"),
+    "admin.AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult": "user error_code error_message",
+    "admin.DescribeClientQuotasResponse.EntryData": "entity values",
+    "admin.DescribeClientQuotasResponse.EntryData.EntityData": "entity_type entity_name",
+    "admin.DescribeClientQuotasResponse.EntryData.ValueData": "key value",
+    "admin.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult": (
+        "user error_code error_message credential_infos"
+    ),
+    "admin.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult.CredentialInfo": (
+        "mechanism iterations"
+    ),
     "admin.AlterConfigsRequest.AlterConfigsResource": "resource_type resource_name configs",
     "admin.AlterConfigsRequest.AlterConfigsResource.AlterableConfig": "name value",
     "admin.CreateAclsRequest.AclCreation": (
