@@ -1,8 +1,12 @@
-"""SyncAclsOperator: who may read and write on the target."""
+"""SyncAclsOperator: who may read and write on the target, how fast, and with which login."""
 
 from __future__ import annotations
 
+import importlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.log import mask_secret
 
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.hooks.home import report_dir
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_mirror.mirror import Mirror
+    from airflow_mirror.sync.users import SecretOf
 
 __all__ = ["SyncAclsOperator"]
 
@@ -23,22 +28,28 @@ _ROLES = ("source", "target")
 
 
 class SyncAclsOperator(PlannedOperator):
-    """Lets ACLs follow a mirror: those of readers early, those of writers at the cutover.
+    """Lets ACLs follow a mirror: those of readers early, those of writers at the cutover; on request quotas and users.
 
     Nobody gets more rights than on the source. The whole verdict goes to ``acls.<phase>.json`` in the run's directory.
 
+    :param parts: any of ``acls``, ``quotas`` (client quotas) and ``users`` (SCRAM users) (templated).
     :param phase: ``early``, at any time before the cutover; ``cutover``, once the target is open (templated).
     :param dry_run: only report (templated).
-    :param remove: also remove ACLs that are gone on the source and that this mirror could have written (templated).
+    :param remove: also remove ACLs that are gone on the source and that this mirror could have written, and quotas that
+        the source does not have (templated).
     :param cluster_wide: also copy ACLs of the cluster, of delegation tokens and of users (templated).
     :param open_by_default: whether resources without any ACL are open to everybody on the target
         (``allow.everyone.if.no.acl.found``); None asks its brokers, which seldom say it (templated).
     :param own_principals: the mirror's own principal by role, such as ``{"target": "User:CN=mirror"}``, where brokers
         make it of a certificate or a token (templated).
+    :param secrets: where new secrets of SCRAM users come from: ``env:NAME``, an environment variable that holds a JSON
+        object of user and secret, or the dotted path of a function that takes a user of the target and returns its
+        secret or None. A reference and never a secret; not templated, because Airflow stores what it renders.
     """
 
     template_fields: Sequence[str] = (
         *PlannedOperator.template_fields,
+        "parts",
         "phase",
         "dry_run",
         "remove",
@@ -50,12 +61,14 @@ class SyncAclsOperator(PlannedOperator):
     def __init__(
         self,
         *,
+        parts: Sequence[str] | str = ("acls",),
         phase: str = "early",
         dry_run: bool | str = False,
         remove: bool | str = False,
         cluster_wide: bool | str = False,
         open_by_default: bool | str | None = None,
         own_principals: Mapping[str, str] | None = None,
+        secrets: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -63,6 +76,7 @@ class SyncAclsOperator(PlannedOperator):
         self.dry_run: bool | str = dry_run  # type: ignore[assignment]
         self.phase, self.remove, self.cluster_wide = phase, remove, cluster_wide
         self.open_by_default, self.own_principals = open_by_default, own_principals
+        self.parts, self.secrets = parts, secrets
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Compare, apply, read back.
@@ -72,26 +86,29 @@ class SyncAclsOperator(PlannedOperator):
         :raises InvalidField: the map of principals is ambiguous, or nobody knows the mirror's own principal.
         """
         from airflow_mirror.hooks.kafka import admins_of
-        from airflow_mirror.sync.acls import sync_acls
+        from airflow_mirror.sync.access import Options, sync_access
 
-        dry_run = flag("dry_run", self.dry_run)
-        options = {name: flag(name, getattr(self, name)) for name in ("remove", "cluster_wide")}
         stated = None if self.open_by_default is None else flag("open_by_default", self.open_by_default)
-        plan, own = self.stored_plan(mirror), own_principals(self.own_principals)
+        options = Options(
+            parts=(self.parts,) if isinstance(self.parts, str) else tuple(self.parts),
+            phase=self.phase,
+            remove=flag("remove", self.remove),
+            cluster_wide=flag("cluster_wide", self.cluster_wide),
+            open_to_all=stated,
+            own=own_principals(self.own_principals),
+            dry_run=flag("dry_run", self.dry_run),
+        )
+        # A task may have another map of principals than its plan.
+        plan, secret_of = replace(self.stored_plan(mirror), mirror=mirror), secrets_of(self.secrets)
         with admins_of(mirror) as (source, target):
-            report = sync_acls(
-                plan, source, target, phase=self.phase, open_to_all=stated, own=own, dry_run=dry_run, **options
-            )
+            report = sync_access(plan, source, target, options, secret_of)
         directory = report_dir(mirror, context["ti"].run_id)
         directory.mkdir(parents=True, exist_ok=True)
-        path = directory / f"acls.{self.phase}{'.dry-run' if dry_run else ''}.json"
-        verdict = report.to_dict()
-        write_json(path, verdict)
+        path = directory / f"acls.{self.phase}{'.dry-run' if options.dry_run else ''}.json"
+        write_json(path, report.to_dict())
         for line in report.lines():
             self.log.info("%s", line)
-        for note in report.notes:
-            self.log.warning("%s", note)
-        return compact({**verdict, "kept": len(verdict["kept"]), "path": str(path)}, full=str(path))
+        return compact({**report.summary(), "path": str(path)}, full=str(path))
 
 
 def own_principals(value: object) -> dict[str, str]:
@@ -107,3 +124,32 @@ def own_principals(value: object) -> dict[str, str]:
         )
     assert isinstance(given, dict)
     return {str(role): str(name) for role, name in given.items()}
+
+
+def secrets_of(reference: str | None) -> SecretOf:
+    """Return the function that a reference to users' secrets stands for. It masks each secret in this process's logs.
+
+    :raises InputError: it is no reference, or leads nowhere; the error does not quote it: it might be a secret.
+    """
+    from airflow_mirror.sync.users import secrets_of_environment
+
+    if reference is None:
+        return lambda user: None
+    if str(reference).startswith("env:"):
+        find = secrets_of_environment(reference.removeprefix("env:"))
+    else:
+        module, _, name = str(reference).rpartition(".")
+        try:
+            find = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError, ValueError):
+            raise InvalidField(
+                "secrets", "(hidden)", "neither env:NAME nor a function that can be imported",
+                "Give a reference such as env:NEW_USERS or package.module.function, never a secret.",
+            ) from None  # fmt: skip
+
+    def masked(user: str) -> str | None:
+        if secret := find(user):
+            mask_secret(secret)
+        return secret
+
+    return masked

@@ -207,8 +207,8 @@ def read_scope(
         mirror=mirror,
         topics={t.source_topic: t.target_topic for t in plan.topics},
         groups=frozenset({*plan.groups, *selected}),
-        own_source=_own(source, own),
-        own_target=_own(target, own),
+        own_source=own_principal(source, own),
+        own_target=own_principal(target, own),
         there=_rules_of_target(target),
         cluster_wide=cluster_wide,
     )
@@ -217,7 +217,12 @@ def read_scope(
     return replace(scope, others=others(scope, topics, groups, own_patterns(rules, scope)))
 
 
-def _own(cluster: ClusterAdmin, own: Mapping[str, str]) -> str:
+def own_principal(cluster: ClusterAdmin, own: Mapping[str, str]) -> str:
+    """Return the principal of the mirror itself on one cluster.
+
+    :param own: by role; wins over what the connection says.
+    :raises InvalidField: nobody says it.
+    """
     principal = own.get(cluster.role) or cluster.principal
     if principal is None:
         raise InvalidField(

@@ -14,6 +14,8 @@ from airflow_mirror.operators.acls import SyncAclsOperator
 from airflow_mirror.plan import Plan
 from airflow_mirror.sync.acl_rules import LeftOut
 from airflow_mirror.sync.acls import AclDiff, AclReport
+from airflow_mirror.sync.quotas import QuotaDiff, QuotaReport
+from airflow_mirror.sync.users import UserRow, UsersReport
 from tests.builders import rule
 from tests.unit.provider.conftest import PLAN
 
@@ -25,8 +27,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Answer every task with ten thousand rules; note what it asked for."""
     found: list[dict[str, Any]] = []
 
-    def sync(*_: Any, **given: Any) -> AclReport:
-        found.append(given)
+    def sync(plan: Plan, *_: Any, **given: Any) -> AclReport:
+        found.append({**given, "principals": plan.mirror.principals})
         diff = AclDiff(
             own=(), deny=(), allow=RULES, kept=RULES[:3], later=RULES[:1], drift=(), lost=("TOPIC 'orders': ...",),
             left_out=(LeftOut(RULES[0], "because"),), written_out=(),
@@ -34,7 +36,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         applied = not given["dry_run"]
         return AclReport(phase=given["phase"], diff=diff, open_by_default=None, removed=(), applied=applied, notes=("n",))
 
-    monkeypatch.setattr("airflow_mirror.sync.acls.sync_acls", sync)
+    monkeypatch.setattr("airflow_mirror.sync.access.sync_acls", sync)
     return found
 
 
@@ -45,11 +47,12 @@ def test_verdict_is_small_and_its_file_is_whole(
 ) -> None:  # fmt: skip
     found = SyncAclsOperator(task_id="t", mirror=mirror, plan=PLAN, dry_run=dry_run).execute(context)
     assert len(json.dumps(found)) < 50_000
-    assert (found["changes"], found["kept"], found["later"]) == (10_000, 3, [str(RULES[0])])
-    assert found["left_out"] == [{"rule": str(RULES[0]), "reason": "because"}] and found["lost"] and found["notes"]
+    assert (found["acls_changes"], found["acls_kept"], found["acls_later"]) == (10_000, 3, [str(RULES[0])])
+    assert found["acls_left_out"] == [{"rule": str(RULES[0]), "reason": "because"}]
+    assert found["acls_lost"] and found["acls_notes"]
     file = Path(found["path"])
-    assert file.name == name and found["granted"] == f"left out, see {file}"
-    assert json.loads(file.read_text())["granted"] == [str(one) for one in RULES]
+    assert file.name == name and found["acls_granted"] == f"left out, see {file}"
+    assert json.loads(file.read_text())["acls"]["granted"] == [str(one) for one in RULES]
     (options,) = asked
     assert options["dry_run"] is (dry_run is True)
     assert (options["phase"], options["remove"], options["cluster_wide"]) == ("early", False, False)
@@ -66,7 +69,7 @@ def test_rendered_arguments_are_what_they_say(
     ).execute(context)  # fmt: skip
     assert asked == [
         {"phase": "cutover", "dry_run": False, "remove": True, "cluster_wide": True, "open_to_all": False,
-         "own": {"target": "User:CN=m"}}
+         "own": {"target": "User:CN=m"}, "principals": {}}
     ]  # fmt: skip
 
 
@@ -86,4 +89,77 @@ def test_a_changed_map_of_principals_needs_no_new_plan(
 ) -> None:  # fmt: skip
     mapped = {**mirror, "principals": {"User:a": "User:b"}}
     SyncAclsOperator(task_id="t", mirror=mapped, plan=PLAN).execute(context)
-    assert len(asked) == 1
+    assert asked[0]["principals"] == {"User:a": "User:b"}
+
+
+# --- quotas and users -------------------------------------------------------------------------------------------------
+
+SECRET = "a-secret-of-hers"
+
+
+def give(user: str) -> str | None:
+    """As an administrator's function would."""
+    return SECRET if user == "alice" else None
+
+
+@pytest.fixture
+def others(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Answer for quotas and users; note what secrets the task would have."""
+    seen: dict[str, Any] = {}
+
+    def quotas(*_: Any, **given: Any) -> QuotaReport:
+        seen["quotas"] = given
+        nothing = QuotaDiff(set={}, before={}, kept=2, drift={}, left_out=(), notes=())
+        return QuotaReport(diff=nothing, removed={}, applied=True)
+
+    def users(*_: Any, secret_of: Any, **given: Any) -> UsersReport:
+        seen["secrets"] = [secret_of(user) for user in ("alice", "bob")]
+        row = UserRow(source="alice", target="alice", mechanism="SCRAM-SHA-512", iterations=4096, action="created")
+        return UsersReport(rows=(row,), applied=True)
+
+    monkeypatch.setattr("airflow_mirror.sync.access.sync_quotas", quotas)
+    monkeypatch.setattr("airflow_mirror.sync.access.sync_users", users)
+    return seen
+
+
+@pytest.mark.parametrize("reference", ["env:NEW_USERS", f"{__name__}.give", None])
+def test_secrets_reach_users_by_reference_and_nothing_else(
+    reference: str | None, others: dict[str, Any], asked: list[dict[str, Any]], context: dict[str, Any],
+    connections: Callable[..., None], mirror: dict[str, Any], plan: Plan, home: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("NEW_USERS", json.dumps({"alice": SECRET}))
+    masked: list[str] = []
+    monkeypatch.setattr("airflow_mirror.operators.acls.mask_secret", masked.append)
+    task = SyncAclsOperator(
+        task_id="t", mirror=mirror, plan=PLAN, parts=["quotas", "users"], remove=True, secrets=reference
+    )
+    found = task.execute(context)
+    assert others["secrets"] == ([SECRET, None] if reference else [None, None])
+    assert masked == ([SECRET] if reference else [])
+    assert others["quotas"] == {"remove": True, "dry_run": False} and asked == []
+    assert SECRET not in json.dumps(found) + Path(found["path"]).read_text()
+    assert found["quotas_kept"] == 2 and found["users_rows"][0]["action"] == "created"
+    assert "secrets" not in task.template_fields
+
+
+@pytest.mark.parametrize("given", [SECRET, "no.such.function", "a b"])
+def test_what_is_no_reference_is_refused_without_showing_it(
+    given: str, others: dict[str, Any], context: dict[str, Any], connections: Callable[..., None],
+    mirror: dict[str, Any], plan: Plan, home: Path,
+) -> None:  # fmt: skip
+    with pytest.raises(AirflowFailException, match="InvalidField: secrets=.*never a secret") as e:
+        SyncAclsOperator(task_id="t", mirror=mirror, plan=PLAN, parts="users", secrets=given).execute(context)
+    assert given not in str(e.value) and others == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [({"parts": ["acl"]}, "parts='acl'"), ({"parts": []}, "nothing to do"), ({"phase": "x"}, "phase='x'")],
+)
+def test_parts_and_phases_that_do_not_exist_are_refused(
+    given: dict[str, Any], message: str, asked: list[dict[str, Any]], context: dict[str, Any],
+    connections: Callable[..., None], mirror: dict[str, Any], plan: Plan, home: Path,
+) -> None:  # fmt: skip
+    with pytest.raises(AirflowFailException, match=message):
+        SyncAclsOperator(task_id="t", mirror=mirror, plan=PLAN, **given).execute(context)
+    assert asked == []

@@ -352,8 +352,8 @@ def test_queue_pool_and_timeout_are_the_tasks_own(operator: Any, mirror: dict[st
 
 @pytest.mark.parametrize("operator", EVERY_OPERATOR)
 def test_fields_of_a_task_can_be_templates(operator: Any, mirror: dict[str, Any], context: dict[str, Any]) -> None:
-    """All but those that decide what kind of task it is, when the DAG is parsed."""
-    fixed = {"mode", "attached", "deferrable", "durable"}
+    """All but those that decide what kind of task it is, when the DAG is parsed, and what leads to secrets."""
+    fixed = {"mode", "attached", "deferrable", "durable", "secrets"}
     ours = [c for c in operator.__mro__ if c.__module__.startswith("airflow_mirror.") and "__init__" in vars(c)]
     named = {p for c in ours for p in inspect.signature(vars(c)["__init__"]).parameters} - {"self", "kwargs"}
     assert named - fixed <= set(operator.template_fields)

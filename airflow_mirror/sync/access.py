@@ -1,0 +1,102 @@
+"""ACLs, quotas and users of a mirror in one go: what :class:`SyncAclsOperator` does, without Airflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import InvalidField
+from airflow_mirror.policy import Principals
+from airflow_mirror.sync.acl_rules import EARLY
+from airflow_mirror.sync.acls import PHASES, own_principal, sync_acls
+from airflow_mirror.sync.quotas import sync_quotas
+from airflow_mirror.sync.users import sync_users
+
+if TYPE_CHECKING:
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.plan.model import Plan
+    from airflow_mirror.sync.acls import AclReport
+    from airflow_mirror.sync.quotas import QuotaReport
+    from airflow_mirror.sync.users import SecretOf, UsersReport
+
+ACLS, QUOTAS, USERS = "acls", "quotas", "users"
+PARTS = (ACLS, QUOTAS, USERS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What to do; the fields are those of :func:`airflow_mirror.sync.acls.sync_acls`.
+
+    :param parts: any of ``acls``, ``quotas`` and ``users``.
+    :raises InvalidField: there is no such part or phase.
+    """
+
+    parts: tuple[str, ...] = (ACLS,)
+    phase: str = EARLY
+    remove: bool = False
+    cluster_wide: bool = False
+    open_to_all: bool | None = None
+    own: Mapping[str, str] = field(default_factory=dict)
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        for part in self.parts:
+            if part not in PARTS:
+                raise InvalidField("parts", part, "no such part", f"Use any of {', '.join(PARTS)}.")
+        if not self.parts:
+            raise InvalidField("parts", [], "nothing to do", f"Use any of {', '.join(PARTS)}.")
+        if self.phase not in PHASES:
+            raise InvalidField("phase", self.phase, "unknown", f"Use one of {', '.join(PHASES)}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccessReport:
+    """What each part did (or, in a dry run, would do); None for a part that was not asked for."""
+
+    acls: AclReport | None = None
+    quotas: QuotaReport | None = None
+    users: UsersReport | None = None
+
+    def _parts(self) -> Iterable[tuple[str, AclReport | QuotaReport | UsersReport]]:
+        found = ((ACLS, self.acls), (QUOTAS, self.quotas), (USERS, self.users))
+        return [(name, report) for name, report in found if report is not None]
+
+    def lines(self) -> list[str]:
+        """Return the changes, and who loses access, as text."""
+        return [line for _, report in self._parts() for line in report.lines()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values, by part."""
+        return {name: report.to_dict() for name, report in self._parts()}
+
+    def summary(self) -> dict[str, Any]:
+        """Return the same, with ``<part>_`` before the names and the number of ACLs that stay instead of their list."""
+        values = {f"{name}_{key}": value for name, of in self.to_dict().items() for key, value in of.items()}
+        return values | ({"acls_kept": len(values["acls_kept"])} if self.acls else {})
+
+
+def sync_access(
+    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, options: Options, secret_of: SecretOf = lambda user: None
+) -> AccessReport:
+    """Bring the target's users, quotas and ACLs in line with the source's, in this order, and read them back.
+
+    :param secret_of: the new secret of a SCRAM user of the target, or None.
+    :raises InvalidField: the map of principals is ambiguous, or nobody knows the mirror's own principal.
+    :raises NoAuthorizer: the target has none.
+    :raises NotKept: a change is not visible when read back.
+    """
+    principals = Principals(plan.mirror.principals)
+    own = own_principal(source, options.own), own_principal(target, options.own)
+    dry_run, remove = options.dry_run, options.remove
+    users = quotas = acls = None
+    if USERS in options.parts:
+        users = sync_users(source, target, principals, *own, secret_of=secret_of, dry_run=dry_run)
+    if QUOTAS in options.parts:
+        quotas = sync_quotas(source, target, principals, *own, remove=remove, dry_run=dry_run)
+    if ACLS in options.parts:
+        acls = sync_acls(
+            plan, source, target, phase=options.phase, remove=remove, cluster_wide=options.cluster_wide,
+            open_to_all=options.open_to_all, own=options.own, dry_run=dry_run,
+        )  # fmt: skip
+    return AccessReport(acls=acls, quotas=quotas, users=users)
