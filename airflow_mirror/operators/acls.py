@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["SyncAclsOperator"]
 
 _ROLES = ("source", "target")
+_SHOWN = 200  # lines in the log; the file has all
 
 
 class SyncAclsOperator(PlannedOperator):
@@ -106,8 +107,11 @@ class SyncAclsOperator(PlannedOperator):
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"acls.{self.phase}{'.dry-run' if options.dry_run else ''}.json"
         write_json(path, report.to_dict())
-        for line in report.lines():
+        lines = report.lines()
+        for line in lines[:_SHOWN]:
             self.log.info("%s", line)
+        if len(lines) > _SHOWN:
+            self.log.info("and %d more, see %s", len(lines) - _SHOWN, path)
         return compact({**report.summary(), "path": str(path)}, full=str(path))
 
 

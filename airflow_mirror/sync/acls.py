@@ -83,10 +83,15 @@ class AclReport:
         return len(self.diff.granted) + len(self.removed)
 
     def lines(self) -> list[str]:
-        """Return the changes as text."""
+        """Return the changes, who loses access, and what to know, as text."""
         own = [f"+ {rule} (the mirror's own)" for rule in self.diff.own]
         added = [f"+ {rule}" for rule in (*self.diff.deny, *self.diff.allow)]
-        return own + added + [f"- {rule}" for rule in self.removed] + [f"! {line}" for line in self.diff.lost]
+        return (
+            own
+            + added
+            + [f"- {rule}" for rule in self.removed]
+            + [f"! {line}" for line in (*self.diff.lost, *self.notes)]
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values: rules as text, reasons with the rules that they are about."""

@@ -55,12 +55,13 @@ class QuotaReport:
         return sum(map(len, self.diff.set.values())) + sum(map(len, self.removed.values()))
 
     def lines(self) -> list[str]:
-        """Return the changes as text."""
+        """Return the changes, and what to know, as text."""
         added = [
             f"+ quota of {one}: {key} {self.diff.before.get(one, {}).get(key, '(none)')} -> {value}"
             for one, key, value in _each(self.diff.set)
         ]
-        return added + [f"- quota of {one}: {key} {value}" for one, key, value in _each(self.removed)]
+        removed = [f"- quota of {one}: {key} {value}" for one, key, value in _each(self.removed)]
+        return added + removed + [f"! {note}" for note in self.diff.notes]
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""

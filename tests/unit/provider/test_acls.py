@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,9 +44,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("dry_run", "name"), [(True, "acls.early.dry-run.json"), ("False", "acls.early.json")])
 def test_verdict_is_small_and_its_file_is_whole(
     asked: list[dict[str, Any]], dry_run: bool | str, name: str, context: dict[str, Any],
-    connections: Callable[..., None], mirror: dict[str, Any], plan: Plan, home: Path,
+    connections: Callable[..., None], mirror: dict[str, Any], plan: Plan, home: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
+    logged: list[str] = []
+    log = SimpleNamespace(info=lambda text, *values: logged.append(text % values), warning=lambda *_: None)
+    monkeypatch.setattr(SyncAclsOperator, "log", log)
     found = SyncAclsOperator(task_id="t", mirror=mirror, plan=PLAN, dry_run=dry_run).execute(context)
+    assert len(logged) == 201 and logged[0] == f"+ {RULES[0]}" and logged[-1].startswith("and 9802 more, see")
     assert len(json.dumps(found)) < 50_000
     assert (found["acls_changes"], found["acls_kept"], found["acls_later"]) == (10_000, 3, [str(RULES[0])])
     assert found["acls_left_out"] == [{"rule": str(RULES[0]), "reason": "because"}]
