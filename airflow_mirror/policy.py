@@ -1,4 +1,4 @@
-"""Names on the target: of mirrored topics, of principals, and of a Mirror's own group and transactional ids.
+"""Names on the target: of mirrored topics, of principals, and of a Mirror's own groups, scratch topic, transactional ids.
 
 MirrorMaker 2 calls the rule for topics a replication policy. Pure functions of names; no cluster is queried.
 """
@@ -124,6 +124,7 @@ DECISIONS = "airflow-mirror.decisions"
 STATE = "airflow-mirror.ledger"
 MAPS = "airflow-mirror.maps"
 LEDGER = frozenset({DECISIONS, STATE, MAPS})
+SCRATCH_PREFIX = "__airflow-mirror.probe."
 
 
 def is_internal(topic: str) -> bool:
@@ -143,6 +144,21 @@ def lease_id(mirror: str) -> str:
 def progress_group(mirror: str) -> str:
     """Return the consumer group on the target in which transactional delivery stores its progress."""
     return f"airflow-mirror.{mirror}"
+
+
+def starts_group(mirror: str) -> str:
+    """Return the consumer group on the target that stores, for each partition, where a mirror without a plan began.
+
+    It has no members and commits no progress: its position in a partition is the source offset of the first record to
+    copy, with the source topic's id as metadata. Kafka deletes it with the topic, or if no job runs for
+    offsets.retention.minutes; by then the log shows where the copy began.
+    """
+    return f"airflow-mirror.{mirror}.starts"
+
+
+def scratch_topic(mirror: str) -> str:
+    """Return the topic on which a plan tries out rights; it is internal, so that no mirror copies it."""
+    return f"{SCRATCH_PREFIX}{mirror}"
 
 
 def marker_id(mirror: str, tp: TopicPartition) -> str:

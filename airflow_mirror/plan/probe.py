@@ -19,7 +19,7 @@ from airflow_mirror.errors import BrokerError, InputError, MirrorError, MissingR
 from airflow_mirror.kafka.model import NewTopicSpec
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Capabilities
-from airflow_mirror.policy import marker_id
+from airflow_mirror.policy import SCRATCH_PREFIX, marker_id, scratch_topic
 from airflow_mirror.wire import records as wire_records
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -35,18 +35,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_PREFIX = "__airflow-mirror.probe."
 _PRODUCER_ID = 1 << 62  # self-assigned, like the copy's; WRITE on any topic allows it
 _TIMEOUT_MS = 10_000
 _GONE_WITHIN_S = 10.0
 _SETTLED_WITHIN_S = 10.0
 # If the topic can't be deleted, it must not occupy the disk for long.
 _CONFIGS = {"retention.ms": "3600000", "segment.bytes": "1048576", "cleanup.policy": "delete"}
-
-
-def scratch_topic(mirror: str) -> str:
-    """Return the name of the scratch topic; it is internal, so that no mirror copies it."""
-    return f"{_PREFIX}{mirror}"
 
 
 def probe(target: ClusterAdmin, mirror: str) -> Capabilities:
@@ -119,7 +113,7 @@ def _allowed(lacks: list[str], step: Callable[[], object]) -> bool:
 def _needed(e: AclMissing) -> str:
     """Name the right to grant: a copy needs it for all its ids and topics, not for the scratch ones."""
     if e.resource == "transactional id":
-        prefix = e.resource_name.partition("." + _PREFIX)[0]
+        prefix = e.resource_name.partition("." + SCRATCH_PREFIX)[0]
         return f"WRITE on transactional ids that begin with {prefix!r}"  # it includes DESCRIBE, which is checked first
     operation = e.operation.split()[0].upper()
     return f"{operation} on the {e.resource}" if e.resource == "cluster" else f"{operation} on the target's topics"
@@ -162,7 +156,7 @@ def _create(target: ClusterAdmin, topic: str) -> str | None:
             if _delete(target, topic) is not None:
                 return None  # it can't be deleted, but it can be used
         except MissingRight:
-            return f"no CREATE on the cluster, nor on topics that begin with {_PREFIX!r}"
+            return f"no CREATE on the cluster, nor on topics that begin with {SCRATCH_PREFIX!r}"
         except InputError as e:
             return str(e)
     return f"somebody else keeps creating {topic!r}"

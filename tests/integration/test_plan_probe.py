@@ -17,8 +17,8 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import probe as probing
-from airflow_mirror.plan.probe import probe, scratch_topic
-from airflow_mirror.policy import DECISIONS, MAPS, STATE, is_internal, lease_id, marker_id
+from airflow_mirror.plan.probe import probe
+from airflow_mirror.policy import DECISIONS, MAPS, STATE, is_internal, lease_id, marker_id, scratch_topic
 from airflow_mirror.sync.maps import mapped_range
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode

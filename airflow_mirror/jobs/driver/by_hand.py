@@ -26,7 +26,7 @@ from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.configs import not_held
 from airflow_mirror.plan.life import begin, require_active
 from airflow_mirror.plan.model import TopicPlan
-from airflow_mirror.policy import MAPS
+from airflow_mirror.policy import MAPS, starts_group
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.topics import create_target_topics
 
@@ -116,22 +116,12 @@ def _check_held(topics: Iterable[TopicPlan], target: ClusterAdmin) -> None:
 # --- where latest was ---------------------------------------------------------------------------------------------------
 
 
-def starts_group(mirror: Mirror) -> str:
-    """Return the consumer group on the target that stores, for each partition, where the mirror began.
-
-    It has no members and commits no progress: its position in a partition is the source offset of the first record to
-    copy, with the source topic's id as metadata. Kafka deletes it with the topic, or if no job runs for
-    offsets.retention.minutes; by then the log shows where the copy began.
-    """
-    return f"airflow-mirror.{mirror.name}.starts"
-
-
 def begun_at(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, modes: Mapping[str, str]) -> Begun:
     """Return where this mirror began, as stored by an earlier job.
 
     :param modes: target topics with mapped offsets have :data:`MAPPED`: their logs say nothing about the source.
     """
-    positions = target.group_offsets(starts_group(mirror))
+    positions = target.group_offsets(starts_group(mirror.name))
     sources = source.topics([name for name in source.topic_names() if mirror.selects_topic(name)])
     names = {mirror.naming.target_topic(name): info for name, info in sources.items()}
     there = target.topics([name for name in names if modes.get(name) != MAPPED])
@@ -165,7 +155,7 @@ def remember(plan: Plan, target: ClusterAdmin) -> None:
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         try:
-            return target.commit_group_offsets(starts_group(plan.mirror), positions)
+            return target.commit_group_offsets(starts_group(plan.mirror.name), positions)
         except TryAgain as e:  # committing the same positions again does no harm
             if time.monotonic() > deadline:
                 raise

@@ -17,6 +17,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.model import Plan, TopicPlan
+from airflow_mirror.policy import starts_group
 from tests.unit.cutover.builders import a_plan
 
 MIRROR = Mirror(name="flow", source="src", target="dst", topics=["orders", "users"], start="latest")
@@ -94,7 +95,7 @@ def test_a_coordinator_on_its_way_is_waited_for(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(target, "commit_group_offsets", refusing)
     monkeypatch.setattr(by_hand.time, "sleep", lambda s: None)  # type: ignore[attr-defined]
     by_hand.remember(plan_of({0: 100}), target)
-    assert by_hand.starts_group(MIRROR) in target.committed
+    assert starts_group(MIRROR.name) in target.committed
     refusals += [BrokerError("set offsets", 15, "COORDINATOR_NOT_AVAILABLE")]
     monkeypatch.setattr(by_hand, "_PATIENCE_S", -1.0)
     with pytest.raises(BrokerError):
