@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from airflow_mirror import __version__
-from airflow_mirror.console import ledger, status
+from airflow_mirror.console import ledger, rights, status
 from airflow_mirror.errors import InputError, MirrorError
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--version", action="version", version=__version__)
     commands = p.add_subparsers(metavar="COMMAND", required=True)
     status.add(commands)
+    rights.add(commands)
     ledger.add(commands)
     return p
 

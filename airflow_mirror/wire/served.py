@@ -81,6 +81,22 @@ def without(cluster: WireCluster) -> list[Without]:
     return [lost for key, lost in _OPTIONAL.items() if key in missing]
 
 
+# Release -> an (API key, version) that brokers serve from it on; the releases that change which rights a mirror needs.
+RELEASES: Mapping[tuple[int, int], tuple[int, int]] = {
+    (3, 8): (22, 5),  # InitProducerId with TRANSACTION_ABORTABLE (KIP-890)
+    (2, 1): (23, 2),  # OffsetForLeaderEpoch for clients (KIP-320)
+    (2, 0): (30, 1),  # CreateAcls with prefixed patterns (KIP-290)
+    (1, 0): (37, 0),  # CreatePartitions (KIP-195)
+}
+
+
+def release_of(cluster: WireCluster) -> tuple[int, ...]:
+    """Return the newest of :data:`RELEASES` that every broker has reached; (0, 11) for none of them."""
+    brokers = list(_each(cluster))
+    reached = (release for release, api in RELEASES.items() if all(broker.serves(*api) for broker in brokers))
+    return next(reached, (0, 11))
+
+
 def _each(cluster: WireCluster) -> Iterator[Connection]:
     for node_id in cluster.broker_ids():
         yield cluster.connection(node_id)

@@ -26,13 +26,17 @@ TARGETS = re.findall(r"^([\w%-]+):", text("Makefile"), re.MULTILINE)
 # Options of programs that are not ours, as the docs name them.
 FOREIGN = {
     "airflow": {"--conn-type", "--conn-extra"},
+    "kafka-acls.sh": {
+        "--bootstrap-server", "--command-config", "--add", "--allow-principal", "--operation", "--topic", "--group",
+        "--transactional-id", "--cluster", "--resource-pattern-type",
+    },
     "spark-submit": {"--master", "--py-files", "--conf", "--driver-java-options"},
-}
+}  # fmt: skip
 OWN = (
     "spark_jobs/bulk_copy.py", "spark_jobs/streaming_tail.py", "spark_jobs/verify.py", "demo", "sandbox", "sandbox up",
     "benchmarks", "benchmarks.planning", "benchmarks.many_partitions", "airflow_mirror.jobs.translate", "tests.parts",
     "tests.soak", "tests.figures", "airflow_mirror.console.main", "airflow_mirror.console.main ledger show",
-    "airflow_mirror.console.main status",
+    "airflow_mirror.console.main status", "airflow_mirror.console.main rights",
 )  # fmt: skip
 
 

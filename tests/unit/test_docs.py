@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import re
+import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -13,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from airflow_mirror.console.main import main
 from airflow_mirror.copy.results import summarise
 from airflow_mirror.cutover.steps import STEPS
 from airflow_mirror.errors import InputError, NeedsHuman, TryAgain
 from airflow_mirror.get_provider_info import get_provider_info
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.rights import RESOURCES, RIGHTS, ROLES, Right
 from tests.figures import arrows, imported, modules
 from tests.parts import PARTS
 
@@ -105,6 +108,20 @@ def test_every_field_of_a_mirror_is_documented_and_no_other() -> None:
     assert first_cells(table)[1:] == [f"`{f.name}`" for f in fields(Mirror)]
 
 
+def needed_by(right: Right) -> str:
+    """For which parts of the work, with which Mirrors, on which releases."""
+    releases = {"from": right.since, "before": right.before or ()}
+    said = [f"{word} {'.'.join(map(str, release))}" for word, release in releases.items() if release]
+    roles = "all" if right.roles == ROLES else ", ".join(right.roles)
+    return "; ".join([roles, *([right.when] if right.when else []), *said])
+
+
+def test_the_rights_are_documented_as_the_table_of_the_code_has_them() -> None:
+    table = text("docs/mirror.md").partition("| on | resource |")[2].partition("\n\n")[0]
+    rows = [f"| {r.side} | {RESOURCES[r.on]} | {r.operation} | {needed_by(r)} | {r.why} |" for r in RIGHTS]
+    assert table.splitlines()[2:] == rows
+
+
 def test_every_option_of_airflows_configuration_is_documented() -> None:
     page = text("docs/mirror.md")
     for option in get_provider_info()["config"]["mirror"]["options"]:
@@ -131,6 +148,12 @@ def test_the_shown_help_is_what_the_job_prints(job: str) -> None:
     printed = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
     shown = blocks(text("docs/spark-jobs.md").partition(f"## {job}.py\n")[2])[0]
     assert shown.strip() == printed.strip()
+
+
+def test_the_shown_script_of_rights_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    command, shown = blocks(text("docs/console.md").partition("## rights\n")[2])[:2]
+    assert main(shlex.split(command.replace("\\\n", " "))[1:]) == 0
+    assert capsys.readouterr().out == shown
 
 
 def test_every_key_of_a_copys_summary_is_documented() -> None:

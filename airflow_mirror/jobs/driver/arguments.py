@@ -21,6 +21,26 @@ def parser(prog: str, description: str) -> argparse.ArgumentParser:
     reference = "librdkafka settings: a properties file (one key=value per line), or env:NAME holding JSON"
     what.add_argument("--source", required=True, metavar="FILE", help=f"the cluster to read. {reference}")
     what.add_argument("--target", required=True, metavar="FILE", help=f"the cluster to write. {reference}")
+    add_flow(p)
+    run = p.add_argument_group("this run")
+    run.add_argument("--plan", metavar="FILE", help="plan.json; without it the job makes a plan and creates topics")
+    run.add_argument(
+        "--no-probe", action="store_true", help="don't try out the rights on the target with a scratch topic"
+    )
+    run.add_argument(
+        "--tasks", type=int, metavar="N", help="number of Spark tasks (default: from the cluster's cores and the bytes)"
+    )
+    run.add_argument(
+        "--settings-from", choices=("driver", "executor"), default="driver",
+        help="on a Spark cluster: the driver hands the clusters' settings to its tasks, in memory,\n"
+        "or each executor reads --source and --target (default: driver)",
+    )  # fmt: skip
+    run.add_argument("--job-dir", metavar="DIR", help="directory of status.json while the job runs")
+    return p
+
+
+def add_flow(p: argparse.ArgumentParser) -> None:
+    """Add the options that describe a Mirror, for :func:`mirror_of`."""
     flow = p.add_argument_group("what to mirror")
     flow.add_argument(
         "--mirror", metavar="FILE", help="a Mirror as YAML or JSON; the options of this group then change it"
@@ -56,21 +76,6 @@ def parser(prog: str, description: str) -> argparse.ArgumentParser:
         help="transactional: records and progress appear together; mapped offsets only (default: idempotent)",
     )  # fmt: skip
     flow.add_argument("--max-bytes-per-second", type=int, metavar="N", help="largest average rate (default: no limit)")
-    run = p.add_argument_group("this run")
-    run.add_argument("--plan", metavar="FILE", help="plan.json; without it the job makes a plan and creates topics")
-    run.add_argument(
-        "--no-probe", action="store_true", help="don't try out the rights on the target with a scratch topic"
-    )
-    run.add_argument(
-        "--tasks", type=int, metavar="N", help="number of Spark tasks (default: from the cluster's cores and the bytes)"
-    )
-    run.add_argument(
-        "--settings-from", choices=("driver", "executor"), default="driver",
-        help="on a Spark cluster: the driver hands the clusters' settings to its tasks, in memory,\n"
-        "or each executor reads --source and --target (default: driver)",
-    )  # fmt: skip
-    run.add_argument("--job-dir", metavar="DIR", help="directory of status.json while the job runs")
-    return p
 
 
 def add_late(p: argparse.ArgumentParser) -> None:

@@ -1,0 +1,120 @@
+"""``airflow-mirror rights``: the ACLs that a mirror's principal needs, as commands or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from airflow_mirror.console.acl_script import script
+from airflow_mirror.console.clusters import HELP, config_of
+from airflow_mirror.errors import InputError
+from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.plan.inventory import select_topics
+from airflow_mirror.plan.rights import NEWEST, ROLES, SIDES, SOURCE, Rights, Version, rights_of
+from airflow_mirror.wire.served import release_of
+from airflow_mirror.wire.settings import WireSettings
+
+if TYPE_CHECKING:
+    from airflow_mirror.mirror import Mirror
+
+_TEXT = """\
+Print the ACLs that a mirror's principal needs on both clusters: no more, and each with its reason. Changes nothing.
+The output is a shell script of kafka-acls.sh commands: read it, set the variables at its top, run it. No cluster is
+asked, unless --source or --target names one.
+"""
+_EXAMPLES = """\
+examples:
+  airflow-mirror rights --name dc1-to-dc2 --include orders --include 'payments[.].*' --principal User:mirror
+  airflow-mirror rights --mirror dc1-to-dc2.yaml --principal User:planner --role plan
+  airflow-mirror rights --mirror dc1-to-dc2.yaml --source src.properties --target dst.properties --json
+"""
+
+
+class _Known(NamedTuple):
+    """What is known of one cluster."""
+
+    principal: str
+    bootstrap: str
+    version: Version
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    p = commands.add_parser(
+        "rights", help="print the ACLs that a mirror's principal needs, each with its reason", description=_TEXT,
+        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add_flow(p)
+    whose = p.add_argument_group("whose rights, for what")
+    whose.add_argument("--principal", metavar="User:NAME", help="default: the user of --source and of --target")
+    whose.add_argument(
+        "--role", action="append", choices=ROLES,
+        help="a part of the work; may be repeated (default: all). A job without a stored plan plans as well",
+    )  # fmt: skip
+    whose.add_argument("--side", choices=SIDES, help="one cluster alone (default: both)")
+    where = p.add_argument_group("the clusters")
+    for side in SIDES:
+        also = " and for the names of its topics" if side == SOURCE else ""
+        where.add_argument(f"--{side}", metavar="CLUSTER", help=f"asked for its release{also}: {HELP}")
+    for side in SIDES:
+        where.add_argument(
+            f"--{side}-version", metavar="X.Y", type=_version, help=f"the {side}'s release (default: the newest rules)"
+        )
+    p.add_argument("--json", action="store_true", help="print JSON: by side, the ACLs with their reasons, and the notes")
+    p.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    mirror = mirror_of(arguments)
+    names = None if arguments.source is None else _names(arguments.source, mirror)
+    found = {}
+    for side in [arguments.side] if arguments.side else SIDES:
+        known = _known(arguments, side)
+        rights = rights_of(
+            mirror, side, known.principal, roles=arguments.role or ROLES, version=known.version, names=names
+        )
+        found[side] = known, rights
+    if arguments.json:
+        print(json.dumps({side: _json(rights) for side, (_, rights) in found.items()}, indent=1))
+    else:
+        print("\n\n".join("\n".join(_script(side, known, rights)) for side, (known, rights) in found.items()))
+
+
+def _names(source: str, mirror: Mirror) -> list[str]:
+    with ClusterAdmin(config_of(source, SOURCE)) as admin:
+        return select_topics(mirror, admin)
+
+
+def _known(arguments: argparse.Namespace, side: str) -> _Known:
+    """Return what is known of a cluster; it is asked if it is named.
+
+    :raises InputError: nobody says whose rights these are.
+    """
+    cluster, version = getattr(arguments, side), getattr(arguments, f"{side}_version")
+    if cluster is not None:
+        with ClusterAdmin(config_of(cluster, side)) as admin:
+            principal = arguments.principal or WireSettings.from_config(admin.config).principal
+            return _Known(principal, admin.config.bootstrap, version or release_of(admin.wire))
+    if arguments.principal is None:
+        raise InputError(f"--principal is missing: say whose rights these are, or name the cluster with --{side}.")
+    return _Known(arguments.principal, f"{side}:9092", version or NEWEST)
+
+
+def _json(rights: Rights) -> dict[str, Any]:
+    return {"rights": [{**asdict(acl), "why": list(why)} for acl, why in rights.grants], "notes": rights.notes}
+
+
+def _script(side: str, known: _Known, rights: Rights) -> list[str]:
+    rules = "the newest rules" if known.version == NEWEST else f"Kafka {'.'.join(map(str, known.version))}"
+    title = f"What {known.principal} needs on the {side} cluster ({rules})."
+    return list(script(side, title, known.bootstrap, rights))
+
+
+def _version(text: str) -> Version:
+    try:
+        return tuple(int(part) for part in text.split("."))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no release such as 3.8") from None

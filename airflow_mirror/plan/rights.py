@@ -1,0 +1,256 @@
+"""The rights that a mirror's principal needs: one table, and what of it a Mirror asks for. No cluster is queried.
+
+``docs/mirror.md`` shows the same table; a test holds the two equal. A right whose absence no error and no warning names
+says in its ``why`` what is different then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from airflow_mirror.kafka.model import Acl
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.resources import ANY, PREFIXED, Resource, covering, includes
+from airflow_mirror.policy import DECISIONS, lease_id, progress_group, scratch_topic, starts_group
+
+Version = tuple[int, ...]
+PLAN, COPY, VERIFY, CUTOVER = ROLES = ("plan", "copy", "verify", "cutover")
+SOURCE, TARGET = SIDES = ("source", "target")
+NEWEST: Version = (99,)
+_PREFIXES = (2, 0)  # the first release with prefixed patterns (KIP-290)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Right:
+    """One row of the table.
+
+    :param on: a key of :data:`RESOURCES`.
+    :param operation: Kafka's name, as in an ACL.
+    :param roles: the parts of a migration that need it.
+    :param when: a key of :data:`WHEN`: the Mirrors that need it.
+    :param since: the first release of the side's brokers for which this row holds; ``before``: the first for which not.
+    :param why: for what; and what is different without it, where no error says so.
+    """
+
+    side: str
+    on: str
+    operation: str
+    roles: tuple[str, ...]
+    why: str
+    when: str = ""
+    since: Version = ()
+    before: Version | None = None
+
+    def is_for(self, mirror: Mirror, version: Version) -> bool:
+        """Return whether a Mirror needs it on brokers of this release."""
+        return self.since <= version and (self.before is None or version < self.before) and WHEN[self.when](mirror)
+
+
+def _keeps_offsets(mirror: Mirror) -> bool:
+    """Return whether some topic may keep its offsets."""
+    return mirror.offsets != "mapped" and mirror.delivery != "transactional" and _keeps_partitions(mirror)
+
+
+def _keeps_partitions(mirror: Mirror) -> bool:
+    return mirror.partitioning == "preserve"
+
+
+WHEN: dict[str, Callable[[Mirror], bool]] = {
+    "": lambda _: True,
+    "identical offsets": _keeps_offsets,
+    "partitioning='preserve'": _keeps_partitions,
+    "delivery='transactional'": lambda mirror: mirror.delivery == "transactional",
+    "start='latest'": lambda mirror: mirror.start == "latest",
+}
+
+# As the documentation names them; `_resources` has the names that a Mirror gives them.
+RESOURCES = {
+    "topics": "the mirror's topics",
+    "groups": "the mirror's groups",
+    "all groups": "groups `*`",
+    "cluster": "cluster",
+    "ids": "transactional ids with the prefix `airflow-mirror.<mirror>`",
+    "ledger": f"topic `{DECISIONS}`",
+    "scratch": f"topic `{scratch_topic('<mirror>')}`",
+    "progress": f"group `{progress_group('<mirror>')}`",
+    "starts": f"group `{starts_group('<mirror>')}`",
+}
+
+_EVERY = (PLAN, COPY, VERIFY, CUTOVER)
+_LEDGER = (PLAN, COPY, CUTOVER)
+_TRIED = "try out the other rights; without it the plan warns that it could not"
+RIGHTS: tuple[Right, ...] = (
+    Right(side=SOURCE, on="topics", operation="READ", roles=_EVERY, why="read records"),
+    Right(side=SOURCE, on="topics", operation="DESCRIBE_CONFIGS", roles=(PLAN, COPY), why="read the topics' settings"),
+    Right(
+        side=SOURCE, on="all groups", operation="DESCRIBE", roles=(PLAN, CUTOVER), when="partitioning='preserve'",
+        since=(1, 0), why="read positions; a group that the principal may not see is not found, and no error says so",
+    ),
+    Right(  # KIP-163
+        side=SOURCE, on="all groups", operation="READ", roles=(PLAN, CUTOVER), when="partitioning='preserve'",
+        before=(1, 0), why="read positions: brokers before 1.0 ask for more than DESCRIBE",
+    ),
+    Right(  # KIP-231
+        side=SOURCE, on="cluster", operation="DESCRIBE", roles=(PLAN, CUTOVER), before=(2, 1),
+        why="list groups: brokers before 2.1 ask for it",
+    ),
+    Right(
+        side=SOURCE, on="cluster", operation="DESCRIBE", roles=(COPY,), since=(1, 0),
+        why="sizes of partitions, to split work by bytes; without it the job uses samples, and its log says so",
+    ),
+    Right(
+        side=SOURCE, on="cluster", operation="ALTER", roles=(CUTOVER,),
+        why="the fence by ACL; without it the cutover stops before anything is touched. A fence of your own needs none",
+    ),
+    Right(side=TARGET, on="topics", operation="CREATE", roles=(COPY,), why="create topics"),
+    Right(side=TARGET, on="topics", operation="DESCRIBE", roles=(PLAN,), why="find the topics that exist"),
+    Right(side=TARGET, on="topics", operation="DESCRIBE_CONFIGS", roles=(PLAN,), why="settings of topics that exist"),
+    Right(side=TARGET, on="topics", operation="WRITE", roles=(COPY,), why="write records"),
+    Right(
+        side=TARGET, on="topics", operation="READ", roles=(COPY, VERIFY, CUTOVER),
+        why="find where to go on, compare, commit positions",
+    ),
+    Right(
+        side=TARGET, on="topics", operation="ALTER_CONFIGS", roles=(COPY,),
+        why="retention off while the mirror writes, the source's settings afterwards",
+    ),
+    Right(
+        side=TARGET, on="topics", operation="DELETE", roles=(COPY,), when="identical offsets",
+        why="prime a log that starts above 0",
+    ),
+    Right(
+        side=TARGET, on="topics", operation="ALTER", roles=(COPY,), when="partitioning='preserve'",
+        why="add partitions to a topic when its source topic got some",
+    ),
+    Right(
+        side=TARGET, on="ids", operation="WRITE", roles=(PLAN, COPY, CUTOVER),
+        why="writer lease, padding, transactional delivery",
+    ),
+    Right(  # KIP-1037
+        side=TARGET, on="cluster", operation="ALTER", roles=(PLAN, COPY), when="identical offsets", since=(3, 8),
+        why="pad in bulk; without it the plan warns, and padding is slower",
+    ),
+    Right(
+        side=TARGET, on="cluster", operation="CLUSTER_ACTION", roles=(PLAN, COPY), when="identical offsets",
+        before=(3, 8), why="pad in bulk; without it the plan warns, and padding is slower",
+    ),
+    Right(
+        side=TARGET, on="cluster", operation="DESCRIBE_CONFIGS", roles=(PLAN,),
+        why="what its brokers allow (`transaction.max.timeout.ms` of 126,535 ms, the largest request); without it the "
+        "plan warns",
+    ),
+    Right(side=TARGET, on="ledger", operation="CREATE", roles=(PLAN,), why="the first plan begins the ledger"),
+    Right(side=TARGET, on="ledger", operation="READ", roles=_LEDGER, why="whose the target's topics are"),
+    Right(side=TARGET, on="ledger", operation="WRITE", roles=_LEDGER, why="make a topic the mirror's, hand it over"),
+    Right(side=TARGET, on="ledger", operation="DESCRIBE_CONFIGS", roles=_LEDGER, why="see that it keeps its records"),
+    Right(side=TARGET, on="scratch", operation="CREATE", roles=(PLAN,), why=_TRIED),
+    Right(side=TARGET, on="scratch", operation="WRITE", roles=(PLAN,), why=_TRIED),
+    Right(side=TARGET, on="scratch", operation="READ", roles=(PLAN,), why=_TRIED),
+    Right(side=TARGET, on="scratch", operation="DELETE", roles=(PLAN,), why="delete it again; without it the plan warns"),
+    Right(side=TARGET, on="groups", operation="READ", roles=(CUTOVER,), why="read and commit positions"),
+    Right(
+        side=TARGET, on="groups", operation="DELETE", roles=(CUTOVER,),
+        why="delete positions when a cutover backs out; without it they stay, and the report says so",
+    ),
+    Right(
+        side=TARGET, on="progress", operation="READ", roles=(COPY,), when="delivery='transactional'",
+        why="commit the progress with the records",
+    ),
+    Right(
+        side=TARGET, on="starts", operation="READ", roles=(COPY,), when="start='latest'",
+        why="a job without Airflow stores there where the mirror began",
+    ),
+)  # fmt: skip
+
+
+class Grant(NamedTuple):
+    """An ACL that somebody has to add, and for what: a sentence for each right that it stands for."""
+
+    acl: Acl
+    why: tuple[str, ...]
+
+
+class Rights(NamedTuple):
+    """What a principal needs on one side of a Mirror.
+
+    :ivar grants: in the table's order, without those that another one includes.
+    :ivar notes: what no ACL can say exactly.
+    """
+
+    grants: list[Grant]
+    notes: list[str]
+
+
+def rights_of(
+    mirror: Mirror,
+    side: str,
+    principal: str,
+    *,
+    roles: Collection[str] = ROLES,
+    version: Version = NEWEST,
+    names: Collection[str] | None = None,
+) -> Rights:
+    """Return the ACLs that a Mirror needs on one side.
+
+    :param principal: such as ``User:mirror``.
+    :param roles: of :data:`ROLES`. With partitioning by key there is neither a comparison nor a cutover.
+    :param version: the oldest release of that side's brokers.
+    :param names: the source's topics that the Mirror selects, if somebody has asked it; else its patterns decide.
+    """
+    wanted = {role for role in roles if _keeps_partitions(mirror) or role in (PLAN, COPY)}
+    grants: list[Grant] = []
+    notes: list[str] = []
+    for right in RIGHTS:
+        if right.side == side and wanted & set(right.roles) and right.is_for(mirror, version):
+            on, said = _resources(mirror, right, names, prefixes=version >= _PREFIXES)
+            grants += (Grant(_acl(one, right.operation, principal), (right.why,)) for one in on)
+            notes += said
+            notes += [_MAY_CHANGE_ACLS] if (right.on, right.operation) == ("cluster", "ALTER") else []
+    return Rights(_without_included(grants), list(dict.fromkeys(notes)))
+
+
+def _resources(
+    mirror: Mirror, right: Right, names: Collection[str] | None, *, prefixes: bool
+) -> tuple[list[Resource], list[str]]:
+    """Return the resources of one row, and what they cover beyond it."""
+    if right.on == "topics":
+        prefix = mirror.naming.target_topic("") if right.side == TARGET else ""
+        if names is not None:
+            return [Resource("TOPIC", prefix + name) for name in names], [_AS_OF_NOW]
+        return covering("TOPIC", mirror.topics, mirror.exclude_topics, prefix=prefix, prefixes=prefixes)
+    if right.on == "groups":
+        return covering("GROUP", mirror.groups)
+    return [_OWN[right.on](mirror.name)], []
+
+
+_MAY_CHANGE_ACLS = (
+    "ALTER on the cluster also lets the principal change every ACL there. Leave it out where that is too much."
+)
+_AS_OF_NOW = "The topics are those that the source has now. Ask again when it has more."
+_OWN: dict[str, Callable[[str], Resource]] = {
+    "all groups": lambda _: Resource("GROUP", ANY),
+    "cluster": lambda _: Resource("CLUSTER", "kafka-cluster"),
+    "ids": lambda name: Resource("TRANSACTIONAL_ID", lease_id(name), PREFIXED),
+    "ledger": lambda _: Resource("TOPIC", DECISIONS),
+    "scratch": lambda name: Resource("TOPIC", scratch_topic(name)),
+    "progress": lambda name: Resource("GROUP", progress_group(name)),
+    "starts": lambda name: Resource("GROUP", starts_group(name)),
+}
+
+
+def _acl(on: Resource, operation: str, principal: str) -> Acl:
+    return Acl(
+        resource_type=on.kind, name=on.name, pattern_type=on.pattern_type, principal=principal, host="*",
+        operation=operation, permission="ALLOW",
+    )  # fmt: skip
+
+
+def _without_included(grants: Sequence[Grant]) -> list[Grant]:
+    """Leave out each grant that another one includes, which then stands for its reason as well."""
+    acls = list(dict.fromkeys(grant.acl for grant in grants))
+    kept: dict[Acl, list[str]] = {acl: [] for acl in acls if not any(o != acl and includes(o, acl) for o in acls)}
+    for grant in sorted(grants, key=lambda g: g.acl not in kept):  # its own reason first
+        kept[next(acl for acl in kept if includes(acl, grant.acl))] += grant.why
+    return [Grant(acl, tuple(dict.fromkeys(why))) for acl, why in kept.items()]

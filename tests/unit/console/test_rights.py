@@ -1,0 +1,153 @@
+"""``airflow-mirror rights``: as a script, as JSON, and what it takes from clusters."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.console import rights as command
+from airflow_mirror.console.main import main
+from airflow_mirror.kafka.model import Acl
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.rights import SIDES, rights_of
+
+WHOSE = ["--principal", "User:mirror"]
+
+
+def run(capsys: pytest.CaptureFixture[str], *options: str, status: int = 0) -> str:
+    assert main(["rights", *options]) == status
+    printed = capsys.readouterr()
+    return printed.err if status else printed.out
+
+
+def as_acls(script: str) -> list[Acl]:
+    """What the commands of a script add, read as kafka-acls.sh reads them."""
+    acls = []
+    for line in script.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] != ["kafka-acls.sh"]:
+            continue
+        options: dict[str, list[str]] = {}
+        for option, value in zip(words, [*words[1:], "--"], strict=True):
+            if option.startswith("--"):
+                options.setdefault(option, []).append(value)
+        kinds = {"--topic": "TOPIC", "--group": "GROUP", "--transactional-id": "TRANSACTIONAL_ID"}
+        named = [(kind, name) for option, kind in kinds.items() for name in options.get(option, [])]
+        for kind, name in named or [("CLUSTER", "kafka-cluster")]:
+            for operation in options["--operation"]:
+                upper = "".join(f"_{c}" if c.isupper() else c.upper() for c in operation).lstrip("_")
+                acls.append(
+                    Acl(
+                        resource_type=kind, name=name, principal=options["--allow-principal"][0], host="*",
+                        pattern_type=options.get("--resource-pattern-type", ["literal"])[0].upper(), operation=upper,
+                        permission="ALLOW",
+                    )
+                )  # fmt: skip
+    return acls
+
+
+@pytest.mark.parametrize("topics", [["orders"], [f"t{i}" for i in range(120)], ["pay.*", "orders"], [".*"]])
+def test_the_script_adds_exactly_the_rights_of_the_table(topics: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    script = run(capsys, "--name", "flow", *WHOSE, *(word for t in topics for word in ("--include", t)))
+    mirror = Mirror(name="flow", source="source", target="target", topics=topics)
+    wanted = [acl for side in SIDES for acl, _ in rights_of(mirror, side, "User:mirror").grants]
+    assert sorted(as_acls(script)) == sorted(wanted)
+    assert max(map(len, script.splitlines())) < 1500
+
+
+def test_the_script_gives_a_reason_and_names_what_to_set(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = run(capsys, "--include", "pay.*", *WHOSE, "--role", "copy", "--side", "source").splitlines()
+    assert lines == [
+        "# What User:mirror needs on the source cluster (the newest rules).",
+        "# Note: 'pay.*' is a regular expression, and no pattern of ACLs: the rights are for each topic that begins with "
+        "'pay'.",
+        "SOURCE=source:9092  # bootstrap servers",
+        "SOURCE_ADMIN=source-admin.properties  # client settings of somebody who may change ACLs",
+        "",
+        "# READ: read records",
+        "# DESCRIBE_CONFIGS: read the topics' settings",
+        'kafka-acls.sh --bootstrap-server "$SOURCE" --command-config "$SOURCE_ADMIN" --add \\',
+        "  --allow-principal User:mirror --topic pay --resource-pattern-type prefixed \\",
+        "  --operation Read --operation DescribeConfigs",
+        "",
+        "# DESCRIBE: sizes of partitions, to split work by bytes; without it the job uses samples, and its log says so",
+        'kafka-acls.sh --bootstrap-server "$SOURCE" --command-config "$SOURCE_ADMIN" --add \\',
+        "  --allow-principal User:mirror --cluster \\",
+        "  --operation Describe",
+    ]
+
+
+def test_a_name_can_not_run_as_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    script = run(capsys, "--principal", "User:CN=a b;rm -rf $HOME", "--include", "orders", "--groups", "it's `me`")
+    assert {acl.principal for acl in as_acls(script)} == {"User:CN=a b;rm -rf $HOME"}
+    assert "it's `me`" in {acl.name for acl in as_acls(script)}
+
+
+def test_json_has_the_fields_of_an_acl_and_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mirror.yaml"
+    file.write_text("{name: flow, source: a, target: b, topics: [orders], offsets: mapped}")
+    found = json.loads(run(capsys, "--mirror", str(file), *WHOSE, "--json", "--role", "verify"))
+    row = {
+        "resource_type": "TOPIC", "name": "orders", "pattern_type": "LITERAL", "principal": "User:mirror", "host": "*",
+        "operation": "READ", "permission": "ALLOW",
+    }  # fmt: skip
+    assert found == {
+        "source": {"rights": [{**row, "why": ["read records"]}], "notes": []},
+        "target": {"rights": [{**row, "why": ["find where to go on, compare, commit positions"]}], "notes": []},
+    }
+
+
+def test_releases_that_are_given_decide(capsys: pytest.CaptureFixture[str]) -> None:
+    script = run(capsys, *WHOSE, "--include", "orders", "--target-version", "3.7.1", "--role", "copy", "--side", "target")
+    assert "(Kafka 3.7.1)" in script
+    assert "CLUSTER_ACTION" in {acl.operation for acl in as_acls(script)}
+    with pytest.raises(SystemExit, match="2"):
+        main(["rights", *WHOSE, "--target-version", "newest"])
+
+
+def test_without_a_principal_nothing_is_guessed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--principal is missing" in run(capsys, status=2)
+
+
+class Asked:
+    """A cluster that answers."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config, self.wire = config, SimpleNamespace()
+
+    def __enter__(self) -> Asked:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def topic_names(self) -> list[str]:
+        return ["__consumer_offsets", "orders", "orders.dlq", "users"]
+
+
+def test_named_clusters_tell_names_releases_and_principals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings: dict[str, Any] = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.password": "s"}
+    for side in SIDES:
+        own = settings | {"bootstrap.servers": f"{side}-1:9092", "sasl.username": f"at-{side}"}
+        (tmp_path / side).write_text("".join(f"{key}={value}\n" for key, value in own.items()))
+    monkeypatch.setattr(command, "ClusterAdmin", Asked)
+    monkeypatch.setattr(command, "release_of", lambda _: (2, 1))
+    clusters = [word for side in SIDES for word in (f"--{side}", str(tmp_path / side))]
+    script = run(capsys, *clusters, "--include", "orders.*", "--role", "verify")
+    assert [(acl.principal, acl.name, acl.pattern_type) for acl in as_acls(script)] == [
+        ("User:at-source", "orders", "LITERAL"), ("User:at-source", "orders.dlq", "LITERAL"),
+        ("User:at-target", "orders", "LITERAL"), ("User:at-target", "orders.dlq", "LITERAL"),
+    ]  # fmt: skip
+    assert "SOURCE=source-1:9092 " in script and "(Kafka 2.1)" in script
+    # The source tells the names for the target alone, too; what is said wins over what is asked.
+    script = run(capsys, *clusters, "--role", "verify", "--side", "target", *WHOSE, "--target-version", "4.0")
+    assert [acl.name for acl in as_acls(script)] == ["orders", "orders.dlq", "users"]
+    assert "What User:mirror needs on the target cluster (Kafka 4.0)" in script

@@ -1,0 +1,136 @@
+"""Which rights a Mirror asks for: by side, role, mode and release."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_mirror.plan.resources import includes
+from airflow_mirror.plan.rights import NEWEST, RESOURCES, RIGHTS, ROLES, SIDES, SOURCE, TARGET, WHEN, rights_of
+from airflow_mirror.wire.served import RELEASES
+from tests.unit.plan.builders import a_mirror
+
+ONE = {"topics": ["orders"], "groups": ["billing"]}
+
+
+def asked(side: str, roles: tuple[str, ...] = ROLES, version: tuple[int, ...] = NEWEST, **fields: object) -> set[str]:
+    """The rights as short text."""
+    found = rights_of(a_mirror(**{**ONE, **fields}), side, "User:mirror", roles=roles, version=version)
+    return {f"{acl.operation} {acl.resource_type} {acl.name}" for acl, _ in found.grants}
+
+
+def test_a_plain_mirror_asks_for_this_on_its_source() -> None:
+    assert asked(SOURCE) == {
+        "READ TOPIC orders", "DESCRIBE_CONFIGS TOPIC orders", "DESCRIBE GROUP *", "ALTER CLUSTER kafka-cluster",
+    }  # fmt: skip
+
+
+def test_a_plain_mirror_asks_for_this_on_its_target() -> None:
+    of_topics = {"CREATE", "WRITE", "READ", "ALTER_CONFIGS", "DELETE", "ALTER"}
+    assert asked(TARGET) == {
+        *(f"{operation} TOPIC orders" for operation in of_topics),
+        *(f"{o} TOPIC airflow-mirror.decisions" for o in ("CREATE", "READ", "WRITE", "DESCRIBE_CONFIGS")),
+        *(f"{o} TOPIC __airflow-mirror.probe.dc1-to-dc2" for o in ("CREATE", "READ", "WRITE", "DELETE")),
+        "WRITE TRANSACTIONAL_ID airflow-mirror.dc1-to-dc2",
+        "ALTER CLUSTER kafka-cluster", "DESCRIBE_CONFIGS CLUSTER kafka-cluster",
+        "READ GROUP billing", "DELETE GROUP billing",
+    }  # fmt: skip
+
+
+def test_each_role_asks_for_its_own_part() -> None:
+    assert asked(SOURCE, ("verify",)) == {"READ TOPIC orders"}
+    assert asked(TARGET, ("verify",)) == {"READ TOPIC orders"}
+    assert asked(SOURCE, ("copy",)) == {
+        "READ TOPIC orders",
+        "DESCRIBE_CONFIGS TOPIC orders",
+        "DESCRIBE CLUSTER kafka-cluster",
+    }
+    planning = asked(TARGET, ("plan",))
+    assert {"DESCRIBE TOPIC orders", "DESCRIBE_CONFIGS TOPIC orders"} < planning
+    assert not {"WRITE TOPIC orders", "READ GROUP billing"} & planning
+    assert "WRITE TOPIC orders" not in asked(TARGET, ("cutover",))
+
+
+def test_mapped_offsets_ask_for_nothing_beyond_a_producer() -> None:
+    less = {"DELETE TOPIC orders", "ALTER CLUSTER kafka-cluster"}
+    assert asked(TARGET) - asked(TARGET, offsets="mapped") == less
+    assert asked(TARGET, offsets="mapped") - asked(TARGET) == set()
+
+
+def test_transactional_delivery_also_commits_its_progress() -> None:
+    found = asked(TARGET, delivery="transactional")
+    assert found - asked(TARGET, offsets="mapped") == {"READ GROUP airflow-mirror.dc1-to-dc2"}
+
+
+def test_start_at_latest_also_stores_where_it_began() -> None:
+    assert asked(TARGET, start="latest") - asked(TARGET) == {"READ GROUP airflow-mirror.dc1-to-dc2.starts"}
+
+
+def test_partitioning_by_key_moves_no_groups_and_never_cuts_over() -> None:
+    found = asked(SOURCE, partitioning="by_key") | asked(TARGET, partitioning="by_key")
+    assert not [right for right in found if "GROUP" in right or right.startswith("ALTER ")]
+    assert asked(SOURCE, ("verify", "cutover"), partitioning="by_key") == set()
+
+
+@pytest.mark.parametrize(
+    ("side", "version", "more", "less"),
+    [
+        (TARGET, (3, 7), {"CLUSTER_ACTION CLUSTER kafka-cluster"}, {"ALTER CLUSTER kafka-cluster"}),
+        (TARGET, (3, 8), set(), set()),
+        (SOURCE, (1, 0), set(), set()),
+        (SOURCE, (0, 11), {"READ GROUP *"}, {"DESCRIBE GROUP *"}),
+    ],
+)
+def test_older_brokers_ask_for_other_rights(side: str, version: tuple[int, ...], more: set[str], less: set[str]) -> None:
+    assert asked(side, version=version) - asked(side) == more
+    assert asked(side) - asked(side, version=version) == less
+
+
+def test_listing_groups_of_an_old_source_takes_the_cluster() -> None:
+    assert "DESCRIBE CLUSTER kafka-cluster" in asked(SOURCE, ("plan",), version=(2, 0))
+    assert "DESCRIBE CLUSTER kafka-cluster" not in asked(SOURCE, ("plan",), version=(2, 1))
+
+
+def test_an_old_source_has_no_prefixed_patterns() -> None:
+    old, new = (rights_of(a_mirror(topics=["pay.*"]), SOURCE, "User:m", version=v).grants for v in ((1, 1), (2, 0)))
+    assert {(acl.name, acl.pattern_type) for acl, _ in old if acl.resource_type == "TOPIC"} == {("*", "LITERAL")}
+    assert {(acl.name, acl.pattern_type) for acl, _ in new if acl.resource_type == "TOPIC"} == {("pay", "PREFIXED")}
+
+
+def test_names_that_the_source_told_replace_patterns() -> None:
+    mirror = a_mirror(policy="prefix", source_alias="dc1")
+    found = rights_of(mirror, TARGET, "User:mirror", roles=["verify"], names=["a", "b"])
+    assert [(acl.name, acl.pattern_type) for acl, _ in found.grants] == [("dc1.a", "LITERAL"), ("dc1.b", "LITERAL")]
+    assert any("Ask again when it has more" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("topics", [["orders"], ["pay.*", "a"], [".*"]])
+@pytest.mark.parametrize("fields", [{}, {"delivery": "transactional", "start": "latest"}, {"policy": "prefix"}])
+def test_no_right_includes_another_and_every_row_is_granted(topics: list[str], fields: dict[str, str]) -> None:
+    mirror = a_mirror(topics=topics, **fields)
+    for side in SIDES:
+        grants = rights_of(mirror, side, "User:mirror").grants
+        acls = [acl for acl, _ in grants]
+        assert not [(a, b) for a in acls for b in acls if a is not b and includes(a, b)]
+        reasons = {why for _, whys in grants for why in whys}
+        assert reasons == {r.why for r in RIGHTS if r.side == side and r.is_for(mirror, NEWEST)}
+
+
+def test_a_right_stands_for_those_that_it_includes() -> None:
+    """Nobody may take it away for the first reason alone."""
+    grants = rights_of(a_mirror(), SOURCE, "User:mirror").grants
+    (why,) = (whys for acl, whys in grants if acl.operation == "ALTER")
+    assert [w.split(";")[0] for w in why] == ["the fence by ACL", "sizes of partitions, to split work by bytes"]
+
+
+def test_who_may_change_acls_is_told_so() -> None:
+    noted = [
+        any("change every ACL" in n for n in rights_of(a_mirror(), TARGET, "User:m", roles=[r]).notes) for r in ROLES
+    ]
+    assert noted == [True, True, False, False]
+
+
+def test_the_tables_words_are_known() -> None:
+    assert {r.on for r in RIGHTS} == set(RESOURCES)
+    assert {r.when for r in RIGHTS} <= set(WHEN)
+    assert all(set(r.roles) <= set(ROLES) and r.roles for r in RIGHTS)
+    assert {v for r in RIGHTS for v in (r.since, r.before) if v} <= set(RELEASES)
