@@ -17,6 +17,7 @@ from airflow_mirror.plan.model import Capabilities, Plan
 from airflow_mirror.plan.probe import probe
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.plan.target_configs import refusals, try_configs
+from airflow_mirror.policy import scratch_topic
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -53,7 +54,8 @@ def build(
     there = read_target(target, [mirror.naming.target_topic(name) for name in names])
     here = read_source(mirror, source, names, begun)
     if there.own_configs is None:
-        there = replace(there, own_configs=try_configs(target, (t.configs for t in here.topics.values())))
+        wanted = (t.configs for t in here.topics.values())
+        there = replace(there, own_configs=try_configs(target, wanted, scratch_topic(mirror.name)))
     samples = holes.sample(source.config, here.topics, committed=mirror.isolation == "read_committed")
     capabilities = probe(target, mirror.name) if probe_target else Capabilities()
     when = now or datetime.now(UTC)

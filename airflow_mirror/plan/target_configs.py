@@ -24,7 +24,6 @@ OwnConfigs = dict[str, "str | None"]
 _REFERENCES = 20
 _INVALID_CONFIG, _POLICY_VIOLATION = 40, 44
 _OVERRIDE = "DYNAMIC_TOPIC_CONFIG"
-_SCRATCH = "__airflow-mirror.validated"
 
 
 def read_own_configs(target: ClusterAdmin) -> OwnConfigs | None:
@@ -43,16 +42,17 @@ def read_own_configs(target: ClusterAdmin) -> OwnConfigs | None:
     return own or None
 
 
-def try_configs(target: ClusterAdmin, topics: Iterable[Mapping[str, ConfigEntry]]) -> OwnConfigs | None:
+def try_configs(target: ClusterAdmin, topics: Iterable[Mapping[str, ConfigEntry]], name: str) -> OwnConfigs | None:
     """Find out which of the settings in ``topics`` the target knows, if it has no topic to describe.
 
-    :return: the keys that it accepts; None if this principal may not create topics.
+    :param name: of a topic that the principal may create; none is created.
+    :return: the keys that it accepts; None if this principal may not create it.
     """
     values = {key: e.value for entries in topics for key, e in entries.items() if e.value is not None}
     known: OwnConfigs = {}
     for key, value in sorted(values.items()):
         try:
-            target.create_topics([NewTopicSpec(_SCRATCH, 1, 1, {key: value})], validate_only=True)
+            target.create_topics([NewTopicSpec(name, 1, 1, {key: value})], validate_only=True)
         except RequestRefused as e:
             if e.code == _INVALID_CONFIG and "unknown" in str(e).lower():
                 continue

@@ -167,7 +167,7 @@ def test_target_says_which_settings_it_does_not_know(make: Any, source: Any, tar
         "retention.ms": ConfigEntry(value="5"),
         "segment.bytes": ConfigEntry(value="1"),
     }
-    assert set(try_configs(target, [entries])) == {"retention.ms", "segment.bytes"}
+    assert set(try_configs(target, [entries], topic_name)) == {"retention.ms", "segment.bytes"}
     assert topic_name not in target.topics([topic_name])
 
 

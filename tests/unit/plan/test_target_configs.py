@@ -57,8 +57,10 @@ def test_topics_that_may_not_be_looked_at_are_passed_over() -> None:
 
 
 def test_empty_target_is_asked_key_by_key() -> None:
-    known = try_configs(Target(), [configs(vendor_tier="gold"), configs(retention_ms="604800000")])
+    target = Target()
+    known = try_configs(target, [configs(vendor_tier="gold"), configs(retention_ms="604800000")], "scratch")
     assert known == dict.fromkeys(DEFAULTS)  # a value that it refuses belongs to a key that it knows
+    assert set(target.created) == {"scratch"}  # a topic for which the principal has CREATE
 
 
 def test_topics_that_are_alike_are_validated_once() -> None:
