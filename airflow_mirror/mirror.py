@@ -146,6 +146,12 @@ class Mirror:
         """The naming policy as a value."""
         return Policy(self.policy, self.source_alias or self.source)
 
+    @property
+    def may_keep_offsets(self) -> bool:
+        """Whether offsets of some topic may stay identical; ``auto`` decides that for each topic."""
+        mapped = self.offsets == "mapped" or self.delivery == "transactional" or self.partitioning == "by_key"
+        return not mapped
+
     def selects_topic(self, topic: str) -> bool:
         """Return whether the source topic ``topic`` belongs to this flow."""
         if is_internal(topic):

@@ -57,7 +57,7 @@ def build(
         wanted = (t.configs for t in here.topics.values())
         there = replace(there, own_configs=try_configs(target, wanted, scratch_topic(mirror.name)))
     samples = holes.sample(source.config, here.topics, committed=mirror.isolation == "read_committed")
-    capabilities = probe(target, mirror.name) if probe_target else Capabilities()
+    capabilities = probe(target, mirror.name, keeps_offsets=mirror.may_keep_offsets) if probe_target else Capabilities()
     when = now or datetime.now(UTC)
     draft = decide(mirror, here, there, known_topics, when, samples, capabilities, lost)
     refused = refusals(target, draft.topics)

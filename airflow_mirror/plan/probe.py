@@ -43,9 +43,10 @@ _SETTLED_WITHIN_S = 10.0
 _CONFIGS = {"retention.ms": "3600000", "segment.bytes": "1048576", "cleanup.policy": "delete"}
 
 
-def probe(target: ClusterAdmin, mirror: str) -> Capabilities:
+def probe(target: ClusterAdmin, mirror: str, *, keeps_offsets: bool = True) -> Capabilities:
     """Test on ``target`` everything that a copy may need; a missing right is a result, not an error.
 
+    :param keeps_offsets: some topic may keep its offsets; else nothing is padded in bulk or primed, nor tried.
     :raises ClusterUnreachable: the target can't be reached.
     """
     topic = scratch_topic(mirror)
@@ -56,7 +57,7 @@ def probe(target: ClusterAdmin, mirror: str) -> Capabilities:
     markers, prime, note = "unknown", True, ""
     try:
         with WireCluster(target.config, client_id=f"airflow-mirror.{mirror}.probe", timeout_s=30.0) as wire:
-            markers, prime = _try_all(wire, mirror, TopicPartition(topic, 0), lacks)
+            markers, prime = _try_all(wire, mirror, TopicPartition(topic, 0), lacks, keeps_offsets)
     except TryAgain as e:
         note = f"not everything could be tried out on the target: {e}"
     finally:
@@ -66,7 +67,9 @@ def probe(target: ClusterAdmin, mirror: str) -> Capabilities:
     return Capabilities(markers, prime, tuple(lacks), note)
 
 
-def _try_all(wire: WireCluster, mirror: str, tp: TopicPartition, lacks: list[str]) -> tuple[str, bool]:
+def _try_all(
+    wire: WireCluster, mirror: str, tp: TopicPartition, lacks: list[str], keeps_offsets: bool
+) -> tuple[str, bool]:
     """Test each step; return how holes can be padded, and whether a log can be primed."""
     if not _allowed(lacks, lambda: _write(wire, tp)):
         # Rights may be limited to some topics by name: an error on the scratch topic says nothing about those.
@@ -77,11 +80,12 @@ def _try_all(wire: WireCluster, mirror: str, tp: TopicPartition, lacks: list[str
     producer: list[tuple[int, int]] = []
     if _allowed(lacks, lambda: producer.append(_coordinator_marker(client, tp))):
         markers = "coordinator"
-        # Another id would need the same right; with this one the test does exactly what padding does.
-        if _allowed(lacks, lambda: _direct_markers(wire, tp, *producer[0])):
-            markers = "direct"
-    prime = _allowed(lacks, lambda: _delete_records(wire, tp))
-    return markers, prime
+    if not keeps_offsets:
+        return markers, True
+    # Another id would need the same right; with this one the test does exactly what padding does.
+    if producer and _allowed(lacks, lambda: _direct_markers(wire, tp, *producer[0])):
+        markers = "direct"
+    return markers, _allowed(lacks, lambda: _delete_records(wire, tp))
 
 
 def _direct_markers(wire: WireCluster, tp: TopicPartition, producer_id: int, epoch: int) -> None:

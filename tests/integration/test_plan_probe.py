@@ -93,6 +93,14 @@ def test_missing_right_is_named_and_decides_how_to_pad(
     assert ("no CREATE on the cluster" in found.note) == (without == "create")
 
 
+def test_mapped_offsets_are_not_told_of_rights_that_padding_takes(root: ClusterAdmin, mirror: ClusterAdmin) -> None:
+    scratch = [rule(scratch_topic("dc1"), operation, "ALLOW", "User:mirror") for operation in ("CREATE", "DELETE")]
+    grant(root, WRITE, READ, MARK, *scratch)
+    found = probe(mirror, "dc1", keeps_offsets=False)
+    assert (found.markers, found.prime, found.lacks, found.note) == ("coordinator", True, (), "")
+    assert probe(mirror, "dc1").lacks == ("ALTER on the cluster",)
+
+
 def test_probe_without_any_right_notes_it_and_goes_on(root: ClusterAdmin, mirror: ClusterAdmin) -> None:
     grant(root)
     assert "no CREATE on the cluster" in probe(mirror, "dc1").note
