@@ -183,8 +183,9 @@ class Padder:
         if self.direct and (guarded or left == 1):
             try:
                 return self._write_directly(tp, hold, max(1, min(left - 1, _BULK)), last=left == 1)
-            except (MissingRight, ApiNotServed):
-                self.direct = False  # fall back to single markers through the coordinator, which are slower
+            except (MissingRight, ApiNotServed) as e:
+                self.direct = False  # fall back to single markers through the coordinator
+                log.warning("holes are padded one by one from here on, which is slower: %s", e)
         asked = time.monotonic()
         hold.client.write_marker(tp, hold.producer_id, hold.epoch)
         hold.confirmed = asked

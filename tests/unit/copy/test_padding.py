@@ -33,13 +33,14 @@ def target(coordinator: Coordinator) -> Iterator[WireCluster]:
 
 
 def test_broker_without_direct_markers_gets_all_through_the_coordinator(
-    coordinator: Coordinator, target: WireCluster
+    coordinator: Coordinator, target: WireCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A listener of clients may hide the request; it needs no right of its own to tell."""
     del coordinator.served[MARKERS]
     padder = Padder(target=target, mirror="m", check=lambda: None)
     assert padder.fill(TP, 0, 5) == 5
     assert coordinator.ends[TP] == 5 and coordinator.keys.count(END) == 5 and not padder.direct
+    assert caplog.text.count("padded one by one") == 1 and "WriteTxnMarkers" in caplog.text
 
 
 @pytest.mark.repeats
