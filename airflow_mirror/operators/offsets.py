@@ -9,14 +9,12 @@ from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.jobs.runner.directory import write_json
 from airflow_mirror.operators.base import PlannedOperator, flag
 from airflow_mirror.operators.summaries import compact
-from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow.sdk import Context
 
-    from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
 
 __all__ = ["TranslateConsumerOffsetsOperator"]
@@ -58,31 +56,14 @@ class TranslateConsumerOffsetsOperator(PlannedOperator):
         :raises OffsetOutOfRange: the other side does not hold a position (yet).
         """
         from airflow_mirror.hooks.kafka import configs_of
-        from airflow_mirror.kafka.admin import ClusterAdmin
-        from airflow_mirror.sync.groups import commit_groups, read_positions, reverse, translate
-        from airflow_mirror.sync.maps import OffsetMaps
+        from airflow_mirror.sync.translation import translate_groups
 
-        dry_run, back = flag("dry_run", self.dry_run), flag("back", self.back)
+        dry_run = flag("dry_run", self.dry_run)
+        rewind, back = flag("allow_rewind", self.allow_rewind), flag("back", self.back)
         plan, configs = self.stored_plan(mirror), configs_of(mirror)
-        topics = reverse(plan.topics) if back else plan.topics
-        left, right = ("target", "source") if back else ("source", "target")
-        with ClusterAdmin(configs[left]) as source, ClusterAdmin(configs[right]) as target:
-            here = _partitions(source, [t.source_topic for t in topics])
-            there = _partitions(target, [t.target_topic for t in topics])
-            # Positions first: a map that is completed afterwards covers them, unless the copy has not reached them.
-            positions = read_positions(source, mirror, [t.source_topic for t in topics])
-            with OffsetMaps(plan, configs["source"], configs["target"]) as maps:
-                translated = translate(
-                    positions,
-                    topics,
-                    source.offsets(here, "earliest"),
-                    target.offsets(there, "earliest"),
-                    target.offsets(there, "latest"),
-                    maps.to_source if back else maps.to_target,
-                    strict=not dry_run,
-                )
-            rewind = flag("allow_rewind", self.allow_rewind)
-            report = commit_groups(target, translated, allow_rewind=rewind, dry_run=dry_run)
+        report = translate_groups(
+            plan, configs["source"], configs["target"], commit=not dry_run, allow_rewind=rewind, back=back
+        )
         directory = report_dir(mirror, context["ti"].run_id)
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / ("groups.dry-run.json" if dry_run else "groups.json")
@@ -95,8 +76,3 @@ class TranslateConsumerOffsetsOperator(PlannedOperator):
             "committed": report.committed, "problems": list(report.problems), "active": list(report.active),
             "without_positions": list(report.without_positions), "path": str(path),
         }, full=str(path))  # fmt: skip
-
-
-def _partitions(cluster: ClusterAdmin, topics: Sequence[str]) -> list[TopicPartition]:
-    found = cluster.topics(list(topics)).values()
-    return [TopicPartition(info.name, p) for info in found for p in range(info.partitions)]

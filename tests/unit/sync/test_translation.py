@@ -1,0 +1,92 @@
+"""Which side is read and which one is written when the positions of a mirror's groups are translated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.errors import OffsetOutOfRange
+from airflow_mirror.kafka.model import GroupInfo, GroupPosition, TopicInfo
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.partition import TopicPartition as TP
+from airflow_mirror.sync import translation
+from airflow_mirror.sync.translation import translate_groups
+from tests.builders import plan_of, topic_plan
+
+PLAN = plan_of(
+    Mirror(name="flow", source="s", target="t", topics=["orders"], policy="prefix", source_alias="dc1"),
+    topic_plan("orders", {0: 0, 1: 0}, target_topic="dc1.orders", source_topic_id="id"),
+)
+SOURCE, TARGET = (ClientConfig({"bootstrap.servers": f"{role}:1"}, role) for role in ("source", "target"))
+
+
+class Cluster:
+    """A cluster with one topic, [2, 9) in each partition, and one group."""
+
+    def __init__(self, role: str, topic: str, **positions: int) -> None:
+        self.role, self.topic, self.committed = role, topic, dict[str, Any]()
+        self.positions = {TP(topic, int(p[1:])): GroupPosition(offset, "") for p, offset in positions.items()}
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def topics(self, names: list[str]) -> dict[str, TopicInfo]:
+        assert names == [self.topic]
+        return {self.topic: TopicInfo(self.topic, "id", 2, 1)}
+
+    def groups(self) -> list[GroupInfo]:
+        return [GroupInfo("billing", "Empty", "consumer")]
+
+    def group_states(self, ids: Any) -> dict[str, str]:
+        return dict.fromkeys(ids, "Empty")
+
+    def groups_offsets(self, ids: Any) -> dict[str, Any]:
+        return {group: self.positions for group in ids}
+
+    def offsets(self, partitions: list[TP], spec: str) -> dict[TP, int]:
+        return dict.fromkeys(partitions, 2 if spec == "earliest" else 9)
+
+    def commit_group_offsets(self, group: str, positions: dict[TP, GroupPosition]) -> None:
+        self.committed[group] = {tp.partition: p.offset for tp, p in positions.items()}
+        self.positions = self.positions | positions
+
+
+@pytest.fixture
+def clusters(monkeypatch: pytest.MonkeyPatch) -> dict[str, Cluster]:
+    made = {"source": Cluster("source", "orders", p0=5, p1=9), "target": Cluster("target", "dc1.orders", p0=4)}
+    monkeypatch.setattr(translation, "ClusterAdmin", lambda config: made[config.role])
+    return made
+
+
+def test_without_commit_positions_are_shown_and_nothing_is_written(clusters: dict[str, Cluster]) -> None:
+    report = translate_groups(PLAN, SOURCE, TARGET)
+    assert [(m.source, m.target, m.source_offset, m.target_offset, m.before, m.action) for m in report.moves] == [
+        (TP("orders", 0), TP("dc1.orders", 0), 5, 5, 4, "commit"),
+        (TP("orders", 1), TP("dc1.orders", 1), 9, 9, None, "commit"),
+    ]
+    assert not report.committed and clusters["source"].committed == clusters["target"].committed == {}
+
+
+def test_positions_are_committed_on_the_target_alone(clusters: dict[str, Cluster]) -> None:
+    assert translate_groups(PLAN, SOURCE, TARGET, commit=True).committed
+    assert (clusters["source"].committed, clusters["target"].committed) == ({}, {"billing": {0: 5, 1: 9}})
+
+
+def test_back_reads_the_target_and_rewinds_the_source_if_told(clusters: dict[str, Cluster]) -> None:
+    kept = translate_groups(PLAN, SOURCE, TARGET, back=True)
+    assert [(m.source.topic, m.target.topic, m.action) for m in kept.moves] == [("dc1.orders", "orders", "kept")]
+    translate_groups(PLAN, SOURCE, TARGET, commit=True, back=True, allow_rewind=True)
+    assert (clusters["source"].committed, clusters["target"].committed) == ({"billing": {0: 4}}, {})
+
+
+def test_a_position_without_a_counterpart_is_a_problem_or_an_error(clusters: dict[str, Cluster]) -> None:
+    clusters["source"].positions[TP("orders", 1)] = GroupPosition(12, "")
+    assert len(translate_groups(PLAN, SOURCE, TARGET).problems) == 1
+    with pytest.raises(OffsetOutOfRange, match="offset 12: the target holds"):
+        translate_groups(PLAN, SOURCE, TARGET, commit=True)
+    assert clusters["target"].committed == {}
