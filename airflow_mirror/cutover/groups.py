@@ -199,7 +199,7 @@ def restore_groups(run: Run) -> str:
         failed[0].add_note(str(other))
     if failed:
         raise failed[0]
-    note = f"; positions of {', '.join(left)} stay, no right to delete them" if left else ""
+    note = f"; positions of {', '.join(left)} stay, for lack of DELETE on the group" if left else ""
     return f"{restored} group(s) restored{note}"
 
 

@@ -134,6 +134,11 @@ class CoordinatorFenced(Fenced):
     """A marker with a higher coordinator epoch was written before; a direct marker must carry at least that epoch."""
 
 
+def is_denied(code: int) -> bool:
+    """Return whether a broker's code says that a right is missing."""
+    return code in _AUTHORIZATION
+
+
 def refusal(what: str, code: int, operation: str, name: str, principal: str, detail: str = "") -> MirrorError:
     """Return the exception for ``code``.
 

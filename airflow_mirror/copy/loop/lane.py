@@ -14,6 +14,8 @@ from airflow_mirror.copy.loop.crew import Dialler
 from airflow_mirror.copy.loop.leaders import Connect
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.wire.connection import Check, Connection
+from airflow_mirror.wire.error_codes import error_name
+from airflow_mirror.wire.errors import is_denied, refusal
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,15 @@ class Lane:
     def comes_up(self) -> bool:
         """True while its first connection is being set up."""
         return self.dialling and self.connection is None
+
+    def cause(self, what: str, code: int, operation: str, name: str, message: str = "") -> str:
+        """Return what a broker's code in a response means; a missing right with the ACL to add.
+
+        :param operation: the ACL operation that is needed; ``name``: its resource.
+        """
+        if is_denied(code) and self.connection is not None:
+            return str(refusal(what, code, operation, name, self.connection.settings.principal))
+        return f"{what}: {error_name(code)} {message}".strip()
 
 
 class Lines:

@@ -156,7 +156,7 @@ class SourceSide:
         for answer in answers:
             p, generation = asked[answer.tp]
             if p.generation == generation and p.is_open:
-                self._take_fetched(p, answer, buffer, dry)
+                self._take_fetched(lane, p, answer, buffer, dry)
         for p, _ in asked.values():  # most got no records and are touched by nothing else
             self._enlist(p)
 
@@ -168,12 +168,14 @@ class SourceSide:
                 p.fetching = False
         return asked
 
-    def _take_fetched(self, p: PartitionCopy, answer: FetchedPartition, buffer: Buffer, dry: bool) -> None:
+    def _take_fetched(
+        self, lane: FetchLane, p: PartitionCopy, answer: FetchedPartition, buffer: Buffer, dry: bool
+    ) -> None:
         if answer.error == ErrorCode.CORRUPT_MESSAGE and p.failures >= 3:
             self._judge.stop(p, _unreadable(p, p.fetch_offset + 1, "its broker can't read them (CORRUPT_MESSAGE)"))
         elif answer.error:
             # Includes offset out of range: reopening tells truncation from lost retention, with the offsets.
-            self._judge.retry_later(p, f"fetch from {answer.tp}: {error_name(answer.error)}")
+            self._judge.retry_later(p, lane.cause(f"fetch from {answer.tp}", answer.error, "Read", answer.tp.topic))
         else:
             p.feed(answer, buffer)
             # A batch with a wrong length hides what follows it: the broker then never has anything to send. A response

@@ -201,7 +201,7 @@ class TargetSide:
         for answer in answers:
             p, step, generation = sent[answer.tp]
             if p.generation == generation and p.is_open:
-                self._take_answer(p, step, answer, now_ms)
+                self._take_answer(lane, p, step, answer, now_ms)
 
     def drop_silent(self, since: float, silence_s: float) -> None:
         """Give up silent connections, like the source side."""
@@ -225,7 +225,9 @@ class TargetSide:
         key = leader, hash(p.range.target) % _LANES
         return self._lanes.setdefault(key, ProduceLane(leader))
 
-    def _take_answer(self, p: PartitionCopy, step: Send, answer: produce.Produced, now_ms: int) -> None:
+    def _take_answer(
+        self, lane: ProduceLane, p: PartitionCopy, step: Send, answer: produce.Produced, now_ms: int
+    ) -> None:
         if answer.error in produce.REFUSED:
             self._refuse(p, step, f"{error_name(answer.error)} {answer.message}".strip())
         elif answer.error == ErrorCode.UNKNOWN_SERVER_ERROR and (cause := _unreadable(step)) is not None:
@@ -240,7 +242,10 @@ class TargetSide:
                 ),
             )  # fmt: skip
         elif answer.error:
-            self._judge.retry_later(p, f"produce to {answer.tp}: {error_name(answer.error)} {answer.message}".strip())
+            of_id = answer.error == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            name = marker_id(self._mirror, answer.tp) if of_id else answer.tp.topic
+            cause = lane.cause(f"produce to {answer.tp}", answer.error, "Write", name, answer.message)
+            self._judge.retry_later(p, cause)
         else:
             try:
                 p.acknowledged(step, answer.base_offset)

@@ -21,6 +21,7 @@ from airflow_mirror.wire import codec
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
+from airflow_mirror.wire.errors import is_denied, refusal
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
 from airflow_mirror.wire.single import produce_one, read_batches
 from airflow_mirror.wire.varint import zigzag
@@ -34,6 +35,7 @@ def prime(target: WireCluster, mirror: str, tp: TopicPartition, end: int, up_to:
     :param check: called right before each write; raises if the writer lease is lost or unconfirmed.
     :return: number of offsets filled by this call.
     :raises TargetMoved: another writer appended to the partition meanwhile.
+    :raises AclMissing: no WRITE, or no DELETE on the topic.
     """
     producer_id = identity.filler_producer_id(mirror, tp)
     at = end
@@ -42,6 +44,8 @@ def prime(target: WireCluster, mirror: str, tp: TopicPartition, end: int, up_to:
         sequence = at % wire_batch.MAX_SEQUENCE
         batch = wire_batch.build(_payload(count), codec.ZSTD, count, 0, 0, producer_id, 0, sequence)
         answer = produce_one(target, tp, batch, check=check)
+        if is_denied(answer.error):
+            raise refusal(f"prime {tp}", answer.error, "Write", tp.topic, target.settings.principal)
         if answer.error not in (ErrorCode.NONE, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
             raise BrokerError(f"prime {tp} at offset {at}", answer.error, error_name(answer.error), answer.message)
         at = _settled_end(target, tp, at + count)

@@ -190,7 +190,7 @@ def test_positions_that_may_not_be_deleted_stay_and_are_named(tmp_path: Path) ->
         raise MissingRight("delete", "GROUP_AUTHORIZATION_FAILED", "User:mirror")
 
     world.target.forget_group_offsets = refuse  # type: ignore[method-assign]
-    assert "positions of billing stay" in groups.restore_groups(world.run)
+    assert "positions of billing stay, for lack of DELETE on the group" in groups.restore_groups(world.run)
     assert at(world.target.positions) == {ORDERS: 40, PAYMENTS: 7}
 
 

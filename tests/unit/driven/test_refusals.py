@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.copy.loop import retries
 from airflow_mirror.copy.ranges import MAPPED
-from airflow_mirror.errors import SourceTruncated
+from airflow_mirror.errors import SourceTruncated, TryAgain
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.errors import AclMissing
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
 from tests.driven.copying import copy, errors, ranges_of
@@ -42,6 +44,39 @@ def test_fetch_refused_as_a_whole_is_repeated(source: DrivenCluster, target: Dri
     rule = source.script.on("Fetch", Fault(effect=False, code=ErrorCode.UNKNOWN_SERVER_ERROR), when=fetches_data, times=2)
     assert error_of(source, target) is None and len(rule.hits) == 2
     assert is_equal(source, target)
+
+
+@pytest.mark.parametrize(
+    ("side", "api", "said"),
+    [
+        ("source", "Fetch", "fetch from t-0.*lacks Read on topic 't'"),
+        ("target", "Produce", "produce to t-0.*lacks Write on topic 't'"),
+    ],
+)
+def test_right_that_is_taken_away_in_the_middle_is_named(
+    source: DrivenCluster,
+    target: DrivenCluster,
+    writer: Writer,
+    monkeypatch: pytest.MonkeyPatch,
+    side: str,
+    api: str,
+    said: str,
+) -> None:
+    """Whoever replaces an ACL may need a moment; who has taken it away is told which one it was."""
+    monkeypatch.setattr(retries, "PATIENCE_S", -1.0)
+    writer.plain(5)
+    denied = Fault.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, {TP})
+    (source if side == "source" else target).script.on(api, denied, when=fetches_data if api == "Fetch" else None)
+    with pytest.raises(TryAgain, match=f"no progress for .*{said}.*kafka-acls --add"):
+        raise error_of(source, target) or AssertionError("it went through")
+
+
+def test_right_that_priming_lacks_stops_it_at_once(source: DrivenCluster, target: DrivenCluster, writer: Writer) -> None:
+    writer.plain(6)
+    source.log(TP).begin_at(4)
+    target.script.on("Produce", Fault.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, {TP}))
+    with pytest.raises(AclMissing, match="prime t-0.*lacks Write on topic 't'"):
+        raise error_of(source, target) or AssertionError("it went through")
 
 
 def test_source_that_is_truncated_while_a_transaction_commits_stops_the_copy(
