@@ -11,11 +11,19 @@ that finds that record can undo exactly these changes and nothing that existed b
 
 from __future__ import annotations
 
+import importlib
 import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from airflow_mirror.errors import FenceNotLifted, MissingRight, NoAuthorizer, OpenByDefaultUnknown, RequestRefused
+from airflow_mirror.errors import (
+    FenceNotLifted,
+    InvalidField,
+    MissingRight,
+    NoAuthorizer,
+    OpenByDefaultUnknown,
+    RequestRefused,
+)
 from airflow_mirror.kafka.acls import OPEN_BY_DEFAULT, open_by_default
 from airflow_mirror.kafka.admin import Acl
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -179,6 +187,27 @@ class CallableFence:
     def is_up(self, intent: Intent) -> bool:
         """Call ``check``."""
         return self._check()
+
+
+def fence_of(fence: str, source: ClusterAdmin, open_by_default: bool | None = None) -> Fence:
+    """Return the fence that an argument names.
+
+    :param open_by_default: for an ACL fence, see :class:`AclFence`.
+    :raises InvalidField: it is neither ``acl`` nor the path of a function that returns a fence.
+    """
+    if fence == "acl":
+        return AclFence(source, open_by_default)
+    module, _, name = str(fence).rpartition(".")
+    try:
+        make = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as e:
+        raise InvalidField("fence", fence, f"can't be imported: {e}", "Use 'acl', or package.module.function.") from None
+    made = make(source)
+    if not isinstance(made, Fence):
+        raise InvalidField(
+            "fence", fence, f"returned {made!r}, which is no fence", "Return an AclFence or a CallableFence."
+        )
+    return made
 
 
 def fence_text(kind: str, intent: Mapping[str, Any]) -> list[str]:

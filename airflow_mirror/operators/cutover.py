@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import threading
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import InvalidField
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.hooks.remembered import proofs_of
 from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag, number
@@ -17,8 +15,6 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_mirror.cutover.fence import Fence
-    from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
 
 __all__ = ["CutoverOperator", "LiftFenceOperator"]
@@ -90,6 +86,7 @@ class CutoverOperator(PlannedOperator):
         :raises MirrorError: after backing out; see :func:`airflow_mirror.cutover.run.run_cutover`.
         """
         from airflow_mirror.cutover.context import Limits
+        from airflow_mirror.cutover.fence import fence_of
         from airflow_mirror.cutover.run import run_cutover
         from airflow_mirror.hooks.kafka import configs_of
         from airflow_mirror.kafka.admin import ClusterAdmin
@@ -154,6 +151,7 @@ class LiftFenceOperator(MirrorOperator):
 
         :raises FenceNotLifted: names what is still in place.
         """
+        from airflow_mirror.cutover.fence import fence_of
         from airflow_mirror.cutover.run import lift_leftover_fence
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.ledger.decisions import Ledger
@@ -166,26 +164,3 @@ class LiftFenceOperator(MirrorOperator):
         for line in lifted:
             self.log.warning("lifted: %s", line)
         return compact({"lifted": lifted})
-
-
-def fence_of(fence: str, source: ClusterAdmin, open_by_default: bool | None = None) -> Fence:
-    """Return the fence that an argument names.
-
-    :param open_by_default: for an ACL fence, see :class:`airflow_mirror.cutover.fence.AclFence`.
-    :raises InvalidField: it is neither ``acl`` nor the path of a function that returns a fence.
-    """
-    from airflow_mirror.cutover.fence import AclFence, Fence
-
-    if fence == "acl":
-        return AclFence(source, open_by_default)
-    module, _, name = str(fence).rpartition(".")
-    try:
-        make = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as e:
-        raise InvalidField("fence", fence, f"can't be imported: {e}", "Use 'acl', or package.module.function.") from None
-    made = make(source)
-    if not isinstance(made, Fence):
-        raise InvalidField(
-            "fence", fence, f"returned {made!r}, which is no fence", "Return an AclFence or a CallableFence."
-        )
-    return made

@@ -22,7 +22,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from airflow.sdk.execution_time.task_runner import _run_execute_callable
 
 from airflow_mirror.cutover.context import Limits
-from airflow_mirror.cutover.fence import CallableFence
+from airflow_mirror.cutover.fence import CallableFence, fence_of
 from airflow_mirror.errors import InputError, InvalidField, PlanNotKept
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.local import LocalRunner
@@ -31,7 +31,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.operators.acls import SyncAclsOperator
 from airflow_mirror.operators.base import PlannedOperator, flag, load_plan, number
-from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator, fence_of
+from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator
 from airflow_mirror.operators.drill import (
     CleanUpDrillOperator,
     FailOverDrillOperator,
