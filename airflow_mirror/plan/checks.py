@@ -109,6 +109,14 @@ def _open_transactions(s: Situation) -> Iterator[Finding]:
 
 
 def _groups(s: Situation) -> Iterator[Finding]:
+    if not s.source.groups and s.mirror.groups and s.mirror.partitioning == "preserve":
+        yield Finding(
+            "warn",
+            "groups",
+            "source cluster",
+            "none of the selected groups was found",
+            "Nothing moves then. If there are any, grant DESCRIBE on groups: without it Kafka lists none, and no error.",
+        )
     for group, positions in sorted(s.source.groups.items()):
         read = {tp.topic for tp in positions}
         outside = sorted(read - set(s.source.topics))

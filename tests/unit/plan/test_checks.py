@@ -34,7 +34,7 @@ def levels(made: Plan, check: str) -> list[str]:
 
 def test_plain_topic_and_empty_target_pass_every_check() -> None:
     """But for the notice that retention is held."""
-    made = plan(a_topic(replicas=3))
+    made = plan(a_cluster(a_topic(replicas=3), groups={"here": {"orders-0": 5}}))
     assert [f.check for f in made.findings if f.level != "pass"] == ["retention"]
     assert {f.check for f in made.findings} == {name for name, _, _ in CHECKS}
     made.raise_if_blocked()
@@ -269,6 +269,14 @@ def test_cluster_specific_settings_are_listed_as_left_out() -> None:
     made = plan(a_topic(vendor_tier="gold", static={"preallocate": "true"}))
     assert made.topics[0].left_out == {"preallocate": "true", "vendor.tier": "gold"}
     assert levels(made, "left_out_configs") == ["warn"]
+
+
+def test_no_group_at_all_may_be_a_missing_right() -> None:
+    """A broker lists those that the principal may see, and says nothing of the others."""
+    [(level, about, evidence)] = findings(plan(a_topic()), "groups")
+    assert (level, about) == ("warn", "source cluster") and "none of the selected groups" in evidence
+    for none_move in (a_mirror(groups=[]), a_mirror(partitioning="by_key")):
+        assert levels(plan(a_topic(), mirror=none_move), "groups") == ["pass"]
 
 
 def test_groups_that_stay_behind_are_listed() -> None:
