@@ -11,6 +11,7 @@ A topic with rules of its own may differ from the scratch topic; the copy then r
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -119,7 +120,7 @@ def _needed(e: AclMissing) -> str:
     if e.resource == "transactional id":
         prefix = e.resource_name.partition("." + SCRATCH_PREFIX)[0]
         return f"WRITE on transactional ids that begin with {prefix!r}"  # it includes DESCRIBE, which is checked first
-    operation = e.operation.split()[0].upper()
+    operation = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", e.operation.split()[0]).upper()
     return f"{operation} on the {e.resource}" if e.resource == "cluster" else f"{operation} on the target's topics"
 
 

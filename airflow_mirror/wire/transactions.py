@@ -43,7 +43,7 @@ _ABOUT_TOPIC = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-_WRITE_TXN_MARKERS = 27
+_INIT_PRODUCER_ID, _WRITE_TXN_MARKERS = 22, 27
 
 
 @dataclass(frozen=True)
@@ -340,7 +340,7 @@ def write_txn_markers(
 
     :param check: see :meth:`Connection.send`.
     :raises ApiNotServed: the listener lets only brokers write markers; nothing was written.
-    :raises AclMissing: needs ALTER or CLUSTER_ACTION on the cluster.
+    :raises AclMissing: needs CLUSTER_ACTION on the cluster; ALTER is enough from 3.8 on.
     :raises Fenced: a marker or batch with a higher epoch of this producer was written before.
     :raises CoordinatorFenced: a marker with a higher coordinator epoch was written before; nothing was written now. See
         :func:`coordinator_epoch_of`.
@@ -360,7 +360,9 @@ def write_txn_markers(
         raise Fenced(asked, code, producer_id, epoch)
     if code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
         raise CoordinatorFenced(asked, code, producer_id, epoch)
-    raise refusal(asked, code, "Alter (or ClusterAction)", tp.topic, cluster.settings.principal)
+    # From 3.8 on ALTER is enough (KIP-1037); InitProducerId v5 came with the same release.
+    right = "Alter (or ClusterAction)" if connection.serves(_INIT_PRODUCER_ID, 5) else "ClusterAction"
+    raise refusal(asked, code, right, tp.topic, cluster.settings.principal)
 
 
 def coordinator_epoch_of(cluster: WireCluster, tp: TopicPartition, producer_id: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.wire.connection import Connection
-from airflow_mirror.wire.served import lacking, without
+from airflow_mirror.wire.served import lacking, release_of, without
 from tests.unit.peer import settings
 
 # Asked of real brokers, as far as a mirror needs it.
@@ -73,3 +73,21 @@ def test_old_source_is_said_to_tell_less() -> None:
     assert without(cluster_of("4.3.1")) == []
     lost = [one.what for one in without(cluster_of("4.3.1", "0.11.0.3"))]
     assert lost == ["leader epochs", "topic ids", "sizes of logs"]
+
+
+@pytest.mark.parametrize(
+    ("served", "release"),
+    [
+        ({}, (0, 11)),
+        ({37: (0, 0), 30: (0, 0)}, (1, 0)),
+        ({37: (0, 1), 30: (0, 1), 23: (0, 1)}, (2, 0)),
+        ({37: (0, 3), 30: (0, 3), 23: (0, 4), 22: (0, 4)}, (2, 1)),
+        ({37: (0, 3), 30: (1, 3), 23: (2, 4), 22: (0, 5)}, (3, 8)),
+    ],
+)
+def test_a_release_is_known_by_what_it_serves(served: dict[int, tuple[int, int]], release: tuple[int, int]) -> None:
+    """Asked of real brokers: 0.11.0.3, 1.1.1, 2.0, 3.4.1, 3.9.1."""
+    cluster = cluster_of("4.3.1", "4.3.1")
+    cluster.connection(0).api_versions = served
+    cluster.connection(1).api_versions = {37: (0, 3), 30: (1, 3), 23: (2, 4), 22: (0, 6)}
+    assert release_of(cluster) == release  # the oldest broker counts

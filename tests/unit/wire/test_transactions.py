@@ -268,6 +268,14 @@ def test_refused_direct_markers_are_typed_and_never_retried(
     assert asked(broker) == [MARKERS]
 
 
+def test_brokers_before_3_8_ask_for_cluster_action(broker: FakeBroker, cluster: WireCluster) -> None:
+    """KIP-1037: ALTER, which is right for a newer one, would change nothing there."""
+    broker.served[INIT] = (0, 4)
+    broker.answers[MARKERS] = lambda _: marked(31)
+    with pytest.raises(AclMissing, match="lacks ClusterAction on cluster .* --operation ClusterAction --cluster$"):
+        write_txn_markers(cluster, TP, 40, 2, 5)
+
+
 def test_one_refused_marker_among_those_that_were_written_is_told(broker: FakeBroker, cluster: WireCluster) -> None:
     broker.answers[MARKERS] = lambda _: WriteTxnMarkersResponse(markers=[*marked(0).markers, *marked(19).markers])
     with pytest.raises(BrokerError, match="NOT_ENOUGH_REPLICAS"):
