@@ -43,7 +43,8 @@ def plan_by_hand(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
     :raises NotHeldOpen: without ``--hold``, the settings of a target topic that holds data would delete records.
     """
     with _clusters(arguments) as (source, target):
-        plan = _plan(arguments, mirror, source, target, probe_target=not arguments.no_probe)
+        plan = plan_clusters(mirror, source, target, probe_target=not arguments.no_probe)
+        plan.raise_if_blocked()
         ready = [t for t in plan.topics if t.target_exists]
         if not arguments.hold:
             _check_held(ready, target)
@@ -65,10 +66,19 @@ def plan_to_verify(arguments: argparse.Namespace, mirror: Mirror) -> Plan:
     :raises VerificationFailed: names the topics that the target does not have.
     """
     with _clusters(arguments) as (source, target):
-        plan = _plan(arguments, mirror, source, target, probe_target=False)
+        plan = plan_clusters(mirror, source, target)
+    plan.raise_if_blocked()
+    require_target(plan)
+    return plan
+
+
+def require_target(plan: Plan) -> None:
+    """Return if the target has every topic of a plan.
+
+    :raises VerificationFailed: names those that it does not have.
+    """
     if missing := [t for t in plan.topics if not t.target_exists]:
         raise VerificationFailed([f"{t.source_topic}: the target has no topic {t.target_topic!r}" for t in missing])
-    return plan
 
 
 @contextmanager
@@ -80,24 +90,22 @@ def _clusters(arguments: argparse.Namespace) -> Iterator[tuple[ClusterAdmin, Clu
         yield source, target
 
 
-def _plan(
-    arguments: argparse.Namespace, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, *, probe_target: bool
-) -> Plan:
-    known = _modes(mirror, source.topic_names(), target)
+def plan_clusters(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, *, probe_target: bool = False) -> Plan:
+    """Plan as if what the target's topics hold were this mirror's: whoever copies or compares finds out."""
+    known = copy_modes(mirror, source.topic_names(), target)
     begun = begun_at(mirror, source, target, known) if mirror.start == "latest" else None
-    plan = build(mirror, source, target, known_topics=known, probe_target=probe_target, begun=begun)
-    plan.raise_if_blocked()
-    return plan
+    return build(mirror, source, target, known_topics=known, probe_target=probe_target, begun=begun)
 
 
-def _modes(mirror: Mirror, source_topics: Iterable[str], target: ClusterAdmin) -> Mapping[str, str]:
+def copy_modes(mirror: Mirror, source_topics: Iterable[str], target: ClusterAdmin) -> Mapping[str, str]:
     """Return the target topics that a job without a plan may fill, each with the mode in which its copy began, if any.
 
     Without a map the mode can only be identical offsets. The copy compares the target's last batch with the source's,
     and refuses a topic that was filled in another way.
     """
     wanted = [mirror.naming.target_topic(t) for t in source_topics if mirror.selects_topic(t)]
-    there = target.topics([*wanted, MAPS])
+    maps = [] if mirror.offsets == "identical" else [MAPS]  # which a principal then need not see
+    there = target.topics([*wanted, *maps])
     begun = MapStore(mirror.name).begun(target.wire) if MAPS in there else set()
     return {t: MAPPED if t in there and (t, there[t].topic_id) in begun else IDENTICAL for t in wanted}
 

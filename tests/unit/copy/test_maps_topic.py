@@ -115,7 +115,7 @@ def test_job_by_hand_knows_by_the_topic_how_a_copy_began(admin: Admin) -> None:
     mirror = Mirror(name="m", source="src", target="dst", topics=["orders", "users"])
 
     def modes(of: Mirror = mirror) -> dict[str, str]:
-        return dict(by_hand._modes(of, ["orders", "users", "audit"], cast("ClusterAdmin", admin)))
+        return dict(by_hand.copy_modes(of, ["orders", "users", "audit"], cast("ClusterAdmin", admin)))
 
     assert modes() == {"orders": "identical", "users": "identical"}, "before there is a topic of maps"
     ready(admin)
