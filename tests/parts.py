@@ -72,7 +72,7 @@ PARTS = (
         "faults",
         ("tests/integration", "tests/unit/driven"),
         "faults",
-        20,
+        25,
         "killed and frozen brokers, broken networks, lost topics",
         _BY_FILE,
     ),

@@ -1,7 +1,8 @@
 """The rights that a mirror's principal needs: one table, and what of it a Mirror asks for. No cluster is queried.
 
-``docs/mirror.md`` shows the same table; a test holds the two equal. A right whose absence no error and no warning names
-says in its ``why`` what is different then.
+Each row was tried on a real broker (``tests/integration/test_rights.py``): a principal with these rights alone plans,
+copies, compares and cuts over; without one of them an error or a warning names it. ``docs/mirror.md`` shows the same
+table; a test holds the two equal.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import NamedTuple
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.resources import ANY, PREFIXED, Resource, covering, includes
-from airflow_mirror.policy import DECISIONS, lease_id, progress_group, scratch_topic, starts_group
+from airflow_mirror.policy import DECISIONS, MAPS, STATE, lease_id, progress_group, scratch_topic, starts_group
 
 Version = tuple[int, ...]
 PLAN, COPY, VERIFY, CUTOVER = ROLES = ("plan", "copy", "verify", "cutover")
 SOURCE, TARGET = SIDES = ("source", "target")
-NEWEST: Version = (99,)
+NEWEST: Version = (99,)  # newer than any release
 _PREFIXES = (2, 0)  # the first release with prefixed patterns (KIP-290)
 
 
@@ -31,7 +32,7 @@ class Right:
     :param roles: the parts of a migration that need it.
     :param when: a key of :data:`WHEN`: the Mirrors that need it.
     :param since: the first release of the side's brokers for which this row holds; ``before``: the first for which not.
-    :param why: for what; and what is different without it, where no error says so.
+    :param why: for what; and what is different without it, where that is no error.
     """
 
     side: str
@@ -48,18 +49,15 @@ class Right:
         return self.since <= version and (self.before is None or version < self.before) and WHEN[self.when](mirror)
 
 
-def _keeps_offsets(mirror: Mirror) -> bool:
-    """Return whether some topic may keep its offsets."""
-    return mirror.offsets != "mapped" and mirror.delivery != "transactional" and _keeps_partitions(mirror)
-
-
 def _keeps_partitions(mirror: Mirror) -> bool:
     return mirror.partitioning == "preserve"
 
 
 WHEN: dict[str, Callable[[Mirror], bool]] = {
     "": lambda _: True,
-    "identical offsets": _keeps_offsets,
+    "identical offsets": lambda mirror: mirror.may_keep_offsets,
+    "mapped offsets": lambda mirror: mirror.offsets != "identical",
+    "mapped offsets, partitioning='preserve'": lambda mirror: mirror.offsets != "identical" and _keeps_partitions(mirror),
     "partitioning='preserve'": _keeps_partitions,
     "delivery='transactional'": lambda mirror: mirror.delivery == "transactional",
     "start='latest'": lambda mirror: mirror.start == "latest",
@@ -73,6 +71,8 @@ RESOURCES = {
     "cluster": "cluster",
     "ids": "transactional ids with the prefix `airflow-mirror.<mirror>`",
     "ledger": f"topic `{DECISIONS}`",
+    "state": f"topic `{STATE}`",
+    "maps": f"topic `{MAPS}`",
     "scratch": f"topic `{scratch_topic('<mirror>')}`",
     "progress": f"group `{progress_group('<mirror>')}`",
     "starts": f"group `{starts_group('<mirror>')}`",
@@ -86,7 +86,7 @@ RIGHTS: tuple[Right, ...] = (
     Right(side=SOURCE, on="topics", operation="DESCRIBE_CONFIGS", roles=(PLAN, COPY), why="read the topics' settings"),
     Right(
         side=SOURCE, on="all groups", operation="DESCRIBE", roles=(PLAN, CUTOVER), when="partitioning='preserve'",
-        since=(1, 0), why="read positions; a group that the principal may not see is not found, and no error says so",
+        since=(1, 0), why="read positions; without it no group is found, the plan warns of that",
     ),
     Right(  # KIP-163
         side=SOURCE, on="all groups", operation="READ", roles=(PLAN, CUTOVER), when="partitioning='preserve'",
@@ -106,7 +106,10 @@ RIGHTS: tuple[Right, ...] = (
     ),
     Right(side=TARGET, on="topics", operation="CREATE", roles=(COPY,), why="create topics"),
     Right(side=TARGET, on="topics", operation="DESCRIBE", roles=(PLAN,), why="find the topics that exist"),
-    Right(side=TARGET, on="topics", operation="DESCRIBE_CONFIGS", roles=(PLAN,), why="settings of topics that exist"),
+    Right(
+        side=TARGET, on="topics", operation="DESCRIBE_CONFIGS", roles=(PLAN, VERIFY, CUTOVER),
+        why="settings of topics that exist; whether retention is off, when a record is missing there",
+    ),
     Right(side=TARGET, on="topics", operation="WRITE", roles=(COPY,), why="write records"),
     Right(
         side=TARGET, on="topics", operation="READ", roles=(COPY, VERIFY, CUTOVER),
@@ -145,6 +148,16 @@ RIGHTS: tuple[Right, ...] = (
     Right(side=TARGET, on="ledger", operation="READ", roles=_LEDGER, why="whose the target's topics are"),
     Right(side=TARGET, on="ledger", operation="WRITE", roles=_LEDGER, why="make a topic the mirror's, hand it over"),
     Right(side=TARGET, on="ledger", operation="DESCRIBE_CONFIGS", roles=_LEDGER, why="see that it keeps its records"),
+    Right(side=TARGET, on="state", operation="CREATE", roles=(PLAN,), why="keep plans, where any worker finds them"),
+    Right(side=TARGET, on="state", operation="READ", roles=_EVERY, why="find the plan, find the tail"),
+    Right(side=TARGET, on="state", operation="WRITE", roles=(PLAN, COPY, VERIFY), why="plans, proofs, signs of life"),
+    Right(side=TARGET, on="maps", operation="CREATE", roles=(COPY,), when="mapped offsets", why="store offset maps"),
+    Right(side=TARGET, on="maps", operation="READ", roles=_EVERY, when="mapped offsets", why="read offset maps"),
+    Right(side=TARGET, on="maps", operation="WRITE", roles=(COPY,), when="mapped offsets", why="store offset maps"),
+    Right(
+        side=TARGET, on="maps", operation="DESCRIBE_CONFIGS", roles=(COPY,), when="mapped offsets",
+        why="see that it keeps its records",
+    ),
     Right(side=TARGET, on="scratch", operation="CREATE", roles=(PLAN,), why=_TRIED),
     Right(side=TARGET, on="scratch", operation="WRITE", roles=(PLAN,), why=_TRIED),
     Right(side=TARGET, on="scratch", operation="READ", roles=(PLAN,), why=_TRIED),
@@ -155,11 +168,19 @@ RIGHTS: tuple[Right, ...] = (
         why="delete positions when a cutover backs out; without it they stay, and the report says so",
     ),
     Right(
+        side=TARGET, on="progress", operation="DESCRIBE", roles=(COPY, VERIFY, CUTOVER),
+        when="mapped offsets, partitioning='preserve'", why="see whether the records were written in transactions",
+    ),
+    Right(
         side=TARGET, on="progress", operation="READ", roles=(COPY,), when="delivery='transactional'",
         why="commit the progress with the records",
     ),
     Right(
-        side=TARGET, on="starts", operation="READ", roles=(COPY,), when="start='latest'",
+        side=TARGET, on="ids", operation="DESCRIBE", roles=(VERIFY,), when="delivery='transactional'",
+        why="see who wrote the records",
+    ),
+    Right(
+        side=TARGET, on="starts", operation="READ", roles=(PLAN, COPY), when="start='latest'",
         why="a job without Airflow stores there where the mirror began",
     ),
 )  # fmt: skip
@@ -234,6 +255,8 @@ _OWN: dict[str, Callable[[str], Resource]] = {
     "cluster": lambda _: Resource("CLUSTER", "kafka-cluster"),
     "ids": lambda name: Resource("TRANSACTIONAL_ID", lease_id(name), PREFIXED),
     "ledger": lambda _: Resource("TOPIC", DECISIONS),
+    "state": lambda _: Resource("TOPIC", STATE),
+    "maps": lambda _: Resource("TOPIC", MAPS),
     "scratch": lambda name: Resource("TOPIC", scratch_topic(name)),
     "progress": lambda name: Resource("GROUP", progress_group(name)),
     "starts": lambda name: Resource("GROUP", starts_group(name)),

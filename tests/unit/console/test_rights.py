@@ -16,6 +16,7 @@ from airflow_mirror.console.main import main
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.rights import SIDES, rights_of
+from airflow_mirror.policy import LEDGER, MAPS, STATE
 
 WHOSE = ["--principal", "User:mirror"]
 
@@ -91,16 +92,15 @@ def test_a_name_can_not_run_as_a_command(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_json_has_the_fields_of_an_acl_and_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "mirror.yaml"
-    file.write_text("{name: flow, source: a, target: b, topics: [orders], offsets: mapped}")
-    found = json.loads(run(capsys, "--mirror", str(file), *WHOSE, "--json", "--role", "verify"))
+    file.write_text("{name: flow, source: a, target: b, topics: [pay.*], offsets: mapped}")
+    found = json.loads(run(capsys, "--mirror", str(file), *WHOSE, "--json", "--role", "verify", "--side", "source"))
     row = {
-        "resource_type": "TOPIC", "name": "orders", "pattern_type": "LITERAL", "principal": "User:mirror", "host": "*",
-        "operation": "READ", "permission": "ALLOW",
+        "resource_type": "TOPIC", "name": "pay", "pattern_type": "PREFIXED", "principal": "User:mirror", "host": "*",
+        "operation": "READ", "permission": "ALLOW", "why": ["read records"],
     }  # fmt: skip
-    assert found == {
-        "source": {"rights": [{**row, "why": ["read records"]}], "notes": []},
-        "target": {"rights": [{**row, "why": ["find where to go on, compare, commit positions"]}], "notes": []},
-    }
+    (note,) = found["source"]["notes"]
+    assert found == {"source": {"rights": [row], "notes": [note]}}
+    assert "begins with 'pay'" in note
 
 
 def test_releases_that_are_given_decide(capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,12 +142,19 @@ def test_named_clusters_tell_names_releases_and_principals(
     monkeypatch.setattr(command, "release_of", lambda _: (2, 1))
     clusters = [word for side in SIDES for word in (f"--{side}", str(tmp_path / side))]
     script = run(capsys, *clusters, "--include", "orders.*", "--role", "verify")
-    assert [(acl.principal, acl.name, acl.pattern_type) for acl in as_acls(script)] == [
+    reads = [acl for acl in as_acls(script) if acl.operation == "READ" and acl.name not in LEDGER]
+    assert [(acl.principal, acl.name, acl.pattern_type) for acl in reads] == [
         ("User:at-source", "orders", "LITERAL"), ("User:at-source", "orders.dlq", "LITERAL"),
         ("User:at-target", "orders", "LITERAL"), ("User:at-target", "orders.dlq", "LITERAL"),
     ]  # fmt: skip
     assert "SOURCE=source-1:9092 " in script and "(Kafka 2.1)" in script
     # The source tells the names for the target alone, too; what is said wins over what is asked.
     script = run(capsys, *clusters, "--role", "verify", "--side", "target", *WHOSE, "--target-version", "4.0")
-    assert [acl.name for acl in as_acls(script)] == ["orders", "orders.dlq", "users"]
+    assert [acl.name for acl in as_acls(script) if acl.operation == "READ"] == [
+        "orders",
+        "orders.dlq",
+        "users",
+        STATE,
+        MAPS,
+    ]
     assert "What User:mirror needs on the target cluster (Kafka 4.0)" in script

@@ -29,16 +29,21 @@ def test_a_plain_mirror_asks_for_this_on_its_target() -> None:
     assert asked(TARGET) == {
         *(f"{operation} TOPIC orders" for operation in of_topics),
         *(f"{o} TOPIC airflow-mirror.decisions" for o in ("CREATE", "READ", "WRITE", "DESCRIBE_CONFIGS")),
+        *(f"{o} TOPIC airflow-mirror.ledger" for o in ("CREATE", "READ", "WRITE")),
+        *(f"{o} TOPIC airflow-mirror.maps" for o in ("CREATE", "READ", "WRITE", "DESCRIBE_CONFIGS")),
         *(f"{o} TOPIC __airflow-mirror.probe.dc1-to-dc2" for o in ("CREATE", "READ", "WRITE", "DELETE")),
         "WRITE TRANSACTIONAL_ID airflow-mirror.dc1-to-dc2",
         "ALTER CLUSTER kafka-cluster", "DESCRIBE_CONFIGS CLUSTER kafka-cluster",
-        "READ GROUP billing", "DELETE GROUP billing",
+        "READ GROUP billing", "DELETE GROUP billing", "DESCRIBE GROUP airflow-mirror.dc1-to-dc2",
     }  # fmt: skip
 
 
 def test_each_role_asks_for_its_own_part() -> None:
     assert asked(SOURCE, ("verify",)) == {"READ TOPIC orders"}
-    assert asked(TARGET, ("verify",)) == {"READ TOPIC orders"}
+    assert asked(TARGET, ("verify",), offsets="identical") == {
+        "READ TOPIC orders", "DESCRIBE_CONFIGS TOPIC orders", "READ TOPIC airflow-mirror.ledger",
+        "WRITE TOPIC airflow-mirror.ledger",
+    }  # fmt: skip
     assert asked(SOURCE, ("copy",)) == {
         "READ TOPIC orders",
         "DESCRIBE_CONFIGS TOPIC orders",
@@ -50,15 +55,19 @@ def test_each_role_asks_for_its_own_part() -> None:
     assert "WRITE TOPIC orders" not in asked(TARGET, ("cutover",))
 
 
-def test_mapped_offsets_ask_for_nothing_beyond_a_producer() -> None:
-    less = {"DELETE TOPIC orders", "ALTER CLUSTER kafka-cluster"}
-    assert asked(TARGET) - asked(TARGET, offsets="mapped") == less
-    assert asked(TARGET, offsets="mapped") - asked(TARGET) == set()
+def test_modes_of_offsets_ask_for_what_they_do_and_auto_for_both() -> None:
+    either, mapped, identical = asked(TARGET), asked(TARGET, offsets="mapped"), asked(TARGET, offsets="identical")
+    assert either - mapped == {"DELETE TOPIC orders", "ALTER CLUSTER kafka-cluster"}
+    of_maps = {f"{o} TOPIC airflow-mirror.maps" for o in ("CREATE", "READ", "WRITE", "DESCRIBE_CONFIGS")}
+    assert either - identical == {"DESCRIBE GROUP airflow-mirror.dc1-to-dc2"} | of_maps
+    assert either == mapped | identical
 
 
 def test_transactional_delivery_also_commits_its_progress() -> None:
     found = asked(TARGET, delivery="transactional")
     assert found - asked(TARGET, offsets="mapped") == {"READ GROUP airflow-mirror.dc1-to-dc2"}
+    comparing = asked(TARGET, ("verify",), delivery="transactional")
+    assert "DESCRIBE TRANSACTIONAL_ID airflow-mirror.dc1-to-dc2" in comparing
 
 
 def test_start_at_latest_also_stores_where_it_began() -> None:
@@ -99,7 +108,8 @@ def test_an_old_source_has_no_prefixed_patterns() -> None:
 def test_names_that_the_source_told_replace_patterns() -> None:
     mirror = a_mirror(policy="prefix", source_alias="dc1")
     found = rights_of(mirror, TARGET, "User:mirror", roles=["verify"], names=["a", "b"])
-    assert [(acl.name, acl.pattern_type) for acl, _ in found.grants] == [("dc1.a", "LITERAL"), ("dc1.b", "LITERAL")]
+    topics = {(acl.name, acl.pattern_type) for acl, _ in found.grants if acl.operation == "DESCRIBE_CONFIGS"}
+    assert topics == {("dc1.a", "LITERAL"), ("dc1.b", "LITERAL")}
     assert any("Ask again when it has more" in note for note in found.notes)
 
 

@@ -1,0 +1,366 @@
+"""A principal with the rights that ``airflow-mirror rights`` prints can do everything; each missing one is noticed.
+
+Each part of a migration runs with the rights that are printed for it alone, in the order of a migration. The data have
+holes and start above 0, so that offsets that are kept take every right.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mirror.config import ClientConfig, load
+from airflow_mirror.console.main import main
+from airflow_mirror.copy.loop import retries
+from airflow_mirror.copy.task import CopyWork, copy_ranges
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.cutover.run import run_cutover
+from airflow_mirror.errors import MirrorError
+from airflow_mirror.jobs.driver.arguments import parser
+from airflow_mirror.jobs.driver.by_hand import begun_at, copy_modes, remember
+from airflow_mirror.jobs.driver.prepare import prepare, resolve_ranges, writer_lease
+from airflow_mirror.jobs.driver.weights import bytes_to_copy
+from airflow_mirror.jobs.runner.active import keys_of
+from airflow_mirror.jobs.runner.java import find_java
+from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan import Plan, build
+from airflow_mirror.plan.kept import fetch, keep, prefix
+from airflow_mirror.plan.life import begin, require_active
+from airflow_mirror.plan.resources import includes
+from airflow_mirror.plan.rights import RIGHTS, ROLES, SIDES, rights_of
+from airflow_mirror.plan.store import write as write_plan
+from airflow_mirror.policy import LEDGER
+from airflow_mirror.sync import lag
+from airflow_mirror.sync.configs import sync_configs
+from airflow_mirror.sync.maps import OffsetMaps
+from airflow_mirror.sync.topics import create_target_topics
+from airflow_mirror.sync.translation import translate_groups
+from airflow_mirror.verify import proof
+from airflow_mirror.verify.proof import Proofs
+from airflow_mirror.verify.remaining import verify_rest
+from airflow_mirror.wire.cluster import WireCluster
+from sandbox import Cluster, jars
+from tests.integration.copying import config, create, wait_until, write, write_transactions
+from tests.integration.cutover_once import LEASE_TIMES, LIMITS
+from tests.integration.cutover_world import HeardFence
+
+MODES: dict[str, dict[str, Any]] = {
+    "identical": {"offsets": "identical"},
+    "mapped": {"offsets": "mapped"},
+    "transactional": {"delivery": "transactional"},
+    "latest": {"offsets": "identical", "start": "latest"},
+}
+OPERATIONS = {right.operation for right in RIGHTS}
+OURS = "User:mirror"
+ROOT = "admin"
+
+
+@pytest.fixture(scope="module")
+def walled() -> Iterator[tuple[Cluster, Cluster]]:
+    """Two clusters on which a user may do what an ACL says. Who comes without a password may do everything."""
+    closed = {"allow.everyone.if.no.acl.found": "false", "super.users": f"User:{ROOT};User:ANONYMOUS"}
+    with (
+        Cluster("walled-source", authorizer=True, overrides=closed, ready_timeout_s=240) as source,
+        Cluster("walled-target", authorizer=True, overrides=closed, ready_timeout_s=240) as target,
+    ):
+        yield source, target
+
+
+class World:
+    """A mirror of two topics with holes, which start above 0; one of them is on the target already. And one group."""
+
+    def __init__(self, clusters: tuple[Cluster, Cluster], topic: str, directory: Path, **fields: Any) -> None:
+        self.clusters, self.topic, self.directory = dict(zip(SIDES, clusters, strict=True)), topic, directory
+        name = f"flow-{topic[-8:]}"
+        self.mirror = Mirror(name=name, source="s", target="t", topics=[f"{topic}.*"], groups=[f"{topic}-g"], **fields)
+        self.topics = [topic, f"{topic}-there"]
+        for one in self.topics:
+            create(clusters[0], one, 2)
+            write(clusters[0], one, 40, 1, "lz4")
+            with ClusterAdmin(config(clusters[0])) as admin:
+                admin.delete_records({TopicPartition(one, 0): 7})
+            write_transactions(clusters[0], one, seed=2, transactions=2, partitions=2)
+        create(clusters[1], self.topics[1], 2)
+        self.notes: list[str] = []
+
+    @contextmanager
+    def admins(self, user: str) -> Iterator[tuple[ClusterAdmin, ClusterAdmin]]:
+        with (
+            ClusterAdmin(self.config("source", user), timeout_s=60) as source,
+            ClusterAdmin(self.config("target", user), timeout_s=60) as target,
+        ):
+            yield source, target
+
+    def config(self, side: str, user: str) -> ClientConfig:
+        return ClientConfig(self.clusters[side].properties(user), side)
+
+    def file(self, side: str, user: str) -> str:
+        file = self.directory / f"{side}-{user}.properties"
+        file.write_text("".join(f"{k}={v}\n" for k, v in self.clusters[side].properties(user).items()))
+        return str(file)
+
+    def maps(self, plan: Plan, user: str) -> OffsetMaps:
+        return OffsetMaps(plan, self.config("source", user), self.config("target", user))
+
+    # --- the parts of a migration, as operators and jobs do them ------------------------------------------------------
+
+    def plan(self, user: str, known: Any = ()) -> None:
+        with self.admins(user) as (source, target):
+            latest = self.mirror.start == "latest"
+            modes = copy_modes(self.mirror, source.topic_names(), target)  # as a job by hand does
+            begun = begun_at(self.mirror, source, target, modes) if latest else None
+            plan = build(self.mirror, source, target, known, begun=begun)
+            if user != ROOT:
+                self.notes += [str(finding) for finding in plan.findings if finding.level != "pass"]
+            plan.raise_if_blocked()
+            ledger = begin(plan, target)
+            require_active(ledger, plan, target)
+            keep(plan, state_of(target, prefix(self.mirror.name), keys_only=True), ledger)
+        self.hash = plan.hash
+
+    def stored(self, user: str) -> Plan:
+        """As a worker finds it that has not made it."""
+        with self.admins(user) as (_, target):
+            return fetch(self.hash, self.mirror.name, target)
+
+    def copy(self, user: str) -> None:
+        """Twice: in between a topic grows."""
+        self._copy(user)
+        with self.admins(ROOT) as (source, _):
+            source.grow_partitions(self.topic, 3)
+            wait_until(lambda: source.topics([self.topic])[self.topic].partitions == 3, "the topic has grown")
+        self.plan(ROOT, self.stored(ROOT).known_topics)
+        self._copy(user)
+
+    def _copy(self, user: str) -> None:
+        plan, file = self.stored(user), self.directory / "plan.json"
+        write_plan(plan, file)
+        with self.admins(user) as (source, target):
+            state_of(target, keys_of(self.mirror.name)).write(
+                {f"{keys_of(self.mirror.name)}test": b"{}"}
+            )  # a sign of life
+            create_target_topics(plan, target)
+            sync_configs(plan, source, target, hold=True)
+            if self.mirror.start == "latest":
+                remember(plan, target)
+        files = {side: self.file(side, user) for side in SIDES}
+        arguments = parser("copy", "").parse_args(
+            ["--source", files["source"], "--target", files["target"], "--plan", str(file)]
+        )
+        job = prepare(arguments, self.mirror)
+        with WireCluster(load(job.source, "source")) as here, WireCluster(load(job.target, "target")) as there:
+            ranges = resolve_ranges(job, here, self.mirror.start, "latest")
+            bytes_to_copy(here, there, ranges)
+        with writer_lease(job.target, self.mirror.name) as held:
+            work = CopyWork(source=job.source, target=job.target, options=job.options, lease=held.token)
+            results = copy_ranges(work, ranges)
+        failed = [r.error for r in results if r.error]
+        if failed:
+            raise MirrorError("; ".join(failed))
+        assert all(r.done for r in results)
+        with self.admins(user) as (source, target), self.maps(plan, user) as maps:
+            lags = lag.measure(plan, source, target, maps.positions if maps else None)
+            assert not any(one.records for one in lags)
+            sync_configs(plan, source, target, hold=False)
+
+    def verify(self, user: str) -> None:
+        plan = self.stored(user)
+        with WireCluster(self.config("source", user)) as source:
+            source.refresh(t.source_topic for t in plan.topics)
+            tps = [TopicPartition(t.source_topic, p) for t in plan.topics for p in range(t.partitions)]
+            ends = source.last_stable(tps)
+        compare = verify_rest(plan, self.config("source", user), self.config("target", user))
+        assert all(one.equal for one in compare(ends))
+        with self.admins(user) as (_, target):
+            ids = {name: info.topic_id for name, info in target.topics([t.target_topic for t in plan.topics]).items()}
+            proofs = Proofs(state_of(target, proof.keys_of(self.mirror.name)), self.mirror.name)
+            proofs.add(plan, ids, "batches", {tp: (0, end) for tp, end in ends.items()})
+
+    def cutover(self, user: str) -> None:
+        """Once it backs out at the last moment, then it is done again."""
+        for name, opens in (("backs-out", False), ("done", True)):
+            self._cut_over(user, self.directory / name, opens)
+
+    def _cut_over(self, user: str, run_dir: Path, opens: bool) -> None:
+        plan = self.stored(user)
+        configs = {side: self.config(side, user) for side in SIDES}
+        translate_groups(plan, configs["source"], configs["target"])  # the preview
+
+        def open_target() -> None:
+            if not opens:
+                raise MirrorError("the application's gateway does not answer")
+
+        try:
+            with self.admins(user) as (source, target), self.maps(plan, user) as maps:
+                report = run_cutover(
+                    self.mirror, plan, source, target, fence=HeardFence(source), keep_fence=False, run_dir=run_dir,
+                    verify=verify_rest(plan, configs["source"], configs["target"]), limits=LIMITS,
+                    tail_positions=maps.positions, translate_offset=maps.to_target, life=Ledger(target),
+                    open_target=open_target,
+                )  # fmt: skip
+            assert [g.group for g in report.groups] == list(self.mirror.groups)
+        except MirrorError as e:
+            if opens or "gateway" not in str(e):
+                raise
+        finally:
+            if (run_dir / "report.json").exists():
+                self.notes += [undone["what"] for undone in json.loads((run_dir / "report.json").read_text())["undone"]]
+
+    def do(self, role: str, user: str) -> None:
+        getattr(self, role)(user)
+
+    # --- rights -------------------------------------------------------------------------------------------------------
+
+    def allow(self, role: str, without: tuple[str, int] | None = None) -> Acl | None:
+        """Grant what is printed for a role, on both sides, and nothing else. Return the ACL that is left out."""
+        missing = None
+        for side in SIDES:
+            acls = [acl for acl, _ in rights_of(self.mirror, side, OURS, roles=[role]).grants]
+            if without is not None and without[0] == side:
+                missing = acls.pop(without[1])
+            with ClusterAdmin(self.config(side, ROOT)) as admin:
+                admin.delete_acls([acl for acl in admin.describe_acls() if acl not in acls])
+                admin.create_acls(acls)
+                wait_until(lambda admin=admin, acls=acls: admin.describe_acls() == sorted(acls), "the ACLs are known")
+        return missing
+
+
+@pytest.fixture
+def world_of(
+    walled: tuple[Cluster, Cluster], topic_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., World]:
+    for name, seconds in LEASE_TIMES.items():
+        monkeypatch.setattr(lease, name, seconds)
+
+    def make(**fields: Any) -> World:
+        world = World(walled, topic_name, tmp_path, **fields)
+        with world.admins(ROOT) as (source, target):
+            at = TopicPartition(topic_name, 1)
+            offset = source.offsets([at])[at] if world.mirror.start == "latest" else 3
+            commit(source, f"{topic_name}-g", {at: GroupPosition(offset, "")})
+            target.delete_topics(LEDGER & set(target.topic_names()))
+            wait_until(lambda: not LEDGER & set(target.topic_names()), "the ledger is gone")
+        return world
+
+    return make
+
+
+def commit(admin: ClusterAdmin, group: str, positions: Any) -> None:
+    """A young cluster's coordinator is not where it will be."""
+
+    def done() -> bool:
+        try:
+            admin.commit_group_offsets(group, positions)
+        except MirrorError:
+            return False
+        return True
+
+    wait_until(done, "the group has its position")
+
+
+@pytest.mark.parametrize(
+    "mode", ["identical", *(pytest.param(mode, marks=pytest.mark.faults) for mode in MODES if mode != "identical")]
+)
+def test_with_the_printed_rights_of_each_part_a_mirror_migrates(world_of: Callable[..., World], mode: str) -> None:
+    world = world_of(**MODES[mode])
+    for role in ROLES:
+        world.allow(role)
+        world.do(role, "mirror")
+    assert [
+        note for note in world.notes if re.search("missing|can't be read|lack of|could not be|left behind", note)
+    ] == []
+    with world.admins(ROOT) as (_, target):
+        assert target.group_offsets(f"{world.topic}-g")
+
+
+def _cases() -> Iterator[Any]:
+    """Each right of each part alone; of other modes those that identical offsets don't need."""
+    known = set()
+    for mode, fields in MODES.items():
+        mirror = Mirror(name="m", source="s", target="t", topics=["t.*"], groups=["g"], **fields)
+        for role in ROLES:
+            for side in SIDES:
+                for index, (acl, _) in enumerate(rights_of(mirror, side, OURS, roles=[role]).grants):
+                    key = (role, side, acl)
+                    if key not in known:
+                        known.add(key)
+                        label = f"{mode}-{role}-{side}-{acl.resource_type}-{acl.name}-{acl.operation}"
+                        yield pytest.param(mode, role, side, index, id=label)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("mode", "role", "side", "index"), list(_cases()))
+def test_a_right_that_is_missing_is_named(
+    world_of: Callable[..., World],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+    role: str,
+    side: str,
+    index: int,
+) -> None:
+    world = world_of(**MODES[mode])
+    for before in ROLES[: ROLES.index(role)]:
+        world.do(before, ROOT)
+    monkeypatch.setattr(retries, "PATIENCE_S", 5.0)  # it will not get better
+    missing = world.allow(role, (side, index))
+    assert missing is not None
+    world.notes.clear()
+    caplog.set_level(logging.INFO, "airflow_mirror")
+    caplog.clear()
+    try:
+        world.do(role, "mirror")
+    except MirrorError as e:
+        world.notes.append(str(e))
+    said = "\n".join([*world.notes, caplog.text])
+    assert names(said, missing), f"{missing}: {said}"
+
+
+def names(text: str, acl: Acl) -> bool:
+    """Whether somebody says which right is missing, or one that it includes: the first one that is asked for."""
+    nouns = {"TOPIC": "topic", "GROUP": "group", "CLUSTER": "cluster", "TRANSACTIONAL_ID": "transactional id"}
+    lacking = [operation for operation in OPERATIONS if includes(acl, replace(acl, operation=operation))]
+    spelled = {*lacking, *(operation.title().replace("_", "") for operation in lacking)}
+    lines = [line for line in text.splitlines() if nouns[acl.resource_type] in line]
+    return any(operation in line for line in lines for operation in spelled)
+
+
+@pytest.mark.tools
+def test_the_printed_script_adds_exactly_these_acls(
+    walled: tuple[Cluster, Cluster], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Run by a shell, with Kafka's own kafka-acls.sh."""
+    words = ["rights", "--name", "flow", "--include", "orders", "--include", "pay[.].*", "--principal", OURS]
+    assert main([*words, "--delivery", "transactional"]) == 0
+    script = capsys.readouterr().out
+    tool = tmp_path / "kafka-acls.sh"
+    java = f"{find_java().executable} -XX:TieredStopAtLevel=1 -cp {jars.classpath('broker', 'tools')}"
+    tool.write_text(f'#!/bin/sh\nexec {java} org.apache.kafka.tools.AclCommand "$@"\n')
+    tool.chmod(0o755)
+    for side, cluster in zip(SIDES, walled, strict=True):
+        file = tmp_path / f"{side}-admin.properties"
+        file.write_text("")  # who comes without a password may do everything
+        script = script.replace(f"{side.upper()}={side}:9092", f"{side.upper()}={cluster.bootstrap}")
+        with ClusterAdmin(config(cluster)) as admin:
+            admin.delete_acls(admin.describe_acls())
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run(["sh", "-e", "-c", script], env=environment, cwd=tmp_path, check=True, capture_output=True)
+    mirror = Mirror(name="flow", source="s", target="t", topics=["orders", "pay[.].*"], delivery="transactional")
+    for side, cluster in zip(SIDES, walled, strict=True):
+        wanted = sorted(acl for acl, _ in rights_of(mirror, side, OURS).grants)
+        with ClusterAdmin(config(cluster)) as admin:
+            wait_until(lambda a=admin, w=wanted: a.describe_acls() == w, f"the {side} has these ACLs: {wanted}")
