@@ -14,12 +14,36 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from airflow_mirror.mirror import Mirror
+
 HELP = "a file of librdkafka settings (one key=value per line), env:NAME that holds JSON, or an Airflow connection id"
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
     """Add ``--target``."""
     parser.add_argument("--target", required=True, metavar="CLUSTER", help=f"the target cluster: {HELP}")
+
+
+def add_both(parser: argparse.ArgumentParser) -> None:
+    """Add ``--source`` and ``--target``, of a command that takes a Mirror."""
+    group = parser.add_argument_group("clusters")
+    for role in ("source", "target"):
+        default = f"default: the Mirror's {role}, an Airflow connection"
+        group.add_argument(f"--{role}", metavar="CLUSTER", help=f"{HELP} ({default})")
+
+
+def both_of(arguments: argparse.Namespace, mirror: Mirror) -> tuple[ClientConfig, ClientConfig]:
+    """Return the settings of ``--source`` and ``--target``; where one is missing, of the connection that a Mirror names.
+
+    :raises InputError: a cluster is named nowhere, or what names it is not there.
+    """
+    found = []
+    for role in ("source", "target"):
+        given = getattr(arguments, role)
+        if given is None and arguments.mirror is None:
+            raise InputError(f"--{role} is missing: name the cluster, or a Mirror that names its connection (--mirror).")
+        found.append(config_of(given or getattr(mirror, role), role))
+    return found[0], found[1]
 
 
 @contextmanager

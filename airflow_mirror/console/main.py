@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from airflow_mirror import __version__
-from airflow_mirror.console import ledger, rights, status
+from airflow_mirror.console import ledger, plan, rights, status
 from airflow_mirror.errors import InputError, MirrorError
 
 if TYPE_CHECKING:
@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
-    p = argparse.ArgumentParser(prog="airflow-mirror", description="Kafka clusters that are moved and protected.")
+    p = argparse.ArgumentParser(
+        prog="airflow-mirror", description="Kafka clusters that are moved and protected: what people ask, or do by hand.",
+        epilog="'airflow-mirror COMMAND --help' explains a command, with examples.",
+    )  # fmt: skip
     p.add_argument("--version", action="version", version=__version__)
     commands = p.add_subparsers(metavar="COMMAND", required=True)
     status.add(commands)
     rights.add(commands)
+    plan.add(commands)
     ledger.add(commands)
     return p
 
@@ -32,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; see the module's text."""
     arguments = parser().parse_args(argv)
     try:
-        arguments.run(arguments)
+        status: int = arguments.run(arguments) or 0
+        return status
     except MirrorError as e:
         print(f"error: {e}", file=sys.stderr)
         return 2 if isinstance(e, InputError) else 1

@@ -178,6 +178,13 @@ def owned_topics(ledger: Decisions) -> dict[str, Owned]:
     return dict(_all(ledger.values()))
 
 
+def topics_of(ledger: Decisions, mirror: str, source_id: str, target: ClusterAdmin) -> list[str]:
+    """Return the target topics that belong to a mirror, in production or not; one that was created again is nobody's."""
+    ours = {t: one for t, one in _all(ledger.values()) if (one.mirror, one.source_id) == (mirror, source_id)}
+    there = target.topics(list(ours))
+    return [t for t, one in ours.items() if t in there and one.topic_id in ("", there[t].topic_id)]
+
+
 def _require_free(values: Values, plan: Plan, topic_ids: Mapping[str, str]) -> None:
     owned = _owned(values, plan, topic_ids)
     _require_mine(owned, plan)

@@ -1,0 +1,103 @@
+"""``airflow-mirror plan``: what a mirror would do, and what keeps it from doing it. Stores nothing."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.console.clusters import add_both, both_of
+from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorCutOver, PlanNotKept, TopicsOwned
+from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
+from airflow_mirror.jobs.driver.by_hand import begun_at, copy_modes
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.plan import build
+from airflow_mirror.plan.begun import Begun
+from airflow_mirror.plan.kept import fetch, last_hash
+from airflow_mirror.plan.life import require_active, topics_of
+from airflow_mirror.plan.markdown import render
+
+if TYPE_CHECKING:
+    from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan import Plan
+
+_TEXT = """\
+Read both clusters and print what the mirror would do: its topics, with the mode of their offsets, their settings, what
+has to be filled, the consumer groups, and all checks with their evidence and remedies. Stores nothing and writes to no
+cluster (but see --probe). Which of the target's topics are the mirror's own, the target's ledger says.
+
+Exit status: 0 it may start; 1 it is blocked, standard error lists by what; 2 wrong input.
+"""
+_EXAMPLES = """\
+examples:
+  airflow-mirror plan --source src.properties --target dst.properties --include 'orders.*' > plan.md
+  airflow-mirror plan --mirror dc1-to-dc2.yaml --json | jq .findings
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    p = commands.add_parser(
+        "plan", help="print what a mirror would do, and what blocks it", description=_TEXT, epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add_both(p)
+    add_flow(p)
+    p.add_argument(
+        "--probe", action="store_true",
+        help="try out the rights on the target: writes a scratch topic there, and deletes it again",
+    )  # fmt: skip
+    p.add_argument("--json", action="store_true", help="print JSON, as PlanMirrorOperator stores it (default: Markdown)")
+    p.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    mirror = mirror_of(arguments)
+    of_source, of_target = both_of(arguments, mirror)
+    with ClusterAdmin(of_source) as source, ClusterAdmin(of_target) as target:
+        ledger = Ledger(target)
+        last = _last(ledger, mirror, source, target)
+        known = {**_owned(ledger, mirror, source, target), **(last.known_topics if last else {})}
+        begun = Begun.of_plan(last, mirror)
+        if last is None and mirror.start == "latest":
+            begun = begun_at(mirror, source, target, known)
+        plan = build(mirror, source, target, known, probe_target=arguments.probe, begun=begun)
+        refusals = _refusals(ledger, plan, target)
+    print(plan.to_json() if arguments.json else render(plan), end="")
+    blocks = [*map(str, plan.blocks), *refusals]
+    for block in blocks:
+        print(f"blocked: {block}", file=sys.stderr)
+    return 1 if blocks else 0
+
+
+def _last(ledger: Ledger, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> Plan | None:
+    """Return the plan that the mirror's next one continues from; None if nobody has stored one for these clusters."""
+    try:
+        plan_hash = last_hash(ledger.values(), mirror.name)
+        last = fetch(plan_hash, mirror.name, target) if plan_hash else None
+    except (LedgerMissing, LedgerLost, PlanNotKept):
+        return None
+    clusters = source.cluster_id(), target.cluster_id()
+    return last if last is not None and (last.source_cluster_id, last.target_cluster_id) == clusters else None
+
+
+def _owned(ledger: Ledger, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> dict[str, str]:
+    """Return the target topics that jobs by hand have made the mirror's, each with the mode of its copy."""
+    try:
+        topics = topics_of(ledger, mirror.name, source.cluster_id(), target)
+    except (LedgerMissing, LedgerLost):
+        return {}
+    modes = copy_modes(mirror, source.topic_names(), target)
+    return {topic: mode for topic, mode in modes.items() if topic in topics}
+
+
+def _refusals(ledger: Ledger, plan: Plan, target: ClusterAdmin) -> list[str]:
+    """Return why topics are not this mirror's to write to. Without a ledger, the plan's checks say what can be said."""
+    try:
+        require_active(ledger, plan, target)
+    except LedgerMissing:
+        return []
+    except (LedgerLost, MirrorCutOver, TopicsOwned) as e:
+        return [str(e)]
+    return []

@@ -1,0 +1,76 @@
+"""The command ``airflow-mirror`` on real clusters, as somebody types it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.console.main import main
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.plan import Plan
+from airflow_mirror.plan.life import claim
+from sandbox import Cluster
+from tests.integration.copying import config, copy, create, properties_of, ranges_of, wait_until, write
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    """Run a command for the test's topic, and return its status and what it printed."""
+    clusters = properties_of(tmp_path, source_cluster, target_cluster)
+
+    def run(command: str, *options: str) -> tuple[int, str, str]:
+        common = [*clusters, "--name", topic_name, "--include", topic_name, "--groups", f"{topic_name}-g"]
+        status = main([command, *common, *options])
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture
+def target(target_cluster: Cluster) -> Iterator[ClusterAdmin]:
+    with ClusterAdmin(config(target_cluster)) as admin:
+        yield admin
+
+
+def test_a_plan_is_printed_and_nothing_is_written(
+    source_cluster: Cluster, target_cluster: Cluster, target: ClusterAdmin, topic_name: str, run: Run
+) -> None:
+    create(source_cluster, topic_name)
+    write(source_cluster, topic_name, 20, 1)
+    before = target.topic_names()
+    status, printed, errors = run("plan")
+    assert (status, errors) == (0, "") and printed.startswith(f"# Plan of mirror {topic_name}\n")
+    status, printed, _ = run("plan", "--json")
+    plan = Plan.from_json(printed)
+    assert status == 0 and plan.topic(topic_name).ends == {0: 20} and plan.capabilities.markers == "unknown"
+    assert target.topic_names() == before
+    status, printed, _ = run("plan", "--json", "--probe")
+    assert status == 0 and Plan.from_json(printed).capabilities.markers == "direct"
+    wait_until(lambda: target.topic_names() == before, "the scratch topic is gone")
+
+
+def test_every_block_of_a_plan_is_a_line_and_status_1(
+    source_cluster: Cluster, target_cluster: Cluster, target: ClusterAdmin, topic_name: str, run: Run
+) -> None:
+    """The same topic is fine once the ledger says that it is this mirror's, and blocked again for another one."""
+    create(source_cluster, topic_name)
+    create(target_cluster, topic_name)
+    write(source_cluster, topic_name, 20, 1)
+    plan = Plan.from_json(run("plan", "--json")[1])
+    copy(source_cluster, target_cluster, ranges_of(source_cluster, topic_name), mirror=topic_name)
+    status, printed, errors = run("plan")
+    assert status == 1 and printed.startswith("# Plan of mirror")
+    assert [line.split(": ")[:2] for line in errors.splitlines()] == [["blocked", "target_data"]]
+    Ledger(target).create()
+    claim(Ledger(target), plan, target)
+    assert run("plan")[::2] == (0, "")
+    status, _, errors = run("plan", "--name", "another")
+    assert status == 1 and f"mirror '{topic_name}' of cluster" in errors
