@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from airflow_mirror.console.main import main
-from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.life import claim
 from sandbox import Cluster
@@ -32,6 +34,12 @@ def run(
         return status, printed.out, printed.err
 
     return run
+
+
+@pytest.fixture
+def source(source_cluster: Cluster) -> Iterator[ClusterAdmin]:
+    with ClusterAdmin(config(source_cluster)) as admin:
+        yield admin
 
 
 @pytest.fixture
@@ -74,3 +82,37 @@ def test_every_block_of_a_plan_is_a_line_and_status_1(
     assert run("plan")[::2] == (0, "")
     status, _, errors = run("plan", "--name", "another")
     assert status == 1 and f"mirror '{topic_name}' of cluster" in errors
+
+
+def test_positions_are_shown_on_both_sides_and_committed_if_told(
+    source_cluster: Cluster,
+    target_cluster: Cluster,
+    source: ClusterAdmin,
+    target: ClusterAdmin,
+    topic_name: str,
+    run: Run,
+) -> None:
+    create(source_cluster, topic_name, 2)
+    create(target_cluster, topic_name, 2)
+    group, tps = f"{topic_name}-g", [TopicPartition(topic_name, p) for p in range(2)]
+    for p in range(2):
+        write(source_cluster, topic_name, 20, p, partition=p)
+    source.commit_group_offsets(group, {tps[0]: GroupPosition(7, ""), tps[1]: GroupPosition(20, "")})
+    status, _, errors = run("translate")
+    assert status == 1 and errors.count("refused: ") == 2  # nothing is copied yet
+    copy(source_cluster, target_cluster, ranges_of(source_cluster, topic_name, 2), mirror=topic_name)
+    status, printed, errors = run("translate", "--json")
+    moves = json.loads(printed)["moves"]
+    assert (status, errors) == (0, "")
+    assert [(m["source_offset"], m["target_offset"], m["before"], m["action"]) for m in moves] == [
+        (7, 7, None, "commit"), (20, 20, None, "commit"),
+    ]  # fmt: skip
+    assert target.group_offsets(group) == {}
+    status, printed, _ = run("translate", "--commit")
+    assert status == 0 and printed.rstrip().endswith("committed")
+    assert {tp: p.offset for tp, p in target.group_offsets(group).items()} == {tps[0]: 7, tps[1]: 20}
+    source.commit_group_offsets(group, {tps[0]: GroupPosition(3, "")})
+    run("translate", "--commit")  # it never sets a group back
+    assert target.group_offsets(group)[tps[0]].offset == 7
+    run("translate", "--commit", "--allow-rewind")
+    assert target.group_offsets(group)[tps[0]].offset == 3
