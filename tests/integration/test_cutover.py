@@ -20,6 +20,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from airflow_mirror.config import ClientConfig
+from airflow_mirror.console.main import main as console
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover import quiet
 from airflow_mirror.cutover import report as reports
@@ -600,6 +601,31 @@ def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkey
                 assert world.target.offsets(world.tps) == report_ends(report)
             assert 1 <= len((run_dir / "opened").read_text().splitlines()) <= 2
     assert killed >= 18 and fenced_when_killed >= 14 and forward >= 2
+
+
+def test_console_lifts_the_fence_of_a_killed_cutover_and_keeps_a_finished_ones(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, seconds in LEASE_TIMES.items():
+        monkeypatch.setattr(lease, name, seconds)
+    command = ["lift-fence", "--mirror", world.mirror.name, "--home", str(world.directory)]
+    for role, admin in (("source", world.source), ("target", world.target)):
+        file = world.directory / f"{role}.properties"
+        file.write_text("".join(f"{key}={value}\n" for key, value in admin.config.properties.items()))
+        command += [f"--{role}", str(file)]
+    runs = world.directory / world.mirror.name / "runs"
+    write(world, 10)
+    with Tail(world):
+        caught_up(world)
+        assert child(world, runs / "killed", 3).wait(300) == -signal.SIGKILL  # behind the fence's own write
+        wait_for(lambda: "DENY WRITE User:*" in world.acls())
+        assert console(command) == 0
+        assert f"lifted: DENY WRITE on topic {world.topic}" in capsys.readouterr().out and world.acls() == []
+    with Tail(world):
+        cut_over(world, run_dir=runs / "finished")
+    assert console(command) == 0
+    assert "--kept-too lifts it" in capsys.readouterr().out and "DENY WRITE User:*" in world.acls()
+    assert console([*command, "--kept-too"]) == 0 and world.acls() == []
 
 
 def test_sigterm_lifts_the_fence(world: World) -> None:
