@@ -1,0 +1,1 @@
+"""Consumer groups follow: the target has each group's position, seconds after the source."""
