@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from airflow_mirror.kafka import acls, cluster, configs, groups, offsets, quotas, topics, users
-from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupInfo, GroupPosition, NewTopicSpec, TopicInfo
+from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupCommit, GroupInfo, GroupPosition, NewTopicSpec, TopicInfo
 from airflow_mirror.kafka.session import AdminSession
 
 if TYPE_CHECKING:
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from typing import Self
 
     from airflow_mirror.config import ClientConfig
+    from airflow_mirror.errors import MirrorError
     from airflow_mirror.kafka.quotas import QuotaEntity
     from airflow_mirror.kafka.users import ScramCredential
     from airflow_mirror.partition import TopicPartition
     from airflow_mirror.wire.cluster import WireCluster
+    from airflow_mirror.wire.connection import Check
 
 __all__ = ["Acl", "ClusterAdmin", "ConfigEntry", "GroupInfo", "GroupPosition", "NewTopicSpec", "TopicInfo"]
 
@@ -156,6 +158,24 @@ class ClusterAdmin:
     def groups_offsets(self, ids: Collection[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
         """Return the committed positions of many groups, with one request per hundred groups where brokers allow it."""
         return groups.group_offsets(self._session, ids)
+
+    def groups_offsets_apart(
+        self, ids: Collection[str], patience_s: float = 2.0
+    ) -> tuple[dict[str, dict[TopicPartition, GroupPosition]], dict[str, MirrorError]]:
+        """Return the positions of those groups that can be read, and the error of each other one.
+
+        :param patience_s: for temporary errors of a group.
+        """
+        return groups.group_offsets_apart(self._session, ids, patience_s)
+
+    def commit_groups(
+        self, wanted: Mapping[str, Mapping[TopicPartition, GroupPosition]], check: Check
+    ) -> dict[str, GroupCommit]:
+        """Set positions of many groups, without a range check; each group has an outcome of its own.
+
+        :param check: called right before each request is sent; once it raises a :class:`TryAgain`, nothing more is.
+        """
+        return groups.commit_groups(self._session, wanted, check)
 
     def commit_group_offsets(self, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
         """Set a group's positions, without a range check.

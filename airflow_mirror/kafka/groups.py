@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import BrokerError, GroupActive
-from airflow_mirror.kafka.model import GroupInfo, GroupPosition
+from airflow_mirror.errors import BrokerError, GroupActive, MirrorError, TryAgain
+from airflow_mirror.kafka.model import GroupCommit, GroupInfo, GroupPosition
 from airflow_mirror.kafka.session import Reply, chunks
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.errors import ConnectionLost
 from airflow_mirror.wire.routing import pipelined
 from airflow_mirror.wire.topology import by_topic
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from airflow_mirror.kafka.session import AdminSession
-    from airflow_mirror.wire.connection import Connection
+    from airflow_mirror.wire.connection import Check, Connection
 
 Positions = dict[TopicPartition, GroupPosition]
 
@@ -26,6 +28,17 @@ _GROUPS_A_REQUEST = 100  # a response holds all positions of these groups
 _PARTITIONS_A_COMMIT = 2000  # the positions of one request must fit into one batch of the offsets topic
 # A coordinator's errors for a non-member if a group has members; the last one means a rebalance.
 _ACTIVE = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NON_EMPTY_GROUP, ErrorCode.REBALANCE_IN_PROGRESS})
+# Other answers after which a position was not set, and won't be.
+_WITHOUT_EFFECT = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+    }
+)
 _CONSUMERS = ("consumer", "")  # protocol types; others, such as Connect workers, have no positions
 # State names of brokers before 1.0 -> Kafka's current names.
 _STATES = {"AwaitingSync": "CompletingRebalance"}
@@ -97,6 +110,46 @@ def group_offsets(session: AdminSession, ids: Collection[str]) -> dict[str, Posi
     return {group: found[group] for group in sorted(found)}
 
 
+def group_offsets_apart(
+    session: AdminSession, ids: Collection[str], patience_s: float
+) -> tuple[dict[str, Positions], dict[str, MirrorError]]:
+    """Return what :func:`group_offsets` returns, and why some groups could not be read within ``patience_s``."""
+    return session.each_apart(
+        lambda group: f"read offsets of consumer group {group!r}",
+        sorted(set(ids)),
+        lambda groups: session.at_coordinators(groups, lambda connection, its: _fetch(session, connection, its)),
+        "Describe",
+        patience_s,
+    )
+
+
+def commit_groups(
+    session: AdminSession, wanted: Mapping[str, Mapping[TopicPartition, GroupPosition]], check: Check
+) -> dict[str, GroupCommit]:
+    """Set positions of many groups. Each request is sent once; the failure of one group does not concern the others.
+
+    Requests don't wait for each other's answers, and all coordinators work at the same time. When this returns, each
+    request was answered, or its connection was reset.
+
+    :param check: called right before each request is sent; once it raises a :class:`TryAgain`, nothing more is.
+    """
+    commits = {group: GroupCommit() for group in wanted}
+    _ = session.cluster  # the first contact has its own time limit and errors
+    by_broker, lost = session.router.coordinators(sorted(group for group, its in wanted.items() if its))
+    for one in lost:
+        commits[one.key].error = session.error(one.code, one.text, _setting(one.key), "Read", one.key)
+        commits[one.key].refused |= wanted[one.key].keys()
+    at_each = [
+        _commit_at(session, node_id, {group: wanted[group] for group in its}, check, commits)
+        for node_id, its in by_broker.items()
+    ]
+    for _ in zip_longest(*at_each):  # in turn: while one coordinator is waited for, the others have requests to serve
+        pass
+    if any(commit.error for commit in commits.values()):
+        session.router.forget()
+    return commits
+
+
 def commit_group_offsets(session: AdminSession, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
     """Set a group's positions, without a leader epoch. Kafka does not check the range; the caller must.
 
@@ -118,7 +171,7 @@ def commit_group_offsets(session: AdminSession, group: str, positions: Mapping[T
 
     try:
         session.each(
-            lambda tp: f"set offset of consumer group {group!r} at {tp}",
+            lambda tp: f"{_setting(group)} at {tp}",
             sorted(positions),
             ask,
             "Read",
@@ -225,10 +278,60 @@ def _positions(group: str, answer: Any) -> Reply[str, Positions]:
     return Reply(group, 0, None, found)
 
 
+def _commit_at(
+    session: AdminSession,
+    node_id: int,
+    wanted: Mapping[str, Mapping[TopicPartition, GroupPosition]],
+    check: Check,
+    commits: Mapping[str, GroupCommit],
+) -> Iterator[None]:
+    """Set positions at one coordinator, and note in ``commits`` what became of them; yield after each answer."""
+    parts = [
+        (group, {tp: its[tp] for tp in some})
+        for group, its in wanted.items()
+        for some in chunks(sorted(its), _PARTITIONS_A_COMMIT)
+    ]
+    answered = 0
+    try:
+        connection = session.cluster.connection(node_id)
+        messages = [_to_commit(connection, group, some) for group, some in parts]
+        for (group, _), answer in zip(parts, pipelined(connection, messages, messages[0].version, check), strict=False):
+            answered += 1
+            for tp, code in _codes(answer).items():
+                _note(session, commits[group], group, tp, code)
+            yield
+    except TryAgain as e:
+        for group, some in parts[answered:]:
+            commits[group].error = commits[group].error or e
+            if not isinstance(e, ConnectionLost):  # `check` raised it: not a byte was sent
+                commits[group].refused |= some.keys()
+
+
+def _note(session: AdminSession, commit: GroupCommit, group: str, tp: TopicPartition, code: int) -> None:
+    if not code:
+        commit.done.add(tp)
+        return
+    name = group if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else tp.topic
+    commit.error = commit.error or session.error(code, None, f"{_setting(group)} at {tp}", "Read", name)
+    commit.active |= code in _ACTIVE
+    if code in _ACTIVE or code in _WITHOUT_EFFECT:
+        commit.refused.add(tp)
+
+
+def _setting(group: str) -> str:
+    return f"set offset of consumer group {group!r}"
+
+
 def _commit(
     session: AdminSession, connection: Connection, group: str, positions: Mapping[TopicPartition, GroupPosition]
 ) -> dict[TopicPartition, int]:
-    """Set positions as a non-member, without a generation; return the error code of each partition."""
+    """Set positions as a non-member; return the error code of each partition."""
+    message = _to_commit(connection, group, positions)
+    return _codes(session.request(connection, message, message.version))
+
+
+def _to_commit(connection: Connection, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> Any:
+    """Return the request of a non-member, without a generation."""
     from kafka.protocol.consumer.group import OffsetCommitRequest as Request
 
     topic = Request.OffsetCommitRequestTopic
@@ -248,11 +351,13 @@ def _commit(
         )
         for name, numbers in by_topic(list(positions)).items()
     ]
-    message = Request(
+    return Request(
         group_id=group, generation_id_or_member_epoch=-1, member_id="", group_instance_id=None, retention_time_ms=-1,
         topics=topics, version=version,
     )  # fmt: skip
-    answer = session.request(connection, message, version)
+
+
+def _codes(answer: Any) -> dict[TopicPartition, int]:
     return {TopicPartition(t.name, p.partition_index): p.error_code for t in answer.topics for p in t.partitions}
 
 

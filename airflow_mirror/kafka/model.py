@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_mirror.errors import MirrorError
+    from airflow_mirror.partition import TopicPartition
+
 
 @dataclass(frozen=True)
 class TopicInfo:
@@ -77,6 +80,22 @@ class GroupPosition:
 
     offset: int
     metadata: str = ""
+
+
+@dataclass
+class GroupCommit:
+    """What became of the positions of one group. Nobody knows it of those in neither set: an answer was lost.
+
+    :param done: they are set.
+    :param refused: they are not, and never will be.
+    :param active: the coordinator refused because the group has members.
+    :param error: the first one.
+    """
+
+    done: set[TopicPartition] = field(default_factory=set)
+    refused: set[TopicPartition] = field(default_factory=set)
+    active: bool = False
+    error: MirrorError | None = None
 
 
 @dataclass(frozen=True, order=True, kw_only=True)

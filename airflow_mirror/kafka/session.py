@@ -205,6 +205,43 @@ class AdminSession:
                 backoff.pause()
         return found
 
+    def each_apart(
+        self,
+        what: Callable[[K], str],
+        keys: Iterable[K],
+        ask: Callable[[list[K]], Iterable[Reply[K, T]]],
+        right: str,
+        patience_s: float,
+    ) -> tuple[dict[K, T], dict[K, MirrorError]]:
+        """Query objects like :meth:`each`; an object without a valid answer gets an error and delays no other for long.
+
+        :param patience_s: for temporary errors.
+        :raises ClusterUnreachable: no broker answers at the first contact.
+        """
+        pending = list(dict.fromkeys(keys))
+        found: dict[K, T] = {}
+        errors: dict[K, MirrorError] = {}
+        backoff = Backoff(patience_s)
+        while pending:
+            failed: dict[K, Failure[K, T]] = {}
+            for key, answer in self._ask(pending, ask, CHUNK):
+                if isinstance(answer, Reply) and not answer.code:
+                    found[key] = answer.value
+                else:
+                    failed[key] = answer
+            late = backoff.expired
+            errors |= {
+                key: self._error(failure, what(key), right, str(key))
+                for key, failure in failed.items()
+                if late or _code(failure) not in _SOON
+            }
+            pending = [key for key in failed if key not in errors]
+            if failed:
+                self.router.forget()
+            if pending:
+                backoff.pause()
+        return found, errors
+
     def at_coordinators(
         self, groups: list[str], ask: Callable[[Connection, list[str]], Iterable[Reply[str, T]]]
     ) -> Iterator[Reply[str, T]]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from airflow_mirror.errors import TryAgain
 from airflow_mirror.wire import requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from airflow_mirror.wire.cluster import WireCluster
-    from airflow_mirror.wire.connection import Connection
+    from airflow_mirror.wire.connection import Check, Connection
 
 GROUP, TRANSACTION = 0, 1  # FindCoordinator's key types
 _BATCHED = 4  # first version of FindCoordinator that accepts many keys
@@ -92,20 +93,29 @@ def find_coordinators(connection: Connection, keys: Sequence[str], key_type: int
         yield Coordinator(key, one.node_id, one.error_code, one.error_message or "")
 
 
-def pipelined(connection: Connection, messages: Iterable[Any], version: int) -> Iterator[Any]:
+def pipelined(connection: Connection, messages: Iterable[Any], version: int, check: Check | None = None) -> Iterator[Any]:
     """Send requests without waiting for each response; yield the responses in order.
 
-    For old versions that take one group per request: a broker serves them one by one, but without network round trips.
+    For requests that take one group: a broker serves them one by one, but without network round trips.
+
+    :param check: see :meth:`Connection.send`. Its :class:`TryAgain` is raised after the responses to what was sent.
     """
     waiting: list[tuple[Any, int]] = []
+    refused: TryAgain | None = None
     for message in messages:
         flexible = type(message).flexible_version_q(version)
-        sent = connection.send(message.API_KEY, version, [message.encode(version=version)], flexible)
+        try:
+            sent = connection.send(message.API_KEY, version, [message.encode(version=version)], flexible, check)
+        except TryAgain as e:
+            refused = e
+            break
         waiting.append((message, sent))
         if len(waiting) >= _DEPTH:
             yield _receive(connection, *waiting.pop(0), version)
     for message, sent in waiting:
         yield _receive(connection, message, sent, version)
+    if refused is not None:
+        raise refused
 
 
 def _receive(connection: Connection, message: Any, sent: int, version: int) -> Any:

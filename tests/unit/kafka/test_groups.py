@@ -11,7 +11,7 @@ from kafka.protocol.consumer import OffsetDeleteResponse
 from kafka.protocol.consumer.group import OffsetCommitResponse, OffsetFetchResponse
 from kafka.protocol.metadata import FindCoordinatorResponse
 
-from airflow_mirror.errors import BrokerError, GroupActive
+from airflow_mirror.errors import BrokerError, GroupActive, TryAgain
 from airflow_mirror.kafka.admin import GroupInfo, GroupPosition
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.errors import AclMissing
@@ -238,6 +238,78 @@ def test_only_partitions_without_an_answer_are_set_again() -> None:
         w.answer(OFFSET_COMMIT, committed(0, 16), LOST, committed(0))
         w.admin.commit_group_offsets("g", {T0: GroupPosition(3), T1: GroupPosition(3)})
         assert partitions(w) == [[0, 1], [1], [1]]
+
+
+def committed_by_group(codes: dict[str, int]) -> Callable[[Any], Any]:
+    """Each group gets its own code."""
+    return lambda request: committed(*[codes.get(request.group_id, 0)] * 2)(request)
+
+
+def test_failure_of_one_group_does_not_concern_the_commits_of_others() -> None:
+    wanted = {f"g-{n}": {T0: GroupPosition(n), T1: GroupPosition(n)} for n in range(100)}
+    codes = {"g-3": 25, "g-40": 15, "g-41": 29, "g-99": 7}
+    with world() as w:
+        w.answer(OFFSET_COMMIT, committed_by_group(codes))
+        commits = w.admin.commit_groups(wanted, lambda: None)
+        assert [r.group_id for r in w.asked(OFFSET_COMMIT)] == sorted(wanted)
+    assert {g for g, c in commits.items() if c.done == {T0, T1}} == wanted.keys() - codes.keys()
+    # After the other two answers it may be set all the same.
+    assert {g for g, c in commits.items() if c.refused} == {"g-3", "g-41"}
+    assert commits["g-3"].active and not commits["g-41"].active
+    errors = {g: str(c.error) for g, c in commits.items() if c.error}
+    assert errors.keys() == codes.keys() and "lacks Read on topic 'orders'" in errors["g-41"]
+
+
+def test_commits_end_when_the_check_says_so_and_the_rest_is_not_sent() -> None:
+    wanted = {f"g-{n:03}": {T0: GroupPosition(n)} for n in range(200)}
+    left = [None] * 120
+
+    def check() -> None:
+        if not left:
+            raise TryAgain("the lease is not confirmed")
+        left.pop()
+
+    with world() as w:
+        w.answer(OFFSET_COMMIT, committed(0))
+        commits = w.admin.commit_groups(wanted, check)
+        assert len(w.asked(OFFSET_COMMIT)) == 120
+        assert [bool(c.done) for c in commits.values()] == [True] * 120 + [False] * 80
+        assert all(
+            c.refused == {T0} and str(c.error) == "the lease is not confirmed" for c in list(commits.values())[120:]
+        )
+        w.answer(OFFSET_FETCH, fetched())
+        assert w.admin.groups_offsets(["g-1"])  # no answer was left on the connection
+
+
+def test_nobody_knows_of_commits_whose_answers_were_lost() -> None:
+    wanted = {f"g-{n}": {T0: GroupPosition(n)} for n in range(9)}
+    with world() as w:
+        w.answer(OFFSET_COMMIT, committed(0), committed(0), LOST)
+        commits = list(w.admin.commit_groups(wanted, lambda: None).values())
+        assert all((c.done, c.refused) == (set(), set()) and c.error for c in commits[2:])
+        assert not any(c.refused for c in commits)  # the reset may also take answers along that were on their way
+        assert w.asked(FIND_COORDINATOR)
+        w.answer(OFFSET_COMMIT, committed(0))
+        assert all(c.done for c in w.admin.commit_groups(wanted, lambda: None).values())
+        assert len(w.asked(FIND_COORDINATOR)) == 2
+
+
+def test_groups_that_can_not_be_read_keep_no_other_from_being_read() -> None:
+    kind = OffsetFetchResponse.OffsetFetchResponseGroup
+
+    def some(request: Any) -> Any:
+        codes = {"secret": 30, "moving": 16}
+        answer = fetched()(request)
+        return OffsetFetchResponse(groups=[
+            kind(group_id=g.group_id, topics=g.topics, error_code=codes.get(g.group_id, 0)) for g in answer.groups
+        ])  # fmt: skip
+
+    with world() as w:
+        w.answer(OFFSET_FETCH, some)
+        found, errors = w.admin.groups_offsets_apart(["g-1", "moving", "g-2", "secret"], patience_s=0.2)
+        assert found == {"g-1": {T0: GroupPosition(1, "note")}, "g-2": {T0: GroupPosition(2, "note")}}
+        assert isinstance(errors.pop("secret"), AclMissing) and "NOT_COORDINATOR" in str(errors.pop("moving"))
+        assert not errors and len(w.asked(OFFSET_FETCH)) > 1
 
 
 def deleted(*codes: int, code: int = 0) -> Callable[[Any], Any]:
