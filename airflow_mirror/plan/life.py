@@ -173,6 +173,17 @@ def require_active(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
         _require_free(values, plan, _ids(plan, target))
 
 
+def active_topics(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> set[str]:
+    """Return those of the plan's target topics that this mirror may write to: they are its own, and not in production."""
+    topic_ids, us = _ids(plan, target), (plan.mirror.name, plan.source_cluster_id)
+    owned = _owned(ledger.values(), plan, topic_ids)
+    return {
+        topic
+        for topic, one in owned.items()
+        if (one.mirror, one.source_id) == us and one.opened_by is None and not one.released
+    }
+
+
 def owned_topics(ledger: Decisions) -> dict[str, Owned]:
     """Return what is decided, by target topic; one that was created again since has another id."""
     return dict(_all(ledger.values()))

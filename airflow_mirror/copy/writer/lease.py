@@ -242,6 +242,24 @@ class Confirmation:
             raise LeaseUnconfirmed(self._token.transactional_id, self._token.epoch, silent_s, self._cause)
 
 
+class LeaseProof:
+    """Confirms a lease when its thread asks for it: for one that writes now and then, on connections of its own."""
+
+    def __init__(self, target: WireCluster, token: LeaseToken) -> None:
+        self.token = token
+        self._client = TransactionClient(target, token.transactional_id)
+        self._known = Confirmation(token, _now_s)
+
+    def confirm(self) -> None:
+        """Ask the coordinator; errors as for :meth:`check`."""
+        self._known.ask(self._client.describe)
+        self._known.check()
+
+    def check(self) -> None:
+        """Return if the lease is ours, without asking; errors as for :meth:`Confirmation.check`."""
+        self._known.check()
+
+
 class LeaseWatch:
     """Confirms a lease in the background, so that :meth:`check` needs no round trip.
 

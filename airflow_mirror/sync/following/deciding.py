@@ -31,20 +31,22 @@ class Standing:
     """A group in one partition, as both clusters show it.
 
     :param position: on the source.
-    :param found: its offset on the target, not yet compared with the target's log; None: not copied.
+    :param found: its offset on the target, not yet compared with the target's log; None: it is not known.
     :param rest: the same for the first record that the source still has at or after it: it differs from ``found`` if the
         source has deleted records that the group has not read.
     :param there: the group's position on the target.
     :param start: the target's log start offset.
     :param end: the target's last stable offset.
+    :param cause: why ``found`` is not known.
     """
 
     position: GroupPosition
     found: Translated | None
     rest: Translated | None
     there: GroupPosition | None
-    start: int
-    end: int
+    start: int = 0
+    end: int = 0
+    cause: str = NOT_COPIED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +138,7 @@ def decide(one: Standing, ours: Marks, *, again: bool = False) -> Decision:
 def _goal(one: Standing) -> tuple[GroupPosition | None, str]:
     """Return where the group is to stand on the target, or why it can't be told."""
     if one.found is None:
-        return None, NOT_COPIED
+        return None, one.cause
     offset, where = one.found
     lacks = where is Where.BEFORE or (offset < one.start and where not in (Where.END, Where.BEYOND))
     # Only what the source has deleted as well may be passed over.

@@ -220,7 +220,7 @@ class Course:
     def move(self, what: str, number: int) -> None:
         match what:
             case "read on the source":
-                self.source = 2 * number
+                self.source = max(2 * number, self.start)  # what is below is deleted there, too
             case "copy":
                 self.end += 2 * number
             case "trim":

@@ -1,0 +1,63 @@
+"""The right to set positions: a lease that was confirmed seconds ago, until somebody says stop.
+
+Only the mirror's writer may set positions: a second one would take the first one's for foreign. And whoever ends the
+writing, as a cutover does, sets them himself. A process may be frozen at any line, so the right is checked right before
+the bytes of each request go to the kernel, and nothing is set later than :data:`lease.VALID_S` after a confirmed
+request. A cutover and a new job wait that long after they took the lease.
+
+What is left is a process that is frozen between that check and the system call behind it, or whose bytes the network
+delivers late. It may set the positions of that one request, as they were when it was frozen. Kafka refuses them where the
+group has members. Where it has none, a job that runs meanwhile finds a position that is not its own, and reports it. A
+transaction would prevent it everywhere, by its epoch; but as a part of one, a broker takes positions of groups that have
+members, too.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from airflow_mirror.copy.writer.lease import LeaseProof, LeaseToken
+from airflow_mirror.errors import TryAgain
+from airflow_mirror.wire.cluster import WireCluster
+
+
+class Stopped(TryAgain):
+    """Nothing more is to be written."""
+
+
+class Right:
+    """See the module.
+
+    :param token: returns the lease: a driver may take its own again.
+    """
+
+    def __init__(self, token: Callable[[], LeaseToken]) -> None:
+        self._token = token
+        self._proof: LeaseProof | None = None
+        self._ended = threading.Event()
+        self.writing = threading.Lock()  # held by whoever writes
+
+    def confirm(self, target: WireCluster) -> None:
+        """Ask the coordinator whether the lease is still ours.
+
+        :raises LeaseLost: it is not. :raises LeaseUnconfirmed: nobody knows. :raises Stopped: see :meth:`end`.
+        """
+        token = self._token()
+        if self._proof is None or self._proof.token != token:
+            self._proof = LeaseProof(target, token)
+        self._proof.confirm()
+        self.check()
+
+    def check(self) -> None:
+        """Return if positions may be set now, without asking anybody; errors as above."""
+        if self._ended.is_set():
+            raise Stopped("the positions of groups are no longer followed")
+        assert self._proof is not None
+        self._proof.check()
+
+    def end(self) -> None:
+        """End it for good. When this returns, nothing is being written, and nothing will be."""
+        self._ended.set()
+        with self.writing:
+            pass

@@ -1,0 +1,438 @@
+"""A pass over all groups, on clusters in memory; and what is left of one that is cut off anywhere."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from airflow_mirror.copy.offsets.map import Translated, Where
+from airflow_mirror.errors import BrokerError, LeaseLost, MirrorError, NoOffsetMap, TryAgain
+from airflow_mirror.kafka.model import GroupCommit, GroupInfo, GroupPosition, TopicInfo
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.life import claim, mark_cut_over
+from airflow_mirror.plan.model import Plan
+from airflow_mirror.sync.following import notes
+from airflow_mirror.sync.following.deciding import REFRESH_MS
+from airflow_mirror.sync.following.follower import Follower
+from airflow_mirror.sync.following.report import FollowReport
+from tests.builders import plan_of, topic_plan
+from tests.unit.ledger.memory import MemoryLedger
+from tests.unit.plan.builders import a_mirror
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+NOW = 1_800_000_000_000
+
+
+class Killed(BaseException):
+    """As a signal would end the process."""
+
+
+class Side:
+    """A cluster: positions of groups, logs, and groups with members. It is its own connection."""
+
+    def __init__(self, role: str) -> None:
+        self.role, self.wire = role, self
+        self.positions: dict[str, dict[TopicPartition, GroupPosition]] = {}
+        self.logs = {P0: (0, 1000), P1: (0, 1000)}
+        self.members: set[str] = set()
+        self.joins: set[str] = set()  # right before a commit
+        self.unreadable: dict[str, MirrorError] = {}
+        self.leaderless: set[TopicPartition] = set()
+        self.lose_answers = False
+        self.commits: list[tuple[str, dict[TopicPartition, int]]] = []
+
+    def put(self, group: str, *offsets: int) -> None:
+        of_group = {TopicPartition("orders", p): GroupPosition(o) for p, o in enumerate(offsets)}
+        self.positions.setdefault(group, {}).update(of_group)
+
+    def at(self, group: str) -> list[int]:
+        return [p.offset for _, p in sorted(self.positions.get(group, {}).items())]
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        return {name: TopicInfo(name, f"id-of-{name}", 2, 1) for name in names if name == "orders"}
+
+    def groups(self) -> list[GroupInfo]:
+        return [GroupInfo(g, "Stable" if g in self.members else "Empty", "consumer") for g in sorted(self.positions)]
+
+    def groups_offsets_apart(self, ids: Iterable[str]) -> Any:
+        errors = {g: self.unreadable[g] for g in ids if g in self.unreadable}
+        return {g: dict(self.positions.get(g, {})) for g in ids if g not in errors}, errors
+
+    def commit_groups(self, wanted: Any, check: Callable[[], None]) -> dict[str, GroupCommit]:
+        commits = {}
+        self.members |= self.joins
+        for group, its in wanted.items():
+            check()
+            commits[group] = commit = GroupCommit()
+            if group in self.members:
+                commit.active, commit.error, commit.refused = True, BrokerError("set", 25, "UNKNOWN_MEMBER_ID"), set(its)
+                continue
+            self.commits.append((group, {tp: p.offset for tp, p in its.items()}))
+            self.positions.setdefault(group, {}).update(its)
+            if self.lose_answers:
+                commit.error = BrokerError("set", 13, "NETWORK_EXCEPTION")
+            else:
+                commit.done = set(its)
+        return commits
+
+    def refresh(self, topics: Iterable[str]) -> None:
+        pass
+
+    def ask_each(self, what: str, tps: Iterable[TopicPartition], ask: Any, operation: str) -> Any:
+        number = {"log start": 0, "last stable offset": 1}[what]
+        errors = {tp: BrokerError(what, 5, "LEADER_NOT_AVAILABLE") for tp in tps if tp in self.leaderless}
+        return {tp: self.logs[tp][number] for tp in tps if tp not in errors}, errors
+
+
+class MemoryState:
+    """The target's state; ``away``: it can't be written."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self.writes = 0
+        self.away = False
+
+    def read(self) -> dict[str, bytes]:
+        return self.values
+
+    def write(self, values: dict[str, bytes | None]) -> None:
+        if self.away:
+            raise TryAgain("the state could not be written")
+        self.writes += 1
+        for key, value in values.items():
+            self.values.pop(key, None)
+            if value is not None:
+                self.values[key] = value
+
+
+class FakeRight:
+    """The lease; ``lost`` once somebody else has it."""
+
+    def __init__(self) -> None:
+        self.writing, self.lost = threading.Lock(), False
+
+    def confirm(self, target: Any) -> None:
+        self.check()
+
+    def check(self) -> None:
+        if self.lost:
+            raise LeaseLost("airflow-mirror.flow", 1, "epoch 2")
+
+
+class World:
+    def __init__(self, mode: str = "identical", **mirror: Any) -> None:
+        plan_topic = topic_plan("orders", {0: 0, 1: 0}, mode=mode, source_topic_id="id")
+        self.plan: Plan = plan_of(a_mirror(**mirror), plan_topic)
+        self.source, self.target, self.state, self.right = Side("source"), Side("target"), MemoryState(), FakeRight()
+        self.ledger, self.to_target = MemoryLedger(), self.no_map
+        claim(self.ledger, self.plan, self.target)
+
+    @staticmethod
+    def no_map(tp: TopicPartition, offset: int) -> Translated:
+        raise NoOffsetMap(tp)
+
+    def follow(self, now_ms: int = NOW) -> FollowReport:
+        """One pass of a new process: nothing is remembered."""
+        return Follower(
+            self.plan, self.source, self.target, self.to_target, self.state, self.ledger, self.right
+        ).follow(now_ms)  # fmt: skip
+
+    def note(self, group: str) -> notes.Note | None:
+        value = self.state.values.get(notes.key(self.plan.mirror.name, group))
+        return None if value is None else notes.load(value)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_groups_follow_forwards_and_backwards(world: World) -> None:
+    for offsets in ((10, 20), (15, 20), (3, 20), (3, 900)):
+        world.source.put("g", *offsets)
+        report = world.follow()
+        assert world.target.at("g") == list(offsets)
+        assert (report.groups, report.positions) == (1, 2) and not report.failed
+        assert (marks := world.note("g")) and marks.ours == {P0: ((offsets[0], ""),), P1: ((offsets[1], ""),)}
+    assert [its for _, its in world.target.commits] == [{P0: 10, P1: 20}, {P0: 15}, {P0: 3}, {P1: 900}]
+
+
+def test_pass_without_a_change_writes_nothing(world: World) -> None:
+    world.source.put("g", 10, 20)
+    world.follow()
+    writes = world.state.writes
+    assert world.follow().written == 0
+    assert (world.state.writes, len(world.target.commits)) == (writes, 1)
+
+
+def test_note_stands_before_the_commit_and_no_commit_without_one(world: World) -> None:
+    world.source.put("g", 10, 20)
+    world.state.away = True
+    with pytest.raises(TryAgain, match="the state could not be written"):
+        world.follow()
+    assert not world.target.commits
+
+
+def test_foreign_position_is_left_alone_while_others_of_the_group_follow(world: World) -> None:
+    world.source.put("g", 10, 20)
+    world.follow()
+    world.target.put("g", 11)
+    world.source.put("g", 50, 60)
+    report = world.follow()
+    assert world.target.at("g") == [11, 60]
+    assert report.left_alone == ["g at orders-0: the target has 11, the mirror wrote 10"]
+    del world.target.positions["g"][P0]  # the remedy: who deletes it gives it back
+    world.follow()
+    assert world.target.at("g") == [50, 60]
+
+
+def test_without_the_state_what_differs_is_left_alone_and_what_is_missing_written(world: World) -> None:
+    world.source.put("g", 10, 20)
+    world.follow()
+    world.state.values.clear()
+    world.source.put("g", 30, 20)
+    world.source.put("new", 5)
+    report = world.follow()
+    assert (world.target.at("g"), world.target.at("new")) == ([10, 20], [5])
+    assert len(report.left_alone) == 2
+    world.source.put("g", 30, 40)
+    world.follow()
+    assert world.target.at("g") == [10, 20]
+
+
+def test_group_with_members_is_reported_and_followed_when_they_leave(world: World) -> None:
+    world.source.put("g", 10, 20)
+    world.follow()
+    world.target.members.add("g")
+    world.source.put("g", 30, 20)
+    assert world.follow().active == ["g"]
+    assert world.target.at("g") == [10, 20]
+    world.target.members.clear()
+    assert not world.follow().active
+    assert world.target.at("g") == [30, 20]
+
+
+def test_members_that_join_before_the_commit_keep_what_they_read(world: World) -> None:
+    """They read on to the very position that was refused to the mirror. It is theirs."""
+    world.source.put("g", 10, 20)
+    world.follow()
+    world.source.put("g", 30, 20)
+    world.target.joins.add("g")
+    report = world.follow()
+    assert (report.active, report.failed) == (["g"], [])
+    world.target.put("g", 30)
+    world.target.members.clear()
+    world.target.joins.clear()
+    world.source.put("g", 70)
+    assert world.follow().left_alone == ["g at orders-0: the target has 30, the mirror wrote 10"]
+    assert world.target.at("g") == [30, 20]
+
+
+def test_position_beyond_the_target_is_held_and_moves_as_records_arrive(world: World) -> None:
+    world.target.logs[P0] = (0, 40)
+    world.source.put("g", 100)
+    assert world.follow().held == ["g at orders-0: held at 40"]
+    world.target.logs[P0] = (0, 70)
+    world.follow()
+    assert world.target.at("g") == [70]
+    world.target.logs[P0] = (0, 100)
+    assert not world.follow().held
+    assert world.target.at("g") == [100]
+
+
+def test_lost_lease_ends_a_pass_before_anything_is_written(world: World) -> None:
+    world.source.put("g", 10)
+    world.right.lost = True
+    with pytest.raises(LeaseLost):
+        world.follow()
+    assert not world.target.commits and not world.state.writes
+
+
+def test_topic_in_production_is_never_touched(world: World) -> None:
+    world.source.put("g", 10)
+    mark_cut_over(world.ledger, world.plan, {"orders": "id-of-orders"}, "2026-01-01T00:00:00+00:00")
+    report = world.follow()
+    assert not world.target.commits and not world.state.writes
+    assert len(report.left_out) == 1 and report.left_out[0].startswith("orders: the ledger does not say")
+
+
+def test_topics_partitioned_by_key_are_listed_as_left_out() -> None:
+    world = World(mode="mapped", partitioning="by_key", offsets="mapped")
+    world.source.put("g", 10)
+    assert world.follow().left_out == ["orders: positions of topics that are partitioned by key have no counterpart"]
+    assert not world.target.commits
+
+
+def test_mapped_positions_go_through_the_map_which_is_asked_beyond_its_end_once() -> None:
+    world, asked = World(mode="mapped"), []
+
+    def to_target(tp: TopicPartition, offset: int) -> Translated:
+        if tp == P1:
+            raise NoOffsetMap(tp)
+        asked.append(offset)
+        return Translated(min(offset, 50) + 100, Where.RECORD if offset <= 50 else Where.BEYOND)
+
+    world.to_target = to_target
+    for number in range(4):
+        world.source.put(f"g-{number}", 40 + 20 * number, 7)
+    report = world.follow()
+    assert [world.target.at(f"g-{number}") for number in range(4)] == [[140], [150], [150], [150]]
+    assert asked == [0, 40, 60]
+    assert len(report.held) == 3 and len(report.left_alone) == 4
+    assert report.left_alone[0] == "g-0 at orders-1: the copy of the partition has not begun"
+
+
+def test_group_that_is_gone_at_the_source_is_reported_and_not_refreshed(world: World) -> None:
+    for group in ("g", "stays"):
+        world.source.put(group, 10)
+    world.follow()
+    del world.source.positions["g"]
+    commits = len(world.target.commits)
+    report = world.follow(NOW + REFRESH_MS)
+    assert report.gone == ["g"] and world.target.at("g") == [10]
+    assert [group for group, _ in world.target.commits[commits:]] == ["stays"]
+    del world.target.positions["g"]  # now the brokers have forgotten it, too
+    world.follow()
+    assert world.note("g") is None and not world.follow().gone
+
+
+def test_unreadable_groups_and_leaderless_partitions_keep_no_other_from_following(world: World) -> None:
+    for group in ("a", "b", "c"):
+        world.source.put(group, 10, 20)
+    world.follow()
+    for group in ("a", "b", "c"):
+        world.source.put(group, 11, 21)
+    world.source.unreadable["a"] = BrokerError("read", 88, "UNSTABLE_OFFSET_COMMIT")
+    world.target.unreadable["b"] = BrokerError("read", 30, "GROUP_AUTHORIZATION_FAILED")
+    world.target.leaderless.add(P1)
+    report = world.follow()
+    assert [world.target.at(group) for group in ("a", "b", "c")] == [[10, 20], [10, 20], [11, 20]]
+    assert [line[:2] for line in sorted(report.failed)] == ["a:", "b:"] and not report.gone
+    assert [line[:14] for line in report.left_alone] == ["c at orders-1:"]
+
+
+def test_own_groups_and_those_not_selected_never_leave_their_cluster() -> None:
+    world = World(groups=[".*"], exclude_groups=["private"])
+    for group in ("airflow-mirror.flow.starts", "private", "g"):
+        world.source.put(group, 10)
+    world.follow()
+    assert [group for group, _ in world.target.commits] == ["g"]
+
+
+def test_note_of_a_newer_version_is_left_alone_with_its_group(world: World) -> None:
+    world.source.put("g", 10)
+    world.state.values[notes.key(world.plan.mirror.name, "g")] = b'{"v": 2}'
+    report = world.follow()
+    assert "install that version" in report.left_alone[0] and not world.target.commits and not world.state.writes
+
+
+def test_report_is_small_however_many_groups_there_are() -> None:
+    report = FollowReport(held=[f"{n:05} {'x' * 1000}" for n in range(10_000)], groups=3)
+    shown = report.to_dict()
+    assert shown["held"]["count"] == 10_000 and len(shown["held"]["first"]) == 10 and shown["groups"] == 3
+    assert len(str(shown)) < 4000
+
+
+# --- cut off anywhere -------------------------------------------------------------------------------------------------
+
+CUTS = ("before the note", "after the note", "before the commit", "after the commit", "before it is settled")
+
+
+def cut(world: World, where: str) -> bool:
+    """Let the next pass die there; return whether it did."""
+    write, commit = world.state.write, world.target.commit_groups
+    count = 0
+
+    def writes(values: Any) -> None:
+        nonlocal count
+        count += 1
+        if where == "before the note" or (where == "before it is settled" and count == 2):
+            raise Killed
+        write(values)
+        if where == "after the note":
+            raise Killed
+
+    def commits(*arguments: Any) -> Any:
+        if where == "before the commit":
+            raise Killed
+        done = commit(*arguments)
+        if where == "after the commit":
+            raise Killed
+        return done
+
+    world.state.write, world.target.commit_groups = writes, commits
+    try:
+        world.follow()
+        return False
+    except Killed:
+        return True
+    finally:
+        world.state.write, world.target.commit_groups = write, commit
+
+
+@pytest.mark.parametrize("where", CUTS)
+@pytest.mark.parametrize("there", [None, (10, 20)])
+def test_pass_that_was_cut_off_is_continued_by_the_next_process(world: World, where: str, there: Any) -> None:
+    if there:
+        world.source.put("g", *there)
+        world.follow()
+    world.source.put("g", 30, 40)
+    assert cut(world, where) or not there  # a new position is noted once, and there is nothing to settle
+    assert world.target.at("g") in ([30, 40], list(there or []))
+    for offsets in ((50, 60), (5, 6)):
+        world.source.put("g", *offsets)
+        report = world.follow()
+        assert world.target.at("g") == list(offsets) and not report.left_alone
+
+
+@pytest.mark.parametrize("where", CUTS)
+def test_position_that_somebody_set_after_the_cut_is_not_overwritten(world: World, where: str) -> None:
+    world.source.put("g", 10, 20)
+    world.follow()
+    world.source.put("g", 30, 40)
+    assert cut(world, where)
+    world.target.put("g", 33)
+    world.source.put("g", 50, 60)
+    report = world.follow()
+    assert world.target.at("g") == [33, 60] and len(report.left_alone) == 1
+
+
+def test_commit_with_a_lost_answer_stays_noted_twice_until_it_is_read(world: World) -> None:
+    world.source.put("g", 10, 20)
+    world.follow()
+    world.source.put("g", 30, 20)
+    world.target.lose_answers = True
+    assert len(world.follow().failed) == 1
+    assert (note := world.note("g")) and note.ours[P0] == ((10, ""), (30, ""))
+    world.target.lose_answers = False
+    world.follow()
+    assert (note := world.note("g")) and note.ours[P0] == ((30, ""),)
+
+
+@pytest.mark.repeats
+@pytest.mark.parametrize("seed", range(60))
+def test_many_passes_with_cuts_and_strangers_end_where_they_should(seed: int) -> None:
+    """Even offsets are the source's, odd ones a stranger's."""
+    rng, world = random.Random(seed), World()
+    groups = [f"g-{n}" for n in range(4)]
+    strangers: dict[str, int] = {}
+    for _ in range(40):
+        group = rng.choice(groups)
+        match rng.randrange(5):
+            case 0 | 1:
+                world.source.put(group, 2 * rng.randrange(400), 2 * rng.randrange(400))
+            case 2 if rng.random() < 0.2:
+                strangers[group] = 2 * rng.randrange(400) + 1
+                world.target.put(group, strangers[group])
+            case 3:
+                world.follow()
+            case _:
+                cut(world, rng.choice(CUTS))
+    world.follow()
+    for group in world.source.positions:
+        first, second = world.source.at(group)
+        assert world.target.at(group) == [strangers.get(group, first), second]
