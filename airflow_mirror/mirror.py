@@ -45,6 +45,8 @@ class Mirror:
     :param exclude_topics: the same; exclusion wins. Topics internal to Kafka or to a mirror are never selected.
     :param groups: consumer groups whose positions move, selected like topics.
     :param exclude_groups: the same; exclusion wins.
+    :param sync_groups: a tail keeps the groups' positions on the target where they are on the source.
+    :param group_interval_s: seconds between two passes over all groups.
     :param policy: ``identity`` keeps topic names, ``prefix`` prepends ``source_alias`` and a dot.
     :param source_alias: the prefix for ``prefix``; default: the source's connection id.
     :param principals: names on the target of the source's principals, for ACLs, quotas and SCRAM users; see
@@ -76,6 +78,8 @@ class Mirror:
     exclude_topics: Sequence[str] = field(default=())
     groups: Sequence[str] = field(default=(".*",))
     exclude_groups: Sequence[str] = field(default=DEFAULT_EXCLUDED_GROUPS)
+    sync_groups: bool = True
+    group_interval_s: float = 5.0
     policy: str = "identity"
     source_alias: str | None = None
     principals: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -110,6 +114,7 @@ class Mirror:
         if rf is not None and (isinstance(rf, bool) or not isinstance(rf, int) or not 1 <= rf <= 32767):
             raise InvalidField("replication_factor", rf, "not a replica count", "Use a whole number of brokers, or None.")
         self._check_budgets()
+        self._check_groups()
         self._check_mapping()
         _ = self.naming, Principals(self.principals)  # rejects an unknown policy here, with its field
 
@@ -128,6 +133,13 @@ class Mirror:
                 raise InvalidField(name, value, "it can't keep offsets identical", "Use offsets='auto' or 'mapped'.")
         if self.delivery == "transactional" and self.partitioning == "by_key":
             raise InvalidField("delivery", self.delivery, "not together with by_key", "Use partitioning='preserve'.")
+
+    def _check_groups(self) -> None:
+        if not isinstance(self.sync_groups, bool):
+            raise InvalidField("sync_groups", self.sync_groups, "not a yes or no", "Use True or False.")
+        interval_s = self.group_interval_s
+        if isinstance(interval_s, bool) or not isinstance(interval_s, int | float) or not 0.1 <= interval_s <= 3600:
+            raise InvalidField("group_interval_s", interval_s, "not an interval", "Give seconds from 0.1 to 3600.")
 
     def _check_budgets(self) -> None:
         rate = self.max_bytes_per_second

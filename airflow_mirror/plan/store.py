@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 KEEP = 200  # plans of a mirror; an hourly window makes 8,760 a year
 _HASH = re.compile(r"[0-9a-f]{64}")
-# No plan depends on them (rate and batch sizes of a copy, names of principals): a task may have other values than it.
-_TUNING = frozenset({"max_bytes_per_second", "merge_below", "principals"})
+# No plan depends on them (rate and batch sizes of a copy, names of principals, how groups follow): a task may have other
+# values than its plan.
+_TUNING = frozenset({"max_bytes_per_second", "merge_below", "principals", "sync_groups", "group_interval_s"})
 
 
 def is_hash(text: str) -> bool:

@@ -52,9 +52,7 @@ def add_flow(p: argparse.ArgumentParser) -> None:
     flow.add_argument(
         "--exclude", action="append", metavar="RE", help="topic name or regex to leave out; wins over --include"
     )
-    flow.add_argument(
-        "--groups", action="append", metavar="RE", help="consumer group name or regex, for the plan (default: .*)"
-    )
+    flow.add_argument("--groups", action="append", metavar="RE", help="consumer group name or regex (default: .*)")
     flow.add_argument("--policy", choices=("identity", "prefix"), help="topic names on the target (default: identity)")
     flow.add_argument("--source-alias", metavar="A", help="the prefix of --policy prefix")
     flow.add_argument("--offsets", choices=("auto", "identical", "mapped"), help="how offsets are kept (default: auto)")

@@ -1,7 +1,7 @@
 """The status file: how a running job reports its progress. Written by the job, read by the runner.
 
-``status.json`` has the keys state, phase, updated, summary, partitions, left_out, notes, metrics, error and blame. A job
-writes its final state last. ``blame`` carries the branch of an error across the process boundary: ``input``, ``human`` or
+``status.json`` has the keys state, phase, updated, summary, partitions, left_out, notes, groups, metrics, error and blame.
+A job writes its final state last. ``blame`` carries the branch of an error across the process boundary: ``input``, ``human`` or
 ``retry``. ``left_out`` is the number of partitions that are not listed: of more than a thousand, only stopped ones and
 those with lag are listed (`jobs.progress.figures`), so that the file stays below half a megabyte. ``metrics`` is the
 address at which Prometheus finds the job's figures, or null.
@@ -48,6 +48,7 @@ class StatusFile:
             "partitions": [],
             "left_out": 0,
             "notes": [],
+            "groups": {},
             "metrics": None,
             "error": None,
         }
@@ -64,16 +65,18 @@ class StatusFile:
     def update(
         self, phase: str | None = None, partitions: Sequence[dict[str, Any]] | None = None,
         summary: dict[str, Any] | None = None, left_out: int | None = None, notes: Sequence[str] | None = None,
-        metrics: str | None = None,
+        groups: dict[str, Any] | None = None, metrics: str | None = None,
     ) -> None:  # fmt: skip
         """Report that the job is alive, and what changed since the last call. Does nothing after the final state.
 
         :param notes: notes for operators; the last 20 are shown.
+        :param groups: how the consumer groups follow.
         :param metrics: host and port of the job's figures for Prometheus.
         """
         shown = None if notes is None else list(notes)[-20:]
         changed = {
             "phase": phase, "partitions": partitions, "left_out": left_out, "summary": summary, "notes": shown,
+            "groups": groups,
             "metrics": metrics,
         }  # fmt: skip
         self._write(RUNNING, {k: v for k, v in changed.items() if v is not None})

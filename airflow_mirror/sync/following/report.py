@@ -36,6 +36,19 @@ class FollowReport:
     failed: list[str] = field(default_factory=list)
     took_s: float = 0.0
 
+    def __str__(self) -> str:
+        """One line that stays the same while nothing happens but groups moving on."""
+        others = (
+            (self.held, "positions held at the target's end"),
+            (self.left_alone, "left alone"),
+            (self.active, "groups active on the target"),
+            (self.gone, "gone at the source"),
+            (self.left_out, "topics left out"),
+            (self.failed, "groups failed"),
+        )
+        told = [f"{self.groups} follow", *(f"{len(found)} {what}, as {min(found)}" for found, what in others if found)]
+        return "; ".join(told)
+
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values. Of each list: how long it is, and its first lines."""
         return {

@@ -268,7 +268,8 @@ def test_short_stretches_gain_nothing_from_bulk_padding() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("prime_budget", -1), ("prime_budget", 1.5), ("prime_budget", True), ("hole_budget", 1.1), ("hole_budget", "half"),
+    [("sync_groups", "no"), ("group_interval_s", 0), ("group_interval_s", True), ("group_interval_s", "5"),
+     ("prime_budget", -1), ("prime_budget", 1.5), ("prime_budget", True), ("hole_budget", 1.1), ("hole_budget", "half"),
      ("hole_budget_bytes", None), ("compacted_filler", "zeros")],
 )  # fmt: skip
 def test_a_budget_that_is_none_is_refused_with_its_field(field: str, value: int | float | bool | str | None) -> None:

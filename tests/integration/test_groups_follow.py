@@ -1,0 +1,261 @@
+"""Consumer groups follow on real brokers: their coordinators decide what a mirror may set."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.errors import LeaseLost
+from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.life import begin, claim, mark_cut_over, take_back
+from airflow_mirror.sync.following import notes
+from airflow_mirror.sync.following.follower import Follower
+from airflow_mirror.sync.following.report import FollowReport
+from airflow_mirror.sync.following.right import Right
+from airflow_mirror.wire.cluster import WireCluster
+from sandbox import Cluster
+from tests.builders import plan_of, topic_plan
+from tests.integration.copying import config, create, properties_of, write
+from tests.integration.test_spark_jobs import end_job, stop, submit
+
+PARTITIONS = 3
+
+
+def wait_for(condition: Callable[[], object], what: str, within_s: float = 240.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {within_s:.0f} s: {what}"
+        time.sleep(0.1)
+
+
+class World:
+    """One topic on two clusters, and the mirror that holds its lease."""
+
+    def __init__(self, source_cluster: Cluster, target_cluster: Cluster, topic: str, close: ExitStack) -> None:
+        self.topic, self.clusters = topic, (source_cluster, target_cluster)
+        self.source, self.target = (
+            close.enter_context(ClusterAdmin(config(c), timeout_s=120)) for c in self.clusters
+        )  # fmt: skip
+        for cluster in self.clusters:
+            create(cluster, topic, PARTITIONS)
+        mirror = Mirror(name=f"m-{topic[-8:]}", source="src", target="dst", topics=[topic], groups=[f"{topic}.*"])
+        info = self.source.topics([topic])[topic]
+        one = topic_plan(topic, dict.fromkeys(range(PARTITIONS), 0), source_topic_id=info.topic_id)
+        self.plan = plan_of(mirror, one, source_cluster_id=self.source.cluster_id())
+        self.ledger = begin(self.plan, self.target)
+        claim(self.ledger, self.plan, self.target)
+        self.wire = close.enter_context(WireCluster(config(target_cluster)))
+        self.token = lease.take(self.wire, mirror.name)
+
+    def follow(self) -> FollowReport:
+        """One pass of a new process."""
+        with ExitStack() as close:
+            source, target = (close.enter_context(ClusterAdmin(config(c), timeout_s=120)) for c in self.clusters)
+            state = state_of(target, notes.prefix(self.plan.mirror.name))
+            right = Right(lambda: self.token)
+            follower = Follower(self.plan, source, target, self.no_map, state, Ledger(target), right)
+            return follower.follow(int(time.time() * 1000))
+
+    @staticmethod
+    def no_map(tp: TopicPartition, offset: int) -> Any:
+        raise AssertionError("nothing is mapped")
+
+    def put(self, admin: ClusterAdmin, group: str, *offsets: int) -> str:
+        name = f"{self.topic}-{group}"
+        positions = {TopicPartition(self.topic, p): GroupPosition(o, "note") for p, o in enumerate(offsets)}
+        admin.commit_group_offsets(name, positions)
+        return name
+
+    def at(self, group: str) -> list[int]:
+        return [p.offset for _, p in sorted(self.target.group_offsets(group).items())]
+
+    def fill(self, *counts: int) -> None:
+        """Append the same number of records on both sides."""
+        for cluster in self.clusters:
+            for partition, count in enumerate(counts):
+                write(cluster, self.topic, count, seed=partition, partition=partition)
+
+
+@pytest.fixture
+def world(source_cluster: Cluster, target_cluster: Cluster, topic_name: str) -> Iterator[World]:
+    with ExitStack() as close:
+        made = World(source_cluster, target_cluster, topic_name, close)
+        yield made
+        made.source.delete_topics([topic_name])
+        made.target.delete_topics([topic_name])
+
+
+def test_positions_follow_in_both_directions_but_never_beyond_the_target(world: World) -> None:
+    world.fill(50, 40)
+    write(world.clusters[0], world.topic, 30, seed=9)  # the copy is behind
+    group = world.put(world.source, "g", 20, 40)
+    assert (world.follow().groups, world.at(group)) == (1, [20, 40])
+    world.put(world.source, "g", 80, 5)
+    report = world.follow()
+    assert world.at(group) == [50, 5] and report.held == [f"{group} at {world.topic}-0: held at 50"]
+    write(world.clusters[1], world.topic, 30, seed=9)
+    assert not world.follow().held and world.at(group) == [80, 5]
+    there = world.target.group_offsets(group)
+    assert there == world.source.group_offsets(group)  # metadata, too
+    assert world.follow().written == 0
+
+
+def test_foreign_position_stays_until_somebody_deletes_it(world: World) -> None:
+    world.fill(50, 40)
+    group = world.put(world.source, "g", 20, 40)
+    world.put(world.target, "g", 20)  # equal by chance
+    assert len(world.follow().left_alone) == 1
+    world.put(world.source, "g", 30, 10)
+    assert len(world.follow().left_alone) == 1 and world.at(group) == [20, 10]
+    world.target.forget_group_offsets(group, [TopicPartition(world.topic, 0)])
+    assert not world.follow().left_alone and world.at(group) == [30, 10]
+
+
+def test_topic_in_production_is_left_out_until_its_cutover_is_taken_back(world: World) -> None:
+    world.fill(50, 40)
+    group = world.put(world.source, "g", 20, 40)
+    ids = {world.topic: world.target.topics([world.topic])[world.topic].topic_id}
+    mark_cut_over(world.ledger, world.plan, ids, "2026-01-01T00:00:00+00:00")
+    assert len(world.follow().left_out) == 1 and not world.at(group)
+    take_back(world.ledger, world.plan.hash)
+    assert not world.follow().left_out and world.at(group) == [20, 40]
+
+
+def test_only_the_holder_of_the_lease_sets_anything(world: World) -> None:
+    world.fill(50, 40)
+    group = world.put(world.source, "g", 20, 40)
+    old, world.token = world.token, lease.take(world.wire, world.plan.mirror.name)
+    world.follow()
+    world.put(world.source, "g", 21)
+    world.token, new = old, world.token
+    with pytest.raises(LeaseLost):
+        world.follow()
+    assert world.at(group) == [20, 40]
+    world.token = new
+    world.follow()
+    assert world.at(group) == [21, 40]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_group_with_members_on_the_target_is_not_touched(world: World, protocol: str) -> None:
+    world.fill(50, 40)
+    group = world.put(world.source, "g", 20, 40, 0)
+    world.follow()
+    settings = {
+        "bootstrap.servers": world.clusters[1].bootstrap, "group.id": group, "group.protocol": protocol,
+        "enable.auto.commit": "false", "auto.offset.reset": "error",
+    }  # fmt: skip
+    consumer = Consumer(settings)
+    try:
+        consumer.subscribe([world.topic])
+        wait_for(lambda: (m := consumer.poll(0.2)) is not None and m.error() is None, "the member reads")
+        world.put(world.source, "g", 30)
+        report = world.follow()
+        assert (report.active, report.failed, world.at(group)) == ([group], [], [20, 40, 0])
+        # Also if nobody had seen that it has members.
+        wanted = {group: {TopicPartition(world.topic, 0): GroupPosition(30)}}
+        commit = world.target.commit_groups(wanted, lambda: None)[group]
+        assert commit.active and commit.refused and not commit.done
+    finally:
+        consumer.close()
+
+    def follows() -> bool:
+        world.follow()
+        return world.at(group) == [30, 40, 0]
+
+    wait_for(follows, "it follows when the member has left")
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_group_that_reads_on_the_source_is_followed_as_it_commits(world: World, protocol: str) -> None:
+    world.fill(50, 40, 7)
+    group = f"{world.topic}-reader"
+    settings = {
+        "bootstrap.servers": world.clusters[0].bootstrap, "group.id": group, "group.protocol": protocol,
+        "enable.auto.commit": "false", "auto.offset.reset": "earliest",
+    }  # fmt: skip
+    consumer, read = Consumer(settings), 0
+    try:
+        consumer.subscribe([world.topic])
+        while read < 97:
+            message = consumer.poll(1.0)
+            if message is not None and message.error() is None:
+                read += 1
+                if read % 25 == 0 or read == 97:
+                    consumer.commit(asynchronous=False)
+                    world.follow()
+                    here = world.source.group_offsets(group)
+                    assert [p.offset for _, p in sorted(here.items())] == world.at(group)
+    finally:
+        consumer.close()
+    assert world.at(group) == [50, 40, 7]
+
+
+def test_a_thousand_groups_are_followed_in_one_pass(world: World) -> None:
+    """What the passes took is printed: the first sets them all, the second nothing, the third all again."""
+    world.fill(50, 40)
+    tps = [TopicPartition(world.topic, p) for p in range(PARTITIONS)]
+    took = []
+    for offset in (7, 7, 9):
+        wanted = {f"{world.topic}-{n:04}": dict.fromkeys(tps[:2], GroupPosition(offset)) for n in range(1000)}
+        assert all(len(c.done) == 2 for c in world.source.commit_groups(wanted, lambda: None).values())
+        report = world.follow()
+        assert (report.groups, report.positions) == (1000, 2000), report
+        took.append(report.took_s)
+    there = world.target.groups_offsets(wanted)
+    assert all({p.offset for p in its.values()} == {9} for its in there.values())
+    print(
+        f"1,000 groups: {took[0]:.1f} s when all are new, {took[1]:.1f} s when none moved, {took[2]:.1f} s when all did"
+    )
+
+
+def test_groups_follow_while_a_tail_runs_and_no_longer_after_it(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    create(source_cluster, topic_name, 1)
+    write(source_cluster, topic_name, 500, 1)
+    log, job_dir, group = tmp_path / "tail.log", tmp_path / "job", f"{topic_name}-g"
+    mirror = {
+        "name": f"m-{topic_name[-8:]}", "source": "source", "target": "target", "topics": [topic_name],
+        "groups": [f"{topic_name}.*"], "group_interval_s": 0.5,
+    }  # fmt: skip
+    (tmp_path / "mirror.json").write_text(json.dumps(mirror))
+    tp = TopicPartition(topic_name, 0)
+    with ClusterAdmin(config(source_cluster), 120) as source, ClusterAdmin(config(target_cluster), 120) as target:
+
+        def there() -> int | None:
+            found = target.group_offsets(group)
+            return found[tp].offset if tp in found else None
+
+        def shown() -> Any:
+            return json.loads((job_dir / "status.json").read_text())["groups"]
+
+        arguments = ["--mirror", str(tmp_path / "mirror.json"), "--job-dir", str(job_dir)]
+        source.commit_group_offsets(group, {tp: GroupPosition(100)})
+        tail = submit("streaming_tail.py", *properties_of(tmp_path, source_cluster, target_cluster), *arguments, log=log)
+        try:
+            for offset in (100, 500, 250):
+                source.commit_group_offsets(group, {tp: GroupPosition(offset)})
+                wait_for(lambda offset=offset: there() == offset, f"the group is at {offset} on the target")
+            target.commit_group_offsets(group, {tp: GroupPosition(3)})
+            wait_for(lambda: shown()["left_alone"]["count"] == 1, "its status says that somebody else has set it")
+            assert shown()["left_alone"]["first"] == [f"{group} at {tp}: the target has 3, the mirror wrote 250"]
+            target.commit_group_offsets(group, {tp: GroupPosition(250)})
+            wait_for(lambda: shown()["groups"] == 1 and not shown()["error"], "it is followed again")
+            stop(tail, log)
+        finally:
+            end_job(tail)
+        source.commit_group_offsets(group, {tp: GroupPosition(400)})
+        assert there() == 250 and shown()["groups"] == 1

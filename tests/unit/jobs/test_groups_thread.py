@@ -1,0 +1,172 @@
+"""The thread in which groups follow: it survives every failure, and when it is stopped nothing is set any more."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from airflow_mirror.errors import ClusterUnreachable, LeaseLost
+from airflow_mirror.jobs.driver import groups
+from airflow_mirror.jobs.driver.groups import GroupsThread
+from airflow_mirror.sync.following import right as rights
+from airflow_mirror.sync.following.report import FollowReport
+from airflow_mirror.sync.following.right import Right, Stopped
+
+Pass = Callable[[int], FollowReport]
+
+
+class FakeProof:
+    """The coordinator confirms the lease of ``holder``."""
+
+    holder = "first"
+
+    def __init__(self, target: Any, token: str) -> None:
+        self.token = token
+
+    def confirm(self) -> None:
+        self.check()
+
+    def check(self) -> None:
+        if self.token != self.holder:
+            raise LeaseLost(self.token, 1, "epoch 2")
+
+
+@pytest.fixture(autouse=True)
+def proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rights, "LeaseProof", FakeProof)
+    monkeypatch.setattr(FakeProof, "holder", "first")
+
+
+class World:
+    """A thread whose passes are a test's own; ``told`` is what stands in the status, in order."""
+
+    def __init__(self, *passes: Pass) -> None:
+        self.token: Any = "first"
+        self.left, self.told = list(passes), list[dict[str, Any]]()
+        self.came, self.opened, self.closed = threading.Condition(), 0, 0
+        self.right = Right(lambda: self.token)
+        self.thread = GroupsThread(self.connect, self.right, 0.01, self.tell)
+
+    @contextmanager
+    def connect(self) -> Iterator[Pass]:
+        self.opened += 1
+        try:
+            yield self.next
+        finally:
+            self.closed += 1
+
+    def next(self, now_ms: int) -> FollowReport:
+        self.right.confirm(None)
+        return self.left.pop(0)(now_ms) if self.left else FollowReport(groups=7)
+
+    def tell(self, found: dict[str, Any]) -> None:
+        with self.came:
+            self.told.append(found)
+            self.came.notify_all()
+
+    def wait_for(self, what: Callable[[dict[str, Any]], object]) -> None:
+        with self.came:
+            assert self.came.wait_for(lambda: any(what(found) for found in self.told), 60)
+
+
+def fail(error: Exception) -> Pass:
+    def one(now_ms: int) -> FollowReport:
+        raise error
+
+    return one
+
+
+@pytest.mark.parametrize("error", [ClusterUnreachable("target", "b:1", "silent"), ZeroDivisionError("a mistake")])
+def test_failed_pass_is_told_and_the_next_one_begins_anew(error: Exception) -> None:
+    world = World(fail(error))
+    world.thread.start()
+    world.wait_for(lambda found: found["error"] == str(error))
+    world.wait_for(lambda found: found["error"] is None and found["groups"] == 7)
+    world.thread.stop()
+    assert world.opened == world.closed == 2
+
+
+def test_status_that_can_not_be_written_ends_nothing() -> None:
+    world = World()
+    tell, failures = world.tell, [OSError("disk full")]
+    world.thread._tell = lambda found: tell(found) if not failures else fail(failures.pop())(0)  # type: ignore[func-returns-value]
+    world.thread.start()
+    world.wait_for(lambda found: found["groups"] == 7)
+    world.thread.stop()
+
+
+def test_thread_that_never_began_can_be_stopped() -> None:
+    World().thread.stop()
+
+
+def test_stop_returns_only_when_nothing_is_being_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "_JOIN_S", 0.0)
+    writing, go_on, stopped = threading.Event(), threading.Event(), threading.Event()
+    world = World()
+
+    def write(now_ms: int) -> FollowReport:
+        with world.right.writing:
+            writing.set()
+            assert go_on.wait(60)
+            with pytest.raises(Stopped):
+                world.right.check()  # what would be sent now
+        return FollowReport()
+
+    world.left.append(write)
+    world.thread.start()
+    assert writing.wait(60)
+    stopping = threading.Thread(target=lambda: (world.thread.stop(), stopped.set()))
+    stopping.start()
+    assert world.right._ended.wait(60)
+    stopping.join(0.2)
+    assert stopping.is_alive()
+    go_on.set()
+    stopping.join(60)
+    assert stopped.is_set() and not world.left
+
+
+def test_stop_does_not_wait_for_a_cluster_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "_JOIN_S", 0.0)
+    reading, go_on, end = threading.Event(), threading.Event(), threading.Event()
+    world, refused = World(), list[BaseException]()
+
+    def read(now_ms: int) -> FollowReport:
+        reading.set()
+        assert go_on.wait(60)
+        try:
+            world.right.check()
+        except Stopped as e:
+            refused.append(e)
+        end.set()
+        return FollowReport()
+
+    world.left.append(read)
+    world.thread.start()
+    assert reading.wait(60)
+    world.thread.stop()
+    go_on.set()
+    assert end.wait(60) and refused
+
+
+def test_lost_lease_sets_nothing_and_a_lease_taken_again_does() -> None:
+    world = World()
+    FakeProof.holder = "second"
+    world.thread.start()
+    world.wait_for(lambda found: "'first'" in str(found["error"]))
+    assert all(found["error"] for found in world.told)
+    world.token = "second"
+    world.wait_for(lambda found: found["error"] is None)
+    world.thread.stop()
+
+
+def test_same_line_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger=groups.__name__)
+    world = World()
+    world.thread.start()
+    world.wait_for(lambda _: len(world.told) > 5)
+    world.thread.stop()
+    assert [record.message for record in caplog.records] == ["groups: 7 follow"]
