@@ -203,13 +203,47 @@ def restore_groups(run: Run) -> str:
     return f"{restored} group(s) restored{note}"
 
 
+def keep_groups(run: Run) -> int:
+    """Set positions again that are no longer as this cutover set them; return how many.
+
+    A tail lets groups follow. One that had read positions before the lease was taken may set them until its wait is over
+    (:mod:`airflow_mirror.sync.following.right`). Groups with members are theirs: nobody else can set anything there.
+    """
+    found = run.target.groups_offsets([record.group for record in run.report.groups]) if run.report.groups else {}
+    changed = {
+        record.group: [row for row in record.positions if not _stands(row, found[record.group])]
+        for record in run.report.groups
+    }
+    changed = {group: rows for group, rows in changed.items() if rows}
+    if not changed:
+        return 0
+    states, here = run.target.group_states(list(changed)), positions_of(run, list(changed))
+    for group, rows in changed.items():
+        if states[group] in _NO_MEMBERS:
+            run.log.warning("group %s: setting %d position(s) again that were changed meanwhile", group, len(rows))
+            metadata = {tp: position.metadata for tp, position in here[group].items()}
+            run.target.commit_group_offsets(
+                group, {_target(row): GroupPosition(row["target_offset"], metadata.get(_tp(row), "")) for row in rows}
+            )
+    return sum(len(rows) for group, rows in changed.items() if states[group] in _NO_MEMBERS)
+
+
+def _stands(row: Mapping[str, Any], there: Positions) -> bool:
+    position = there.get(_target(row))
+    return position is not None and position.offset == row["target_offset"]
+
+
+def _target(row: Mapping[str, Any]) -> TopicPartition:
+    return TopicPartition(row["target_topic"], row["partition"])
+
+
 def _restore(run: Run, record: GroupRecord, now: Positions, left: list[str]) -> bool:
     """Restore one group; return whether there was anything to do.
 
     :param left: receives the group if it keeps positions where it had none.
     """
     before = {_tp(row): GroupPosition(row["offset"], row["metadata"]) for row in record.before}
-    ours = {TopicPartition(row["target_topic"], row["partition"]): row["target_offset"] for row in record.positions}
+    ours = {_target(row): row["target_offset"] for row in record.positions}
     # Only positions that are still as this cutover set them; whoever has moved a position since then knows more.
     still_ours = [tp for tp, offset in ours.items() if tp in now and now[tp].offset == offset]
     changed = [tp for tp in still_ours if now[tp] != before.get(tp)]

@@ -2,9 +2,10 @@
 
 Once applications write to the target, a record that the tail still copied would land among theirs. So the cutover takes
 the writer lease itself and never gives it back. Every task of the tail, on any machine, stops when it can no longer
-confirm the lease, at the latest after the wait that the lease states. The groups are committed meanwhile (ADR 15). Only
-then are the ends of both sides read for the last time. A tail that is started again takes the lease in turn. The next
-confirmation here detects that, and such a tail may write only after a wait that is longer than the rest of the cutover.
+confirm the lease, at the latest after the wait that the lease states. The groups are committed meanwhile (ADR 15), and
+looked at again after it, because the tail's driver lets groups follow. Only then are the ends of both sides read for the
+last time. A tail that is started again takes the lease in turn. The next confirmation here detects that, and such a tail
+may write only after a wait that is longer than the rest of the cutover.
 
 A lease that was taken can't be handed back: after backing out, the tail has to be started again.
 """
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.drain import lags, positions
+from airflow_mirror.cutover.groups import keep_groups
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.errors import DrainTimedOut, FenceGone, JobNotRunning, LeaseLost, TargetMoved
 from airflow_mirror.wire.cluster import WireCluster
@@ -58,7 +60,7 @@ def stop_writers(run: Run) -> dict[str, Any]:
 
 
 def seal_target(run: Run) -> dict[str, Any]:
-    """Wait until no task can write any more, and check that the target is then at its fenced ends.
+    """Wait until no job of the mirror can write any more, and check that the target is then at its fenced ends.
 
     :raises TargetMoved: a target partition is not at its fenced end.
     :raises DrainTimedOut: a partition has lag again.
@@ -67,12 +69,13 @@ def seal_target(run: Run) -> dict[str, Any]:
     """
     assert run.lease is not None
     waited_s = _wait_for_the_last_task(run)
+    again = keep_groups(run)
     still_quiet(run)
     if behind := lags(run.ends, positions(run, run.ends)):
         raise DrainTimedOut(waited_s, behind)
     _require_target_ends(run)
     lease.confirm(run.target_log, run.lease)
-    return {"waited_s": round(waited_s, 3)}
+    return {"waited_s": round(waited_s, 3), "positions_set_again": again}
 
 
 def take_lease(run: Run) -> None:

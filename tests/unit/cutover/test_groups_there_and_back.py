@@ -81,6 +81,27 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Run, "pause", lambda *_: None)
 
 
+@pytest.mark.parametrize("late", [80, 95])
+def test_position_that_a_tail_set_late_is_set_again(tmp_path: Path, late: int) -> None:
+    """It had read it before the lease was taken: the group was elsewhere then."""
+    world = World(tmp_path, {ORDERS: 90, PAYMENTS: 7}, {ORDERS: 40})
+    world.source.positions[ORDERS] = GroupPosition(90, "note")
+    groups.commit_groups(world.run)
+    assert groups.keep_groups(world.run) == 0
+    world.target.positions[ORDERS] = GroupPosition(late)
+    assert groups.keep_groups(world.run) == 1
+    assert world.target.positions == {ORDERS: GroupPosition(90, "note"), PAYMENTS: GroupPosition(7)}
+
+
+def test_position_that_members_read_on_from_is_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, {ORDERS: 90}, {})
+    groups.commit_groups(world.run)
+    world.target.positions[ORDERS] = GroupPosition(95)
+    monkeypatch.setattr(world.target, "group_states", lambda ids: dict.fromkeys(ids, "Stable"))
+    assert groups.keep_groups(world.run) == 0
+    assert at(world.target.positions) == {ORDERS: 95}
+
+
 def test_going_back_restores_old_positions_and_forgets_new_ones(tmp_path: Path) -> None:
     world = World(tmp_path, {ORDERS: 90, PAYMENTS: 7}, {ORDERS: 40})
     assert groups.commit_groups(world.run) == {"billing": "empty"}
