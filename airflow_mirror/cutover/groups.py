@@ -169,7 +169,7 @@ def _translate(
     run: Run, positions: Mapping[str, Mapping[TopicPartition, GroupPosition]], *, strict: bool
 ) -> sync.Translation:
     routes = run.routes
-    return sync.translate(
+    return sync.translate_positions(
         positions,
         run.plan.topics,
         run.source_log.log_starts(routes),

@@ -122,7 +122,7 @@ def reverse(topics: Iterable[TopicPlan]) -> list[TopicPlan]:
     return [replace(t, source_topic=t.target_topic, target_topic=t.source_topic) for t in topics]
 
 
-def translate(
+def translate_positions(
     positions: Positions,
     topics: Iterable[TopicPlan],
     source_starts: Mapping[TopicPartition, int],

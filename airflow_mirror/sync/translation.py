@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.sync.groups import GroupReport, commit_groups, read_positions, reverse, translate
+from airflow_mirror.sync.groups import GroupReport, commit_groups, read_positions, reverse, translate_positions
 from airflow_mirror.sync.maps import OffsetMaps
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def translate_groups(
         # Positions first: a map that is completed afterwards covers them, unless the copy has not reached them.
         positions = read_positions(here, plan.mirror, [t.source_topic for t in topics])
         with OffsetMaps(plan, source, target) as maps:
-            translated = translate(
+            translated = translate_positions(
                 positions,
                 topics,
                 here.offsets(before, "earliest"),

@@ -28,7 +28,7 @@ from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.plan.target_configs import refusals, try_configs
 from airflow_mirror.sync.configs import sync_configs
-from airflow_mirror.sync.groups import commit_groups, read_positions, translate
+from airflow_mirror.sync.groups import commit_groups, read_positions, translate_positions
 from airflow_mirror.sync.topics import create_target_topics
 from sandbox import Cluster
 
@@ -272,7 +272,7 @@ def move(source: Any, target: Any, plan: Any, **options: Any) -> Any:
     starts = source.offsets(partitions, "earliest")
     there = target.offsets(partitions, "earliest"), target.offsets(partitions, "latest")
     return commit_groups(
-        target, translate(read_positions(source, plan.mirror, topics), plan.topics, starts, *there), **options
+        target, translate_positions(read_positions(source, plan.mirror, topics), plan.topics, starts, *there), **options
     )
 
 

@@ -11,7 +11,7 @@ from airflow_mirror.kafka.model import GroupInfo, GroupPosition
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.decide import Pair, plan_topic
 from airflow_mirror.plan.model import TopicPlan
-from airflow_mirror.sync.groups import Translation, commit_groups, read_positions, translate
+from airflow_mirror.sync.groups import Translation, commit_groups, read_positions, translate_positions
 from tests.unit.plan.builders import a_mirror, a_topic, positions
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -35,7 +35,7 @@ def moved(
 ) -> Translation:
     plan = plan or topic_plan()
     there = [TopicPartition(plan.target_topic, p) for p in (0, 1)]
-    return translate(
+    return translate_positions(
         {group: positions(p) for group, p in by_name.items()},
         [plan],
         dict(zip([P0, P1], source_starts, strict=True)),
@@ -192,7 +192,9 @@ def test_new_group_is_committed_once_and_read_back() -> None:
 
 def test_metadata_goes_along_and_alone_is_reason_enough_to_commit() -> None:
     target = FakeTarget({"g": {"orders-0": 20}})
-    translated = translate({"g": {P0: GroupPosition(20, "état=1")}}, [topic_plan()], {P0: 10}, {P0: 10}, {P0: 100})
+    translated = translate_positions(
+        {"g": {P0: GroupPosition(20, "état=1")}}, [topic_plan()], {P0: 10}, {P0: 10}, {P0: 100}
+    )
     assert commit_groups(target, translated).moves[0].action == "commit"
     assert target.offsets["g"][P0] == GroupPosition(20, "état=1")
 
