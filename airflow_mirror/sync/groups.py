@@ -1,4 +1,4 @@
-"""Move consumer groups: read their positions, translate them exactly, commit them, read them back.
+"""Move consumer groups, once: read their positions, translate them exactly, commit them, read them back.
 
 Kafka checks almost nothing here. It accepts an offset outside the log, and the consumer then jumps by its
 auto.offset.reset. So range and group state are checked before any group is changed, nothing is rewound unless
@@ -18,10 +18,13 @@ from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
+    from pathlib import Path
 
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.model import TopicPlan
+    from airflow_mirror.plan.model import Plan, TopicPlan
+
+__all__ = ["GroupPlace", "translate"]
 
 Positions = Mapping[str, Mapping[TopicPartition, GroupPosition]]
 # (source partition, offset) -> the position on the other side.
@@ -59,6 +62,27 @@ class GroupMove:
     found: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class GroupPlace:
+    """Where one group stands in one partition. Offsets are those of the next record to read.
+
+    :param source_offset: its position on the source; None for none.
+    :param target_offset: its position on the target; None for none.
+    :param translated: the place of ``source_offset`` on the target; None if it has none, or not yet: see ``note``.
+    :param found: how that was found, as in :class:`GroupMove`.
+    :param note: what there is to know, for people.
+    """
+
+    topic: str
+    partition: int
+    target_topic: str
+    source_offset: int | None
+    target_offset: int | None
+    translated: int | None = None
+    found: str = ""
+    note: str = ""
+
+
 @dataclass(frozen=True)
 class Translation:
     """Translated positions.
@@ -89,6 +113,73 @@ class GroupReport:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
         return asdict(self)
+
+
+def translate(
+    source: Mapping[str, str], target: Mapping[str, str], group: str, *, plan: Plan | str | Path,
+    map_dir: str | None = None,
+) -> list[GroupPlace]:  # fmt: skip
+    """Return where a group stands on both clusters, in each partition of a plan's topics where it has a position.
+
+    It only reads; for notebooks and scripts.
+
+    :param source: librdkafka settings of the cluster, ``bootstrap.servers`` at least; ``target`` likewise.
+    :param group: id of a consumer group; one that does not exist has no positions.
+    :param plan: of the mirror, or its JSON file.
+    :param map_dir: the mirror's directory of offset maps; needed if a topic is mapped.
+    :raises InputError: the plan is none, a setting is unsupported, or topics are partitioned by key.
+    :raises NoOffsetMap: the copy of a mapped partition has not begun.
+    :raises TryAgain: a cluster does not answer.
+    """
+    from airflow_mirror.config import ClientConfig
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.plan.model import Plan
+    from airflow_mirror.sync.maps import OffsetMaps
+
+    plan = plan if isinstance(plan, Plan) else Plan.load(plan)
+    configs = ClientConfig(source, "source"), ClientConfig(target, "target")
+    with (
+        ClusterAdmin(configs[0]) as here,
+        ClusterAdmin(configs[1]) as there,
+        OffsetMaps(plan, *configs, map_dir) as maps,
+    ):
+        return _places(group, plan, here, there, maps.to_target)
+
+
+def _places(group: str, plan: Plan, source: ClusterAdmin, target: ClusterAdmin, to_target: Translate) -> list[GroupPlace]:
+    names = {t.source_topic: t.target_topic for t in plan.topics}
+    found = {tp: p for tp, p in source.group_offsets(group).items() if tp.topic in names}
+    current = target.group_offsets(group)
+    routes = {tp: TopicPartition(names[tp.topic], tp.partition) for tp in found}
+    back = {target_name: name for name, target_name in names.items()}
+    routes |= {TopicPartition(back[tp.topic], tp.partition): tp for tp in current if tp.topic in back}
+    made = translate_positions(
+        {group: found},
+        plan.topics,
+        source.offsets(found, "earliest"),
+        target.offsets([routes[tp] for tp in found], "earliest"),
+        target.offsets([routes[tp] for tp in found], "latest_committed"),
+        to_target,
+        strict=False,
+    )
+    moves = {move.source: move for move in made.moves}
+    problems = {(p.topic, p.partition): str(p) for p in made.problems}
+    places = []
+    for tp, to in sorted(routes.items()):
+        move = moves.get(tp)
+        places.append(
+            GroupPlace(
+                topic=tp.topic,
+                partition=tp.partition,
+                target_topic=to.topic,
+                source_offset=found[tp].offset if tp in found else None,
+                target_offset=current[to].offset if to in current else None,
+                translated=move.target_offset if move else None,
+                found=move.found if move else "",
+                note=move.note if move else problems.get(to, problems.get(tp, "")),
+            )
+        )
+    return places
 
 
 def read_positions(

@@ -20,10 +20,12 @@ from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import begin, claim, mark_cut_over, take_back
+from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.following.follower import Follower
 from airflow_mirror.sync.following.report import FollowReport
 from airflow_mirror.sync.following.right import Right
+from airflow_mirror.sync.groups import translate
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.builders import plan_of, topic_plan
@@ -110,6 +112,17 @@ def test_positions_follow_in_both_directions_but_never_beyond_the_target(world: 
     there = world.target.group_offsets(group)
     assert there == world.source.group_offsets(group)  # metadata, too
     assert world.follow().written == 0
+
+
+def test_a_script_asks_where_a_group_stands_on_both_sides(world: World, tmp_path: Path) -> None:
+    world.fill(50, 40)
+    group = world.put(world.source, "g", 20, 40)
+    world.put(world.target, "g", 7)
+    write_plan(world.plan, tmp_path / "plan.json")
+    settings = [{"bootstrap.servers": cluster.bootstrap} for cluster in world.clusters]
+    first, second = translate(*settings, group, plan=tmp_path / "plan.json")
+    assert (first.source_offset, first.translated, first.target_offset) == (20, 20, 7)
+    assert (second.source_offset, second.translated, second.target_offset) == (40, 40, None)
 
 
 def test_foreign_position_stays_until_somebody_deletes_it(world: World) -> None:

@@ -5,13 +5,15 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.copy.offsets.map import OffsetMap
+from airflow_mirror.copy.offsets.map import OffsetMap, Translated, Where
 from airflow_mirror.errors import GroupActive, InputError, NotKept, OffsetNotMirrored, OffsetOutOfRange
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.decide import Pair, plan_topic
 from airflow_mirror.plan.model import TopicPlan
-from airflow_mirror.sync.groups import Translation, commit_groups, read_positions, translate_positions
+from airflow_mirror.sync import groups as sync
+from airflow_mirror.sync.groups import GroupPlace, Translation, commit_groups, read_positions, translate_positions
+from tests.builders import plan_of
 from tests.unit.plan.builders import a_mirror, a_topic, positions
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -245,3 +247,54 @@ def test_a_commit_that_leaves_the_old_position_is_noticed() -> None:
     target = FakeTarget({"g": {"orders-0": 11}}, deaf=[P0])
     with pytest.raises(NotKept, match="g at orders-0: committed 20, reads back 11"):
         commit_groups(target, moved({"g": {"orders-0": 20}}))
+
+
+# --- where one group stands, for people --------------------------------------------------------------------------------
+
+
+class Side:
+    """A cluster with one group; its logs hold [10, 100]."""
+
+    def __init__(self, by_name: dict[str, int]) -> None:
+        self._positions = positions(by_name)
+
+    def group_offsets(self, group: str) -> dict[TopicPartition, GroupPosition]:
+        return self._positions
+
+    def offsets(self, tps: list[TopicPartition], spec: str) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, 10 if spec == "earliest" else 100)
+
+
+def places(here: dict[str, int], there: dict[str, int], to_target: Any = None, **mirror: Any) -> list[GroupPlace]:
+    plan = plan_of(a_mirror(), topic_plan("dc1.orders", **mirror))
+    return sync._places("g", plan, Side(here), Side(there), to_target)
+
+
+def test_place_of_a_group_has_both_sides_and_the_way_between() -> None:
+    ours = {"orders-0": 50, "elsewhere-0": 3}
+    assert places(ours, {"dc1.orders-0": 40, "dc1.orders-1": 60, "elsewhere-1": 3}) == [
+        GroupPlace(
+            topic="orders", partition=0, target_topic="dc1.orders", source_offset=50, target_offset=40, translated=50,
+            found="identical",
+        ),
+        GroupPlace(topic="orders", partition=1, target_topic="dc1.orders", source_offset=None, target_offset=60),
+    ]  # fmt: skip
+
+
+def test_position_without_a_place_says_why_and_hides_no_other() -> None:
+    first, second = places({"orders-0": 500, "orders-1": 70}, {})
+    assert first.translated is None and "the target holds [10, 100]" in first.note
+    assert (second.translated, second.target_offset, second.note) == (70, None, "")
+
+
+def test_place_in_a_mapped_topic_comes_from_its_map() -> None:
+    def to_target(tp: TopicPartition, offset: int) -> Translated:
+        return Translated(offset + 5, Where.HOLE) if tp.partition == 0 else Translated(90, Where.BEYOND)
+
+    first, second = places({"orders-0": 50, "orders-1": 70}, {}, to_target, offsets="mapped")
+    assert (first.translated, first.found) == (55, "hole")
+    assert second.translated is None and "it has no counterpart yet" in second.note
+
+
+def test_group_that_nobody_knows_stands_nowhere() -> None:
+    assert places({}, {}) == []
