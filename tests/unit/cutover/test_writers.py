@@ -93,6 +93,19 @@ def test_ends_are_read_only_after_every_task_must_have_stopped(world: World, lea
     assert sealed(world.run) == {"waited_s": lease.HANDOVER_S, "positions_set_again": 0}
 
 
+def test_groups_are_looked_at_again_only_when_nobody_can_move_them(
+    world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tail's driver lets groups follow for as long as its tasks may write."""
+
+    def keep(run: Run) -> int:
+        assert leases.clock >= lease.HANDOVER_S
+        return 3
+
+    monkeypatch.setattr(writers, "keep_groups", keep)
+    assert sealed(world.run)["positions_set_again"] == 3
+
+
 def test_lease_that_was_released_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     leases = Leases(monkeypatch, holder=None)
     sealed(world.run)
