@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from airflow_mirror.copy.writer import handover, lease
-from airflow_mirror.copy.writer.lease import Confirmation, LeaseToken, LeaseWatch
+from airflow_mirror.copy.writer.lease import Confirmation, LeaseProof, LeaseToken, LeaseWatch
 from airflow_mirror.errors import LeaseLost, LeaseUnconfirmed, TryAgain
 from airflow_mirror.policy import lease_id
 from airflow_mirror.wire.cluster import WireCluster
@@ -366,3 +366,34 @@ def test_a_lease_of_another_is_refused_at_once(coordinator: Coordinator, target:
     coordinator.ids.clear()
     with pytest.raises(LeaseLost, match="unknown"):
         LeaseWatch(coordinator.config, old)
+
+
+# --- confirmed when asked ---------------------------------------------------------------------------------------------
+
+
+def test_proof_is_good_for_seconds_and_asked_for_again(target: WireCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(lease, "_now_s", lambda: now)
+    proof = LeaseProof(target, lease.take(target, "m"))
+    with pytest.raises(LeaseUnconfirmed):
+        proof.check()
+    proof.confirm()
+    now += lease.VALID_S
+    proof.check()
+    now += 0.1  # the process was frozen
+    with pytest.raises(LeaseUnconfirmed):
+        proof.check()
+    proof.confirm()
+    proof.check()
+
+
+def test_proof_of_a_lease_that_another_took_is_gone_for_good(target: WireCluster) -> None:
+    proof = LeaseProof(target, lease.take(target, "m"))
+    proof.confirm()
+    lease.take(target, "m")
+    proof.check()  # it may still be used: whoever took it waits
+    for _ in range(2):
+        with pytest.raises(LeaseLost):
+            proof.confirm()
+        with pytest.raises(LeaseLost):
+            proof.check()
