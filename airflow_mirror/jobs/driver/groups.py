@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 _STATE_PATIENCE_S = 10.0  # `stop` waits for a note that is being written
 _JOIN_S = 10.0
+_SHARE = 4  # passes may take this fraction of a core, whatever the number of groups
 
 Follow = Callable[[int], FollowReport]
 
@@ -76,10 +77,11 @@ class GroupsThread:
 
     def _follow(self, follow: Follow) -> None:
         while not self._stop.is_set():
-            begun = time.monotonic()
+            begun, busy = time.monotonic(), time.thread_time()
             report = follow(int(time.time() * 1000))
             self._report(report.to_dict(), f"groups: {report}", logging.INFO)
-            self._stop.wait(max(0.0, begun + self._interval_s - time.monotonic()))
+            left_s = begun + self._interval_s - time.monotonic()
+            self._stop.wait(max(left_s, (_SHARE - 1) * (time.thread_time() - busy)))
 
     def _report(self, found: dict[str, Any], line: str, level: int) -> None:
         if line != self._said:  # once, not every few seconds
