@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -141,6 +142,10 @@ def test_a_mapped_mirror_moves_groups_exactly_there_and_back(
 
         dry = run(TranslateConsumerOffsetsOperator, dry_run=True)
         assert dry["problems"] == [] and dry["found"] == {"exact": 2, "hole": 2, "end": 1}
+        deadline = time.monotonic() + 240  # the tail lets them follow, by the same map
+        while run(TranslateConsumerOffsetsOperator, dry_run=True)["positions"] != {"same": len(places)}:
+            assert time.monotonic() < deadline, "the groups don't follow"
+            time.sleep(0.5)
 
         done = run(CutoverOperator, fence="tests.integration.test_mapped_mirror.no_writers", quiet_s=0.5, level="records")
         assert done["outcome"] == "cut_over" and len(done["groups"]) == len(places)
