@@ -82,6 +82,7 @@ class Follower:
 
     def _follow(self, topics: Mapping[str, TopicPlan], now_ms: int, report: FollowReport) -> None:
         here, unread = self._read_source(report)
+        topics = self._still_same(topics, report)
         stored = dict(self._state.read())
         noted = {key.removeprefix(notes.prefix(self._mirror.name)): notes.load(value) for key, value in stored.items()}
         report.gone += noted.keys() - here.keys() - unread
@@ -118,21 +119,27 @@ class Follower:
         ]
         return {t.source_topic: t for t in self._plan.topics if t.target_topic in active}
 
+    def _still_same(self, topics: Mapping[str, TopicPlan], report: FollowReport) -> dict[str, TopicPlan]:
+        """Return the topics that are the ones of the plan. Asked after their positions: those of others mean nothing."""
+        self._source.wire.refresh(topics)
+        again = {name for name, t in topics.items() if self._source.wire.topic_id(name) != t.source_topic_id}
+        report.left_out += [f"{name}: the source's topic was created again" for name in again]
+        return {name: t for name, t in topics.items() if name not in again}
+
     def _read_source(self, report: FollowReport) -> tuple[dict[str, dict[TopicPartition, GroupPosition]], set[str]]:
-        """Return the selected groups' positions in the plan's topics, and the groups that could not be read."""
+        """Return the selected groups' positions in the plan's topics, and groups of which they say nothing."""
         topics = {t.source_topic for t in self._plan.topics}
         listed = [g.group_id for g in self._source.groups()]
         selected = [g for g in listed if self._mirror.selects_group(g) and not g.startswith(_OURS)]
         found, errors = self._source.groups_offsets_apart(selected)
         _fail(errors, report)
         in_topics = {g: {tp: p for tp, p in its.items() if tp.topic in topics} for g, its in found.items()}
-        return {group: its for group, its in in_topics.items() if its}, set(errors)
+        return {group: its for group, its in in_topics.items() if its}, set(listed).difference(selected).union(errors)
 
     def _standings(
         self, topics: Mapping[str, TopicPlan], here: Positions, there: Positions
     ) -> dict[str, dict[TopicPartition, Standing]]:
         """Return where the groups stand in these topics, by group and target partition."""
-        self._source.wire.refresh(topics)
         self._target.wire.refresh(t.target_topic for t in topics.values())
         offsets: dict[TopicPartition, set[int]] = {}
         for group in there:

@@ -43,6 +43,7 @@ class Side:
         self.unreadable: dict[str, MirrorError] = {}
         self.leaderless: set[TopicPartition] = set()
         self.lose_answers = False
+        self.topic_ids: dict[str, str] = {}
         self.commits: list[tuple[str, dict[TopicPartition, int]]] = []
 
     def put(self, group: str, *offsets: int) -> None:
@@ -78,6 +79,9 @@ class Side:
             else:
                 commit.done = set(its)
         return commits
+
+    def topic_id(self, topic: str) -> str:
+        return self.topic_ids.get(topic, f"id-of-{topic}")
 
     def refresh(self, topics: Iterable[str]) -> None:
         pass
@@ -125,7 +129,7 @@ class FakeRight:
 
 class World:
     def __init__(self, mode: str = "identical", **mirror: Any) -> None:
-        plan_topic = topic_plan("orders", {0: 0, 1: 0}, mode=mode, source_topic_id="id")
+        plan_topic = topic_plan("orders", {0: 0, 1: 0}, mode=mode, source_topic_id="id-of-orders")
         self.plan: Plan = plan_of(a_mirror(**mirror), plan_topic)
         self.source, self.target, self.state, self.right = Side("source"), Side("target"), MemoryState(), FakeRight()
         self.ledger, self.to_target = MemoryLedger(), self.no_map
@@ -260,6 +264,16 @@ def test_topic_in_production_is_never_touched(world: World) -> None:
     assert len(report.left_out) == 1 and report.left_out[0].startswith("orders: the ledger does not say")
 
 
+def test_source_topic_that_was_created_again_moves_no_group(world: World) -> None:
+    """Its offsets begin anew, and those on the target are still the old topic's."""
+    world.source.put("g", 900)
+    world.follow()
+    world.source.topic_ids["orders"] = "another"
+    world.source.put("g", 3)
+    assert world.follow().left_out == ["orders: the source's topic was created again"]
+    assert world.target.at("g") == [900]
+
+
 def test_topics_partitioned_by_key_are_listed_as_left_out() -> None:
     world = World(mode="mapped", partitioning="by_key", offsets="mapped")
     world.source.put("g", 10)
@@ -319,7 +333,8 @@ def test_own_groups_and_those_not_selected_never_leave_their_cluster() -> None:
     world = World(groups=[".*"], exclude_groups=["private"])
     for group in ("airflow-mirror.flow.starts", "private", "g"):
         world.source.put(group, 10)
-    world.follow()
+    world.state.values[notes.key(world.plan.mirror.name, "private")] = b'{"v": 1, "at": 1, "ours": {}}'
+    assert not world.follow().gone
     assert [group for group, _ in world.target.commits] == ["g"]
 
 
