@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from airflow_mirror.config import load
+from airflow_mirror.errors import MirrorError
 from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -71,17 +72,25 @@ class GroupsThread:
                     self._follow(follow)
             except Stopped:
                 return
-            except Exception as e:  # any error: the copy goes on, and so do the groups when its cause is gone
-                self._report({"error": str(e)[:1000]}, f"groups don't follow now: {e}", logging.WARNING)
+            except Exception as e:  # a mistake of ours: the copy goes on, and the groups on new connections
+                self._report_failure(e)
                 self._stop.wait(self._interval_s)
 
     def _follow(self, follow: Follow) -> None:
         while not self._stop.is_set():
             begun, busy = time.monotonic(), time.thread_time()
-            report = follow(int(time.time() * 1000))
-            self._report(report.to_dict(), f"groups: {report}", logging.INFO)
+            try:
+                report = follow(int(time.time() * 1000))
+                self._report(report.to_dict(), f"groups: {report}", logging.INFO)
+            except Stopped:
+                raise
+            except MirrorError as e:  # not on new connections: these still know which note was sent and not answered
+                self._report_failure(e)
             left_s = begun + self._interval_s - time.monotonic()
             self._stop.wait(max(left_s, (_SHARE - 1) * (time.thread_time() - busy)))
+
+    def _report_failure(self, error: Exception) -> None:
+        self._report({"error": str(error)[:1000]}, f"groups don't follow now: {error}", logging.WARNING)
 
     def _report(self, found: dict[str, Any], line: str, level: int) -> None:
         if line != self._said:  # once, not every few seconds
