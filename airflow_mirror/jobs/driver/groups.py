@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 _STATE_PATIENCE_S = 10.0  # `stop` waits for a note that is being written
 _JOIN_S = 10.0
+_SAY_EVERY_S = 60.0
 _SHARE = 4  # passes may take this fraction of a core, whatever the number of groups
 
 Follow = Callable[[int], FollowReport]
@@ -48,7 +49,7 @@ class GroupsThread:
         self._connect, self._right, self._interval_s, self._tell = connect, right, interval_s, tell
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="groups", daemon=True)
-        self._said: object = None
+        self._said, self._said_at = (0, ""), 0.0
 
     def start(self) -> None:
         """Begin to follow."""
@@ -93,8 +94,10 @@ class GroupsThread:
         self._report({"error": str(error)[:1000]}, f"groups don't follow now: {error}", logging.WARNING)
 
     def _report(self, found: dict[str, Any], line: str, level: int) -> None:
-        if line != self._said:  # once, not every few seconds
-            self._said = line
+        now, said = time.monotonic(), (level, line)
+        # What stays the same is said once, and what changes with every pass not each time.
+        if said != self._said and (level != self._said[0] or now - self._said_at > _SAY_EVERY_S):
+            self._said, self._said_at = said, now
             log.log(level, "%s", line)
         try:
             self._tell({"at": time.time(), "error": None, **found})

@@ -166,10 +166,12 @@ def test_lost_lease_sets_nothing_and_a_lease_taken_again_does() -> None:
     world.thread.stop()
 
 
-def test_same_line_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_says_what_changes_and_not_every_pass(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger=groups.__name__)
-    world = World()
+    error = ClusterUnreachable("target", "b:1", "silent")
+    world = World(*[lambda _, n=n: FollowReport(groups=n) for n in range(5)], fail(error), fail(error))
     world.thread.start()
-    world.wait_for(lambda _: len(world.told) > 5)
+    world.wait_for(lambda _: len(world.told) > 9)
     world.thread.stop()
-    assert [record.message for record in caplog.records] == ["groups: 7 follow"]
+    said = ["groups: 0 follow", f"groups don't follow now: {error}", "groups: 7 follow"]
+    assert [record.message for record in caplog.records] == said
