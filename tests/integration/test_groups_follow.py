@@ -42,6 +42,10 @@ def wait_for(condition: Callable[[], object], what: str, within_s: float = 240.0
         time.sleep(0.1)
 
 
+class Killed(BaseException):
+    """As a signal would end the process."""
+
+
 class World:
     """One topic on two clusters, and the mirror that holds its lease."""
 
@@ -61,11 +65,29 @@ class World:
         self.wire = close.enter_context(WireCluster(config(target_cluster)))
         self.token = lease.take(self.wire, mirror.name)
 
-    def follow(self) -> FollowReport:
-        """One pass of a new process."""
+    def follow(self, cut: str = "") -> FollowReport:
+        """One pass of a new process, which may be cut off."""
         with ExitStack() as close:
             source, target = (close.enter_context(ClusterAdmin(config(c), timeout_s=120)) for c in self.clusters)
             state = state_of(target, notes.prefix(self.plan.mirror.name))
+            write, commit = state.write, target.commit_groups
+            written = list[object]()
+
+            def writes(values: Any) -> None:
+                if cut == ("before the note", "before it is settled")[len(written)]:
+                    raise Killed
+                written.append(write(values))
+                if cut == "after the note":
+                    raise Killed
+
+            def commits(*arguments: Any) -> Any:
+                done = commit(*arguments)
+                if cut == "after the commit":
+                    raise Killed
+                return done
+
+            if cut:
+                state.write, target.commit_groups = writes, commits
             right = Right(lambda: self.token)
             follower = Follower(self.plan, source, target, self.no_map, state, Ledger(target), right)
             return follower.follow(int(time.time() * 1000))
@@ -134,6 +156,23 @@ def test_foreign_position_stays_until_somebody_deletes_it(world: World) -> None:
     assert len(world.follow().left_alone) == 1 and world.at(group) == [20, 10]
     world.target.forget_group_offsets(group, [TopicPartition(world.topic, 0)])
     assert not world.follow().left_alone and world.at(group) == [30, 10]
+
+
+@pytest.mark.parametrize("cut", ["before the note", "after the note", "after the commit", "before it is settled"])
+def test_pass_cut_off_anywhere_is_continued_and_strangers_are_not_overwritten(world: World, cut: str) -> None:
+    world.fill(50, 40)
+    group = world.put(world.source, "g", 20, 10)
+    stranger = world.put(world.source, "stranger", 20, 10)
+    world.follow()
+    world.put(world.source, "g", 30, 5)
+    world.put(world.source, "stranger", 30, 5)
+    with pytest.raises(Killed):
+        world.follow(cut)
+    assert world.at(group) in ([20, 10], [30, 5])
+    world.put(world.target, "stranger", 25)
+    world.put(world.source, "g", 40, 8)
+    assert len(world.follow().left_alone) == 1
+    assert (world.at(group), world.at(stranger)) == ([40, 8], [25, 5])
 
 
 def test_topic_in_production_is_left_out_until_its_cutover_is_taken_back(world: World) -> None:
