@@ -103,8 +103,16 @@ class _View:
             "phase": sign.phase if runs else None,
             "lag": sign.summary.get("lag") if runs else None,
             "records_per_s": sign.summary.get("records_per_s") if runs else None,
-            "said": sign.error or "\n".join([*sign.summary.get("stopped", []), *sign.notes[-3:]]) or None,
+            "said": sign.error or "\n".join([*sign.summary.get("stopped", []), *sign.notes[-3:], *_groups(sign)]) or None,
         }
+
+
+def _groups(sign: Sign) -> list[str]:
+    """Return what a person should know about the groups that follow."""
+    if error := sign.groups.get("error"):
+        return [f"groups don't follow: {error}"]
+    count = sign.groups.get("left_alone", {}).get("count", 0)
+    return [f"{count} position(s) of groups left alone, as {sign.groups['left_alone']['first'][0]}"] if count else []
 
 
 def _shown(rows: list[dict[str, Any]]) -> Group:

@@ -129,6 +129,7 @@ class Sign:
     phase: str = ""
     summary: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    groups: Mapping[str, Any] = field(default_factory=dict)
     error: str | None = None
     blame: str | None = None
 

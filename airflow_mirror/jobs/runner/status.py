@@ -82,9 +82,9 @@ class StatusFile:
         self._write(RUNNING, {k: v for k, v in changed.items() if v is not None})
 
     def brief(self) -> dict[str, Any]:
-        """Return phase, summary and notes as they are now."""
+        """Return phase, summary, notes and groups as they are now."""
         with self._turn:
-            return {key: self._content[key] for key in ("phase", "summary", "notes")}
+            return {key: self._content[key] for key in ("phase", "summary", "notes", "groups")}
 
     def succeed(self, summary: dict[str, Any]) -> None:
         """Write the final state of a successful job."""

@@ -106,6 +106,26 @@ def test_watching_goes_on_until_interrupted(
     assert "listening" in capsys.readouterr().out and len(looks) == 3
 
 
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        ({"error": "no lease"}, "groups don't follow: no lease"),
+        ({"left_alone": {"count": 3, "first": ["g: x"]}}, "3 position(s) of groups left alone, as g: x"),
+        ({"error": None, "left_alone": {"count": 0, "first": []}}, None),
+        ({}, None),
+    ],
+)  # fmt: skip
+def test_groups_that_do_not_follow_are_said_with_their_cause(
+    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    groups: dict[str, object], said: str | None,
+) -> None:  # fmt: skip
+    signs = Signs(state, tail(ledger, "m", "host-a"))
+    signs.give("RUNNING")
+    monkeypatch.setattr(status, "sleep", lambda _: signs.give("RUNNING", groups=groups))
+    (row,) = seen(capsys)
+    assert row["said"] == said
+
+
 def test_target_without_mirrors_is_said_to_have_none(
     ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str]
 ) -> None:
