@@ -246,13 +246,13 @@ class LeaseProof:
     """Confirms a lease when its thread asks for it: for one that writes now and then, on connections of its own."""
 
     def __init__(self, target: WireCluster, token: LeaseToken) -> None:
-        self.token = token
+        self.token, self._cluster = token, target
         self._client = TransactionClient(target, token.transactional_id)
         self._known = Confirmation(token, _now_s)
 
     def confirm(self) -> None:
         """Ask the coordinator; errors as for :meth:`check`."""
-        self._known.ask(self._client.describe)
+        self._known.ask(lambda: _described(self._client, self._cluster))
         self._known.check()
 
     def check(self) -> None:
@@ -296,10 +296,14 @@ class LeaseWatch:
             self._known.ask(self._describe)
 
     def _describe(self) -> TransactionDescription | None:
-        try:
-            return self._client.describe()
-        except TryAgain:
-            raise
-        except Exception:
-            self._cluster.close()  # the connections may be unusable; the next request opens new ones
-            raise
+        return _described(self._client, self._cluster)
+
+
+def _described(client: TransactionClient, cluster: WireCluster) -> TransactionDescription | None:
+    try:
+        return client.describe()
+    except TryAgain:
+        raise
+    except Exception:
+        cluster.close()  # the connections may be unusable; the next request opens new ones
+        raise

@@ -397,3 +397,19 @@ def test_proof_of_a_lease_that_another_took_is_gone_for_good(target: WireCluster
             proof.confirm()
         with pytest.raises(LeaseLost):
             proof.check()
+
+
+def test_proof_asks_on_new_connections_after_a_mistake(target: WireCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    token, closed = lease.take(target, "m"), list[bool]()
+
+    def mistake(_: TransactionClient) -> None:
+        raise KeyError("no such field")
+
+    monkeypatch.setattr(target, "close", lambda: closed.append(True))
+    proof = LeaseProof(target, token)
+    with monkeypatch.context() as broken:
+        broken.setattr(TransactionClient, "describe", mistake)
+        with pytest.raises(LeaseUnconfirmed, match="no such field"):
+            proof.confirm()
+    assert closed
+    proof.confirm()
