@@ -116,9 +116,8 @@ class GroupReport:
 
 
 def translate(
-    source: Mapping[str, str], target: Mapping[str, str], group: str, *, plan: Plan | str | Path,
-    map_dir: str | None = None,
-) -> list[GroupPlace]:  # fmt: skip
+    source: Mapping[str, str], target: Mapping[str, str], group: str, *, plan: Plan | str | Path
+) -> list[GroupPlace]:
     """Return where a group stands on both clusters, in each partition of a plan's topics where it has a position.
 
     It only reads; for notebooks and scripts.
@@ -126,7 +125,6 @@ def translate(
     :param source: librdkafka settings of the cluster, ``bootstrap.servers`` at least; ``target`` likewise.
     :param group: id of a consumer group; one that does not exist has no positions.
     :param plan: of the mirror, or its JSON file.
-    :param map_dir: the mirror's directory of offset maps; needed if a topic is mapped.
     :raises InputError: the plan is none, a setting is unsupported, or topics are partitioned by key.
     :raises NoOffsetMap: the copy of a mapped partition has not begun.
     :raises TryAgain: a cluster does not answer.
@@ -141,7 +139,7 @@ def translate(
     with (
         ClusterAdmin(configs[0]) as here,
         ClusterAdmin(configs[1]) as there,
-        OffsetMaps(plan, *configs, map_dir) as maps,
+        OffsetMaps(plan, *configs) as maps,
     ):
         return _places(group, plan, here, there, maps.to_target)
 

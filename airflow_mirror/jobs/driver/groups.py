@@ -117,7 +117,7 @@ def groups_thread(job: CopyJob, held: HeldLease, status: StatusFile) -> GroupsTh
         settings = load(job.source, "source"), load(job.target, "target")
         with ExitStack() as closing:
             source, target = (closing.enter_context(ClusterAdmin(one)) for one in settings)
-            maps = closing.enter_context(OffsetMaps(plan, *settings, job.options.map_dir))
+            maps = closing.enter_context(OffsetMaps(plan, *settings))
             state = state_of(target, notes.prefix(plan.mirror.name), patience_s=_STATE_PATIENCE_S)
             yield Follower(plan, source, target, maps.to_target, state, Ledger(target), right).follow
 

@@ -1,10 +1,10 @@
 """The status file: how a running job reports its progress. Written by the job, read by the runner.
 
-``status.json`` has the keys state, phase, updated, summary, partitions, left_out, notes, groups, metrics, error and blame.
-A job writes its final state last. ``blame`` carries the branch of an error across the process boundary: ``input``, ``human`` or
-``retry``. ``left_out`` is the number of partitions that are not listed: of more than a thousand, only stopped ones and
-those with lag are listed (`jobs.progress.figures`), so that the file stays below half a megabyte. ``metrics`` is the
-address at which Prometheus finds the job's figures, or null.
+``status.json`` has the keys state, phase, updated, summary, partitions, left_out, notes, groups, metrics, error and
+blame. A job writes its final state last. ``blame`` carries the branch of an error across the process boundary: ``input``,
+``human`` or ``retry``. ``left_out`` is the number of partitions that are not listed: of more than a thousand, only
+stopped ones and those with lag are listed (`jobs.progress.figures`), so that the file stays below half a megabyte.
+``metrics`` is the address at which Prometheus finds the job's figures, or null.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ request. A cutover and a new job wait that long after they took the lease.
 What is left is a process that is frozen between that check and the system call behind it, or whose bytes the network
 delivers late. It may set the positions of that one request, as they were when it was frozen. Kafka refuses them where the
 group has members. Where it has none, a job that runs meanwhile finds a position that is not its own, and reports it
-(ADR 17).
+(ADR 18).
 """
 
 from __future__ import annotations
