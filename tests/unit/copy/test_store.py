@@ -19,6 +19,7 @@ from airflow_mirror.errors import LeaseLost, MissingRight, TryAgain
 from airflow_mirror.ledger.state import MOST_BYTES
 from airflow_mirror.ledger.topic import TopicLog
 from airflow_mirror.policy import MAPS
+from airflow_mirror.wire import cluster as wire_cluster
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.errors import UnknownTopic
@@ -124,6 +125,12 @@ def run(start: int, count: int, shift: int, source_start: int | None = None) -> 
     piece = OffsetMap(first, first + shift)
     piece.add(start, start + shift, count)
     return piece
+
+
+@pytest.fixture(autouse=True)
+def believing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All brokers say at once that there is no topic; it need not be asked for three seconds."""
+    monkeypatch.setattr(wire_cluster, "_UNANIMOUS_S", 0.1)
 
 
 @pytest.fixture

@@ -10,12 +10,19 @@ from airflow_mirror.errors import MissingRight, RequestRefused, TryAgain
 from airflow_mirror.ledger.state import MOST_BYTES, StateLog, in_pieces, whole
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.policy import STATE
+from airflow_mirror.wire import cluster as wire_cluster
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from tests.driven.cluster import DrivenCluster, topic_config
 from tests.driven.script import Fault
 
 TP = TopicPartition(STATE, 0)
+
+
+@pytest.fixture(autouse=True)
+def believing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All brokers say at once that there is no topic; it need not be asked for three seconds."""
+    monkeypatch.setattr(wire_cluster, "_UNANIMOUS_S", 0.1)
 
 
 @pytest.fixture
