@@ -90,6 +90,9 @@ class Host:
         for pid in pids:
             if pid != self._first:
                 os.kill(pid, number)
+        for job in self._jobs:
+            if number == signal.SIGCONT and job.poll() is None:
+                job.send_signal(number)  # nsenter stops when what it has started is stopped
 
     def lose(self) -> None:
         """Kill all that runs on it, at once."""
