@@ -761,6 +761,17 @@ class OffsetNotMirrored(OffsetOutOfRange):
 # --- the ledger ------------------------------------------------------------------------------------------------------
 
 
+class LedgerNewer(InputError):
+    """A newer version of the package wrote something into the target's ledger that this one can't read."""
+
+    def __init__(self, about: str, value: object) -> None:
+        self.about, self.value = about, value
+        super().__init__(
+            f"the target's ledger says something about {about} that this version can't read ({value!r}). Install the "
+            "version of airflow-mirror that the other workers have."
+        )
+
+
 class PlanNotKept(InputError):
     """The target does not hold a plan."""
 

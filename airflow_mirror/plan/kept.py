@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_mirror.errors import InputError, PlanNotKept
+from airflow_mirror.errors import InputError, LedgerNewer, PlanNotKept
 from airflow_mirror.ledger import state
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.plan.store import KEEP
@@ -48,16 +48,13 @@ def keep(plan: Plan, plans: State, ledger: Decisions) -> None:
 def last_hash(values: Values, mirror: str) -> str | None:
     """Return the hash of a mirror's last plan that was not blocked, from what is decided.
 
-    :raises InputError: a newer version of the package wrote it.
+    :raises LedgerNewer: a newer version of the package wrote it.
     """
     value = values.get(f"plan/{mirror}")
     if value is None:
         return None
     if not isinstance(value, dict) or value.get("v") != _VERSION:
-        raise InputError(
-            f"the target's ledger says something about the last plan of {mirror!r} that this version can't read "
-            f"({value!r}). Install the version of airflow-mirror that the other workers have."
-        )
+        raise LedgerNewer(f"the last plan of {mirror!r}", value)
     return str(value["hash"])
 
 

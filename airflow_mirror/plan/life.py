@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import InputError, LedgerMissing, MirrorCutOver, TopicsOwned
+from airflow_mirror.errors import LedgerMissing, LedgerNewer, MirrorCutOver, TopicsOwned
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.partition import TopicPartition
 
@@ -55,13 +55,10 @@ class Owned:
     def of(cls, topic: str, value: Any) -> Owned:
         """Return what a decision says.
 
-        :raises InputError: a newer version of the package wrote it: "it is free" is not a safe assumption.
+        :raises LedgerNewer: a newer version of the package wrote it: "it is free" is not a safe assumption.
         """
         if not isinstance(value, dict) or value.get("v") != _VERSION:
-            raise InputError(
-                f"the target's ledger says something about topic {topic!r} that this version can't read ({value!r}). "
-                "Install the version of airflow-mirror that the other workers have."
-            )
+            raise LedgerNewer(f"topic {topic!r}", value)
         known: dict[str, Any] = {key: value.get(key) for key in cls.__dataclass_fields__}
         return cls(**known)
 

@@ -28,7 +28,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.copy.fingerprint import decoded
-from airflow_mirror.errors import CorruptBatch, InputError
+from airflow_mirror.errors import CorruptBatch, LedgerNewer
 from airflow_mirror.ledger.state import in_pieces, whole
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.aborted import data_batches
@@ -277,10 +277,7 @@ class WindowBook:
         text = None if self._state is None else whole(self._state.read(), f"{self._keys}{name}")
         known = {} if text is None else json.loads(text)
         if known and known["v"] != _VERSION:
-            raise InputError(
-                f"the target's ledger holds the offsets of window {name} in a form that this version can't read. Install "
-                "the version of airflow-mirror that the other workers have."
-            )
+            raise LedgerNewer(f"window {name}", known["v"])
         for row in known.get("partitions", []):
             if topic_ids.get(row["topic"]) == row["topic_id"]:
                 yield TopicPartition(row["topic"], row["partition"]), Window(**row["window"])

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import InputError, TailRuns, TryAgain
+from airflow_mirror.errors import LedgerNewer, TailRuns, TryAgain
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.state import FINAL, LOST, RUNNING
 
@@ -79,16 +79,13 @@ class ActiveTail:
 def active_tail(values: Values, mirror: str) -> ActiveTail | None:
     """Return the tail that is decided to copy for a mirror; None if none ever was.
 
-    :raises InputError: a newer version of the package wrote it.
+    :raises LedgerNewer: a newer version of the package wrote it.
     """
     value = values.get(_active_key(mirror))
     if value is None:
         return None
     if not isinstance(value, dict) or value.get("v") != _VERSION:
-        raise InputError(
-            f"the target's ledger says something about the tail of {mirror!r} that this version can't read ({value!r}). "
-            "Install the version of airflow-mirror that the other workers have."
-        )
+        raise LedgerNewer(f"the tail of {mirror!r}", value)
     return ActiveTail(**{key: value[key] for key in ActiveTail.__dataclass_fields__})
 
 
