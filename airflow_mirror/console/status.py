@@ -97,22 +97,25 @@ class _View:
         watch = self._watches[tail.name]
         status, sign = watch.status(tail), watch.sign(tail) or Sign(number=0, state=RUNNING)
         runs = status == RUNNING
+        said = [*sign.summary.get("stopped", []), *sign.notes[-3:], *_followers(sign)]
         return {
             "tail": _LISTENING if runs and not watch.is_sure(tail) else status.lower(),
             "host": tail.host,
             "phase": sign.phase if runs else None,
             "lag": sign.summary.get("lag") if runs else None,
             "records_per_s": sign.summary.get("records_per_s") if runs else None,
-            "said": sign.error or "\n".join([*sign.summary.get("stopped", []), *sign.notes[-3:], *_groups(sign)]) or None,
+            "said": sign.error or "\n".join(said) or None,
         }
 
 
-def _groups(sign: Sign) -> list[str]:
-    """Return what a person should know about the groups that follow."""
-    if error := sign.groups.get("error"):
-        return [f"groups don't follow: {error}"]
-    count = sign.groups.get("left_alone", {}).get("count", 0)
-    return [f"{count} position(s) of groups left alone, as {sign.groups['left_alone']['first'][0]}"] if count else []
+def _followers(sign: Sign) -> list[str]:
+    """Return what a person should know about what follows the data."""
+    said = []
+    for kind, report in sign.follows.items():
+        if report.get("error"):
+            said.append(f"{kind} don't follow: {report['error']}")
+        said += [f"{kind}: {line}" for line in report.get("said", [])]
+    return said
 
 
 def _shown(rows: list[dict[str, Any]]) -> Group:

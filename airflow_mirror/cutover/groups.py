@@ -207,7 +207,7 @@ def keep_groups(run: Run) -> int:
     """Set positions again that are no longer as this cutover set them; return how many.
 
     A tail lets groups follow. One that had read positions before the lease was taken may set them until its wait is over
-    (:mod:`airflow_mirror.sync.following.right`). Groups with members are theirs: nobody else can set anything there.
+    (:mod:`airflow_mirror.sync.right`). Groups with members are theirs: nobody else can set anything there.
     """
     found = run.target.groups_offsets([record.group for record in run.report.groups]) if run.report.groups else {}
     changed = {

@@ -24,8 +24,8 @@ from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.following.follower import Follower
 from airflow_mirror.sync.following.report import FollowReport
-from airflow_mirror.sync.following.right import Right
 from airflow_mirror.sync.groups import translate
+from airflow_mirror.sync.right import Right
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.builders import plan_of, topic_plan
@@ -292,7 +292,7 @@ def test_groups_follow_while_a_tail_runs_and_no_longer_after_it(
             return found[tp].offset if tp in found else None
 
         def shown() -> Any:
-            return json.loads((job_dir / "status.json").read_text())["groups"]
+            return json.loads((job_dir / "status.json").read_text())["follows"].get("groups", {})
 
         arguments = ["--mirror", str(tmp_path / "mirror.json"), "--job-dir", str(job_dir)]
         source.commit_group_offsets(group, {tp: GroupPosition(100)})

@@ -36,7 +36,7 @@ from airflow_mirror.jobs.driver import arguments as cli
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.executors import slots
-from airflow_mirror.jobs.driver.groups import groups_thread
+from airflow_mirror.jobs.driver.groups import groups_follow
 from airflow_mirror.jobs.driver.prepare import (
     CopyJob,
     HeldLease,
@@ -270,7 +270,7 @@ def _follow(
     wire, admin = WireCluster(target), ClusterAdmin(target)
     hold = HoldWatch(job.plan, admin, lambda: lease.confirm(wire, held.token))
     publish(publication, arguments, "streaming_tail", job, progress.table, held, hold)
-    groups = groups_thread(job, held, status)
+    groups = groups_follow(job, held, status)
     if job.mirror.sync_groups and not tail.stopping.is_set():  # else nobody waited until writing is safe
         groups.start()
     try:

@@ -126,7 +126,7 @@ class Sign:
     phase: str = ""
     summary: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    groups: Mapping[str, Any] = field(default_factory=dict)
+    follows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     error: str | None = None
     blame: str | None = None
 

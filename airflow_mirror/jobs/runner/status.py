@@ -1,10 +1,11 @@
 """The status file: how a running job reports its progress. Written by the job, read by the runner.
 
-``status.json`` has the keys state, phase, updated, summary, partitions, left_out, notes, groups, metrics, error and
-blame. A job writes its final state last. ``blame`` carries the branch of an error across the process boundary: ``input``,
-``human`` or ``retry``. ``left_out`` is the number of partitions that are not listed: of more than a thousand, only
-stopped ones and those with lag are listed (`jobs.progress.figures`), so that the file stays below half a megabyte.
-``metrics`` is the address at which Prometheus finds the job's figures, or null.
+``status.json`` has the keys state, phase, updated, summary, partitions, left_out, notes, follows, metrics, error and
+blame. A job writes its final state last. ``blame`` carries the branch of an error across the process boundary:
+``input``, ``human`` or ``retry``. ``left_out`` is the number of partitions that are not listed: of more than a thousand,
+only stopped ones and those with lag are listed (`jobs.progress.figures`), so that the file stays below half a megabyte.
+``follows`` has a report for each kind of thing that follows the data, as ``groups``: its ``error``, if it fails now, and
+in ``said`` what a person should know. ``metrics`` is the address at which Prometheus finds the job's figures, or null.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class StatusFile:
             "partitions": [],
             "left_out": 0,
             "notes": [],
-            "groups": {},
+            "follows": {},
             "metrics": None,
             "error": None,
         }
@@ -65,26 +66,30 @@ class StatusFile:
     def update(
         self, phase: str | None = None, partitions: Sequence[dict[str, Any]] | None = None,
         summary: dict[str, Any] | None = None, left_out: int | None = None, notes: Sequence[str] | None = None,
-        groups: dict[str, Any] | None = None, metrics: str | None = None,
+        metrics: str | None = None,
     ) -> None:  # fmt: skip
         """Report that the job is alive, and what changed since the last call. Does nothing after the final state.
 
         :param notes: notes for operators; the last 20 are shown.
-        :param groups: how the consumer groups follow.
         :param metrics: host and port of the job's figures for Prometheus.
         """
         shown = None if notes is None else list(notes)[-20:]
         changed = {
             "phase": phase, "partitions": partitions, "left_out": left_out, "summary": summary, "notes": shown,
-            "groups": groups,
             "metrics": metrics,
         }  # fmt: skip
         self._write(RUNNING, {k: v for k, v in changed.items() if v is not None})
 
-    def brief(self) -> dict[str, Any]:
-        """Return phase, summary, notes and groups as they are now."""
+    def report(self, kind: str, found: dict[str, Any]) -> None:
+        """Report how one kind of thing follows the data, as ``groups``."""
         with self._turn:
-            return {key: self._content[key] for key in ("phase", "summary", "notes", "groups")}
+            follows = {**self._content["follows"], kind: found}
+        self._write(RUNNING, {"follows": follows})
+
+    def brief(self) -> dict[str, Any]:
+        """Return phase, summary, notes and what follows, as they are now."""
+        with self._turn:
+            return {key: self._content[key] for key in ("phase", "summary", "notes", "follows")}
 
     def succeed(self, summary: dict[str, Any]) -> None:
         """Write the final state of a successful job."""

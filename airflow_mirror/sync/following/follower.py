@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from airflow_mirror.ledger.decisions import Decisions
     from airflow_mirror.ledger.state import State
     from airflow_mirror.plan.model import Plan, TopicPlan
-    from airflow_mirror.sync.following.right import Right
+    from airflow_mirror.sync.right import Right
     from airflow_mirror.wire.cluster import WireCluster
 
 _OURS = "airflow-mirror."  # our own groups; whatever a Mirror selects, they never leave their cluster

@@ -51,7 +51,9 @@ class FollowReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values. Of each list: how long it is, and its first lines."""
-        return {
+        alone = len(self.left_alone)
+        said = [f"{alone} position(s) left alone, as {min(self.left_alone)[:_LONGEST]}"] if alone else []
+        return {"said": said} | {
             name: {"count": len(value), "first": [line[:_LONGEST] for line in sorted(value)[:_SHOWN]]}
             if isinstance(value, list)
             else value

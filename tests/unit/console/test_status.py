@@ -110,8 +110,8 @@ def test_watching_goes_on_until_interrupted(
     ("groups", "said"),
     [
         ({"error": "no lease"}, "groups don't follow: no lease"),
-        ({"left_alone": {"count": 3, "first": ["g: x"]}}, "3 position(s) of groups left alone, as g: x"),
-        ({"error": None, "left_alone": {"count": 0, "first": []}}, None),
+        ({"said": ["3 position(s) left alone, as g: x"]}, "groups: 3 position(s) left alone, as g: x"),
+        ({"error": None, "said": []}, None),
         ({}, None),
     ],
 )  # fmt: skip
@@ -121,7 +121,7 @@ def test_groups_that_do_not_follow_are_said_with_their_cause(
 ) -> None:  # fmt: skip
     signs = Signs(state, tail(ledger, "m", "host-a"))
     signs.give("RUNNING")
-    monkeypatch.setattr(status, "sleep", lambda _: signs.give("RUNNING", groups=groups))
+    monkeypatch.setattr(status, "sleep", lambda _: signs.give("RUNNING", follows={"groups": groups}))
     (row,) = seen(capsys)
     assert row["said"] == said
 

@@ -352,6 +352,12 @@ def test_report_is_small_however_many_groups_there_are() -> None:
     assert len(str(shown)) < 4000
 
 
+def test_report_says_what_a_person_should_know() -> None:
+    """Positions of somebody else; held ones follow by themselves."""
+    report = FollowReport(held=["g at t-0: 7"], left_alone=["g at t-0: the target has 3", "g at t-1: the target has 4"])
+    assert report.to_dict()["said"] == ["2 position(s) left alone, as g at t-0: the target has 3"]
+
+
 # --- cut off anywhere -------------------------------------------------------------------------------------------------
 
 CUTS = ("before the note", "after the note", "before the commit", "after the commit", "before it is settled")

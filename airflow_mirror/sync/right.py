@@ -1,9 +1,9 @@
-"""The right to set positions: a lease that was confirmed seconds ago, until somebody says stop.
+"""The right to write what follows the data: a lease that was confirmed seconds ago, until somebody says stop.
 
-Only the mirror's writer may set positions: a second one would take the first one's for foreign. And whoever ends the
-writing, as a cutover does, sets them himself. A process may be frozen at any line, so the right is checked right before
-the bytes of each request go to the kernel, and nothing is set later than :data:`lease.VALID_S` after a confirmed
-request. A cutover and a new job wait that long after they took the lease.
+Only the mirror's writer may write it: of group positions, say, a second one would take the first one's for foreign. And
+whoever ends the writing, as a cutover does, sets them himself. A process may be frozen at any line, so the right is
+checked right before the bytes of each request go to the kernel, and nothing is set later than :data:`lease.VALID_S`
+after a confirmed request. A cutover and a new job wait that long after they took the lease.
 
 What is left is a process that is frozen between that check and the system call behind it, or whose bytes the network
 delivers late. It may set the positions of that one request, as they were when it was frozen. Kafka refuses them where the
@@ -49,9 +49,9 @@ class Right:
         self.check()
 
     def check(self) -> None:
-        """Return if positions may be set now, without asking anybody; errors as above."""
+        """Return if something may be written now, without asking anybody; errors as above."""
         if self._ended.is_set():
-            raise Stopped("the positions of groups are no longer followed")
+            raise Stopped("the job ends, and what follows the data is no longer written")
         assert self._proof is not None
         self._proof.check()
 

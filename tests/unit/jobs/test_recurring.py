@@ -1,4 +1,4 @@
-"""The thread in which groups follow: it survives every failure, and when it is stopped nothing is set any more."""
+"""What recurs beside a copy: it survives every failure, and when it is stopped nothing is written any more."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from airflow_mirror.errors import ClusterUnreachable, LeaseLost
-from airflow_mirror.jobs.driver import groups
-from airflow_mirror.jobs.driver.groups import GroupsThread
-from airflow_mirror.sync.following import right as rights
+from airflow_mirror.jobs.driver import recurring
+from airflow_mirror.jobs.driver.recurring import Recurring
+from airflow_mirror.sync import right as rights
 from airflow_mirror.sync.following.report import FollowReport
-from airflow_mirror.sync.following.right import Right, Stopped
+from airflow_mirror.sync.right import Right, Stopped
 
 Pass = Callable[[int], FollowReport]
 
@@ -49,7 +49,7 @@ class World:
         self.left, self.told = list(passes), list[dict[str, Any]]()
         self.came, self.opened, self.closed = threading.Condition(), 0, 0
         self.right = Right(lambda: self.token)
-        self.thread = GroupsThread(self.connect, self.right, 0.01, self.tell)
+        self.thread = Recurring("groups", self.connect, self.right, 0.01, self.tell)
 
     @contextmanager
     def connect(self) -> Iterator[Pass]:
@@ -107,7 +107,7 @@ def test_thread_that_never_began_can_be_stopped() -> None:
 
 
 def test_stop_returns_only_when_nothing_is_being_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "_JOIN_S", 0.0)
+    monkeypatch.setattr(recurring, "_JOIN_S", 0.0)
     writing, go_on, stopped = threading.Event(), threading.Event(), threading.Event()
     world = World()
 
@@ -133,7 +133,7 @@ def test_stop_returns_only_when_nothing_is_being_set(monkeypatch: pytest.MonkeyP
 
 
 def test_stop_does_not_wait_for_a_cluster_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "_JOIN_S", 0.0)
+    monkeypatch.setattr(recurring, "_JOIN_S", 0.0)
     reading, go_on, end = threading.Event(), threading.Event(), threading.Event()
     world, refused = World(), list[BaseException]()
 
@@ -167,7 +167,7 @@ def test_lost_lease_sets_nothing_and_a_lease_taken_again_does() -> None:
 
 
 def test_log_says_what_changes_and_not_every_pass(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger=groups.__name__)
+    caplog.set_level("INFO", logger=recurring.__name__)
     error = ClusterUnreachable("target", "b:1", "silent")
     world = World(*[lambda _, n=n: FollowReport(groups=n) for n in range(5)], fail(error), fail(error))
     world.thread.start()

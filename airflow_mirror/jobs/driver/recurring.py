@@ -1,0 +1,115 @@
+"""What a tail's driver does again and again beside the copy: a thread for each kind, with connections of its own.
+
+Nothing waits for it, and no failure of it ends anything: it reports, and tries again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, Protocol
+
+from airflow_mirror.errors import MirrorError
+from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.sync.right import Right, Stopped
+
+log = logging.getLogger(__name__)
+
+_JOIN_S = 10.0
+_SAY_EVERY_S = 60.0
+_SHARE = 4  # passes may take this fraction of a core, however much there is to do
+
+
+class Report(Protocol):
+    """What a pass found and did. As text: one line that stays the same while nothing happens."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values, for the job's status; ``said`` are lines that a person should know."""
+
+
+Pass = Callable[[int], Report]
+"""Makes one pass. Receives the time, in milliseconds since the epoch."""
+
+
+class Recurring:
+    """Makes a pass every ``interval_s``.
+
+    :param name: of what the passes do, as in ``groups``: the key of its report in the job's status, too.
+    :param connect: returns a context that yields the function of a pass, on connections that it closes.
+    :param right: with which the passes write.
+    :param tell: receives what is to stand in the job's status.
+    """
+
+    def __init__(
+        self, name: str, connect: Callable[[], AbstractContextManager[Pass]], right: Right, interval_s: float,
+        tell: Callable[[dict[str, Any]], None],
+    ) -> None:  # fmt: skip
+        self._name, self._connect, self._right, self._interval_s, self._tell = name, connect, right, interval_s, tell
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._said, self._said_at = (0, ""), 0.0
+
+    @classmethod
+    def in_status(
+        cls, name: str, connect: Callable[[], AbstractContextManager[Pass]], right: Right, interval_s: float,
+        status: StatusFile,
+    ) -> Recurring:  # fmt: skip
+        """Return one whose last report stands in a job's status under its name."""
+        return cls(name, connect, right, interval_s, partial(status.report, name))
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End. When this returns, nothing is being written, and nothing will be.
+
+        It waits for what is being written, not for a cluster that does not answer: what the thread reads after this has
+        no effect any more.
+        """
+        self._stop.set()
+        self._right.end()
+        if self._thread.is_alive():
+            self._thread.join(_JOIN_S)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                with self._connect() as one_pass:
+                    self._repeat(one_pass)
+            except Stopped:
+                return
+            except Exception as e:  # a mistake of ours: the copy goes on, and this on new connections
+                self._report_failure(e)
+                self._stop.wait(self._interval_s)
+
+    def _repeat(self, one_pass: Pass) -> None:
+        while not self._stop.is_set():
+            begun, busy = time.monotonic(), time.thread_time()
+            try:
+                report = one_pass(int(time.time() * 1000))
+                self._report(report.to_dict(), f"{self._name}: {report}", logging.INFO)
+            except Stopped:
+                raise
+            except MirrorError as e:  # not on new connections: these still know what was sent and not answered
+                self._report_failure(e)
+            left_s = begun + self._interval_s - time.monotonic()
+            self._stop.wait(max(left_s, (_SHARE - 1) * (time.thread_time() - busy)))
+
+    def _report_failure(self, error: Exception) -> None:
+        self._report({"error": str(error)[:1000]}, f"{self._name} don't follow now: {error}", logging.WARNING)
+
+    def _report(self, found: dict[str, Any], line: str, level: int) -> None:
+        now, said = time.monotonic(), (level, line)
+        # What stays the same is said once, and what changes with every pass not each time.
+        if said != self._said and (level != self._said[0] or now - self._said_at > _SAY_EVERY_S):
+            self._said, self._said_at = said, now
+            log.log(level, "%s", line)
+        try:
+            self._tell({"at": time.time(), "error": None, **found})
+        except OSError as e:  # a full disk
+            log.warning("status.json not written: %s", e)
