@@ -8,7 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from airflow_mirror.config import load
 from airflow_mirror.copy.loop.clusters import Clusters
@@ -33,6 +34,17 @@ class CopyWork:
     options: CopyOptions
     lease: LeaseToken
     report_to: str | None = None
+
+
+def turn_of(options: CopyOptions, dealt: Sequence[Sequence[CopyRange]]) -> dict[str, Any]:
+    """Return what the tasks of a tail's turn do, as JSON has it.
+
+    :param dealt: the ranges of each task.
+    """
+    return {
+        "options": {**asdict(options), "tombstone_topics": sorted(options.tombstone_topics)},
+        "ranges": [[r.to_dict() for r in part] for part in dealt],
+    }
 
 
 def copy_ranges(

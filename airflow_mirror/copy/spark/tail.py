@@ -1,9 +1,9 @@
 """The streaming tail on Spark: each micro-batch is a turn of some seconds in which tasks copy by long polling.
 
 A micro-batch costs about 0.3 s of Spark's own time. Within the turn nothing waits for Spark, so a record takes
-milliseconds from source to target. The list of partitions is read again for each micro-batch: topics and partitions
-that appear on the source join in the next turn. Spark's offsets only count turns; the position of each partition is its
-target's log end.
+milliseconds from source to target. What to copy, and how, is read again for each micro-batch: topics and partitions
+that appear on the source join in the next turn, and a changed rate holds from it. Spark's offsets only count turns; the
+position of each partition is its target's log end.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pyspark import TaskContext
@@ -43,20 +43,22 @@ def work_from_json(text: str) -> CopyWork:
 
 @dataclass
 class TurnPartition(InputPartition):  # type: ignore[misc]
-    """The ranges that one task copies during one turn.
+    """What one task copies during one turn, and how.
 
+    :ivar ranges: JSON of a list of :class:`CopyRange`. :ivar options: JSON of :class:`CopyOptions`.
     :ivar until: end of the turn, in seconds since the epoch by the driver's clock.
     """
 
     ranges: str
+    options: str
     until: float
 
 
 class TailReader(DataSourceStreamReader):  # type: ignore[misc]
     """Offers one turn after another.
 
-    Options: ``work`` (JSON of CopyWork), ``ranges_file`` (JSON lists of ranges, one list per task, rewritten by the
-    driver whenever the dealing changed), ``turn_s``, ``hand_over`` ("true": tasks get the clusters' settings from
+    Options: ``work`` (JSON of CopyWork), ``turn_file`` (:func:`.task.turn_of`, rewritten by the driver whenever it has
+    changed), ``turn_s``, ``hand_over`` ("true": tasks get the clusters' settings from
     here).
 
     Created in the driver. What is read here reaches the tasks in the pickled reader, and is in no option.
@@ -64,7 +66,7 @@ class TailReader(DataSourceStreamReader):  # type: ignore[misc]
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._work = work_from_json(options["work"])
-        self._ranges_file = options["ranges_file"]
+        self._turn_file = options["turn_file"]
         self._turn_s = float(options["turn_s"])
         self._handed = Handover()
         if options.get("hand_over") == "true":
@@ -82,15 +84,17 @@ class TailReader(DataSourceStreamReader):  # type: ignore[misc]
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[TurnPartition]:
         """Return the tasks of the next turn."""
-        with open(self._ranges_file, encoding="utf-8") as file:
-            until = time.time() + self._turn_s
-            return [TurnPartition(json.dumps(ranges), until) for ranges in json.load(file)]
+        with open(self._turn_file, encoding="utf-8") as file:
+            turn = json.load(file)
+        options, until = json.dumps(turn["options"]), time.time() + self._turn_s
+        return [TurnPartition(json.dumps(ranges), options, until) for ranges in turn["ranges"]]
 
     def read(self, partition: TurnPartition) -> Iterator[tuple[str]]:
         """Copy for the length of the turn; yield each partition's result."""
         self._handed.accept()
         ranges = [CopyRange(**values) for values in json.loads(partition.ranges)]
-        for result in copy_ranges(self._work, ranges, duration_s=_duration_s(self._turn_s, partition.until)):
+        work = replace(self._work, options=CopyOptions(**json.loads(partition.options)))
+        for result in copy_ranges(work, ranges, duration_s=_duration_s(self._turn_s, partition.until)):
             yield (json.dumps(result.to_dict()),)
 
 

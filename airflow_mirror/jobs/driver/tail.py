@@ -27,9 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from airflow_mirror.config import load
+from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange, deal
 from airflow_mirror.copy.results import PartitionResult, add, summarise
-from airflow_mirror.copy.task import CopyWork
+from airflow_mirror.copy.task import CopyWork, turn_of
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import arguments as cli
@@ -82,21 +83,20 @@ class Tail:
     time: a list that had to wait for a free slot would not be copied until then.
 
     :param tasks: number of tasks; None: as many as :attr:`slots` returns.
-    :param ranges_file: read by the data source at the start of each turn.
+    :param turn_file: read by the data source at the start of each turn.
     :param stopping: set if the tail has to end.
     :ivar slots: returns how many tasks run at the same time.
     :ivar on_turn_end: called when all tasks of a turn have ended.
     """
 
-    def __init__(
-        self, job: CopyJob, tasks: int | None, ranges_file: Path, stopping: threading.Event | None = None
-    ) -> None:
-        self._job, self._tasks, self._ranges_file = job, tasks, ranges_file
+    def __init__(self, job: CopyJob, tasks: int | None, turn_file: Path, stopping: threading.Event | None = None) -> None:
+        self._job, self._tasks, self._turn_file = job, tasks, turn_file
         self._most: int | None = None
         self.slots: Callable[[], int] = lambda: os.cpu_count() or 2
         self.on_turn_end: Callable[[], None] = lambda: None
         self._weights: dict[TopicPartition, int] = {}
         self._dealt: list[list[CopyRange]] = []
+        self._turn: dict[str, Any] = {}
         self._dealing = threading.Lock()  # the stream's thread and the one that discovers partitions both distribute
         self.ranges: list[CopyRange] = []
         self.totals: dict[tuple[str, int, int], PartitionResult] = {}
@@ -128,19 +128,24 @@ class Tail:
         """Whether executors were lost, so that a task has to wait until another one ends."""
         return self._tasks is None and self.tasks < len(self._dealt)
 
-    def limit_tasks(self) -> int:
+    @property
+    def options(self) -> CopyOptions:
+        """How the tasks of the next turn copy."""
+        return self._job.options if self._most is None else shared(self._job.options, self._most)
+
+    def limit_tasks(self) -> None:
         """Fix the number of tasks at what runs now, whatever joins later: each has its share of a byte rate."""
         self._most = self.tasks
-        return self._most
 
     def deal(self) -> None:
         """Distribute the ranges for the next turn."""
         with self._dealing:
             weight = {r.source: _IDLE_BYTES + self._weights.get(r.source, 0) for r in self.ranges}
-            dealt = deal(self.ranges, self.tasks, weight)
-            if dealt != self._dealt:
-                write_json(self._ranges_file, [[r.to_dict() for r in part] for part in dealt])
-                self._dealt = dealt
+            self._dealt = deal(self.ranges, self.tasks, weight)
+            turn = turn_of(self.options, self._dealt)
+            if turn != self._turn:
+                write_json(self._turn_file, turn)
+                self._turn = turn
 
     def take_results(self, frame: Any, _batch_id: int) -> None:
         """Add up the results of one turn (``foreachBatch``; runs in the driver)."""
@@ -213,13 +218,13 @@ def _copy(
         writer_lease(arguments.target, mirror.name) as held,
     ):
         there.require_active()
-        tail = Tail(job, arguments.tasks, Path(scratch, "ranges.json"), stopping)
+        tail = Tail(job, arguments.tasks, Path(scratch, "turn.json"), stopping)
         tail.discover()
         status.update("starting Spark")
         with spark_session(f"airflow-mirror tail {mirror.name}", tail.stopping) as spark:
             tail.slots = partial(slots, spark)
             if job.options.max_bytes_per_second is not None:
-                job = replace(job, options=shared(job.options, tail.limit_tasks()))
+                tail.limit_tasks()
             tail.deal()
             wait_until(held.safe_at, status, tail.stopping)
             _follow(spark, tail, job, held, arguments, status, Path(scratch), publication)
@@ -245,14 +250,14 @@ def _follow(
     turn_s = arguments.turn_s if progress.report_to else min(arguments.turn_s, _TURN_UNTOLD_S)
     cluster = not is_local(spark.sparkContext.master)
     reader = {
-        "ranges_file": str(scratch / "ranges.json"),
+        "turn_file": str(scratch / "turn.json"),
         "turn_s": str(turn_s),
         "hand_over": str(cluster and arguments.settings_from == "driver").lower(),
     }
 
     def start(attempt: int) -> Any:
         copy_work = CopyWork(
-            source=clusters[0], target=clusters[1], options=job.options, lease=held.token, report_to=progress.report_to
+            source=clusters[0], target=clusters[1], options=tail.options, lease=held.token, report_to=progress.report_to
         )
         work = work_to_json(copy_work)
         stream = spark.readStream.format(SOURCE_NAME).options(**reader, work=work).load()

@@ -23,7 +23,8 @@ from airflow_mirror.jobs.driver.tail import Tail
 
 @pytest.fixture
 def tail(tmp_path: Path) -> Tail:
-    made: Any = Tail(None, None, tmp_path / "ranges.json")  # type: ignore[arg-type]
+    job = SimpleNamespace(options=CopyOptions(mirror="m", max_bytes_per_second=100.0))
+    made: Any = Tail(job, None, tmp_path / "turn.json")  # type: ignore[arg-type]
     made.slots = lambda: 2
     made.ranges = [CopyRange(source_topic="t", target_topic="t", partition=p, start_offset=0) for p in range(6)]
     made.deal()
@@ -31,7 +32,7 @@ def tail(tmp_path: Path) -> Tail:
 
 
 def lists(tail: Tail) -> list[list[int]]:
-    return sorted(sorted(r["partition"] for r in part) for part in json.loads(tail._ranges_file.read_text()))
+    return sorted(sorted(r["partition"] for r in part) for part in json.loads(tail._turn_file.read_text())["ranges"])
 
 
 def lease(tail: Tail, **brought: int) -> None:
@@ -115,7 +116,8 @@ def test_lost_executor_leaves_no_list_waiting(tail: Tail) -> None:
 
 def test_executor_that_joins_brings_no_more_shares_of_a_rate(tail: Tail) -> None:
     """Each task has a share, and their number is fixed at the start."""
-    assert tail.limit_tasks() == 2
+    tail.limit_tasks()
+    assert tail.tasks == 2 and tail.options.max_bytes_per_second == 50.0
     tail.slots = lambda: 4
     lease(tail, p4=50_000_000)
     assert len(lists(tail)) == tail.tasks == 2
@@ -125,9 +127,9 @@ def test_executor_that_joins_brings_no_more_shares_of_a_rate(tail: Tail) -> None
 
 
 def test_nothing_is_rewritten_while_the_dealing_stays(tail: Tail) -> None:
-    written = tail._ranges_file.stat().st_mtime_ns
+    written = tail._turn_file.stat().st_mtime_ns
     lease(tail)
-    assert tail._ranges_file.stat().st_mtime_ns == written
+    assert tail._turn_file.stat().st_mtime_ns == written
 
 
 def test_copy_work_survives_the_trip_through_an_option() -> None:
