@@ -97,10 +97,13 @@ class Listener:
                 raise ValueError("there are too many")
             self._peers.add(peer)
             # Exactly so many bytes: a stranger must not make us keep a whole line.
-            greeting = await asyncio.wait_for(reader.readexactly(len(self._greeting)), _GREET_WITHIN_S)
+            # Not `wait_for`: in Python 3.11 it loses a cancellation that comes with what it waits for, and the
+            # conversation would go on for as long as the task copies.
+            async with asyncio.timeout(_GREET_WITHIN_S):
+                greeting = await reader.readexactly(len(self._greeting))
             if not hmac.compare_digest(greeting, self._greeting):
                 raise ValueError("wrong token")
-            while line := await asyncio.wait_for(reader.readline(), _SILENT_S):
+            while line := await self._line_of(reader):
                 message = json.loads(line)
                 self._table.take(message["run"], message["rows"])
                 await asyncio.sleep(len(line) / MAX_BYTES_PER_S)
@@ -109,3 +112,8 @@ class Listener:
         finally:
             self._peers.discard(peer)
             peer.close()
+
+    @staticmethod
+    async def _line_of(reader: asyncio.StreamReader) -> bytes:
+        async with asyncio.timeout(_SILENT_S):
+            return await reader.readline()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import secrets
@@ -200,6 +201,28 @@ def test_a_driver_that_comes_back_is_told_everything_again(table: Table, monkeyp
             second.close()
     reporter._thread.join(240)
     assert not reporter._thread.is_alive()
+
+
+def test_conversation_ends_although_a_line_arrives_in_that_moment(driver: Listener) -> None:
+    """In Python 3.11 `wait_for` forgets that it was cancelled when it has something to return."""
+
+    class Peer:
+        def close(self) -> None:
+            pass
+
+    async def cancelled() -> bool:
+        reader = asyncio.StreamReader()
+        task = asyncio.create_task(driver._converse(reader, Peer()))  # type: ignore[arg-type]
+        reader.feed_data(driver._greeting)
+        while reader._waiter is None:  # type: ignore[attr-defined]
+            await asyncio.sleep(0)
+        reader.feed_data(b'{"run": "r", "rows": []}\n')
+        task.cancel()
+        reader.feed_eof()
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    assert asyncio.run(cancelled())
 
 
 def _listen_at(table: Table, first: Listener, monkeypatch: pytest.MonkeyPatch) -> Listener:
