@@ -28,6 +28,7 @@ _CHOICES = {
     "isolation": ("read_committed", "read_uncommitted"),
     "delivery": ("idempotent", "transactional"),
     "compacted_filler": ("markers", "tombstones"),
+    "use_defaults_from": ("auto", "source", "target"),
 }
 # What no copy depends on: it may change while one runs.
 ACCESS_FIELDS = frozenset({"principals"})
@@ -47,6 +48,13 @@ class Mirror:
     :param exclude_groups: the same; exclusion wins.
     :param sync_groups: a tail keeps the groups' positions on the target where they are on the source.
     :param group_interval_s: seconds between two passes over all groups.
+    :param exclude_configs: names or patterns of topic settings that are not carried over, besides those that belong to a
+        cluster (:data:`airflow_mirror.plan.configs.EXCLUDED`).
+    :param keep_configs: the same, of settings that an existing target topic keeps. A topic that the mirror creates
+        begins with the source's value.
+    :param use_defaults_from: what a setting becomes that the source has by default: with ``source`` the source's value,
+        with ``target`` the target's own default; with ``auto`` the source's if it decides which records a topic keeps and
+        accepts (:data:`airflow_mirror.plan.configs.SURVIVES`), else the target's.
     :param policy: ``identity`` keeps topic names, ``prefix`` prepends ``source_alias`` and a dot.
     :param source_alias: the prefix for ``prefix``; default: the source's connection id.
     :param principals: names on the target of the source's principals, for ACLs, quotas and SCRAM users; see
@@ -80,6 +88,9 @@ class Mirror:
     exclude_groups: Sequence[str] = field(default=DEFAULT_EXCLUDED_GROUPS)
     sync_groups: bool = True
     group_interval_s: float = 5.0
+    exclude_configs: Sequence[str] = field(default=())
+    keep_configs: Sequence[str] = field(default=())
+    use_defaults_from: str = "auto"
     policy: str = "identity"
     source_alias: str | None = None
     principals: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -102,7 +113,7 @@ class Mirror:
                 "name", self.name, "not usable as a directory and job name", "Use 1-128 letters, digits, '.', '_', '-'."
             )
         self._check_ends()
-        for list_field in ("topics", "exclude_topics", "groups", "exclude_groups"):
+        for list_field in ("topics", "exclude_topics", "groups", "exclude_groups", "exclude_configs", "keep_configs"):
             object.__setattr__(self, list_field, _patterns(list_field, getattr(self, list_field)))
         if not self.topics:
             raise InvalidField("topics", [], "nothing to mirror", "Give at least one topic name or regex.")
@@ -173,6 +184,14 @@ class Mirror:
     def selects_group(self, group: str) -> bool:
         """Return whether the consumer group ``group`` belongs to this flow."""
         return _matches(self.groups, group) and not _matches(self.exclude_groups, group)
+
+    def excludes_config(self, key: str) -> bool:
+        """Return whether the topic setting ``key`` is not carried over."""
+        return _matches(self.exclude_configs, key)
+
+    def keeps_config(self, key: str) -> bool:
+        """Return whether an existing target topic keeps its own ``key``."""
+        return _matches(self.keep_configs, key)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict; ``from_dict`` is its inverse."""

@@ -62,7 +62,8 @@ def _run(arguments: argparse.Namespace) -> int:
         begun = Begun.of_plan(last, mirror)
         if last is None and mirror.start == "latest":
             begun = begun_at(mirror, source, target, known)
-        plan = build(mirror, source, target, known, probe_target=arguments.probe, begun=begun)
+        earlier = last.final_configs if last else {}
+        plan = build(mirror, source, target, known, probe_target=arguments.probe, begun=begun, earlier=earlier)
         refusals = _refusals(ledger, plan, target)
     print(plan.to_json() if arguments.json else render(plan), end="")
     blocks = [*map(str, plan.blocks), *refusals]

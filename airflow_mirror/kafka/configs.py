@@ -81,11 +81,6 @@ def alter_topic_configs(session: AdminSession, topic: str, set: Mapping[str, str
     session.each(lambda name: f"alter configs of topic {name!r}", [topic], ask, "AlterConfigs")
 
 
-def is_override(entry: ConfigEntry) -> bool:
-    """Return whether the topic itself sets this value."""
-    return entry.source == _OVERRIDE
-
-
 def _describe(
     session: AdminSession, connection: Connection, kind: int, names: list[str]
 ) -> Iterator[Reply[str, Entries]]:
@@ -151,7 +146,7 @@ def _replace(
 ) -> Iterator[Reply[str, bool]]:
     from kafka.protocol.admin import AlterConfigsRequest as Request
 
-    entries = {key: entry for key, entry in topic_configs(session, [topic])[topic].items() if is_override(entry)}
+    entries = {key: entry for key, entry in topic_configs(session, [topic])[topic].items() if entry.is_override}
     hidden = sorted(key for key, entry in entries.items() if entry.value is None and key not in {*set, *delete})
     if hidden:
         raise InputError(

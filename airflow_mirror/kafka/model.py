@@ -46,6 +46,11 @@ class ConfigEntry:
     is_read_only: bool = False
     source: str = "UNKNOWN_CONFIG"
 
+    @property
+    def is_override(self) -> bool:
+        """Whether the topic itself sets this value."""
+        return self.source == "DYNAMIC_TOPIC_CONFIG"
+
 
 @dataclass(frozen=True)
 class NewTopicSpec:

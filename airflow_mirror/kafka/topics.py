@@ -155,5 +155,5 @@ def _is_as_asked(session: AdminSession, spec: NewTopicSpec) -> bool:
         entries = configs.topic_configs(session, [spec.name])[spec.name]
     except (MirrorError, KeyError):  # KeyError: deleted in between
         return False
-    overrides = {key: entry.value for key, entry in entries.items() if configs.is_override(entry)}
+    overrides = {key: entry.value for key, entry in entries.items() if entry.is_override}
     return (replicas, overrides) == (spec.replication_factor, dict(spec.configs))

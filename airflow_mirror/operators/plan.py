@@ -58,7 +58,8 @@ class PlanMirrorOperator(MirrorOperator):
             known = last.known_topics if last else {}
             begun = Begun.of_plan(last, mirror)
             probe = flag("probe_target", self.probe_target)
-            plan = build(mirror, source, target, known, probe_target=probe, begun=begun)
+            earlier = last.final_configs if last else {}
+            plan = build(mirror, source, target, known, probe_target=probe, begun=begun, earlier=earlier)
             if not plan.blocks:
                 ledger = begin(plan, target)
                 require_active(ledger, plan, target)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from airflow_mirror.plan import holes
 from airflow_mirror.plan.brokers import check_brokers
 from airflow_mirror.plan.checks import run_checks
-from airflow_mirror.plan.decide import pairs, plan_topic
+from airflow_mirror.plan.decide import NOTHING, pairs, plan_topic
 from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.inventory import Inventory, read_source, read_target, select_topics
 from airflow_mirror.plan.model import Capabilities, Plan
@@ -37,6 +37,7 @@ def build(
     *,
     probe_target: bool = True,
     begun: Begun | None = None,
+    earlier: Mapping[str, Mapping[str, str]] = NOTHING,
 ) -> Plan:
     """Read both clusters and plan the mirror.
 
@@ -44,6 +45,7 @@ def build(
     :param probe_target: test on a scratch topic of the target what the principal may do there. The topic is deleted
         again; planning writes nothing else.
     :param begun: where this mirror has already begun, for ``start="latest"``.
+    :param earlier: the settings that target topics get in the end, by this mirror's last plan.
     :raises ClusterUnreachable: for either side, within 8 s.
     :raises BrokersUnsupported: a broker of either side does not serve the requests that a mirror needs.
     :raises NothingMatches: no topic is selected. Every other problem is a finding of the plan.
@@ -59,11 +61,11 @@ def build(
     samples = holes.sample(source.config, here.topics, committed=mirror.isolation == "read_committed")
     capabilities = probe(target, mirror.name, keeps_offsets=mirror.may_keep_offsets) if probe_target else Capabilities()
     when = now or datetime.now(UTC)
-    draft = decide(mirror, here, there, known_topics, when, samples, capabilities, lost)
+    draft = decide(mirror, here, there, known_topics, when, samples, capabilities, lost, earlier=earlier)
     refused = refusals(target, draft.topics)
     if not refused:
         return draft
-    return decide(mirror, here, there, known_topics, when, samples, capabilities, lost, refused)
+    return decide(mirror, here, there, known_topics, when, samples, capabilities, lost, refused, earlier)
 
 
 def decide(
@@ -76,6 +78,7 @@ def decide(
     capabilities: Capabilities | None = None,
     lost: Sequence[Without] = (),
     refused: Mapping[str, str] | None = None,
+    earlier: Mapping[str, Mapping[str, str]] = NOTHING,
 ) -> Plan:
     """Plan from what was read, without querying a cluster.
 
@@ -83,9 +86,10 @@ def decide(
     :param capabilities: what the principal may do on the target; None: not tested.
     :param lost: what the source's brokers are too old to report.
     :param refused: the target's error messages for topics that it would not create as planned, by target topic.
+    :param earlier: as in :func:`build`.
     """
     samples, capabilities = samples or HoleSamples(), capabilities or Capabilities()
-    paired = pairs(mirror, source, target, known_topics)
+    paired = pairs(mirror, source, target, known_topics, earlier)
     topics = [
         plan_topic(
             mirror, pair, target.brokers, samples.holes.get(pair.source.info.name), capabilities, target.own_configs

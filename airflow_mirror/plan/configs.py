@@ -9,12 +9,14 @@ ours: records that are years old must survive on the target, byte for byte, unti
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from airflow_mirror.kafka.model import ConfigEntry
+    from airflow_mirror.mirror import Mirror
 
 LONG_MAX = "9223372036854775807"
 
@@ -68,19 +70,58 @@ EXCLUDED = frozenset(
 )
 
 
-def is_carried(key: str, entry: ConfigEntry) -> bool:
-    """Return whether the source's entry decides the target's.
+# A batch above one of these is rejected. While a mirror writes they are only raised: what it has not copied yet may have
+# been written to the source when that accepted more.
+LIMITS = ("max.message.bytes", "segment.bytes")
 
-    Rule: the settings in ``SURVIVES`` are carried over from any source. Of the rest MirrorMaker 2 keeps those that are
-    not read-only, not sensitive, not from a broker's static file and not excluded.
+
+def _nothing(key: str) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a Mirror says about topic settings.
+
+    :param excludes: whether a setting is not carried over.
+    :param keeps: whether an existing target topic keeps its own.
+    :param defaults_from: see ``use_defaults_from`` of :class:`airflow_mirror.mirror.Mirror`.
     """
-    if entry.is_read_only or entry.is_sensitive or entry.value is None:
-        return False
-    return key in SURVIVES or (key not in EXCLUDED and entry.source != "STATIC_BROKER_CONFIG")
+
+    excludes: Callable[[str], bool] = _nothing
+    keeps: Callable[[str], bool] = _nothing
+    defaults_from: str = "auto"
+
+    @classmethod
+    def of(cls, mirror: Mirror) -> Rules:
+        """Return those of a Mirror."""
+        return cls(mirror.excludes_config, mirror.keeps_config, mirror.use_defaults_from)
+
+    def default_survives(self, key: str) -> bool:
+        """Return whether the source's default is the target's value, too."""
+        return self.defaults_from == "source" or (self.defaults_from == "auto" and key in SURVIVES)
+
+    def carries(self, key: str, entry: ConfigEntry) -> bool:
+        """Return whether the source's entry decides the target's.
+
+        The settings in ``SURVIVES`` are carried over wherever the source has them from, unless its defaults don't count.
+        Of the rest MirrorMaker 2 keeps those that are not read-only, not sensitive, not from a broker's static file and
+        not excluded.
+        """
+        if entry.is_read_only or entry.is_sensitive or entry.value is None or self.excludes(key):
+            return False
+        survives = key in SURVIVES and self.default_survives(key)
+        return survives or (key not in EXCLUDED and entry.source != "STATIC_BROKER_CONFIG")
+
+
+_USUAL = Rules()
 
 
 def goal(
-    source: Mapping[str, ConfigEntry], hold: bool, own: Mapping[str, str | None] | None = None
+    source: Mapping[str, ConfigEntry],
+    hold: bool,
+    own: Mapping[str, str | None] | None = None,
+    rules: Rules = _USUAL,
 ) -> dict[str, str | None]:
     """Return the overrides that the target topic must have, by key; None means no override.
 
@@ -90,15 +131,15 @@ def goal(
         other keys are omitted. None: the target was not queried.
     """
     known = own or {}
-    wanted = {key: _wanted(key, e, known.get(key)) for key, e in source.items() if is_carried(key, e)}
+    wanted = {key: _wanted(key, e, known.get(key), rules) for key, e in source.items() if rules.carries(key, e)}
     one_limit = source.get(_DIFFERENCE)
     if BEFORE not in source and one_limit is not None:
-        wanted |= dict.fromkeys((BEFORE, AFTER), one_limit.value)
+        wanted |= {key: one_limit.value for key in (BEFORE, AFTER) if not rules.excludes(key)}
     # A setting on hold returns to the target's default if the source has no such key at all.
     wanted = {**dict.fromkeys(HELD_OPEN), **wanted}
     if hold:
         limit = source.get("max.message.bytes")
-        if limit is not None and limit.value is not None:
+        if limit is not None and limit.value is not None and not rules.excludes("max.message.bytes"):
             wanted["max.message.bytes"] = limit.value  # a copy must not depend on the target's default
         wanted |= HELD_OPEN
     if own is None:
@@ -109,17 +150,40 @@ def goal(
     return {key: value for key, value in wanted.items() if key in known}
 
 
-def _wanted(key: str, entry: ConfigEntry, own: str | None) -> str | None:
+def _wanted(key: str, entry: ConfigEntry, own: str | None, rules: Rules) -> str | None:
     """Return the override for one key. A default value needs none if the target's default is the same."""
-    needless = same_value(entry.value, own) if key in SURVIVES else True
+    needless = same_value(entry.value, own) if rules.default_survives(key) else True
     return None if entry.is_default and needless else entry.value
 
 
 def overrides(
-    source: Mapping[str, ConfigEntry], hold: bool, own: Mapping[str, str | None] | None = None
+    source: Mapping[str, ConfigEntry],
+    hold: bool,
+    own: Mapping[str, str | None] | None = None,
+    rules: Rules = _USUAL,
 ) -> dict[str, str]:
     """Return the overrides to create a target topic with; see ``goal``."""
-    return {key: value for key, value in sorted(goal(source, hold, own).items()) if value is not None}
+    return {key: value for key, value in sorted(goal(source, hold, own, rules).items()) if value is not None}
+
+
+def kept(
+    wanted: Mapping[str, str], target: Mapping[str, ConfigEntry], rules: Rules, earlier: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the overrides of an existing target topic: those wanted, but what it keeps as it is.
+
+    :param target: the topic's settings now.
+    :param earlier: what the mirror's last plan returned here: it knows what a setting was that is on hold now.
+    """
+    own = {key: _before_hold(key, entry, earlier) for key, entry in target.items() if rules.keeps(key)}
+    its = {key: value for key, value in wanted.items() if not rules.keeps(key)}
+    return dict(sorted({**its, **{key: value for key, value in own.items() if value is not None}}.items()))
+
+
+def _before_hold(key: str, entry: ConfigEntry, earlier: Mapping[str, str] | None) -> str | None:
+    if not entry.is_override:
+        return None
+    on_hold = earlier is not None and same_value(entry.value, HELD_OPEN.get(key))
+    return earlier.get(key) if earlier is not None and on_hold else entry.value
 
 
 def not_held(planned: Mapping[str, str], target: Mapping[str, ConfigEntry]) -> list[str]:
@@ -143,7 +207,9 @@ def is_held(target: Mapping[str, ConfigEntry]) -> bool:
     return all(key in target and same_value(target[key].value, HELD_OPEN[key]) for key in keys)
 
 
-def left_out(source: Mapping[str, ConfigEntry], known: Collection[str] | None = None) -> dict[str, str]:
+def left_out(
+    source: Mapping[str, ConfigEntry], known: Collection[str] | None = None, rules: Rules = _USUAL
+) -> dict[str, str]:
     """Return the non-default settings of a source topic that are not carried over.
 
     They are excluded, from a broker's static file, or unknown to the target: a vendor's, or removed in a later version.
@@ -151,7 +217,7 @@ def left_out(source: Mapping[str, ConfigEntry], known: Collection[str] | None = 
     return {
         key: e.value
         for key, e in sorted(source.items())
-        if not (is_carried(key, e) and (known is None or key in known))
+        if not (rules.carries(key, e) and (known is None or key in known))
         and key != _DIFFERENCE
         and e.value
         and not e.is_sensitive

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from airflow_mirror.plan import budget, configs
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from airflow_mirror.plan.budget import Excess
     from airflow_mirror.plan.inventory import Inventory, TopicState
 
+NOTHING: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
@@ -23,6 +26,7 @@ class Pair:
 
     :param ours: an earlier plan of this mirror created or filled the target topic.
     :param begun: the mode in which it did; "" if nothing was written yet, or if the mode was not recorded.
+    :param earlier: the overrides that the target topic gets in the end, by that plan; None without one.
     """
 
     source: TopicState
@@ -30,6 +34,7 @@ class Pair:
     target: TopicState | None
     ours: bool
     begun: str = ""
+    earlier: Mapping[str, str] | None = None
 
     @property
     def written(self) -> dict[int, int]:
@@ -37,15 +42,24 @@ class Pair:
         return {} if self.target is None else {p: end for p, end in self.target.ends.items() if end > 0}
 
 
-def pairs(mirror: Mirror, source: Inventory, target: Inventory, known_topics: Collection[str]) -> list[Pair]:
-    """Pair the topics of both sides, by source topic."""
+def pairs(
+    mirror: Mirror, source: Inventory, target: Inventory, known_topics: Collection[str],
+    earlier: Mapping[str, Mapping[str, str]] = NOTHING,
+) -> list[Pair]:  # fmt: skip
+    """Pair the topics of both sides, by source topic.
+
+    :param earlier: see :class:`Pair`, by target topic.
+    """
     modes: Mapping[str, str] = known_topics if isinstance(known_topics, Mapping) else {}
     found = []
     for name, state in sorted(source.topics.items()):
         there = mirror.naming.target_topic(name)
-        pair = Pair(source=state, target_topic=there, target=target.topics.get(there), ours=there in known_topics)
+        pair = Pair(
+            source=state, target_topic=there, target=target.topics.get(there), ours=there in known_topics,
+            earlier=earlier.get(there),
+        )  # fmt: skip
         if pair.ours and pair.written:
-            pair = Pair(source=state, target_topic=there, target=pair.target, ours=True, begun=modes.get(there, ""))
+            pair = replace(pair, begun=modes.get(there, ""))
         found.append(pair)
     return found
 
@@ -70,6 +84,12 @@ def plan_topic(
     filler = mirror.compacted_filler if compacted else "markers"
     excess = budget.excess(mirror, prime, holes, filler, info.partitions, capabilities or Capabilities())
     mode, reason = offset_mode(mirror, pair.begun, excess)
+    rules = configs.Rules.of(mirror)
+    final, held = (configs.overrides(source.configs, hold, own_configs, rules) for hold in (False, True))
+    if pair.target is not None:
+        on_hold = {key: value for key, value in held.items() if key in configs.HELD_OPEN}
+        final = configs.kept(final, pair.target.configs, rules, pair.earlier)
+        held = {**configs.kept(held, pair.target.configs, rules), **on_hold}
     return TopicPlan(
         source_topic=info.name,
         target_topic=pair.target_topic,
@@ -77,9 +97,9 @@ def plan_topic(
         target_exists=pair.target is not None,
         partitions=info.partitions,
         replication_factor=min(mirror.replication_factor or info.replication_factor, target_brokers),
-        configs=configs.overrides(source.configs, hold=False, own=own_configs),
-        held_configs=configs.overrides(source.configs, hold=True, own=own_configs),
-        left_out=configs.left_out(source.configs, own_configs),
+        configs=final,
+        held_configs=held,
+        left_out=configs.left_out(source.configs, own_configs, rules),
         compacted=compacted,
         mode=mode,
         reason=reason,

@@ -175,6 +175,11 @@ class Plan:
     version: int = VERSION
 
     @property
+    def final_configs(self) -> dict[str, Mapping[str, str]]:
+        """The overrides that target topics get once the mirror is done, by their names."""
+        return {t.target_topic: t.configs for t in self.topics}
+
+    @property
     def groups(self) -> list[str]:
         """The consumer groups that move, sorted."""
         return sorted(self.positions)

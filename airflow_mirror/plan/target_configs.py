@@ -23,7 +23,6 @@ OwnConfigs = dict[str, "str | None"]
 
 _REFERENCES = 20
 _INVALID_CONFIG, _POLICY_VIOLATION = 40, 44
-_OVERRIDE = "DYNAMIC_TOPIC_CONFIG"
 
 
 def read_own_configs(target: ClusterAdmin) -> OwnConfigs | None:
@@ -36,7 +35,7 @@ def read_own_configs(target: ClusterAdmin) -> OwnConfigs | None:
             continue  # deleted meanwhile, or not ours to describe
         for key, entry in entries.items():
             if own.get(key) is None:
-                own[key] = None if entry.source == _OVERRIDE else entry.value
+                own[key] = None if entry.is_override else entry.value
         if None not in own.values():
             break
     return own or None

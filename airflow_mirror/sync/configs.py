@@ -9,20 +9,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.kafka.model import ConfigEntry
-from airflow_mirror.plan.configs import SURVIVES, goal, same_value
+from airflow_mirror.plan.configs import HELD_OPEN, LIMITS, Rules, goal, same_value
 from airflow_mirror.plan.target_configs import read_own_configs
 from airflow_mirror.sync.topics import settle
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.plan.model import Plan
     from airflow_mirror.plan.target_configs import OwnConfigs
 
 
-_OVERRIDE = "DYNAMIC_TOPIC_CONFIG"
 _NOBODYS = ConfigEntry(value=None, is_default=True)
+_USUAL = Rules()
 
 
 @dataclass(frozen=True)
@@ -68,25 +68,32 @@ def diff(
     source: Mapping[str, ConfigEntry],
     target: Mapping[str, ConfigEntry],
     hold: bool,
-    keep: Collection[str] = (),
     own: Mapping[str, str | None] | None = None,
+    rules: Rules = _USUAL,
+    planned: Mapping[str, str] | None = None,
 ) -> ConfigDiff:
     """Return the changes that bring ``target`` in line with ``source``.
 
     :param hold: True while the mirror writes: retention, compaction and timestamp rules are off.
-    :param keep: keys of the target to leave alone, for example its own ``retention.ms``.
     :param own: values that apply on the target without an override, as seen on another topic.
+    :param planned: the overrides that the topic gets in the end, by the plan: what settings that it keeps were before
+        the hold.
     """
     to_set, to_delete = {}, []
-    seen = {key: (own or {}).get(key) if e.source == _OVERRIDE else e.value for key, e in target.items()}
-    for key, value in sorted(goal(source, hold, seen).items()):
+    seen = {key: (own or {}).get(key) if e.is_override else e.value for key, e in target.items()}
+    for key, value in sorted(goal(source, hold, seen, rules).items()):
         there = target.get(key)
-        overridden = there is not None and there.source == _OVERRIDE
-        if key in keep and not hold:
+        overridden = there is not None and there.is_override
+        if rules.keeps(key) and not (hold and key in HELD_OPEN):
+            if not overridden or not same_value(target[key].value, HELD_OPEN.get(key)):
+                continue
+            value = (planned or {}).get(key)
+        if hold and key in LIMITS and _lowers(there, value or (own or {}).get(key)):
             continue
         if value is None:
             # An override with the source's value needs no change, even if it is also the target's default.
-            needless = key in SURVIVES and key in source and same_value(target[key].value, source[key].value)
+            survives = rules.default_survives(key) and not rules.keeps(key)
+            needless = survives and key in source and same_value(target[key].value, source[key].value)
             if overridden and not needless:
                 to_delete.append(key)
         elif there is None or not same_value(there.value, value):
@@ -97,17 +104,17 @@ def diff(
     return ConfigDiff(to_set, tuple(to_delete), before)
 
 
+def _lowers(there: ConfigEntry | None, wanted: str | None) -> bool:
+    """Return whether a limit would accept less, as far as is known."""
+    return there is not None and there.value is not None and (wanted is None or int(wanted) < int(there.value))
+
+
 def _shown(entry: ConfigEntry) -> str:
-    return str(entry.value) if entry.source == _OVERRIDE else f"{entry.value} (default)"
+    return str(entry.value) if entry.is_override else f"{entry.value} (default)"
 
 
 def sync_configs(
-    plan: Plan,
-    source: ClusterAdmin,
-    target: ClusterAdmin,
-    hold: bool = True,
-    keep: Collection[str] = (),
-    dry_run: bool = False,
+    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, hold: bool = True, dry_run: bool = False
 ) -> ConfigsReport:
     """Bring the target's topic settings in line with the source's current ones, and read them back.
 
@@ -117,27 +124,29 @@ def sync_configs(
     :raises NotKept: a change is not visible when read back.
     """
     own = read_own_configs(target)
-    found = _diffs(plan, source, target, hold, keep, own)
+    found = _diffs(plan, source, target, hold, own)
     drift = tuple(line for topic, d in sorted(found.items()) for line in d.lines(topic))
     if dry_run:
         return ConfigsReport(hold, drift, applied=not drift)
     for topic, d in found.items():
         target.alter_topic_configs(topic, d.set, d.delete)
     if found:
-        settle(lambda: _left(plan, source, target, hold, keep, own), "topic configs")
+        settle(lambda: _left(plan, source, target, hold, own), "topic configs")
     return ConfigsReport(hold, drift, applied=True)
 
 
 def _diffs(
-    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, hold: bool, keep: Collection[str], own: OwnConfigs | None
+    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, hold: bool, own: OwnConfigs | None
 ) -> dict[str, ConfigDiff]:
     here = source.topic_configs([t.source_topic for t in plan.topics])
     there = target.topic_configs([t.target_topic for t in plan.topics])
-    found = {t.target_topic: diff(here[t.source_topic], there[t.target_topic], hold, keep, own) for t in plan.topics}
+    rules = Rules.of(plan.mirror)
+    found = {
+        t.target_topic: diff(here[t.source_topic], there[t.target_topic], hold, own, rules, t.configs)
+        for t in plan.topics
+    }
     return {topic: d for topic, d in found.items() if d}
 
 
-def _left(
-    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, hold: bool, keep: Collection[str], own: OwnConfigs | None
-) -> list[str]:
-    return [line for topic, d in _diffs(plan, source, target, hold, keep, own).items() for line in d.lines(topic)]
+def _left(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, hold: bool, own: OwnConfigs | None) -> list[str]:
+    return [line for topic, d in _diffs(plan, source, target, hold, own).items() for line in d.lines(topic)]

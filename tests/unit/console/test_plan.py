@@ -64,9 +64,9 @@ def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     """What the command asks for; ``ledger`` and ``findings`` are what it finds."""
     seen = SimpleNamespace(ledger=Decided(), findings=(), known=None, probes=None)
 
-    def build(mirror: Any, source: Any, target: Any, known: Any, *, probe_target: bool, begun: Any) -> Plan:
-        seen.known, seen.probes = known, probe_target
-        seen.begun = begun
+    def build(mirror: Any, source: Any, target: Any, known: Any, **options: Any) -> Plan:
+        seen.known, seen.probes, seen.begun = known, options["probe_target"], options["begun"]
+        seen.earlier = options["earlier"]
         assert (source.config.role, target.config.role) == ("source", "target")
         made = plan_of(mirror, topic_plan("orders", {0: 0}, source_topic_id="id"), source_cluster_id="id of source")
         object.__setattr__(made, "findings", seen.findings)
@@ -102,7 +102,7 @@ def test_offset_maps_tell_in_which_mode_a_copy_began(seen: SimpleNamespace, monk
 def test_the_last_plan_on_the_target_is_continued(seen: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     """It knows modes and beginnings; unless it is for other clusters, or gone."""
     mirror = a_mirror(name="flow", start="latest")
-    topic = topic_plan("orders", {0: 5}, source_topic_id="id")
+    topic = topic_plan("orders", {0: 5}, source_topic_id="id", configs={"retention.ms": "5"})
     last = plan_of(mirror, topic, source_cluster_id="id of source", target_cluster_id="id of target")
     last = replace(last, known_topics={"orders": "mapped"})
 
@@ -115,9 +115,11 @@ def test_the_last_plan_on_the_target_is_continued(seen: SimpleNamespace, monkeyp
     seen.ledger = Decided(last="abc", orders=owned("id-orders"), users=owned("id-users"))
     assert main([*seen.words, "--start", "latest"]) == 0
     assert seen.known == {"orders": "mapped", "users": "identical"} and seen.begun.starts == {"id": {0: 5}}
+    assert seen.earlier == {"orders": {"retention.ms": "5"}}
     last = replace(last, source_cluster_id="another")
     assert main([*seen.words, "--start", "latest"]) == 0
     assert seen.known == {"orders": "identical", "users": "identical"} and seen.begun.starts == {"by hand": {}}
+    assert seen.earlier == {}
 
     def gone(*_: object) -> Plan:
         raise PlanNotKept("flow", "abc")

@@ -5,9 +5,17 @@ from typing import Any
 import pytest
 
 from airflow_mirror.kafka.model import ConfigEntry
-from airflow_mirror.plan.configs import HELD_OPEN, goal, is_carried, left_out, overrides, same_value
+from airflow_mirror.plan.build import decide
+from airflow_mirror.plan.configs import HELD_OPEN, Rules, goal, kept, left_out, overrides, same_value
 from airflow_mirror.sync.configs import diff
-from tests.unit.plan.builders import configs
+from tests.unit.plan.builders import a_cluster, a_mirror, a_topic, configs
+from tests.unit.plan.test_checks import NOW
+
+KEEPING = a_mirror(keep_configs=["retention.ms"])
+
+
+def there(**configs: str) -> Any:
+    return a_topic(spans=((0, 0), (0, 0), (0, 0)), **configs)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +38,7 @@ from tests.unit.plan.builders import configs
 def test_what_keeps_records_goes_over_and_the_rest_follows_mirrormaker(
     key: str, entry: ConfigEntry, carried: bool
 ) -> None:
-    assert is_carried(key, entry) is carried
+    assert Rules().carries(key, entry) is carried
 
 
 def test_source_retention_waits_while_held_but_segments_go_over() -> None:
@@ -170,10 +178,83 @@ def test_an_excluded_key_of_the_target_is_left_alone() -> None:
     assert not diff(configs(unclean_leader_election_enable="false"), target, hold=True)
 
 
-def test_kept_key_is_held_open_before_and_kept_after() -> None:
-    target = configs(retention_ms="1234")
-    assert "retention.ms" in diff(configs(), target, hold=True, keep=["retention.ms"]).set
-    assert "retention.ms" not in diff(configs(), target, hold=False, keep=["retention.ms"]).delete
+KEEPS = Rules.of(a_mirror(keep_configs=["retention.ms", "segment.*"]))
+
+
+def test_kept_key_is_held_open_and_gets_its_own_value_back() -> None:
+    source, target = configs(retention_ms="9", segment_ms="8"), configs(retention_ms="1234")
+    change = diff(source, target, hold=True, own=OWN, rules=KEEPS)
+    assert change.set["retention.ms"] == "-1" and "segment.ms" not in change.set
+    plan = kept(overrides(source, False, OWN, KEEPS), target, KEEPS)
+    assert plan == {"retention.ms": "1234"}
+    after = diff(source, held_target(), hold=False, own=OWN, rules=KEEPS, planned=plan)
+    assert dict(after.set) == {"retention.ms": "1234"} and "retention.ms" not in after.delete
+    back = diff(source, held_target(), hold=False, own=OWN, rules=KEEPS, planned={})
+    assert "retention.ms" in back.delete  # it had none
+    assert not diff(source, configs(retention_ms="77"), hold=False, own=OWN, rules=KEEPS, planned=plan)
+
+
+def test_later_plan_knows_what_a_kept_key_was_before_the_hold() -> None:
+    source, held = configs(retention_ms="9"), held_target(segment_bytes="7")
+    assert kept({}, held, KEEPS, {"retention.ms": "1234", "segment.bytes": "1"}) == {
+        "retention.ms": "1234", "segment.bytes": "7",
+    }  # fmt: skip
+    assert kept({}, held, KEEPS, {}) == {"segment.bytes": "7"}  # it was a default
+    assert kept({"segment.bytes": "1"}, configs(), KEEPS) == {}
+    first = decide(KEEPING, a_cluster(a_topic(retention_ms="9")), a_cluster(there(retention_ms="55")), (), NOW)
+    earlier = first.final_configs
+    assert earlier["orders"]["retention.ms"] == "55" and first.topics[0].held_configs["retention.ms"] == "-1"
+    again = decide(
+        KEEPING, a_cluster(a_topic(retention_ms="9")), a_cluster(there(retention_ms="-1")), (), NOW, earlier=earlier
+    )
+    assert again.final_configs == earlier
+    new = decide(KEEPING, a_cluster(a_topic(retention_ms="9")), a_cluster(cluster_id="c2"), (), NOW)
+    assert new.final_configs["orders"]["retention.ms"] == "9"  # a topic that the mirror creates begins like the source's
+    assert source["retention.ms"].is_override
+
+
+@pytest.mark.parametrize("hold", [True, False])
+def test_excluded_key_is_not_carried_over_but_held_all_the_same(hold: bool) -> None:
+    rules = Rules.of(a_mirror(exclude_configs=["retention[.].*", "max.message.bytes", "segment.ms"]))
+    source = configs(retention_ms="9", segment_ms="8", segment_bytes="7000000", max_message_bytes="5")
+    found = overrides(source, hold, OWN, rules)
+    assert found == {"segment.bytes": "7000000", **(HELD_OPEN if hold else {})}
+    assert left_out(source, None, rules) == {"max.message.bytes": "5", "retention.ms": "9", "segment.ms": "8"}
+
+
+@pytest.mark.parametrize(
+    ("defaults_from", "expected"),
+    [
+        ("auto", {"min.insync.replicas": "2", "retention.ms": "604800000"}),
+        ("source", {"flush.ms": "60", "min.insync.replicas": "2", "retention.ms": "604800000"}),
+        ("target", {}),
+    ],
+)
+def test_defaults_are_the_sources_or_the_targets_as_asked(defaults_from: str, expected: dict[str, str]) -> None:
+    """MirrorMaker 2's use.defaults.from, and between its two answers: what keeps and accepts records survives."""
+    rules = Rules.of(a_mirror(use_defaults_from=defaults_from))
+    source = configs(static={"min.insync.replicas": "2"})
+    source["flush.ms"] = ConfigEntry(value="60", is_default=True, source="DEFAULT_CONFIG")
+    own = {**OWN, "retention.ms": "3600000", "flush.ms": "30"}
+    assert overrides(source, False, own, rules) == expected
+    target = configs(retention_ms="5")
+    assert ("retention.ms" in diff(source, target, hold=False, own=own, rules=rules).delete) is (
+        defaults_from == "target"
+    )
+
+
+def test_limits_of_size_are_only_raised_while_held() -> None:
+    """Batches that were written when the source accepted more may not be copied yet."""
+    lower, higher = ({"max_message_bytes": size, "segment_bytes": size} for size in ("5000000", "9000000"))
+    assert not diff(configs(**lower), held_target_with(higher), hold=True, own=OWN)
+    assert set(diff(configs(**higher), held_target_with(lower), hold=True, own=OWN).set.values()) == {"9000000"}
+    assert diff(configs(**lower), held_target_with(higher), hold=False, own=OWN).set["segment.bytes"] == "5000000"
+    small = {**OWN, "segment.bytes": "1000000"}
+    assert "segment.bytes" not in diff(configs(), held_target_with(lower), hold=True, own=small).delete
+
+
+def held_target_with(values: dict[str, str]) -> dict[str, ConfigEntry]:
+    return {**held_target(), **{key: e for key, e in configs(**values).items() if e.is_override}}
 
 
 def test_chosen_value_equal_to_the_default_is_set_too() -> None:
