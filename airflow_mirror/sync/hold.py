@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import HoldLost, TryAgain
 from airflow_mirror.plan.configs import HELD_OPEN, same_value
+from airflow_mirror.sync.set_again import TIMES, SetAgain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EVERY_S = 30.0  # brokers check retention every five minutes (log.retention.check.interval.ms)
-TIMES = 3
 
 
 class HoldWatch:
@@ -46,7 +45,7 @@ class HoldWatch:
         self._held = {
             t.target_topic: {key: value for key, value in t.held_configs.items() if key in HELD_OPEN} for t in plan.topics
         }
-        self._set_again: Counter[tuple[str, str]] = Counter()
+        self._set_again = SetAgain()
         self._looked = float("-inf")
         self.notes: list[str] = []
         self.intact: Mapping[str, bool] = {}
@@ -54,7 +53,7 @@ class HoldWatch:
     def look_in_turn(self) -> bool:
         """Check if it is time, and set changed settings again. Return whether any was changed.
 
-        :raises HoldLost: a setting had already been set again :data:`TIMES` times.
+        :raises HoldLost: a setting had already been set again :data:`.set_again.TIMES` times.
         :raises LeaseLost: this job is no longer the mirror's writer; nothing was set.
         """
         if self._clock() - self._looked < EVERY_S:
@@ -77,10 +76,7 @@ class HoldWatch:
     @property
     def restored(self) -> dict[str, int]:
         """For each target topic, how many settings were set back, each counted every time. Another thread may ask."""
-        times = dict.fromkeys(self._held, 0)
-        for (topic, _), count in self._set_again.copy().items():
-            times[topic] += count
-        return times
+        return {**dict.fromkeys(self._held, 0), **self._set_again.by_topic()}
 
     def _changed(self) -> dict[str, dict[str, ConfigEntry]]:
         there = self._target.topics(self._held)  # a deleted topic is reported by the task that copies it
@@ -97,7 +93,7 @@ class HoldWatch:
     def _restore(self, topic: str, changed: Mapping[str, ConfigEntry]) -> None:
         wanted = {key: self._held[topic][key] for key in changed}
         for key, entry in changed.items():
-            if self._set_again[topic, key] == TIMES:
+            if self._set_again.times(topic, key, wanted[key]) == TIMES:
                 raise HoldLost(topic, key, wanted[key], entry.value, TIMES)
         try:
             self._target.alter_topic_configs(topic, wanted)
@@ -105,7 +101,7 @@ class HoldWatch:
             log.warning("settings of target topic %s not set again: %s", topic, e)
             return
         for key, entry in changed.items():
-            self._set_again[topic, key] += 1
+            times = self._set_again.count(topic, key, wanted[key])
             line = f"{topic}: {key} was changed to {entry.value}, set back to {wanted[key]}"
-            self.notes.append(f"{line} ({self._set_again[topic, key]} of {TIMES} times)")
+            self.notes.append(f"{line} ({times} of {TIMES} times)")
             log.warning("%s. Only a comparison finds what a broker deleted or changed meanwhile", self.notes[-1])
