@@ -48,6 +48,9 @@ class Mirror:
     :param exclude_groups: the same; exclusion wins.
     :param sync_groups: a tail keeps the groups' positions on the target where they are on the source.
     :param group_interval_s: seconds between two passes over all groups.
+    :param sync_configs: a tail keeps the target's topic settings as they are on the source. What is on hold follows when
+        the mirror has ended.
+    :param config_interval_s: seconds between two passes over all topics.
     :param exclude_configs: names or patterns of topic settings that are not carried over, besides those that belong to a
         cluster (:data:`airflow_mirror.plan.configs.EXCLUDED`).
     :param keep_configs: the same, of settings that an existing target topic keeps. A topic that the mirror creates
@@ -88,6 +91,8 @@ class Mirror:
     exclude_groups: Sequence[str] = field(default=DEFAULT_EXCLUDED_GROUPS)
     sync_groups: bool = True
     group_interval_s: float = 5.0
+    sync_configs: bool = True
+    config_interval_s: float = 30.0
     exclude_configs: Sequence[str] = field(default=())
     keep_configs: Sequence[str] = field(default=())
     use_defaults_from: str = "auto"
@@ -125,7 +130,7 @@ class Mirror:
         if rf is not None and (isinstance(rf, bool) or not isinstance(rf, int) or not 1 <= rf <= 32767):
             raise InvalidField("replication_factor", rf, "not a replica count", "Use a whole number of brokers, or None.")
         self._check_budgets()
-        self._check_groups()
+        self._check_following()
         self._check_mapping()
         _ = self.naming, Principals(self.principals)  # rejects an unknown policy here, with its field
 
@@ -145,12 +150,14 @@ class Mirror:
         if self.delivery == "transactional" and self.partitioning == "by_key":
             raise InvalidField("delivery", self.delivery, "not together with by_key", "Use partitioning='preserve'.")
 
-    def _check_groups(self) -> None:
-        if not isinstance(self.sync_groups, bool):
-            raise InvalidField("sync_groups", self.sync_groups, "not a yes or no", "Use True or False.")
-        interval_s = self.group_interval_s
-        if isinstance(interval_s, bool) or not isinstance(interval_s, int | float) or not 0.1 <= interval_s <= 3600:
-            raise InvalidField("group_interval_s", interval_s, "not an interval", "Give seconds from 0.1 to 3600.")
+    def _check_following(self) -> None:
+        for name in ("sync_groups", "sync_configs"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidField(name, getattr(self, name), "not a yes or no", "Use True or False.")
+        for name, least in (("group_interval_s", 0.1), ("config_interval_s", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= 3600:
+                raise InvalidField(name, value, "not an interval", f"Give seconds from {least} to 3600.")
 
     def _check_budgets(self) -> None:
         rate = self.max_bytes_per_second

@@ -20,9 +20,14 @@ if TYPE_CHECKING:
 
 KEEP = 200  # plans of a mirror; an hourly window makes 8,760 a year
 _HASH = re.compile(r"[0-9a-f]{64}")
-# No plan depends on them (rate and batch sizes of a copy, names of principals, how groups follow): a task may have other
-# values than its plan.
-_TUNING = frozenset({"max_bytes_per_second", "merge_below", "principals", "sync_groups", "group_interval_s"})
+# No plan depends on them (rate and batch sizes of a copy, names of principals, what follows a tail how often): a task may
+# have other values than its plan.
+_TUNING = frozenset(
+    {
+        "config_interval_s", "group_interval_s", "max_bytes_per_second", "merge_below", "principals", "sync_configs",
+        "sync_groups",
+    }
+)  # fmt: skip
 
 
 def is_hash(text: str) -> bool:

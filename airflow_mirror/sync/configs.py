@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.plan.configs import HELD_OPEN, LIMITS, Rules, goal, same_value
@@ -14,7 +14,7 @@ from airflow_mirror.plan.target_configs import read_own_configs
 from airflow_mirror.sync.topics import settle
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.plan.model import Plan
@@ -45,6 +45,13 @@ class ConfigDiff:
         """Return one readable line per change."""
         changed = [f"{topic}: {key}: {self.before.get(key)} -> {value}" for key, value in sorted(self.set.items())]
         return changed + [f"{topic}: {key}: {self.before.get(key)} -> the target's default" for key in self.delete]
+
+
+class TopicConfigs(Protocol):
+    """What tells the settings of topics."""
+
+    def topic_configs(self, names: Collection[str]) -> Mapping[str, Mapping[str, ConfigEntry]]:
+        """Return the effective settings of each topic, by key."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +87,7 @@ def diff(
         the hold.
     """
     to_set, to_delete = {}, []
-    seen = {key: (own or {}).get(key) if e.is_override else e.value for key, e in target.items()}
-    for key, value in sorted(goal(source, hold, seen, rules).items()):
+    for key, value in sorted(goal(source, hold, own_values(target, own), rules).items()):
         there = target.get(key)
         overridden = there is not None and there.is_override
         if rules.keeps(key) and not (hold and key in HELD_OPEN):
@@ -104,6 +110,14 @@ def diff(
     return ConfigDiff(to_set, tuple(to_delete), before)
 
 
+def own_values(target: Mapping[str, ConfigEntry], own: Mapping[str, str | None] | None) -> dict[str, str | None]:
+    """Return the keys that a target topic knows, with the values that apply there without an override; None: not seen.
+
+    :param own: as seen on another topic.
+    """
+    return {key: (own or {}).get(key) if e.is_override else e.value for key, e in target.items()}
+
+
 def _lowers(there: ConfigEntry | None, wanted: str | None) -> bool:
     """Return whether a limit would accept less, as far as is known."""
     return there is not None and there.value is not None and (wanted is None or int(wanted) < int(there.value))
@@ -114,10 +128,11 @@ def _shown(entry: ConfigEntry) -> str:
 
 
 def sync_configs(
-    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, hold: bool = True, dry_run: bool = False
+    plan: Plan, source: TopicConfigs, target: ClusterAdmin, hold: bool = True, dry_run: bool = False
 ) -> ConfigsReport:
     """Bring the target's topic settings in line with the source's current ones, and read them back.
 
+    :param source: the source, or what was last seen of it.
     :param hold: see ``diff``. False once the mirror has stopped writing: restores retention, compaction, timestamp
         rules.
     :param dry_run: only report.
@@ -136,7 +151,7 @@ def sync_configs(
 
 
 def _diffs(
-    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, hold: bool, own: OwnConfigs | None
+    plan: Plan, source: TopicConfigs, target: ClusterAdmin, hold: bool, own: OwnConfigs | None
 ) -> dict[str, ConfigDiff]:
     here = source.topic_configs([t.source_topic for t in plan.topics])
     there = target.topic_configs([t.target_topic for t in plan.topics])
@@ -148,5 +163,5 @@ def _diffs(
     return {topic: d for topic, d in found.items() if d}
 
 
-def _left(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, hold: bool, own: OwnConfigs | None) -> list[str]:
+def _left(plan: Plan, source: TopicConfigs, target: ClusterAdmin, hold: bool, own: OwnConfigs | None) -> list[str]:
     return [line for topic, d in _diffs(plan, source, target, hold, own).items() for line in d.lines(topic)]

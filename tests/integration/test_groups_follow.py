@@ -273,7 +273,7 @@ def test_a_thousand_groups_are_followed_in_one_pass(world: World) -> None:
     )
 
 
-def test_groups_follow_while_a_tail_runs_and_no_longer_after_it(
+def test_groups_and_settings_follow_while_a_tail_runs_and_no_longer_after_it(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
     create(source_cluster, topic_name, 1)
@@ -281,7 +281,7 @@ def test_groups_follow_while_a_tail_runs_and_no_longer_after_it(
     log, job_dir, group = tmp_path / "tail.log", tmp_path / "job", f"{topic_name}-g"
     mirror = {
         "name": f"m-{topic_name[-8:]}", "source": "source", "target": "target", "topics": [topic_name],
-        "groups": [f"{topic_name}.*"], "group_interval_s": 0.5,
+        "groups": [f"{topic_name}.*"], "group_interval_s": 0.5, "config_interval_s": 1,
     }  # fmt: skip
     (tmp_path / "mirror.json").write_text(json.dumps(mirror))
     tp = TopicPartition(topic_name, 0)
@@ -291,8 +291,11 @@ def test_groups_follow_while_a_tail_runs_and_no_longer_after_it(
             found = target.group_offsets(group)
             return found[tp].offset if tp in found else None
 
-        def shown() -> Any:
-            return json.loads((job_dir / "status.json").read_text())["follows"].get("groups", {})
+        def shown(kind: str = "groups") -> Any:
+            return json.loads((job_dir / "status.json").read_text())["follows"].get(kind, {})
+
+        def segment_ms() -> str | None:
+            return target.topic_configs([topic_name])[topic_name]["segment.ms"].value
 
         arguments = ["--mirror", str(tmp_path / "mirror.json"), "--job-dir", str(job_dir)]
         source.commit_group_offsets(group, {tp: GroupPosition(100)})
@@ -306,8 +309,13 @@ def test_groups_follow_while_a_tail_runs_and_no_longer_after_it(
             assert shown()["left_alone"]["first"] == [f"{group} at {tp}: the target has 3, the mirror wrote 250"]
             target.commit_group_offsets(group, {tp: GroupPosition(250)})
             wait_for(lambda: shown()["groups"] == 1 and not shown()["error"], "it is followed again")
+            source.alter_topic_configs(topic_name, {"retention.ms": "7200000", "segment.ms": "120000"})
+            wait_for(lambda: segment_ms() == "120000", "a setting of the source is the target's")
+            wait_for(lambda: shown("configs")["waiting"]["count"] == 1, "its status says what waits for the end")
+            assert shown("configs")["latest"]["count"] == 1 and not shown("configs")["error"], shown("configs")
             stop(tail, log)
         finally:
             end_job(tail)
         source.commit_group_offsets(group, {tp: GroupPosition(400)})
-        assert there() == 250 and shown()["groups"] == 1
+        source.alter_topic_configs(topic_name, {"segment.ms": "130000"})
+        assert there() == 250 and shown()["groups"] == 1 and segment_ms() == "120000"

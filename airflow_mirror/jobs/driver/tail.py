@@ -35,6 +35,7 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import arguments as cli
 from airflow_mirror.jobs.driver import entry
+from airflow_mirror.jobs.driver.configs import configs_follow
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.executors import slots
 from airflow_mirror.jobs.driver.groups import groups_follow
@@ -275,9 +276,11 @@ def _follow(
     wire, admin = WireCluster(target), ClusterAdmin(target)
     hold = HoldWatch(job.plan, admin, lambda: lease.confirm(wire, held.token))
     publish(publication, arguments, "streaming_tail", job, progress.table, held, hold)
-    groups = groups_follow(job, held, status)
-    if job.mirror.sync_groups and not tail.stopping.is_set():  # else nobody waited until writing is safe
-        groups.start()
+    wanted = ((job.mirror.sync_groups, groups_follow), (job.mirror.sync_configs, configs_follow))
+    follows = [follow(job, held, status) for is_wanted, follow in wanted if is_wanted]
+    if not tail.stopping.is_set():  # else nobody waited until writing is safe
+        for one in follows:
+            one.start()
     try:
         for attempt in range(1, _STARTS + 1):
             if tail.stopping.is_set():
@@ -297,7 +300,8 @@ def _follow(
                     _end(query, held, tail)  # others of the same turn may still be running
                 progress.table.begin_turn()
     finally:
-        groups.stop()
+        for one in follows:
+            one.stop()
         progress.stop()
         if query is not None:
             _end(query, held, tail)

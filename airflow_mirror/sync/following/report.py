@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-_SHOWN = 10  # of each list
-_LONGEST = 300
+from airflow_mirror.sync.brief import LONGEST, brief, told
 
 
 @dataclass(kw_only=True)
@@ -46,16 +45,10 @@ class FollowReport:
             (self.left_out, "topics left out"),
             (self.failed, "groups failed"),
         )
-        told = [f"{self.groups} follow", *(f"{len(found)} {what}, as {min(found)}" for found, what in others if found)]
-        return "; ".join(told)
+        return told(f"{self.groups} follow", others)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values. Of each list: how long it is, and its first lines."""
         alone = len(self.left_alone)
-        said = [f"{alone} position(s) left alone, as {min(self.left_alone)[:_LONGEST]}"] if alone else []
-        return {"said": said} | {
-            name: {"count": len(value), "first": [line[:_LONGEST] for line in sorted(value)[:_SHOWN]]}
-            if isinstance(value, list)
-            else value
-            for name, value in vars(self).items()
-        }
+        said = [f"{alone} position(s) left alone, as {min(self.left_alone)[:LONGEST]}"] if alone else []
+        return {"said": said, **brief(vars(self))}

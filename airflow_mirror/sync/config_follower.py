@@ -1,0 +1,248 @@
+"""Topic settings follow while a tail runs: one pass reads both clusters, and alters what differs.
+
+Nothing is decided here that :func:`airflow_mirror.sync.configs.diff` doesn't decide for a task, too. Both clusters say
+everything, so a pass that dies anywhere is continued by the next one. Three things don't go over:
+
+- What is on hold. It belongs to :class:`airflow_mirror.sync.hold.HoldWatch`; what it becomes at the end is noted
+  (:mod:`airflow_mirror.sync.seen_configs`).
+- What does not stay. Another owner sets it back (:mod:`airflow_mirror.sync.set_again`).
+- What the target refuses. It would refuse it again, so it is not asked again before the source has another value.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import InputError, RequestRefused
+from airflow_mirror.plan.configs import HELD_OPEN, LIMITS, Rules, overrides, same_value
+from airflow_mirror.plan.life import active_topics
+from airflow_mirror.plan.target_configs import read_own_configs
+from airflow_mirror.sync import seen_configs
+from airflow_mirror.sync.brief import LONGEST, brief, told
+from airflow_mirror.sync.configs import diff, own_values
+from airflow_mirror.sync.set_again import TIMES, SetAgain
+
+if TYPE_CHECKING:
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.kafka.model import ConfigEntry
+    from airflow_mirror.ledger.decisions import Decisions
+    from airflow_mirror.ledger.state import State
+    from airflow_mirror.plan.model import Plan, TopicPlan
+    from airflow_mirror.plan.target_configs import OwnConfigs
+    from airflow_mirror.sync.right import Right
+
+log = logging.getLogger(__name__)
+
+_REMEMBERED = 10  # changes that stay in the report
+_MIN_INSYNC = "min.insync.replicas"
+
+Entries = Mapping[str, "ConfigEntry"]
+
+
+@dataclass(kw_only=True)
+class ConfigReport:
+    """One pass over all topics. A setting that differs and was not set stands in one of the lists, with its cause.
+
+    :param topics: topics that follow.
+    :param changed: settings that this pass set.
+    :param latest: the last ones that were set, with the time.
+    :param waiting: settings that apply when the mirror has stopped writing, and that have changed since the plan.
+    :param given_up: settings that somebody else sets back.
+    :param refused: settings that the target does not take, in the broker's words.
+    :param left_out: topics whose settings don't follow, and values that would stop the copy.
+    :param failed: topics whose settings could not be written.
+    :param took_s: seconds.
+    """
+
+    topics: int = 0
+    changed: int = 0
+    latest: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
+    given_up: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    took_s: float = 0.0
+
+    @property
+    def _open(self) -> tuple[tuple[list[str], str], ...]:
+        return (
+            (self.given_up, "set back by somebody else"),
+            (self.refused, "refused by the target"),
+            (self.left_out, "left out"),
+            (self.failed, "failed"),
+        )
+
+    def __str__(self) -> str:
+        """One line that stays the same while nothing happens."""
+        return told(f"{self.topics} topics follow", ((self.waiting, "apply when the mirror has ended"), *self._open))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values. Of each list: how long it is, and its first lines."""
+        said = [f"{len(found)} {what}, as {min(found)}"[:LONGEST] for found, what in self._open if found]
+        return {"said": said, **brief(vars(self))}
+
+
+class ConfigFollower:
+    """Keeps the settings of a plan's target topics as they are on the source. For one thread.
+
+    :param plan: returns the plan; its topics may become more.
+    :param source: connections that the caller closes; ``target`` likewise.
+    :param state: holds what was last seen of the source.
+    :param ledger: says which topics are in production.
+    """
+
+    def __init__(
+        self, plan: Callable[[], Plan], source: ClusterAdmin, target: ClusterAdmin, state: State, ledger: Decisions,
+        right: Right,
+    ) -> None:  # fmt: skip
+        self._plan, self._source, self._target = plan, source, target
+        self._state, self._ledger, self._right = state, ledger, right
+        self._own: OwnConfigs | None = None
+        self._set = SetAgain()
+        self._refused: dict[tuple[str, str], tuple[str | None, str]] = {}
+        self._latest: deque[str] = deque(maxlen=_REMEMBERED)
+
+    def follow(self, now_ms: int) -> ConfigReport:
+        """Make one pass.
+
+        :param now_ms: wall-clock time, for notes and the report.
+        :raises MirrorError: what concerns all topics; what concerns one is in the report.
+        """
+        begun, report, plan = time.monotonic(), ConfigReport(), self._plan()
+        self._right.confirm(self._target.wire)
+        topics = self._topics(plan, report)
+        if topics:
+            self._follow(plan, topics, now_ms, report)
+        report.latest = list(self._latest)
+        report.took_s = round(time.monotonic() - begun, 3)
+        return report
+
+    def _topics(self, plan: Plan, report: ConfigReport) -> list[TopicPlan]:
+        """Return the topics whose settings follow."""
+        active = active_topics(self._ledger, plan, self._target)
+        infos = self._source.topics([t.source_topic for t in plan.topics])
+        found = []
+        for t in plan.topics:
+            if t.target_topic not in active:
+                cause = f"the ledger does not say that {t.target_topic} is this mirror's and not in production"
+            elif t.source_topic not in infos:
+                cause = "the source has no such topic any more"
+            elif infos[t.source_topic].topic_id != t.source_topic_id:
+                cause = "the source's topic was created again"
+            else:
+                found.append(t)
+                continue
+            report.left_out.append(f"{t.source_topic}: {cause}")
+        report.topics = len(found)
+        return found
+
+    def _follow(self, plan: Plan, topics: list[TopicPlan], now_ms: int, report: ConfigReport) -> None:
+        if self._own is None:
+            self._own = read_own_configs(self._target)
+        here = self._source.topic_configs([t.source_topic for t in topics])
+        there = self._target.topic_configs([t.target_topic for t in topics])
+        rules = Rules.of(plan.mirror)
+        final = {
+            t.target_topic: self._final(t, here[t.source_topic], there[t.target_topic], rules, report) for t in topics
+        }
+        self._note(plan, final, now_ms)
+        at = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="seconds")
+        for t in topics:
+            change = diff(here[t.source_topic], there[t.target_topic], True, self._own, rules, t.configs)
+            wanted = {**change.set, **dict.fromkeys(change.delete)}
+            wanted = {key: value for key, value in wanted.items() if key not in HELD_OPEN}
+            due = self._due(t.target_topic, wanted, report)
+            if due:
+                done = self._alter(t.target_topic, due, report)
+                self._tell(t.target_topic, done, change.before, at, report)
+
+    def _final(self, t: TopicPlan, here: Entries, there: Entries, rules: Rules, report: ConfigReport) -> dict[str, str]:
+        """Return the overrides that a topic would get if the hold ended now."""
+        found = overrides(here, False, own_values(there, self._own), rules)
+        final = {key: value for key, value in found.items() if not rules.keeps(key)}
+        final |= {key: value for key, value in t.configs.items() if rules.keeps(key)}
+        for key in (*HELD_OPEN, *LIMITS):
+            value = final.get(key)
+            is_there = key in LIMITS and key in there and same_value(there[key].value, value)
+            if value != t.configs.get(key) and not is_there:
+                report.waiting.append(f"{t.target_topic}: {key}: {_shown(t.configs.get(key))} -> {_shown(value)}")
+        return final
+
+    def _note(self, plan: Plan, final: Mapping[str, Mapping[str, str]], now_ms: int) -> None:
+        """Note what topics get in the end, where that is not known yet."""
+        known, planned = seen_configs.last_seen(plan, self._state.read()), plan.final_configs
+        prefix = seen_configs.prefix(plan.mirror.name)
+        noted = {
+            f"{prefix}{topic}": None if configs == planned[topic] else seen_configs.dump(configs, now_ms)
+            for topic, configs in final.items()
+            if configs != known[topic]
+        }
+        if noted:
+            self._right.confirm(self._target.wire)
+            with self._right.writing:
+                self._right.check()
+                self._state.write(noted)
+
+    def _due(self, topic: str, wanted: Mapping[str, str | None], report: ConfigReport) -> dict[str, str | None]:
+        """Return what is to be set, without what was refused or given up."""
+        due = dict(wanted)
+        for key, value in wanted.items():
+            refused, words = self._refused.get((topic, key), (value, ""))
+            if words and refused == value:
+                report.refused.append(f"{topic}: {key}={_shown(value)}: {words}")
+            elif self._set.times(topic, key, value) > TIMES:
+                report.given_up.append(
+                    f"{topic}: {key} was set to {_shown(value)} {TIMES} times again, and is set back by its owner "
+                    "(Strimzi, Terraform?): change it there"
+                )
+            else:
+                continue
+            del due[key]
+        if due.get(_MIN_INSYNC) is not None:
+            replicas = self._target.topics([topic])[topic].replication_factor
+            if int(due[_MIN_INSYNC] or 0) > replicas:  # every write would be refused, the copy's as well
+                value = due.pop(_MIN_INSYNC)
+                report.left_out.append(f"{topic}: {_MIN_INSYNC} is {value} on the source, replicas here are {replicas}")
+        return due
+
+    def _alter(self, topic: str, due: dict[str, str | None], report: ConfigReport) -> dict[str, str | None]:
+        """Set settings; return which were set. A refused one keeps no other from being set."""
+        self._right.confirm(self._target.wire)
+        try:
+            with self._right.writing:
+                self._right.check()
+                to_set = {key: value for key, value in due.items() if value is not None}
+                self._target.alter_topic_configs(topic, to_set, [key for key in due if key not in to_set])
+            return due
+        except RequestRefused as e:
+            if len(due) > 1:
+                apart = [self._alter(topic, {key: value}, report) for key, value in due.items()]
+                return {key: value for one in apart for key, value in one.items()}
+            for key, value in due.items():
+                self._refused[topic, key] = value, f"{e.name}: {e.detail}"
+                report.refused.append(f"{topic}: {key}={_shown(value)}: {e.name}: {e.detail}")
+        except InputError as e:
+            report.failed.append(f"{topic}: {e}")
+        return {}
+
+    def _tell(
+        self, topic: str, done: Mapping[str, str | None], before: Mapping[str, str], at: str, report: ConfigReport
+    ) -> None:
+        report.changed += len(done)
+        for key, value in done.items():
+            again = self._set.count(topic, key, value) - 1
+            line = f"{topic}: {key}: {before.get(key)} -> {_shown(value)}"
+            line += f" (again, {again} of {TIMES} times)" if again else ""
+            log.info("set %s", line)
+            self._latest.append(f"{at} {line}")
+
+
+def _shown(value: str | None) -> str:
+    return "the target's default" if value is None else value

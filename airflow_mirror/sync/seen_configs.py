@@ -1,0 +1,64 @@
+"""The last that was seen of the source's topic settings: what a target gets when its source is lost.
+
+Settings on hold apply when the hold ends, with the values of that moment: they are read from the source then. In a
+disaster there is no source. So whoever lets settings follow notes in the target's state what a topic would get, if it is
+no longer what the plan says. A note that is older than the plan says nothing: the plan has read the source later.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from airflow_mirror.kafka.model import ConfigEntry
+
+if TYPE_CHECKING:
+    from airflow_mirror.plan.model import Plan
+
+_VERSION = 1
+
+
+def prefix(mirror: str) -> str:
+    """Return what the keys of a mirror's notes begin with; the name of the target topic follows."""
+    return f"configs/{mirror}/"
+
+
+def dump(configs: Mapping[str, str], at_ms: int) -> bytes:
+    """Return a note as JSON: the overrides that a target topic would get, seen at that time."""
+    return json.dumps({"v": _VERSION, "at": at_ms, "configs": configs}, separators=(",", ":"), sort_keys=True).encode()
+
+
+def last_seen(plan: Plan, noted: Mapping[str, bytes]) -> dict[str, Mapping[str, str]]:
+    """Return the overrides that each target topic gets in the end, as far as is known.
+
+    :param noted: values of the target's state.
+    """
+    planned_ms = datetime.fromisoformat(plan.created_at).timestamp() * 1000
+    found = dict(plan.final_configs)
+    for topic in found:
+        value = noted.get(f"{prefix(plan.mirror.name)}{topic}")
+        note = {} if value is None else json.loads(value)
+        if note.get("v") == _VERSION and note["at"] >= planned_ms:
+            found[topic] = note["configs"]
+    return found
+
+
+class LastSeen:
+    """Stands for a source that is lost; see :class:`airflow_mirror.sync.configs.TopicConfigs`.
+
+    :param noted: values of the target's state.
+    """
+
+    def __init__(self, plan: Plan, noted: Mapping[str, bytes]) -> None:
+        seen = last_seen(plan, noted)
+        self._seen = {t.source_topic: seen[t.target_topic] for t in plan.topics}
+
+    def topic_configs(self, names: Collection[str]) -> dict[str, dict[str, ConfigEntry]]:
+        """Return the settings that somebody chose, as far as is known. All others are defaults there."""
+        return {name: {key: _chosen(value) for key, value in self._seen[name].items()} for name in names}
+
+
+def _chosen(value: str) -> ConfigEntry:
+    return ConfigEntry(value=value, source="DYNAMIC_TOPIC_CONFIG")

@@ -1,0 +1,274 @@
+"""Topic settings follow: what is set, what waits for the end of the hold, and what is given up and named."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from airflow_mirror.errors import LeaseLost, MissingRight, RequestRefused
+from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
+from airflow_mirror.plan.build import decide
+from airflow_mirror.sync.config_follower import ConfigFollower, ConfigReport
+from airflow_mirror.sync.configs import ConfigsReport, sync_configs
+from airflow_mirror.sync.seen_configs import LastSeen, last_seen
+from tests.unit.plan.builders import a_cluster, a_mirror, a_topic, configs
+from tests.unit.plan.test_checks import NOW
+
+NOW_MS = int(NOW.timestamp() * 1000)
+
+
+class Cluster:
+    """Topics and their overrides. ``refuse`` maps a key to what is raised when it is set."""
+
+    wire = None
+
+    def __init__(self, **overrides: Mapping[str, str]) -> None:
+        self.overrides = {name: dict(of) for name, of in overrides.items()}
+        self.refuse: dict[str, Exception] = {}
+        self.ids: dict[str, str] = {}
+        self.set: list[tuple[str, dict[str, str], tuple[str, ...]]] = []
+
+    def topic_names(self) -> list[str]:
+        return sorted(self.overrides)
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        return {n: TopicInfo(n, self.ids.get(n, f"id-of-{n}"), 3, 2) for n in names if n in self.overrides}
+
+    def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
+        more = {
+            key: ConfigEntry(value="9", is_default=True, source="DEFAULT_CONFIG") for key in ("flush.ms", "segment.ms")
+        }
+        return {name: configs() | more | self.chosen(name) for name in names}
+
+    def chosen(self, name: str) -> dict[str, ConfigEntry]:
+        return {k: ConfigEntry(value=v, source="DYNAMIC_TOPIC_CONFIG") for k, v in self.overrides[name].items()}
+
+    def alter_topic_configs(self, topic: str, to_set: Mapping[str, str], delete: Collection[str]) -> None:
+        for key in (*to_set, *delete):
+            if key in self.refuse:
+                raise self.refuse[key]
+        self.set.append((topic, dict(to_set), tuple(delete)))
+        self.overrides[topic] |= to_set
+        for key in delete:
+            self.overrides[topic].pop(key, None)
+
+
+class Right:
+    """``lost`` is raised by the n-th call and all later ones."""
+
+    def __init__(self) -> None:
+        self.writing, self.left = threading.Lock(), 1000
+
+    def confirm(self, target: Any) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise LeaseLost("airflow-mirror.m", 3, "epoch 5")
+
+    def check(self) -> None:
+        assert self.writing.locked()
+
+
+class State:
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+
+    def read(self) -> Mapping[str, bytes]:
+        return self.values
+
+    def write(self, values: Mapping[str, bytes | None]) -> None:
+        for key, value in values.items():
+            self.values.pop(key, None)
+            if value is not None:
+                self.values[key] = value
+
+
+class World:
+    """Two topics, copied for a while."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **mirror: Any) -> None:
+        topics = a_topic("a", replicas=2, retention_ms="86400000"), a_topic("b", replicas=2)
+        self.plan = decide(a_mirror(**mirror), a_cluster(*topics), a_cluster(cluster_id="c2"), (), NOW)
+        self.source = Cluster(a={"retention.ms": "86400000"}, b={})
+        self.target = Cluster(**{t.target_topic: t.held_configs for t in self.plan.topics})
+        self.target.overrides["reference"] = {}
+        self.right, self.state, self.now_ms = Right(), State(), NOW_MS
+        self.active = {"a", "b"}
+        monkeypatch.setattr("airflow_mirror.sync.config_follower.active_topics", lambda *_: self.active)
+        self.follower = self.another()
+
+    def another(self) -> ConfigFollower:
+        """The one of a new process."""
+        both = cast("Any", self.source), cast("Any", self.target)
+        rest = cast("Any", self.state), cast("Any", None), cast("Any", self.right)
+        return ConfigFollower(lambda: self.plan, *both, *rest)
+
+    def follow(self) -> ConfigReport:
+        self.now_ms += 30_000
+        return self.follower.follow(self.now_ms)
+
+    def change(self, topic: str, **overrides: str) -> None:
+        self.source.overrides[topic] |= {key.replace("_", "."): value for key, value in overrides.items()}
+
+    def end_of_hold(self, source: Any) -> ConfigsReport:
+        return sync_configs(self.plan, source, cast("Any", self.target), hold=False)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+def test_change_of_the_source_is_set_once_and_said(world: World) -> None:
+    assert (world.follow().changed, world.target.set, world.state.values) == (0, [], {})
+    world.change("a", segment_ms="60000", min_insync_replicas="2")
+    report = world.follow()
+    assert world.target.set == [("a", {"min.insync.replicas": "2", "segment.ms": "60000"}, ())]
+    assert (report.topics, report.changed) == (2, 2)
+    assert report.latest[0].endswith(" a: min.insync.replicas: 1 (default) -> 2")
+    del world.source.overrides["a"]["segment.ms"]
+    assert world.follow().latest[-1].endswith(" a: segment.ms: 60000 -> the target's default")
+    assert "segment.ms" not in world.target.overrides["a"]
+    assert world.follow().changed == 0 and len(world.target.set) == 2
+
+
+def test_what_is_on_hold_waits_and_is_noted(world: World) -> None:
+    world.change("a", retention_ms="3600000", cleanup_policy="compact")
+    for _ in range(2):
+        report = world.follow()
+    assert world.target.set == [] and report.changed == 0
+    assert report.waiting == [
+        "a: cleanup.policy: the target's default -> compact", "a: retention.ms: 86400000 -> 3600000",
+    ]  # fmt: skip
+    assert "2 apply when the mirror has ended, as a: cleanup.policy" in str(report)
+    assert last_seen(world.plan, world.state.values)["a"] == {"cleanup.policy": "compact", "retention.ms": "3600000"}
+    assert last_seen(world.plan, world.state.values)["b"] == {}
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_end_of_the_hold_sets_what_the_source_had_last(world: World, is_lost: bool) -> None:
+    """With the source or, after a disaster, without: the plan's values are old in both cases."""
+    world.change("a", retention_ms="3600000")
+    world.follow()
+    source = LastSeen(world.plan, world.state.values) if is_lost else world.source
+    world.end_of_hold(source)
+    assert world.target.topic_configs(["a"])["a"]["retention.ms"].value == "3600000"
+    assert world.target.topic_configs(["b"])["b"]["retention.ms"].value == "604800000"
+    assert world.end_of_hold(source).drift == ()
+
+
+def test_note_goes_when_the_plan_says_the_same_and_a_new_plan_wins(world: World) -> None:
+    world.change("a", retention_ms="3600000")
+    world.follow()
+    later = replace(world.plan, created_at="2027-01-01T00:00:00+00:00")
+    assert last_seen(later, world.state.values)["a"] == {"retention.ms": "86400000"}
+    world.change("a", retention_ms="86400000")
+    assert world.follow().waiting == [] and world.state.values == {}
+
+
+def test_limit_that_is_raised_follows_and_one_that_is_lowered_waits(world: World) -> None:
+    world.change("a", max_message_bytes="5000000", segment_bytes="2000000000")
+    assert world.follow().changed == 2
+    world.change("a", max_message_bytes="2000000")
+    report = world.follow()
+    assert (report.changed, report.waiting) == (0, ["a: max.message.bytes: the target's default -> 2000000"])
+
+
+def test_setting_that_its_owner_sets_back_is_given_up_and_named(world: World) -> None:
+    """Another value is tried again, and other settings are not held up."""
+    world.change("a", segment_ms="60000")
+    for time in range(4):
+        assert world.follow().changed == 1
+        assert world.target.overrides["a"].pop("segment.ms") == "60000", time
+    assert world.follow().latest[-1].endswith("-> 60000 (again, 3 of 3 times)")
+    world.change("a", flush_ms="7")
+    report = world.follow()
+    (given_up,) = report.given_up
+    assert given_up.startswith(
+        "a: segment.ms was set to 60000 3 times again, and is set back by its owner (Strimzi, Terr"
+    )
+    assert "1 set back by somebody else, as a: segment.ms" in report.to_dict()["said"][0]
+    assert world.target.set[-1] == ("a", {"flush.ms": "7"}, ())
+    world.target.overrides["a"]["segment.ms"] = "60000"
+    assert world.follow().given_up == []  # its owner has changed it
+    world.change("a", segment_ms="61000")
+    assert world.follow().changed == 1
+
+
+def test_refused_value_is_told_in_the_brokers_words_and_not_tried_again(world: World) -> None:
+    """It keeps no other setting of the topic back."""
+    world.target.refuse["segment.ms"] = RequestRefused("alter", 44, "POLICY_VIOLATION", "rolls too often")
+    world.change("a", segment_ms="1", flush_ms="7")
+    report = world.follow()
+    assert (report.changed, report.refused) == (1, ["a: segment.ms=1: POLICY_VIOLATION: rolls too often"])
+    world.target.refuse.clear()
+    assert world.follow().refused == report.refused and len(world.target.set) == 1
+    world.change("a", segment_ms="60000")
+    assert (world.follow().refused, world.target.overrides["a"]["segment.ms"]) == ([], "60000")
+
+
+def test_missing_right_is_said_and_tried_again(world: World) -> None:
+    world.target.refuse["segment.ms"] = MissingRight("alter", "a", "User:m")
+    world.change("a", segment_ms="1")
+    world.change("b", flush_ms="1")
+    report = world.follow()
+    assert (report.changed, len(report.failed)) == (1, 1) and "User:m" in report.failed[0]
+    world.target.refuse.clear()
+    assert world.follow().changed == 1
+
+
+def test_more_replicas_than_there_are_would_stop_the_copy(world: World) -> None:
+    world.change("a", min_insync_replicas="3", segment_ms="1")
+    report = world.follow()
+    assert (report.changed, report.left_out) == (1, ["a: min.insync.replicas is 3 on the source, replicas here are 2"])
+
+
+def test_topics_that_are_not_the_mirrors_are_left_out(world: World) -> None:
+    """In production, gone, or created again on the source."""
+    for topic in "ab":
+        world.change(topic, segment_ms="1")
+    world.active.discard("a")
+    world.source.ids["b"] = "another"
+    report = world.follow()
+    assert (report.topics, report.changed, world.target.set) == (0, 0, [])
+    assert [line.partition(":")[0] for line in report.left_out] == ["a", "b"] and "created again" in report.left_out[1]
+    world.active.add("a")
+    del world.source.overrides["a"]
+    assert "no such topic" in world.follow().left_out[0]
+
+
+@pytest.mark.parametrize("confirmed", [1, 2])
+def test_job_that_lost_the_lease_sets_and_notes_nothing_more(world: World, confirmed: int) -> None:
+    world.change("a", segment_ms="60000", retention_ms="5")
+    world.right.left = confirmed
+    with pytest.raises(LeaseLost):
+        world.follow()
+    assert world.target.set == [] and len(world.state.values) == confirmed - 1
+    world.right.left = 100
+    world.follower = world.another()
+    assert world.follow().changed == 1 and last_seen(world.plan, world.state.values)["a"]["retention.ms"] == "5"
+
+
+def test_kept_and_excluded_settings_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, keep_configs=["retention.ms"], exclude_configs=["segment.*"])
+    world.change("a", retention_ms="5", segment_ms="5", segment_bytes="5000000", flush_ms="5")
+    assert world.follow().waiting == [] and world.target.set == [("a", {"flush.ms": "5"}, ())]
+    world.end_of_hold(LastSeen(world.plan, world.state.values))
+    assert world.target.overrides["a"]["retention.ms"] == "86400000"  # with which the mirror created it
+
+
+def test_topics_that_join_the_plan_follow_too(world: World) -> None:
+    both, world.plan = world.plan, replace(world.plan, topics=world.plan.topics[:1])
+    world.change("b", segment_ms="5")
+    assert (world.follow().topics, world.target.set) == (1, [])
+    world.plan = both
+    assert (world.follow().topics, len(world.target.set)) == (2, 1)
+
+
+def test_report_stays_small_however_much_there_is(world: World) -> None:
+    report = ConfigReport(topics=9, waiting=[f"{n:04}: {'x' * 1000}" for n in range(1000)])
+    found = report.to_dict()
+    assert found["waiting"]["count"] == 1000 and len(str(found)) < 5000
