@@ -52,15 +52,19 @@ class SyncTopicConfigsOperator(PlannedOperator):
     :param hold: True while the mirror writes: retention, compaction and time rules are off. False afterwards: the
         source's own settings are applied (templated).
     :param dry_run: only report what differs (templated).
+    :param source_lost: don't ask the source: apply what a tail of this mirror saw last of it, or else the plan's
+        (templated).
     """
 
-    template_fields: Sequence[str] = (*PlannedOperator.template_fields, "hold", "dry_run")
+    template_fields: Sequence[str] = (*PlannedOperator.template_fields, "hold", "dry_run", "source_lost")
 
-    def __init__(self, *, hold: bool | str = True, dry_run: bool | str = False, **kwargs: Any) -> None:
+    def __init__(
+        self, *, hold: bool | str = True, dry_run: bool | str = False, source_lost: bool | str = False, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         # It shadows BaseOperator's method of that name, which prints rendered templates and which Airflow never calls.
         self.dry_run: bool | str = dry_run  # type: ignore[assignment]
-        self.hold = hold
+        self.hold, self.source_lost = hold, source_lost
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Compare and apply.
@@ -70,15 +74,19 @@ class SyncTopicConfigsOperator(PlannedOperator):
         """
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.ledger.decisions import Ledger
+        from airflow_mirror.ledger.state import state_of
         from airflow_mirror.plan.life import require_active
         from airflow_mirror.sync.configs import sync_configs
+        from airflow_mirror.sync.seen_configs import LastSeen, prefix
 
         plan = self.stored_plan(mirror)
         hold, dry_run = flag("hold", self.hold), flag("dry_run", self.dry_run)
+        is_lost = flag("source_lost", self.source_lost)
         with admins_of(mirror) as (source, target):
             if hold and not dry_run:
                 require_active(Ledger(target), plan, target)
-            report = sync_configs(plan, source, target, hold=hold, dry_run=dry_run)
+            known = LastSeen(plan, state_of(target, prefix(mirror.name)).read()) if is_lost else source
+            report = sync_configs(plan, known, target, hold=hold, dry_run=dry_run)
         for line in report.drift:
             self.log.info("%s %s", "set" if report.applied else "would set", line)
         return compact({**report.to_dict(), "changes": len(report.drift)})

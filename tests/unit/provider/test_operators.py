@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,6 +52,7 @@ from airflow_mirror.plan.life import mark_cut_over
 from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
 from airflow_mirror.sync.configs import ConfigsReport
 from airflow_mirror.sync.lag import PartitionLag
+from airflow_mirror.sync.seen_configs import dump
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.provider.conftest import PLAN, Started, store_plan
 
@@ -807,6 +809,31 @@ def test_the_sources_settings_still_go_into_force_after_the_cutover(
     for given in ({"hold": False}, {"hold": True, "dry_run": True}):
         SyncTopicConfigsOperator(task_id="t", mirror=mirror, plan=PLAN, **given).execute(context)
     assert [a["hold"] for a in asked] == [False, True]
+
+
+def test_settings_of_a_lost_source_are_those_seen_last(
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    mirror: dict[str, Any],
+    plan: Plan,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+    noted = {"configs/m/t": dump({"retention.ms": "5"}, int(time.time() * 1000))}
+    monkeypatch.setattr(
+        "airflow_mirror.ledger.state.state_of",
+        lambda target, prefix: SimpleNamespace(read=lambda: {k: v for k, v in noted.items() if k.startswith(prefix)}),
+    )
+    monkeypatch.setattr(
+        "airflow_mirror.sync.configs.sync_configs",
+        lambda plan, source, target, **given: asked.append(source) or ConfigsReport(given["hold"], (), True),
+    )
+    for lost in ("true", False):
+        given = {"mirror": mirror, "plan": PLAN, "hold": False, "source_lost": lost}
+        SyncTopicConfigsOperator(task_id="t", **given).execute(context)
+    seen, source = asked
+    assert seen.topic_configs(["t"])["t"]["retention.ms"].value == "5"
+    assert isinstance(source, ClusterAdmin) and source.role == "source"
 
 
 def test_kill_9_of_a_tail_leaves_no_worker_after_stop(
