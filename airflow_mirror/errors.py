@@ -200,6 +200,19 @@ class MirrorCutOver(InputError):
         )
 
 
+class NotCutOver(InputError):
+    """Applications were to get rights to write to topics that a mirror still writes to."""
+
+    def __init__(self, mirror: str, topics: Sequence[str]) -> None:
+        self.mirror, self.topics = mirror, list(topics)
+        more = f" and {len(self.topics) - 5} more" if len(self.topics) > 5 else ""
+        super().__init__(
+            f"mirror {mirror!r} has not handed over target topics {', '.join(self.topics[:5])}{more}: who writes to them "
+            "now stops their copy. Nothing was touched. Run CutoverOperator first, or phase='early', which gives nobody "
+            "rights to write."
+        )
+
+
 class TopicsOwned(InputError):
     """Target topics belong to other mirrors: two writers in one topic would overwrite each other's offsets."""
 

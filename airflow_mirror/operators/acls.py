@@ -82,11 +82,14 @@ class SyncAclsOperator(PlannedOperator):
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Compare, apply, read back.
 
+        :raises NotCutOver: rights to write were asked for, and the topics are not handed over yet.
         :raises NoAuthorizer: the target has none.
         :raises NotKept: a change is not visible when read back.
         :raises InvalidField: the map of principals is ambiguous, or nobody knows the mirror's own principal.
         """
         from airflow_mirror.hooks.kafka import admins_of
+        from airflow_mirror.ledger.decisions import Ledger
+        from airflow_mirror.plan.life import require_opened
         from airflow_mirror.sync.access import Options, sync_access
 
         stated = None if self.open_by_default is None else flag("open_by_default", self.open_by_default)
@@ -102,6 +105,8 @@ class SyncAclsOperator(PlannedOperator):
         # A task may have another map of principals than its plan.
         plan, secret_of = replace(self.stored_plan(mirror), mirror=mirror), secrets_of(self.secrets)
         with admins_of(mirror) as (source, target):
+            if options.gives_write and not options.dry_run:
+                require_opened(Ledger(target), plan)
             report = sync_access(plan, source, target, options, secret_of)
         directory = report_dir(mirror, context["ti"].run_id)
         directory.mkdir(parents=True, exist_ok=True)

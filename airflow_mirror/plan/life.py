@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import LedgerMissing, LedgerNewer, MirrorCutOver, TopicsOwned
+from airflow_mirror.errors import LedgerMissing, LedgerNewer, MirrorCutOver, NotCutOver, TopicsOwned
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.partition import TopicPartition
 
@@ -168,6 +168,20 @@ def require_active(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
     values = ledger.values()
     if any(_KEY + topic in values for topic in _topics(plan)):
         _require_free(values, plan, _ids(plan, target))
+
+
+def require_opened(ledger: Decisions, plan: Plan) -> None:
+    """Refuse to let applications write to topics that a cutover of this mirror has not handed over.
+
+    A topic that was handed over and created again since is its new owner's matter.
+
+    :raises NotCutOver: names the topics.
+    """
+    us = plan.mirror.name, plan.source_cluster_id
+    opened = {t for t, one in _all(ledger.values()) if one.opened_by is not None and (one.mirror, one.source_id) == us}
+    closed = [t for t in _topics(plan) if t not in opened]
+    if closed:
+        raise NotCutOver(plan.mirror.name, closed)
 
 
 def active_topics(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> set[str]:

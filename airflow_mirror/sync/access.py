@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.policy import Principals
-from airflow_mirror.sync.acl_rules import EARLY
+from airflow_mirror.sync.acl_rules import CUTOVER, EARLY
 from airflow_mirror.sync.acls import PHASES, own_principal, sync_acls
 from airflow_mirror.sync.quotas import sync_quotas
 from airflow_mirror.sync.users import sync_users
@@ -48,6 +48,11 @@ class Options:
             raise InvalidField("parts", [], "nothing to do", f"Use any of {', '.join(PARTS)}.")
         if self.phase not in PHASES:
             raise InvalidField("phase", self.phase, "unknown", f"Use one of {', '.join(PHASES)}.")
+
+    @property
+    def gives_write(self) -> bool:
+        """Whether applications get rights to write to the target's topics."""
+        return ACLS in self.parts and self.phase == CUTOVER
 
 
 @dataclass(frozen=True, kw_only=True)

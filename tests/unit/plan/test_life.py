@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_mirror.errors import InputError, MirrorCutOver, TopicsOwned
-from airflow_mirror.plan.life import claim, mark_cut_over, release, require_active, take_back
+from airflow_mirror.errors import InputError, MirrorCutOver, NotCutOver, TopicsOwned
+from airflow_mirror.plan.life import claim, mark_cut_over, release, require_active, require_opened, take_back
 from airflow_mirror.plan.model import Plan
 from tests.unit.ledger.memory import MemoryLedger
 from tests.unit.plan.test_model import a_plan
@@ -45,6 +45,26 @@ def test_what_was_cut_over_is_not_written_again(ledger: MemoryLedger) -> None:
         for refused in (require_active, claim):
             with pytest.raises(MirrorCutOver, match=f"cut over \\({NOON}\\): target topics dc1.audit|raw, dc1.orders"):
                 refused(another_worker, again, there(plan))
+
+
+def test_applications_may_write_once_all_topics_are_handed_over(ledger: MemoryLedger) -> None:
+    """Also if a topic was created again since; not if the cutover was taken back, or another mirror's."""
+    plan = a_plan()
+    with pytest.raises(NotCutOver, match="'dc1-to-dc2' has not handed over target topics dc1.audit.raw, .*, dc1.users: "):
+        require_opened(ledger, plan)  # nobody owns them yet
+    claim(ledger, plan, there(plan))
+    some = {topic: topic_id for topic, topic_id in ids(plan).items() if topic != "dc1.users"}
+    mark_cut_over(ledger, plan, some, NOON)
+    with pytest.raises(NotCutOver, match="target topics dc1.users: "):
+        require_opened(ledger, plan)
+    mark_cut_over(ledger, plan, ids(plan), NOON)
+    require_opened(ledger, plan)
+    for other in (of_another(plan, name="another"), replace(plan, source_cluster_id="another")):
+        with pytest.raises(NotCutOver):
+            require_opened(ledger, other)
+    take_back(ledger, plan.hash)
+    with pytest.raises(NotCutOver):
+        require_opened(ledger, plan)
 
 
 def test_a_cutover_that_was_taken_back_leaves_the_mirror_active(ledger: MemoryLedger) -> None:

@@ -13,11 +13,13 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mirror.operators.acls import SyncAclsOperator
 from airflow_mirror.plan import Plan
+from airflow_mirror.plan.life import mark_cut_over
 from airflow_mirror.sync.acl_rules import LeftOut
 from airflow_mirror.sync.acls import AclDiff, AclReport
 from airflow_mirror.sync.quotas import QuotaDiff, QuotaReport
 from airflow_mirror.sync.users import UserRow, UsersReport
 from tests.builders import rule
+from tests.unit.ledger.memory import MemoryLedger
 from tests.unit.provider.conftest import PLAN
 
 RULES = tuple(rule("orders", "READ", "ALLOW", f"User:u{i}") for i in range(10_000))
@@ -66,8 +68,9 @@ def test_verdict_is_small_and_its_file_is_whole(
 
 def test_rendered_arguments_are_what_they_say(
     asked: list[dict[str, Any]], context: dict[str, Any], connections: Callable[..., None], mirror: dict[str, Any],
-    plan: Plan, home: Path,
+    plan: Plan, home: Path, ledger: MemoryLedger,
 ) -> None:  # fmt: skip
+    mark_cut_over(ledger, plan, {"t": "id-t"}, "2026-02-01T00:00:00+00:00")
     SyncAclsOperator(
         task_id="t", mirror=mirror, plan=PLAN, phase="cutover", remove="True", cluster_wide="true",
         open_by_default="False", own_principals={"target": "User:CN=m"},
@@ -76,6 +79,21 @@ def test_rendered_arguments_are_what_they_say(
         {"phase": "cutover", "dry_run": False, "remove": True, "cluster_wide": True, "open_to_all": False,
          "own": {"target": "User:CN=m"}, "principals": {}}
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "is_refused"), [({}, True), ({"dry_run": True}, False), ({"phase": "early"}, False)])
+def test_nobody_may_write_before_the_topics_are_handed_over(
+    given: dict[str, Any], is_refused: bool, asked: list[dict[str, Any]], context: dict[str, Any],
+    connections: Callable[..., None], mirror: dict[str, Any], plan: Plan, home: Path, ledger: MemoryLedger,
+) -> None:  # fmt: skip
+    """Who writes to a target topic stops its copy. A preview is welcome, and readers are."""
+    task = SyncAclsOperator(task_id="t", mirror=mirror, plan=PLAN, **{"phase": "cutover", **given})
+    if is_refused:
+        with pytest.raises(AirflowFailException, match="NotCutOver: mirror 'm' has not handed over target topics t: "):
+            task.execute(context)
+    else:
+        task.execute(context)
+    assert (asked == []) is is_refused
 
 
 @pytest.mark.parametrize("value", [{"both": "User:m"}, {"target": "mirror"}, "User:m"])
