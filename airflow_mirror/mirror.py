@@ -51,6 +51,9 @@ class Mirror:
     :param sync_configs: a tail keeps the target's topic settings as they are on the source. What is on hold follows when
         the mirror has ended.
     :param config_interval_s: seconds between two passes over all topics.
+    :param sync_acls: a tail lets the rights of readers follow, as ``SyncAclsOperator`` does before the cutover.
+    :param acl_interval_s: seconds between two passes over all ACLs.
+    :param remove_acls: a tail also removes ACLs that are gone on the source and that this mirror could have written.
     :param exclude_configs: names or patterns of topic settings that are not carried over, besides those that belong to a
         cluster (:data:`airflow_mirror.plan.configs.EXCLUDED`).
     :param keep_configs: the same, of settings that an existing target topic keeps. A topic that the mirror creates
@@ -93,6 +96,9 @@ class Mirror:
     group_interval_s: float = 5.0
     sync_configs: bool = True
     config_interval_s: float = 30.0
+    sync_acls: bool = False
+    acl_interval_s: float = 60.0
+    remove_acls: bool = False
     exclude_configs: Sequence[str] = field(default=())
     keep_configs: Sequence[str] = field(default=())
     use_defaults_from: str = "auto"
@@ -151,10 +157,10 @@ class Mirror:
             raise InvalidField("delivery", self.delivery, "not together with by_key", "Use partitioning='preserve'.")
 
     def _check_following(self) -> None:
-        for name in ("sync_groups", "sync_configs"):
+        for name in ("sync_groups", "sync_configs", "sync_acls", "remove_acls"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidField(name, getattr(self, name), "not a yes or no", "Use True or False.")
-        for name, least in (("group_interval_s", 0.1), ("config_interval_s", 1)):
+        for name, least in (("group_interval_s", 0.1), ("config_interval_s", 1), ("acl_interval_s", 60)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= 3600:
                 raise InvalidField(name, value, "not an interval", f"Give seconds from {least} to 3600.")

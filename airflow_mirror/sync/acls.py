@@ -8,6 +8,7 @@ completed by the next one.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from airflow_mirror.sync.topics import settle
 from airflow_mirror.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
     from airflow_mirror.kafka.admin import ClusterAdmin
@@ -151,16 +152,19 @@ def sync_acls(
     open_to_all: bool | None = None,
     own: Mapping[str, str] | None = None,
     dry_run: bool = False,
+    granted: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> AclReport:
     """Bring the target's rules in line with the source's, and read them back.
 
     :param phase: ``early`` for those of readers, ``cutover`` for all.
-    :param remove: also remove rules that the mirror could have written and that are gone on the source.
+    :param remove: also remove rules that the mirror could have written and that are gone on the source. Where the source
+        has no authorizer, nothing is.
     :param cluster_wide: also copy rules about the cluster, delegation tokens and users.
     :param open_to_all: whether resources without rules are open to everybody on the target; None asks its brokers, which
         seldom say it.
     :param own: the mirror's own principal on the ``source`` and on the ``target``, where the connection does not say it.
     :param dry_run: only report.
+    :param granted: returns what each write is done in; it raises where nothing may be written any more.
     :raises InvalidField: a phase that does not exist, a principal that nobody knows, or an ambiguous map of principals.
     :raises NoAuthorizer: the target has none.
     :raises NotKept: a change is not visible when read back.
@@ -169,6 +173,7 @@ def sync_acls(
     if phase not in PHASES:
         raise InvalidField("phase", phase, "unknown", f"Use one of {', '.join(PHASES)}.")
     rules, notes = _rules_of_source(source)
+    remove = remove and not notes  # a source that has lost its authorizer has not taken any right back
     scope = read_scope(plan, source, target, rules, own or {}, cluster_wide=cluster_wide)
     is_open = _is_open(target) if open_to_all is None else open_to_all
     found = diff(rules, scope, phase, is_open)
@@ -185,9 +190,10 @@ def sync_acls(
     if dry_run:
         return report
     for some in (found.own, found.deny, found.allow):
-        _create(target, some)
+        _create(target, some, granted)
     if removed:
-        target.delete_acls(removed)
+        with granted():
+            target.delete_acls(removed)
         settle(lambda: _left(target, removed), "ACLs")
     return report
 
@@ -267,9 +273,10 @@ def _is_open(target: ClusterAdmin) -> bool | None:
         return None
 
 
-def _create(target: ClusterAdmin, rules: tuple[Acl, ...]) -> None:
+def _create(target: ClusterAdmin, rules: tuple[Acl, ...], granted: Callable[[], AbstractContextManager[None]]) -> None:
     if rules:
-        target.create_acls(rules)
+        with granted():
+            target.create_acls(rules)
         settle(lambda: _missing(target, rules), "ACLs")
 
 

@@ -185,9 +185,7 @@ class ConfigFollower:
             if configs != known[topic]
         }
         if noted:
-            self._right.confirm(self._target.wire)
-            with self._right.writing:
-                self._right.check()
+            with self._right.granted(self._target.wire):
                 self._state.write(noted)
 
     def _due(self, topic: str, wanted: Mapping[str, str | None], report: ConfigReport) -> dict[str, str | None]:
@@ -214,11 +212,9 @@ class ConfigFollower:
 
     def _alter(self, topic: str, due: dict[str, str | None], report: ConfigReport) -> dict[str, str | None]:
         """Set settings; return which were set. A refused one keeps no other from being set."""
-        self._right.confirm(self._target.wire)
+        to_set = {key: value for key, value in due.items() if value is not None}
         try:
-            with self._right.writing:
-                self._right.check()
-                to_set = {key: value for key, value in due.items() if value is not None}
+            with self._right.granted(self._target.wire):
                 self._target.alter_topic_configs(topic, to_set, [key for key in due if key not in to_set])
             return due
         except RequestRefused as e:

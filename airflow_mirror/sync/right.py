@@ -14,7 +14,8 @@ group has members. Where it has none, a job that runs meanwhile finds a position
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from airflow_mirror.copy.writer.lease import LeaseProof, LeaseToken
 from airflow_mirror.errors import TryAgain
@@ -54,6 +55,14 @@ class Right:
             raise Stopped("the job ends, and what follows the data is no longer written")
         assert self._proof is not None
         self._proof.check()
+
+    @contextmanager
+    def granted(self, target: WireCluster) -> Iterator[None]:
+        """Confirm it, and hold it while the block writes; errors as of :meth:`confirm`."""
+        self.confirm(target)
+        with self.writing:
+            self.check()
+            yield
 
     def end(self) -> None:
         """End it for good. When this returns, nothing is being written, and nothing will be."""

@@ -35,6 +35,7 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import arguments as cli
 from airflow_mirror.jobs.driver import entry
+from airflow_mirror.jobs.driver.acls import acls_follow
 from airflow_mirror.jobs.driver.configs import configs_follow
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.executors import slots
@@ -276,7 +277,10 @@ def _follow(
     wire, admin = WireCluster(target), ClusterAdmin(target)
     hold = HoldWatch(job.plan, admin, lambda: lease.confirm(wire, held.token))
     publish(publication, arguments, "streaming_tail", job, progress.table, held, hold)
-    wanted = ((job.mirror.sync_groups, groups_follow), (job.mirror.sync_configs, configs_follow))
+    wanted = (
+        (job.mirror.sync_groups, groups_follow), (job.mirror.sync_configs, configs_follow),
+        (job.mirror.sync_acls, acls_follow),
+    )  # fmt: skip
     follows = [follow(job, held, status) for is_wanted, follow in wanted if is_wanted]
     if not tail.stopping.is_set():  # else nobody waited until writing is safe
         for one in follows:

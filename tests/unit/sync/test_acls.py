@@ -118,6 +118,13 @@ def test_what_denies_is_in_force_before_anything_is_allowed() -> None:
     assert [one.permission for _, one in target.done] == ["DENY", "DENY", "ALLOW", "ALLOW"]
 
 
+def test_source_without_authorizer_takes_no_right_back() -> None:
+    target = Cluster("target", READ, DENY)
+    report = synced(Cluster("source", authorizer=False), target, remove=True)
+    assert report.removed == () and target.acls == {READ, DENY} and len(report.diff.drift) == 2
+    assert "no authorizer" in report.notes[0]
+
+
 def test_dry_run_changes_nothing_and_tells_the_same() -> None:
     source, target = Cluster("source", READ), Cluster("target", open_by_default=True)
     dry = synced(source, target, dry_run=True)

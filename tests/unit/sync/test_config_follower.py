@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
@@ -17,6 +16,7 @@ from airflow_mirror.sync.configs import ConfigsReport, sync_configs
 from airflow_mirror.sync.seen_configs import LastSeen, last_seen
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic, configs
 from tests.unit.plan.test_checks import NOW
+from tests.unit.sync.confirmed import Confirmed
 
 NOW_MS = int(NOW.timestamp() * 1000)
 
@@ -57,21 +57,6 @@ class Cluster:
             self.overrides[topic].pop(key, None)
 
 
-class Right:
-    """``lost`` is raised by the n-th call and all later ones."""
-
-    def __init__(self) -> None:
-        self.writing, self.left = threading.Lock(), 1000
-
-    def confirm(self, target: Any) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise LeaseLost("airflow-mirror.m", 3, "epoch 5")
-
-    def check(self) -> None:
-        assert self.writing.locked()
-
-
 class State:
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
@@ -95,7 +80,7 @@ class World:
         self.source = Cluster(a={"retention.ms": "86400000"}, b={})
         self.target = Cluster(**{t.target_topic: t.held_configs for t in self.plan.topics})
         self.target.overrides["reference"] = {}
-        self.right, self.state, self.now_ms = Right(), State(), NOW_MS
+        self.right, self.state, self.now_ms = Confirmed(), State(), NOW_MS
         self.active = {"a", "b"}
         monkeypatch.setattr("airflow_mirror.sync.config_follower.active_topics", lambda *_: self.active)
         self.follower = self.another()

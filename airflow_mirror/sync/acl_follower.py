@@ -1,0 +1,100 @@
+"""Access rules follow while a tail runs: those of readers, as a task in front of the cutover writes them.
+
+The rules, the order of writing and what a crash leaves are those of :mod:`airflow_mirror.sync.acls`. Those of writers
+come at the cutover: who writes to a target topic earlier stops its copy.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.plan.life import active_topics
+from airflow_mirror.sync.acls import AclReport, sync_acls
+from airflow_mirror.sync.brief import LONGEST, brief, told
+
+if TYPE_CHECKING:
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.ledger.decisions import Decisions
+    from airflow_mirror.plan.model import Plan
+    from airflow_mirror.sync.right import Right
+
+log = logging.getLogger(__name__)
+
+_LOGGED = 200  # lines of a pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class AclFollowReport:
+    """One pass over all rules.
+
+    :param acls: what it found and did.
+    :param left_out: topics whose rules don't follow.
+    :param took_s: seconds.
+    """
+
+    acls: AclReport
+    left_out: list[str]
+    took_s: float
+
+    def __str__(self) -> str:
+        """One line that stays the same while nothing happens."""
+        found = self.acls.diff
+        others = (
+            ([str(rule) for rule in found.drift] if not self.acls.removed else [], "not on the source"),
+            ([f"{one.rule}: {one.reason}" for one in found.left_out], "rules left out"),
+            (self.left_out, "topics left out"),
+            (self.acls.notes, "notes"),
+        )
+        return told(f"{len(found.kept) + len(found.granted)} rules follow", others)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values. Of each list: how long it is, and its first lines."""
+        found = self.acls.to_dict()
+        values = {name: found[name] for name in ("granted", "removed", "lost", "later", "drift", "notes")}
+        rules = [f"{one['rule']}: {one['reason']}" for one in found["left_out"]]
+        lists = {**values, "left_out": self.left_out + rules}
+        said = [f"access is lost: {line}"[:LONGEST] for line in found["lost"][:3]]
+        return {"said": said, "rules": len(found["kept"]) + len(found["granted"]), **brief(lists), "took_s": self.took_s}
+
+
+class AclFollower:
+    """Keeps the rights of readers on a plan's target topics as they are on the source. For one thread.
+
+    :param plan: returns the plan; its topics may become more. Its Mirror says whether rules are removed.
+    :param source: connections that the caller closes; ``target`` likewise.
+    :param ledger: says which topics are in production.
+    """
+
+    def __init__(
+        self, plan: Callable[[], Plan], source: ClusterAdmin, target: ClusterAdmin, ledger: Decisions, right: Right
+    ) -> None:
+        self._plan, self._source, self._target, self._ledger, self._right = plan, source, target, ledger, right
+
+    def follow(self, now_ms: int) -> AclFollowReport:
+        """Make one pass.
+
+        :raises MirrorError: as :func:`airflow_mirror.sync.acls.sync_acls`.
+        """
+        begun, plan = time.monotonic(), self._plan()
+        self._right.confirm(self._target.wire)
+        active = active_topics(self._ledger, plan, self._target)
+        topics = tuple(t for t in plan.topics if t.target_topic in active)
+        acls = sync_acls(
+            replace(plan, topics=topics), self._source, self._target, remove=plan.mirror.remove_acls,
+            granted=lambda: self._right.granted(self._target.wire),
+        )  # fmt: skip
+        lines = acls.lines() if acls.changes else []
+        for line in lines[:_LOGGED]:
+            log.info("%s", line)
+        if len(lines) > _LOGGED:
+            log.info("and %d more", len(lines) - _LOGGED)
+        left_out = [
+            f"{t.source_topic}: the ledger does not say that {t.target_topic} is this mirror's and not in production"
+            for t in plan.topics
+            if t.target_topic not in active
+        ]
+        return AclFollowReport(acls=acls, left_out=left_out, took_s=round(time.monotonic() - begun, 3))

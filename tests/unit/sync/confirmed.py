@@ -1,0 +1,26 @@
+"""A right to write that a test can take away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from airflow_mirror.errors import LeaseLost
+
+
+class Confirmed:
+    """Stands for :class:`airflow_mirror.sync.right.Right`; ``left`` requests are confirmed."""
+
+    def __init__(self) -> None:
+        self.left = 1000
+
+    def confirm(self, target: Any) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise LeaseLost("airflow-mirror.m", 3, "epoch 5")
+
+    @contextmanager
+    def granted(self, target: Any) -> Iterator[None]:
+        self.confirm(target)
+        yield

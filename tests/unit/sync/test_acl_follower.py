@@ -1,0 +1,83 @@
+"""Rights of readers follow: granted under the lease, taken back on request alone, and told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from airflow_mirror.errors import LeaseLost
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.sync.acl_follower import AclFollower, AclFollowReport
+from tests.builders import plan_of, rule, topic_plan
+from tests.unit.sync.confirmed import Confirmed
+from tests.unit.sync.test_acls import ALICE, DENY, READ, WRITE, Cluster
+
+OTHER = rule("users", "READ", "ALLOW", ALICE)
+
+
+class World:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.source, self.target = Cluster("source", READ, WRITE, DENY, OTHER), Cluster("target")
+        for cluster in (self.source, self.target):
+            cluster.wire = None  # type: ignore[attr-defined]
+        topics = (topic_plan(name, {0: 0}, source_topic_id=name) for name in ("orders", "users"))
+        self.plan = replace(plan_of(self.mirror(), *topics), known_topics=dict.fromkeys(("orders", "users"), "identical"))
+        self.active, self.right = {"orders", "users"}, Confirmed()
+        monkeypatch.setattr("airflow_mirror.sync.acl_follower.active_topics", lambda *_: self.active)
+        both = cast("Any", self.source), cast("Any", self.target)
+        self.follower = AclFollower(lambda: self.plan, *both, cast("Any", None), cast("Any", self.right))
+
+    def mirror(self, **fields: Any) -> Mirror:
+        return Mirror(name="m", source="dc1", target="dc2", **fields)
+
+    def follow(self) -> AclFollowReport:
+        return self.follower.follow(0)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+def test_readers_get_their_rights_and_writers_wait(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    found = world.follow().to_dict()
+    assert world.target.acls == {READ, DENY, OTHER} and found["granted"]["count"] == 3 and found["rules"] == 3
+    assert found["later"] == {"count": 1, "first": [str(WRITE)]}
+    assert [r.message for r in caplog.records] == [f"+ {DENY}", f"+ {READ}", f"+ {OTHER}"]
+    again = world.follow()
+    assert again.to_dict()["granted"]["count"] == 0 and str(again) == "3 rules follow" and len(caplog.records) == 3
+
+
+def test_right_that_is_gone_is_taken_back_on_request_alone(world: World) -> None:
+    world.follow()
+    world.source.acls.remove(READ)
+    report = world.follow()
+    assert READ in world.target.acls and str(report) == f"3 rules follow; 1 not on the source, as {READ}".replace(
+        "3", "2"
+    )
+    world.plan = replace(world.plan, mirror=world.mirror(remove_acls=True))
+    assert world.follow().to_dict()["removed"]["first"] == [str(READ)] and world.target.acls == {DENY, OTHER}
+
+
+def test_who_loses_access_is_told_to_a_person(world: World) -> None:
+    world.target._open_by_default = True
+    assert world.follow().to_dict()["said"][0].startswith("access is lost: TOPIC 'orders'")
+
+
+def test_rules_of_topics_in_production_are_left_alone(world: World) -> None:
+    world.active.discard("users")
+    report = world.follow()
+    assert OTHER not in world.target.acls and READ in world.target.acls
+    assert report.to_dict()["left_out"]["count"] == 2  # the topic, and the rule about it
+    assert "1 topics left out, as users: the ledger does not say" in str(report)
+
+
+@pytest.mark.parametrize("confirmed", [0, 1, 2])
+def test_job_that_lost_the_lease_grants_nothing_more(world: World, confirmed: int) -> None:
+    world.right.left = confirmed
+    with pytest.raises(LeaseLost):
+        world.follow()
+    assert world.target.acls == ({DENY} if confirmed == 2 else set())
