@@ -57,7 +57,7 @@ def _run(arguments: argparse.Namespace) -> int:
     of_source, of_target = both_of(arguments, mirror)
     with ClusterAdmin(of_source) as source, ClusterAdmin(of_target) as target:
         ledger = Ledger(target)
-        last = _last(ledger, mirror, source, target)
+        last = last_of(ledger, mirror, source, target)
         known = {**_owned(ledger, mirror, source, target), **(last.known_topics if last else {})}
         begun = Begun.of_plan(last, mirror)
         if last is None and mirror.start == "latest":
@@ -72,7 +72,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return 1 if blocks else 0
 
 
-def _last(ledger: Ledger, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> Plan | None:
+def last_of(ledger: Ledger, mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin) -> Plan | None:
     """Return the plan that the mirror's next one continues from; None if nobody has stored one for these clusters."""
     try:
         plan_hash = last_hash(ledger.values(), mirror.name)

@@ -25,7 +25,7 @@ from airflow_mirror.plan.life import active_topics
 from airflow_mirror.plan.target_configs import read_own_configs
 from airflow_mirror.sync import seen_configs
 from airflow_mirror.sync.brief import LONGEST, brief, told
-from airflow_mirror.sync.configs import diff, own_values
+from airflow_mirror.sync.configs import Change, diff, own_values, shown
 from airflow_mirror.sync.set_again import TIMES, SetAgain
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class ConfigFollower:
             value = final.get(key)
             is_there = key in LIMITS and key in there and same_value(there[key].value, value)
             if value != t.configs.get(key) and not is_there:
-                report.waiting.append(f"{t.target_topic}: {key}: {_shown(t.configs.get(key))} -> {_shown(value)}")
+                report.waiting.append(str(Change(t.target_topic, key, shown(t.configs.get(key)), value)))
         return final
 
     def _note(self, plan: Plan, final: Mapping[str, Mapping[str, str]], now_ms: int) -> None:
@@ -194,10 +194,10 @@ class ConfigFollower:
         for key, value in wanted.items():
             refused, words = self._refused.get((topic, key), (value, ""))
             if words and refused == value:
-                report.refused.append(f"{topic}: {key}={_shown(value)}: {words}")
+                report.refused.append(f"{topic}: {key}={shown(value)}: {words}")
             elif self._set.times(topic, key, value) > TIMES:
                 report.given_up.append(
-                    f"{topic}: {key} was set to {_shown(value)} {TIMES} times again, and is set back by its owner "
+                    f"{topic}: {key} was set to {shown(value)} {TIMES} times again, and is set back by its owner "
                     "(Strimzi, Terraform?): change it there"
                 )
             else:
@@ -223,7 +223,7 @@ class ConfigFollower:
                 return {key: value for one in apart for key, value in one.items()}
             for key, value in due.items():
                 self._refused[topic, key] = value, f"{e.name}: {e.detail}"
-                report.refused.append(f"{topic}: {key}={_shown(value)}: {e.name}: {e.detail}")
+                report.refused.append(f"{topic}: {key}={shown(value)}: {e.name}: {e.detail}")
         except InputError as e:
             report.failed.append(f"{topic}: {e}")
         return {}
@@ -234,11 +234,7 @@ class ConfigFollower:
         report.changed += len(done)
         for key, value in done.items():
             again = self._set.count(topic, key, value) - 1
-            line = f"{topic}: {key}: {before.get(key)} -> {_shown(value)}"
+            line = str(Change(topic, key, before.get(key), value))
             line += f" (again, {again} of {TIMES} times)" if again else ""
             log.info("set %s", line)
             self._latest.append(f"{at} {line}")
-
-
-def _shown(value: str | None) -> str:
-    return "the target's default" if value is None else value

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from airflow_mirror.kafka.model import ConfigEntry
 from airflow_mirror.plan.configs import HELD_OPEN, LIMITS, Rules, goal, same_value
@@ -25,6 +25,27 @@ _NOBODYS = ConfigEntry(value=None, is_default=True)
 _USUAL = Rules()
 
 
+class Change(NamedTuple):
+    """A setting of a target topic that differs. As text, one readable line.
+
+    :param before: the effective value that this replaces; ``after`` None: the target's own default applies.
+    """
+
+    topic: str
+    key: str
+    before: str | None
+    after: str | None
+
+    def __str__(self) -> str:
+        """One readable line."""
+        return f"{self.topic}: {self.key}: {self.before} -> {shown(self.after)}"
+
+
+def shown(value: str | None) -> str:
+    """Return the value of an override for people; None: there is none."""
+    return "the target's default" if value is None else value
+
+
 @dataclass(frozen=True)
 class ConfigDiff:
     """The changes to one target topic's settings.
@@ -41,10 +62,10 @@ class ConfigDiff:
     def __bool__(self) -> bool:
         return bool(self.set or self.delete)
 
-    def lines(self, topic: str) -> list[str]:
-        """Return one readable line per change."""
-        changed = [f"{topic}: {key}: {self.before.get(key)} -> {value}" for key, value in sorted(self.set.items())]
-        return changed + [f"{topic}: {key}: {self.before.get(key)} -> the target's default" for key in self.delete]
+    def changes(self, topic: str) -> list[Change]:
+        """Return what changes, one by one."""
+        wanted = {**dict(sorted(self.set.items())), **dict.fromkeys(self.delete)}
+        return [Change(topic, key, self.before.get(key), value) for key, value in wanted.items()]
 
 
 class TopicConfigs(Protocol):
@@ -58,13 +79,17 @@ class TopicConfigs(Protocol):
 class ConfigsReport:
     """The differences between the target's topics and the rules.
 
-    :param drift: one line per difference.
-    :param applied: the differences were removed, and that was read back; False for a dry run with drift.
+    :param applied: the differences were removed, and that was read back; False for a dry run that found some.
     """
 
     hold: bool
-    drift: tuple[str, ...]
+    changes: tuple[Change, ...]
     applied: bool
+
+    @property
+    def drift(self) -> tuple[str, ...]:
+        """One line per difference."""
+        return tuple(map(str, self.changes))
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
@@ -140,14 +165,14 @@ def sync_configs(
     """
     own = read_own_configs(target)
     found = _diffs(plan, source, target, hold, own)
-    drift = tuple(line for topic, d in sorted(found.items()) for line in d.lines(topic))
+    changes = tuple(one for topic, d in sorted(found.items()) for one in d.changes(topic))
     if dry_run:
-        return ConfigsReport(hold, drift, applied=not drift)
+        return ConfigsReport(hold, changes, applied=not changes)
     for topic, d in found.items():
         target.alter_topic_configs(topic, d.set, d.delete)
     if found:
         settle(lambda: _left(plan, source, target, hold, own), "topic configs")
-    return ConfigsReport(hold, drift, applied=True)
+    return ConfigsReport(hold, changes, applied=True)
 
 
 def _diffs(
@@ -164,4 +189,4 @@ def _diffs(
 
 
 def _left(plan: Plan, source: TopicConfigs, target: ClusterAdmin, hold: bool, own: OwnConfigs | None) -> list[str]:
-    return [line for topic, d in _diffs(plan, source, target, hold, own).items() for line in d.lines(topic)]
+    return [str(one) for topic, d in _diffs(plan, source, target, hold, own).items() for one in d.changes(topic)]

@@ -37,7 +37,7 @@ OWN = (
     "benchmarks", "benchmarks.planning", "benchmarks.many_partitions", "airflow_mirror.jobs.translate", "tests.parts",
     "tests.soak", "tests.figures", "airflow_mirror.console.main", "airflow_mirror.console.main ledger show",
     "airflow_mirror.console.main status", "airflow_mirror.console.main rights",
-    "airflow_mirror.console.main plan", "airflow_mirror.console.main translate",
+    "airflow_mirror.console.main plan", "airflow_mirror.console.main configs", "airflow_mirror.console.main translate",
     "airflow_mirror.console.main lift-fence",
 )  # fmt: skip
 

@@ -262,8 +262,8 @@ def test_chosen_value_equal_to_the_default_is_set_too() -> None:
 
 
 def test_a_readable_line_per_change_says_what_was_a_default() -> None:
-    lines = diff(configs(retention_ms="60000"), configs(segment_bytes="7"), hold=False, own=OWN).lines("orders")
-    assert lines == [
+    changes = diff(configs(retention_ms="60000"), configs(segment_bytes="7"), hold=False, own=OWN).changes("orders")
+    assert [str(one) for one in changes] == [
         "orders: retention.ms: 604800000 (default) -> 60000",
         "orders: segment.bytes: 7 -> the target's default",
     ]

@@ -1,0 +1,80 @@
+"""``airflow-mirror configs``: which settings of the target's topics differ from what they are to be. Changes nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from airflow_mirror.console.clusters import add_both, both_of
+from airflow_mirror.console.plan import last_of
+from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
+from airflow_mirror.jobs.driver.by_hand import plan_clusters
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.sync.configs import shown, sync_configs
+
+if TYPE_CHECKING:
+    from airflow_mirror.sync.configs import ConfigsReport
+
+_TEXT = """\
+Show which settings of the mirror's target topics differ from what they are to be, and what they would become. The topics
+are those of the mirror's last plan, or, where none is stored, those that a plan made now would have. Changes nothing.
+
+Exit status: 0 nothing differs; 1 something does; 2 wrong input.
+"""
+_EXAMPLES = """\
+examples:
+  airflow-mirror configs --mirror dc1-to-dc2.yaml
+  airflow-mirror configs --mirror dc1-to-dc2.yaml --after --json
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    p = commands.add_parser(
+        "configs", help="show which settings of target topics differ, and what they would become", description=_TEXT,
+        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add_both(p)
+    add_flow(p)
+    p.add_argument("--after", action="store_true", help="once the mirror has stopped writing (default: while it writes)")
+    p.add_argument("--json", action="store_true", help="print JSON: a list of topic, key, before and after")
+    p.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    mirror = mirror_of(arguments)
+    of_source, of_target = both_of(arguments, mirror)
+    with ClusterAdmin(of_source) as source, ClusterAdmin(of_target) as target:
+        plan = last_of(Ledger(target), mirror, source, target) or plan_clusters(mirror, source, target)
+        here = source.topics([t.source_topic for t in plan.topics])
+        there = target.topics([t.target_topic for t in plan.topics])
+        missing = {t.source_topic: "the source has no such topic" for t in plan.topics if t.source_topic not in here}
+        missing |= {t.source_topic: "the target has no such topic" for t in plan.topics if t.target_topic not in there}
+        both = tuple(t for t in plan.topics if t.source_topic not in missing)
+        plan = replace(plan, mirror=mirror, topics=both)
+        report = sync_configs(plan, source, target, hold=not arguments.after, dry_run=True)
+    if arguments.json:
+        print(json.dumps([one._asdict() for one in report.changes], indent=1))
+    else:
+        _show(report, len(both))
+    for topic, why in missing.items():
+        print(f"not compared: {topic}: {why}", file=sys.stderr)
+    return 1 if report.changes else 0
+
+
+def _show(report: ConfigsReport, topics: int) -> None:
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in ("topic", "setting", "on the target", "becomes"):
+        table.add_column(column, overflow="fold")
+    for one in report.changes:
+        table.add_row(one.topic, one.key, one.before, shown(one.after))
+    console = Console(markup=False, highlight=False)
+    console.print(table if report.changes else f"nothing differs in {topics:,} topic(s)")

@@ -1,0 +1,93 @@
+"""``airflow-mirror configs``: a row for each setting that differs, and a status that says whether any does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.console import configs as command
+from airflow_mirror.console.main import main
+from airflow_mirror.plan.model import Plan
+from airflow_mirror.sync.configs import Change, ConfigsReport
+from tests.builders import plan_of, topic_plan
+from tests.unit.plan.builders import a_mirror
+
+CHANGES = Change("orders", "retention.ms", "-1", "[5]"), Change("orders", "segment.ms", "7", None)
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
+    """What the command asks for; ``there`` are the topics of each cluster, ``changes`` what it gets."""
+    names = ("orders", "users", "gone")
+    plan = plan_of(a_mirror(), *(topic_plan(name, {0: 0}, source_topic_id=f"id-{name}") for name in names))
+    seen = SimpleNamespace(
+        last=plan, now=replace(plan, topics=plan.topics[:1]), changes=CHANGES, asked=None,
+        there={"source": {"orders", "users"}, "target": {"orders", "gone"}},
+    )  # fmt: skip
+
+    class Admin:
+        def __init__(self, config: ClientConfig) -> None:
+            self.role = config.role
+
+        def __enter__(self) -> Admin:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def topics(self, names: list[str]) -> dict[str, None]:
+            return {name: None for name in names if name in seen.there[self.role]}
+
+    def sync_configs(plan: Plan, source: Admin, target: Admin, *, hold: bool, dry_run: bool) -> ConfigsReport:
+        assert dry_run and (source.role, target.role) == ("source", "target")
+        seen.asked = [t.source_topic for t in plan.topics], hold, plan.mirror.name
+        return ConfigsReport(hold, seen.changes, not seen.changes)
+
+    monkeypatch.setattr(command, "ClusterAdmin", Admin)
+    monkeypatch.setattr(command, "Ledger", lambda target: None)
+    monkeypatch.setattr(command, "last_of", lambda *_: seen.last)
+    monkeypatch.setattr(command, "plan_clusters", lambda *_: seen.now)
+    monkeypatch.setattr(command, "sync_configs", sync_configs)
+    monkeypatch.setenv("COLUMNS", "200")
+    for role in ("source", "target"):
+        (tmp_path / role).write_text(f"bootstrap.servers={role}:9092\n")
+    seen.words = ["configs", "--source", f"{tmp_path}/source", "--target", f"{tmp_path}/target", "--name", "flow"]
+    return seen
+
+
+def test_each_difference_is_a_row_and_what_is_not_compared_is_listed(
+    seen: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(seen.words) == 1
+    found = capsys.readouterr()
+    rows = [line.split() for line in found.out.splitlines()[3:] if line.strip()]
+    assert rows == [["orders", "retention.ms", "-1", "[5]"], ["orders", "segment.ms", "7", "the", "target's", "default"]]
+    assert found.err.splitlines() == [
+        "not compared: gone: the source has no such topic", "not compared: users: the target has no such topic",
+    ]  # fmt: skip
+    assert seen.asked == (["orders"], True, "flow")
+
+
+def test_json_is_a_list_and_after_is_what_comes_with_the_end(
+    seen: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen.last = None  # nobody has stored a plan
+    assert main([*seen.words, "--after", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)[1] == {
+        "topic": "orders",
+        "key": "segment.ms",
+        "before": "7",
+        "after": None,
+    }
+    assert seen.asked == (["orders"], False, "flow")
+
+
+def test_nothing_that_differs_is_said_with_status_0(seen: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+    seen.changes = ()
+    assert main(seen.words) == 0
+    assert capsys.readouterr().out == "nothing differs in 1 topic(s)\n"
