@@ -167,7 +167,10 @@ class ConfigFollower:
         """Return the overrides that a topic would get if the hold ended now."""
         found = overrides(here, False, own_values(there, self._own), rules)
         final = {key: value for key, value in found.items() if not rules.keeps(key)}
-        final |= {key: value for key, value in t.configs.items() if rules.keeps(key)}
+        # Besides what it keeps: where the plan writes a default down, the target's own was not known yet.
+        final |= {
+            key: value for key, value in t.configs.items() if rules.keeps(key) or _is_default(here, key, value, found)
+        }
         for key in (*HELD_OPEN, *LIMITS):
             value = final.get(key)
             is_there = key in LIMITS and key in there and same_value(there[key].value, value)
@@ -238,3 +241,7 @@ class ConfigFollower:
             line += f" (again, {again} of {TIMES} times)" if again else ""
             log.info("set %s", line)
             self._latest.append(f"{at} {line}")
+
+
+def _is_default(here: Entries, key: str, value: str, found: Mapping[str, str]) -> bool:
+    return key not in found and key in here and here[key].is_default and same_value(here[key].value, value)

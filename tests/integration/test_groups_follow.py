@@ -311,8 +311,9 @@ def test_groups_and_settings_follow_while_a_tail_runs_and_no_longer_after_it(
             wait_for(lambda: shown()["groups"] == 1 and not shown()["error"], "it is followed again")
             source.alter_topic_configs(topic_name, {"retention.ms": "7200000", "segment.ms": "120000"})
             wait_for(lambda: segment_ms() == "120000", "a setting of the source is the target's")
-            wait_for(lambda: shown("configs")["waiting"]["count"] == 1, "its status says what waits for the end")
-            assert shown("configs")["latest"]["count"] == 1 and not shown("configs")["error"], shown("configs")
+            waits = {"count": 1, "first": [f"{topic_name}: retention.ms: -1 -> 7200000"]}
+            wait_for(lambda: shown("configs")["latest"]["count"] == 1, "its status says what was set")
+            assert shown("configs")["waiting"] == waits and not shown("configs")["error"], shown("configs")
             stop(tail, log)
         finally:
             end_job(tail)

@@ -60,11 +60,13 @@ class Cluster:
 class State:
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
+        self.writes = 0
 
     def read(self) -> Mapping[str, bytes]:
         return self.values
 
     def write(self, values: Mapping[str, bytes | None]) -> None:
+        self.writes += 1
         for key, value in values.items():
             self.values.pop(key, None)
             if value is not None:
@@ -122,15 +124,26 @@ def test_change_of_the_source_is_set_once_and_said(world: World) -> None:
 
 def test_what_is_on_hold_waits_and_is_noted(world: World) -> None:
     world.change("a", retention_ms="3600000", cleanup_policy="compact")
+    world.target.overrides["b"]["retention.ms"] = "5"  # whoever watches the hold sets that back
     for _ in range(2):
         report = world.follow()
-    assert world.target.set == [] and report.changed == 0
+    assert world.target.set == [] and report.changed == 0 and world.state.writes == 1
     assert report.waiting == [
         "a: cleanup.policy: the target's default -> compact", "a: retention.ms: 86400000 -> 3600000",
     ]  # fmt: skip
     assert "2 apply when the mirror has ended, as a: cleanup.policy" in str(report)
     assert last_seen(world.plan, world.state.values)["a"] == {"cleanup.policy": "compact", "retention.ms": "3600000"}
     assert last_seen(world.plan, world.state.values)["b"] == {}
+
+
+def test_default_that_the_plan_wrote_down_is_no_change(world: World) -> None:
+    """When it was made, no topic of the target showed what applies there."""
+    a, b = world.plan.topics
+    world.plan = replace(world.plan, topics=(a, replace(b, configs={"max.message.bytes": "1048588"})))
+    assert world.follow().waiting == [] and world.state.writes == 0
+    world.change("b", max_message_bytes="1000000")
+    world.target.overrides["b"]["max.message.bytes"] = "1048588"
+    assert world.follow().waiting == ["b: max.message.bytes: 1048588 -> 1000000"]
 
 
 @pytest.mark.parametrize("is_lost", [True, False])
