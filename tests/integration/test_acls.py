@@ -16,11 +16,17 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as Assigned
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import NoAuthorizer
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.errors import LeaseLost, NoAuthorizer
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, NewTopicSpec
+from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan.life import claim
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.sync.acl_follower import AclFollower, AclFollowReport
 from airflow_mirror.sync.acls import AclReport, sync_acls
+from airflow_mirror.sync.right import Right
+from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.builders import plan_of, rule, topic_plan
 from tests.integration.copying import config, wait_until
@@ -185,6 +191,33 @@ def test_readers_read_before_the_cutover_and_writers_write_after_it(source: Clus
         w.sync(remove=True)
         assert not can_read(closed, "alice", w.there) and not can_write(closed, "alice", w.there)
         assert w.root.describe_acls() == [rule(w.there, "READ", "DENY", BOB)]
+
+
+def test_rights_of_readers_follow_for_the_holder_of_the_lease(source: Cluster, closed: Cluster) -> None:
+    with World(source, closed) as w, WireCluster(w.root.config) as wire:
+        ledger, plan = Ledger(w.root), w.plan
+        ledger.create()
+        claim(ledger, plan, w.root)
+        tokens = [lease.take(wire, w.mirror.name)]
+
+        def follow(**fields: bool) -> AclFollowReport:
+            now = replace(plan, mirror=replace(w.mirror, **fields))
+            right = Right(lambda: tokens[-1])
+            return AclFollower(lambda: now, w.here_admin, w.there_admin, Ledger(w.there_admin), right).follow(0)
+
+        group = rule(f"app-{w.there}", "READ", "ALLOW", ALICE, kind="GROUP")
+        w.on_source(rule(w.topic, "READ", "ALLOW", ALICE), rule(w.topic, "WRITE", "ALLOW", ALICE), group)
+        tokens.append(lease.take(wire, w.mirror.name))
+        with pytest.raises(LeaseLost):
+            tokens.reverse()
+            follow()
+        assert not can_read(closed, "alice", w.there)
+        tokens.reverse()
+        assert len(follow().acls.diff.later) == 1
+        assert can_read(closed, "alice", w.there) and not can_write(closed, "alice", w.there)
+        w.on_source(group)
+        assert len(follow().acls.diff.drift) == 1 and can_read(closed, "alice", w.there)
+        assert len(follow(remove_acls=True).acls.removed) == 1 and not can_read(closed, "alice", w.there)
 
 
 def test_wildcard_of_the_source_opens_no_topic_of_others(source: Cluster, closed: Cluster) -> None:
