@@ -53,7 +53,7 @@ class StatusFile:
             "metrics": None,
             "error": None,
         }
-        self._turn = threading.Lock()  # progress is written from another thread
+        self._turn = threading.RLock()  # progress is written from another thread
         self._ended = False
         if self._dir is not None:
             try:
@@ -82,9 +82,8 @@ class StatusFile:
 
     def report(self, kind: str, found: dict[str, Any]) -> None:
         """Report how one kind of thing follows the data, as ``groups``."""
-        with self._turn:
-            follows = {**self._content["follows"], kind: found}
-        self._write(RUNNING, {"follows": follows})
+        with self._turn:  # each kind has a thread of its own
+            self._write(RUNNING, {"follows": {**self._content["follows"], kind: found}})
 
     def brief(self) -> dict[str, Any]:
         """Return phase, summary, notes and what follows, as they are now."""

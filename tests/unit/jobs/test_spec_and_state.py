@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +116,19 @@ def test_a_directory_has_one_job_until_its_process_ends(tmp_path: Path) -> None:
     gc.collect()
     with pytest.raises(JobAlreadyRuns, match=str(tmp_path)):
         StatusFile(tmp_path)
+
+
+def test_kinds_that_report_at_once_keep_each_others_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, write = StatusFile(tmp_path), StatusFile._write
+    other = threading.Thread(target=status.report, args=("configs", {"n": 1}))
+
+    def written(self: StatusFile, state: str, changed: dict[str, Any]) -> None:
+        if not other.is_alive() and other.ident is None:
+            other.start()
+            other.join(0.2)  # it must wait for us
+        write(self, state, changed)
+
+    monkeypatch.setattr(StatusFile, "_write", written)
+    status.report("groups", {"n": 2})
+    other.join()
+    assert status.brief()["follows"] == {"groups": {"n": 2}, "configs": {"n": 1}}
