@@ -87,13 +87,16 @@ class UnknownConnection(InputError):
 class NothingMatches(InputError):
     """No topic on the source matches the Mirror's patterns."""
 
-    def __init__(self, patterns: Sequence[str], excluded: Sequence[str], available: Sequence[str]) -> None:
+    def __init__(
+        self, patterns: Sequence[str], excluded: Sequence[str], available: Sequence[str], returning: Sequence[str] = ()
+    ) -> None:
         self.patterns, self.excluded, self.available = list(patterns), list(excluded), list(available)
         some = ", ".join(sorted(available)[:8]) or "none"
+        back = f"{len(returning)} that match come from the target and are left out. " if returning else ""
         super().__init__(
             f"topics={list(patterns)!r} with exclude_topics={list(excluded)!r} match no topic on the source. Topics "
-            f"there (the first of {len(available)}): {some}. Patterns match whole names; correct them, or check the "
-            "principal's DESCRIBE right: topics that it may not see are not listed."
+            f"there (the first of {len(available)}): {some}. {back}Patterns match whole names; correct them, or check "
+            "the principal's DESCRIBE right: topics that it may not see are not listed."
         )
 
 
@@ -815,6 +818,24 @@ class LedgerInTheWay(InputError):
         super().__init__(
             "the target's topic 'airflow-mirror.decisions' holds records that are not in the export. If they are worth "
             "nothing, delete the topic and restore again; if it is the present ledger, nothing has to be restored."
+        )
+
+
+class MirrorLoop(NeedsHuman):
+    """Records would return to a cluster that they came from: mirrors that form a ring.
+
+    :param returning: source topic -> the mirror that writes it on the source.
+    """
+
+    def __init__(self, mirror: str, target_id: str, returning: Mapping[str, str]) -> None:
+        self.mirror, self.target_id, self.returning = mirror, target_id, dict(returning)
+        lines = "\n".join(f"  - {topic}: {owner}" for topic, owner in list(self.returning.items())[:20])
+        more = f"\n  and {len(self.returning) - 20} more" if len(self.returning) > 20 else ""
+        super().__init__(
+            f"mirror {mirror!r} does not copy {len(self.returning)} topic(s) back to cluster {target_id}, where their "
+            f"records come from. On the source they belong to:\n{lines}{more}\n"
+            "Exclude the topics from one mirror of the ring, or stop one and give up its topics with 'airflow-mirror "
+            "ledger release'. Then start the others again."
         )
 
 

@@ -90,14 +90,28 @@ class Ledger:
         :raises LedgerMissing: there is no ledger.
         :raises LedgerLost: it is not the one that was created, or not complete.
         """
-        topic = self.topic()
-        deciding.catch_up(DecisionLog(self._target.wire), self._fold)
-        return self._of(topic)
+        return self._read(self.topic())
+
+    def peek(self) -> Values:
+        """Read what was decided until now, as somebody who decides nothing here; nothing if there is no ledger.
+
+        Needs no right to see the topic's settings: what they have already cost shows in the log.
+
+        :raises LedgerLost: it is not the one that was created, or not complete.
+        """
+        try:
+            return self._read(self._there())
+        except LedgerMissing:  # also one whose creation was cut short
+            return {}
 
     def decide(self, change: Change) -> Values | None:
         """See :class:`Decisions`. Errors of :meth:`values` as well."""
         topic = self.topic()
         return self._decide(lambda _: change(self._of(topic)))
+
+    def _read(self, topic: TopicInfo) -> Values:
+        deciding.catch_up(DecisionLog(self._target.wire), self._fold)
+        return self._of(topic)
 
     def _of(self, topic: TopicInfo) -> Values:
         """Return what was read, which must be the ledger that began in this topic."""
@@ -121,6 +135,12 @@ class Ledger:
     def _found(self) -> TopicInfo | None:
         return self._target.topics([DECISIONS]).get(DECISIONS)
 
+    def _there(self) -> TopicInfo:
+        topic = self._found()
+        if topic is None:
+            raise LedgerLost(f"topic {DECISIONS} was deleted") if self._fold.end else LedgerMissing()
+        return topic
+
     def create_topic(self) -> None:
         """Create the topic, without a decision, unless it is there. Use :meth:`create`."""
         create(self._target, DECISIONS, SETTINGS)
@@ -130,9 +150,7 @@ class Ledger:
 
         :raises LedgerMissing: it is not there. :raises LedgerLost: it was, or decisions may be missing.
         """
-        topic = self._found()
-        if topic is None:
-            raise LedgerLost(f"topic {DECISIONS} was deleted") if self._fold.end else LedgerMissing()
+        topic = self._there()
         entries = self._target.topic_configs([DECISIONS])[DECISIONS]
         wrong = [
             f"{key}={entries[key].value} instead of {value}"

@@ -29,18 +29,21 @@ class CreateTargetTopicsOperator(PlannedOperator):
         :raises TargetTopicsDiffer: a topic that is not this mirror's has too few partitions; nothing was created.
         :raises MirrorCutOver: target topics were handed over to applications.
         :raises TopicsOwned: they belong to another mirror.
+        :raises MirrorLoop: records would return to the target that they come from.
         """
-        from airflow_mirror.hooks.kafka import MirrorKafkaHook
+        from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.ledger.decisions import Ledger
         from airflow_mirror.plan.life import claim, require_active
+        from airflow_mirror.plan.upstream import upstream_of
         from airflow_mirror.sync.topics import create_target_topics
 
         plan = self.stored_plan(mirror)
-        with MirrorKafkaHook(mirror.target, "target").admin() as target:
+        with admins_of(mirror) as (source, target):
             ledger = Ledger(target)
             require_active(ledger, plan, target)
+            upstream = upstream_of(plan, Ledger(source).peek())
             report = create_target_topics(plan, target)
-            claim(ledger, plan, target)
+            claim(ledger, plan, target, upstream.of)
         for line in report.differences:
             self.log.info("differs from the plan, left to SyncTopicConfigs: %s", line)
         return compact(report.to_dict())

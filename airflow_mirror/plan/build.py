@@ -12,11 +12,12 @@ from airflow_mirror.plan.brokers import check_brokers
 from airflow_mirror.plan.checks import run_checks
 from airflow_mirror.plan.decide import NOTHING, pairs, plan_topic
 from airflow_mirror.plan.holes import HoleSamples
-from airflow_mirror.plan.inventory import Inventory, read_source, read_target, select_topics
+from airflow_mirror.plan.inventory import Inventory, read_source, read_target, select_topics, without_returning
 from airflow_mirror.plan.model import Capabilities, Plan
 from airflow_mirror.plan.probe import probe
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.plan.target_configs import refusals, try_configs
+from airflow_mirror.plan.upstream import read_upstream
 from airflow_mirror.policy import scratch_topic
 
 if TYPE_CHECKING:
@@ -52,9 +53,11 @@ def build(
     """
     lost = check_brokers(source.config, target.config)
     names = select_topics(mirror, source)
+    upstream = read_upstream(source, names)
+    names, returning = without_returning(mirror, names, upstream, target.cluster_id())
     # The target first: read second, it would seem ahead of the source while a tail is copying.
     there = read_target(target, [mirror.naming.target_topic(name) for name in names])
-    here = read_source(mirror, source, names, begun)
+    here = replace(read_source(mirror, source, names, begun), upstream=upstream, returning=returning)
     if there.own_configs is None:
         wanted = (t.configs for t in here.topics.values())
         there = replace(there, own_configs=try_configs(target, wanted, scratch_topic(mirror.name)))
@@ -123,6 +126,7 @@ def decide(
         findings=tuple(findings),
         known_topics=dict(sorted(known.items())),
         capabilities=capabilities,
+        returning=source.returning,
     )
 
 

@@ -39,6 +39,37 @@ def _same_cluster(s: Situation) -> Iterator[Finding]:
         )
 
 
+def _loops(s: Situation) -> Iterator[Finding]:
+    if s.source.upstream.unreadable:
+        yield Finding(
+            "block",
+            "loops",
+            "source cluster",
+            f"its ledger can't be read: {s.source.upstream.unreadable}",
+            "It says which topics come from other clusters, perhaps from this target. Make it readable for the source's "
+            "principal.",
+        )
+    names = (topic.source_topic for topic in s.topics)
+    for topic, owner in s.source.upstream.returning(names, s.target.cluster_id).items():
+        yield Finding(
+            "block",
+            "loops",
+            f"topic {topic!r}",
+            f"its records come from the target, cluster {s.target.cluster_id}: on the source it belongs to {owner}",
+            "They would return there. Exclude it from one of the mirrors (exclude_topics), or let them write under a "
+            "prefix (policy='prefix'). If that mirror is over, give up its topics on the source: 'airflow-mirror ledger "
+            "release'.",
+        )
+    if s.source.returning:
+        yield Finding(
+            "warn",
+            "loops",
+            count(len(s.source.returning), "topic"),
+            f"they come from the target, cluster {s.target.cluster_id}, and are left out: {some(s.source.returning)}",
+            "Nothing to do. To be rid of this warning, add them to exclude_topics.",
+        )
+
+
 def _partitioning(s: Situation) -> Iterator[Finding]:
     if s.mirror.partitioning == "by_key":
         yield Finding(
@@ -154,6 +185,7 @@ def _other_groups(s: Situation) -> Iterator[Finding]:
 Check = tuple[str, str, "Callable[[Situation], Iterable[Finding]]"]
 CHECKS: tuple[Check, ...] = (
     ("same_cluster", "source and target are two clusters", _same_cluster),
+    ("loops", "no topic comes from the target", _loops),
     ("brokers", "the source's brokers tell all that a mirror asks", brokers.old_source),
     ("lease", "the target's brokers take the writer lease", brokers.lease),
     ("partitioning", "records keep their partition", _partitioning),

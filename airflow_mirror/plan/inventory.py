@@ -10,6 +10,7 @@ from airflow_mirror.errors import MissingRight, NothingMatches
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.target_configs import read_own_configs
+from airflow_mirror.plan.upstream import Upstream
 from airflow_mirror.policy import is_internal
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Inventory:
     :param own_configs: the topic configs that the cluster knows, and their values there without an override (None: not
         seen); of the target only, None if it could not be queried.
     :param other_groups: groups with positions in these topics that the mirror does not select; of the source only.
+    :param upstream: where records of its topics come from; of the source only.
+    :param returning: topics that the mirror selects and that come from its target under another name; not in ``topics``.
     :param max_transaction_ms: ``transaction.max.timeout.ms`` by broker, None where it is hidden; of the target
         only, empty if the principal may not read it.
     """
@@ -65,6 +68,8 @@ class Inventory:
     own_configs: Mapping[str, str | None] | None = None
     other_groups: tuple[str, ...] = ()
     max_transaction_ms: Mapping[int, int | None] = field(default_factory=dict)
+    upstream: Upstream = Upstream()
+    returning: tuple[str, ...] = ()
 
 
 def select_topics(mirror: Mirror, source: ClusterAdmin) -> list[str]:
@@ -79,12 +84,29 @@ def select_topics(mirror: Mirror, source: ClusterAdmin) -> list[str]:
     return selected
 
 
+def without_returning(
+    mirror: Mirror, names: Collection[str], upstream: Upstream, target_id: str
+) -> tuple[list[str], tuple[str, ...]]:
+    """Return which selected topics are copied, and which would return to the target under another name.
+
+    Patterns find these, and nobody means them. Those that keep their name are not left out: a check blocks them.
+
+    :raises NothingMatches: none is left.
+    """
+    back = upstream.returning(names, target_id)
+    renamed = tuple(name for name in back if mirror.naming.target_topic(name) != name)
+    kept = [name for name in names if name not in renamed]
+    if not kept:
+        raise NothingMatches(mirror.topics, mirror.exclude_topics, names, renamed)
+    return kept, renamed
+
+
 def missing_topics(plan: Plan, source: ClusterAdmin) -> list[str]:
     """Return the source's topics that match the plan's mirror but are not in the plan, sorted: they appeared later.
 
     Nothing copies them, so a cutover would lose them.
     """
-    planned = {t.source_topic for t in plan.topics}
+    planned = {t.source_topic for t in plan.topics} | set(plan.returning)
     return sorted(n for n in source.topic_names() if n not in planned and plan.mirror.selects_topic(n))
 
 

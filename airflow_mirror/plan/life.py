@@ -21,7 +21,7 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.ledger.decisions import Change, Decisions, Values
@@ -42,6 +42,7 @@ class Owned:
     :param opened_by: hash of the plan that handed it over; None while it is the mirror's.
     :param opened_at: when, ISO 8601.
     :param released: the mirror gives it up, and a job of it may still write: nobody may begin to.
+    :param upstream: ids of all clusters that its records come from, sorted; None: only the source cluster is known.
     """
 
     topic_id: str
@@ -50,6 +51,7 @@ class Owned:
     opened_by: str | None = None
     opened_at: str | None = None
     released: bool | None = None
+    upstream: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, topic: str, value: Any) -> Owned:
@@ -60,13 +62,18 @@ class Owned:
         if not isinstance(value, dict) or value.get("v") != _VERSION:
             raise LedgerNewer(f"topic {topic!r}", value)
         known: dict[str, Any] = {key: value.get(key) for key in cls.__dataclass_fields__}
-        return cls(**known)
+        return cls(**{**known, "upstream": tuple(known["upstream"]) if known["upstream"] else None})
 
     @property
     def owner(self) -> str:
         """Whose it is, for people."""
         gives_up = ", which is giving it up" if self.released else ""
         return f"mirror {self.mirror!r} of cluster {self.source_id}{gives_up}"
+
+    @property
+    def feeds(self) -> frozenset[str]:
+        """The clusters that records come from; none where applications write, because it is in production."""
+        return frozenset() if self.opened_by is not None else frozenset(self.upstream or (self.source_id,))
 
     def value(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -90,9 +97,15 @@ def begin(plan: Plan, target: ClusterAdmin) -> Ledger:
     return ledger
 
 
-def claim(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
-    """Make a plan's target topics this mirror's, as far as they exist. Safe to repeat.
+def claim(
+    ledger: Decisions, plan: Plan, target: ClusterAdmin, feeds: Callable[[str], Collection[str]] | None = None
+) -> None:
+    """Make a plan's target topics this mirror's, as far as they exist, and say where their records come from.
 
+    Safe to repeat; does nothing where that is decided already.
+
+    :param feeds: returns the ids of all clusters that a source topic's records come from; None: nobody knows, and what
+        is decided about it stays.
     :raises TopicsOwned: some belong to other mirrors. :raises MirrorCutOver: some are in production. Nothing was decided.
     """
     name, source = plan.mirror.name, plan.source_cluster_id
@@ -100,9 +113,14 @@ def claim(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
 
     def change(values: Values) -> Values | None:
         _require_free(values, plan, topic_ids)
-        owned = _owned(values, plan, topic_ids)
-        free = [t for t in _topics(plan) if t in topic_ids and t not in owned]
-        return _some({t: Owned(topic_id=topic_ids[t], mirror=name, source_id=source) for t in free})
+        owned = decided(values, topic_ids)
+        wanted = {}
+        for topic in plan.topics:
+            if (there := topic.target_topic) in topic_ids:
+                before = owned[there].upstream if there in owned else None
+                upstream = tuple(sorted(feeds(topic.source_topic))) if feeds else before
+                wanted[there] = Owned(topic_id=topic_ids[there], mirror=name, source_id=source, upstream=upstream)
+        return _some({t: one for t, one in wanted.items() if owned.get(t) != one})
 
     _decide_all(ledger, change)
 
@@ -114,15 +132,17 @@ def mark_cut_over(ledger: Decisions, plan: Plan, topic_ids: Mapping[str, str], a
     :param at: ISO 8601.
     :raises TopicsOwned: some belong to other mirrors; nothing was decided.
     """
-    opened = Owned(  # once: to hash a large plan takes seconds
-        topic_id="", mirror=plan.mirror.name, source_id=plan.source_cluster_id, opened_by=plan.hash, opened_at=at
-    )  # fmt: skip
+    ours = Owned(topic_id="", mirror=plan.mirror.name, source_id=plan.source_cluster_id)
+    by = plan.hash  # once: to hash a large plan takes seconds
+    topic_ids = {t: topic_ids[t] for t in _topics(plan) if t in topic_ids}
 
     def change(values: Values) -> Values | None:
-        owned = _owned(values, plan, topic_ids)
+        owned = decided(values, topic_ids)
         _require_mine(owned, plan)
-        still_ours = [t for t in _topics(plan) if t in topic_ids and (t not in owned or owned[t].opened_by is None)]
-        return _some({t: replace(opened, topic_id=topic_ids[t]) for t in still_ours})
+        still_ours = {t: owned.get(t, ours) for t in topic_ids if t not in owned or owned[t].opened_by is None}
+        return _some(
+            {t: replace(one, topic_id=topic_ids[t], opened_by=by, opened_at=at) for t, one in still_ours.items()}
+        )
 
     _decide_all(ledger, change)
 
@@ -132,7 +152,7 @@ def take_back(ledger: Decisions, plan_hash: str) -> None:
 
     def change(values: Values) -> Values | None:
         opened = ((topic, one) for topic, one in _all(values) if one.opened_by == plan_hash)
-        return _some({t: Owned(topic_id=one.topic_id, mirror=one.mirror, source_id=one.source_id) for t, one in opened})
+        return _some({t: replace(one, opened_by=None, opened_at=None) for t, one in opened})
 
     _decide_all(ledger, change)
 
@@ -187,7 +207,7 @@ def require_opened(ledger: Decisions, plan: Plan) -> None:
 def active_topics(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> set[str]:
     """Return those of the plan's target topics that this mirror may write to: they are its own, and not in production."""
     topic_ids, us = _ids(plan, target), (plan.mirror.name, plan.source_cluster_id)
-    owned = _owned(ledger.values(), plan, topic_ids)
+    owned = decided(ledger.values(), topic_ids)
     return {
         topic
         for topic, one in owned.items()
@@ -208,7 +228,7 @@ def topics_of(ledger: Decisions, mirror: str, source_id: str, target: ClusterAdm
 
 
 def _require_free(values: Values, plan: Plan, topic_ids: Mapping[str, str]) -> None:
-    owned = _owned(values, plan, topic_ids)
+    owned = decided(values, topic_ids)
     _require_mine(owned, plan)
     opened = {topic: one for topic, one in owned.items() if one.opened_by is not None}
     if opened:
@@ -222,9 +242,12 @@ def _require_mine(owned: Mapping[str, Owned], plan: Plan) -> None:
         raise TopicsOwned(plan.mirror.name, {topic: one.owner for topic, one in others.items()})
 
 
-def _owned(values: Values, plan: Plan, topic_ids: Mapping[str, str]) -> dict[str, Owned]:
-    """Return what is decided about the plan's target topics as they are now, without those created again since."""
-    known = ((t, Owned.of(t, values[_KEY + t])) for t in _topics(plan) if t in topic_ids and _KEY + t in values)
+def decided(values: Values, topic_ids: Mapping[str, str]) -> dict[str, Owned]:
+    """Return what is decided about topics as they are now, without those that were created again since.
+
+    :param topic_ids: their present ids, by name.
+    """
+    known = ((t, Owned.of(t, values[_KEY + t])) for t in topic_ids if _KEY + t in values)
     # Without an id nobody knows whether the topic is a new one.
     return {t: one for t, one in known if one.topic_id in ("", topic_ids[t])}
 

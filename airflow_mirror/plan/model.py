@@ -161,6 +161,7 @@ class Plan:
     :param known_topics: target topics that this mirror created or filled, or may from now on, with the offset mode of
         each; input of the next plan. A copy that began in one mode never continues in the other.
     :param capabilities: what the principal may do on the target.
+    :param returning: source topics that match the mirror and are left out: they come from the target.
     """
 
     mirror: Mirror
@@ -172,6 +173,7 @@ class Plan:
     findings: tuple[Finding, ...]
     known_topics: Mapping[str, str] = field(default_factory=dict)
     capabilities: Capabilities = field(default_factory=Capabilities)
+    returning: tuple[str, ...] = ()
     version: int = VERSION
 
     @property
@@ -269,6 +271,7 @@ class Plan:
                         **{**values["capabilities"], "lacks": tuple(values["capabilities"]["lacks"])}
                     ),
                     "positions": _positions(values["positions"]),
+                    "returning": tuple(values["returning"]),
                 }
             )
         except (AttributeError, KeyError, TypeError, ValueError, InvalidField) as e:

@@ -101,6 +101,11 @@ RIGHTS: tuple[Right, ...] = (
         why="sizes of partitions, to split work by bytes; without it the job uses samples, and its log says so",
     ),
     Right(
+        side=SOURCE, on="ledger", operation="READ", roles=(PLAN, COPY),
+        why="see whether topics come from the target; also where there is no ledger, because Kafka does not say so "
+        "without it",
+    ),
+    Right(
         side=SOURCE, on="cluster", operation="ALTER", roles=(CUTOVER,),
         why="the fence by ACL; without it the cutover stops before anything is touched. A fence of your own needs none",
     ),

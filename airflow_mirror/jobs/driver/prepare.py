@@ -30,6 +30,7 @@ from airflow_mirror.plan import Plan
 from airflow_mirror.plan.kept import fetch
 from airflow_mirror.plan.life import claim
 from airflow_mirror.plan.store import is_hash
+from airflow_mirror.plan.upstream import upstream_of
 from airflow_mirror.sync.maps import mapped_topics
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import Fenced
@@ -62,6 +63,7 @@ def prepare(
     :param writes: the job writes to the target's topics, so that they must be this mirror's.
     :raises PlanBlocked: with every finding, before anything is written.
     :raises TopicsOwned: topics belong to another mirror. :raises MirrorCutOver: topics are in production.
+    :raises MirrorLoop: records would return to the target that they come from.
     :raises MissingRight, MapsUnfit: topics are mapped, and their maps could not be stored.
     """
     by_key = mirror.partitioning == "by_key"
@@ -69,7 +71,7 @@ def prepare(
         plan = _stored(Path(arguments.plan), mirror, admin) if arguments.plan else without_plan(arguments, mirror)
         plan.raise_if_blocked()
         if writes:
-            _claim(plan, admin)
+            _claim(plan, arguments.source, admin)
             if mapped_topics(plan):
                 make_ready(admin)
         configs = admin.topic_configs([t.target_topic for t in plan.topics])
@@ -97,10 +99,16 @@ def _stored(path: Path, mirror: Mirror, target: ClusterAdmin) -> Plan:
     return fetch(path.stem, mirror.name, target) if is_hash(path.stem) and not path.exists() else Plan.load(path)
 
 
-def _claim(plan: Plan, target: ClusterAdmin) -> None:
+def _claim(plan: Plan, source_file: str, target: ClusterAdmin) -> None:
     """Make the topics this mirror's. What they hold is known without the ledger: copying does not wait for a lost one."""
+    feeds = None
+    with ClusterAdmin(load(source_file, "source")) as source:
+        try:
+            feeds = upstream_of(plan, Ledger(source).peek()).of
+        except LedgerLost as e:
+            log.warning("where the source's records come from is not known, and the copy goes on: %s", e)
     try:
-        claim(Ledger(target), plan, target)
+        claim(Ledger(target), plan, target, feeds)
     except (LedgerMissing, LedgerLost) as e:
         log.warning("whose the target's topics are is not known, and the copy goes on: %s", e)
 

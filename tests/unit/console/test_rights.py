@@ -81,6 +81,12 @@ def test_the_script_gives_a_reason_and_names_what_to_set(capsys: pytest.CaptureF
         'kafka-acls.sh --bootstrap-server "$SOURCE" --command-config "$SOURCE_ADMIN" --add \\',
         "  --allow-principal User:mirror --cluster \\",
         "  --operation Describe",
+        "",
+        "# READ: see whether topics come from the target; also where there is no ledger, because Kafka does not say so "
+        "without it",
+        'kafka-acls.sh --bootstrap-server "$SOURCE" --command-config "$SOURCE_ADMIN" --add \\',
+        "  --allow-principal User:mirror --topic airflow-mirror.decisions \\",
+        "  --operation Read",
     ]
 
 

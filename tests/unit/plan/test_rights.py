@@ -20,7 +20,8 @@ def asked(side: str, roles: tuple[str, ...] = ROLES, version: tuple[int, ...] = 
 
 def test_a_plain_mirror_asks_for_this_on_its_source() -> None:
     assert asked(SOURCE) == {
-        "READ TOPIC orders", "DESCRIBE_CONFIGS TOPIC orders", "DESCRIBE GROUP *", "ALTER CLUSTER kafka-cluster",
+        "READ TOPIC orders", "DESCRIBE_CONFIGS TOPIC orders", "READ TOPIC airflow-mirror.decisions", "DESCRIBE GROUP *",
+        "ALTER CLUSTER kafka-cluster",
     }  # fmt: skip
 
 
@@ -47,6 +48,7 @@ def test_each_role_asks_for_its_own_part() -> None:
     assert asked(SOURCE, ("copy",)) == {
         "READ TOPIC orders",
         "DESCRIBE_CONFIGS TOPIC orders",
+        "READ TOPIC airflow-mirror.decisions",
         "DESCRIBE CLUSTER kafka-cluster",
     }
     planning = asked(TARGET, ("plan",))
@@ -102,7 +104,9 @@ def test_listing_groups_of_an_old_source_takes_the_cluster() -> None:
 def test_an_old_source_has_no_prefixed_patterns() -> None:
     old, new = (rights_of(a_mirror(topics=["pay.*"]), SOURCE, "User:m", version=v).grants for v in ((1, 1), (2, 0)))
     assert {(acl.name, acl.pattern_type) for acl, _ in old if acl.resource_type == "TOPIC"} == {("*", "LITERAL")}
-    assert {(acl.name, acl.pattern_type) for acl, _ in new if acl.resource_type == "TOPIC"} == {("pay", "PREFIXED")}
+    assert {(acl.name, acl.pattern_type) for acl, _ in new if acl.resource_type == "TOPIC"} == {
+        ("pay", "PREFIXED"), ("airflow-mirror.decisions", "LITERAL"),
+    }  # fmt: skip
 
 
 def test_names_that_the_source_told_replace_patterns() -> None:

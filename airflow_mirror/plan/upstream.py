@@ -1,0 +1,75 @@
+"""Which clusters the records of a topic come from, and whether a mirror would bring them back to one of these.
+
+Whoever owns a target topic says in that cluster's ledger which clusters its records come from: the source, and those that
+the source's own ledger names for the source topic. So the plan that would close a ring of any length is refused, by
+cluster ids. Names of topics, mirrors and connections don't matter: MirrorMaker 2 goes by names, and two mirrors that keep
+them copy in a circle for ever (KAFKA-9914).
+
+The chain ends at a topic that was created again, and at one in production: no mirror writes to it any more. Plans that
+are made at the same time don't see each other, so jobs look once more when they start, and tails again and again
+(:mod:`airflow_mirror.sync.loops`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from airflow_mirror.errors import LedgerLost, LedgerNewer, MirrorLoop, MissingRight
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.plan.life import Owned, decided
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.ledger.decisions import Values
+    from airflow_mirror.plan.model import Plan
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """Where the records of a source's topics come from.
+
+    :param cluster_id: the source.
+    :param owners: what its ledger says about its topics, by name; a topic that is missing there belongs to no mirror.
+    :param unreadable: why the ledger, which may be there, can't be read; empty if it was, or if there is none.
+    """
+
+    cluster_id: str = ""
+    owners: Mapping[str, Owned] = field(default_factory=dict)
+    unreadable: str = ""
+
+    def of(self, topic: str) -> frozenset[str]:
+        """Return the ids of all clusters that records of ``topic`` come from, the source among them."""
+        one = self.owners.get(topic)
+        return frozenset({self.cluster_id}) | (one.feeds if one else frozenset())
+
+    def returning(self, topics: Iterable[str], target_id: str) -> dict[str, str]:
+        """Return those topics whose records come from the target, each with the mirror that brings them, for people."""
+        return {t: self.owners[t].owner for t in topics if t in self.owners and target_id in self.of(t)}
+
+
+def read_upstream(source: ClusterAdmin, topics: Iterable[str]) -> Upstream:
+    """Return where records of topics come from; what can't be read is said, not raised."""
+    cluster_id = source.cluster_id()
+    try:
+        values = Ledger(source).peek()
+        ids = {name: info.topic_id for name, info in source.topics(list(topics)).items()} if values else {}
+        return Upstream(cluster_id, decided(values, ids))
+    except (LedgerLost, LedgerNewer, MissingRight) as e:
+        return Upstream(cluster_id, unreadable=str(e))
+
+
+def upstream_of(plan: Plan, values: Values) -> Upstream:
+    """Return where the records of a plan come from, none of them from its target.
+
+    :param values: what the source's ledger says.
+    :raises MirrorLoop: names the topics that would return to the target.
+    """
+    ids = {t.source_topic: t.source_topic_id for t in plan.topics}
+    found = Upstream(plan.source_cluster_id, decided(values, ids))
+    if returning := found.returning(ids, plan.target_cluster_id):
+        raise MirrorLoop(plan.mirror.name, plan.target_cluster_id, returning)
+    return found
