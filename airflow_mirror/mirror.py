@@ -61,8 +61,10 @@ class Mirror:
     :param use_defaults_from: what a setting becomes that the source has by default: with ``source`` the source's value,
         with ``target`` the target's own default; with ``auto`` the source's if it decides which records a topic keeps and
         accepts (:data:`airflow_mirror.plan.configs.SURVIVES`), else the target's.
-    :param policy: ``identity`` keeps topic names, ``prefix`` prepends ``source_alias`` and a dot.
+    :param policy: ``identity`` keeps topic names, ``prefix`` prepends ``source_alias`` and ``separator``,
+        ``package.module:Class`` names them itself; see :class:`airflow_mirror.policy.Policy`.
     :param source_alias: the prefix for ``prefix``; default: the source's connection id.
+    :param separator: between the prefix and the topic's name.
     :param principals: names on the target of the source's principals, for ACLs, quotas and SCRAM users; see
         :class:`airflow_mirror.policy.Principals`. The others keep their names.
     :param offsets: ``identical`` keeps every offset; ``mapped`` keeps an exact offset map instead; ``auto`` keeps the
@@ -104,6 +106,7 @@ class Mirror:
     use_defaults_from: str = "auto"
     policy: str = "identity"
     source_alias: str | None = None
+    separator: str = "."
     principals: Mapping[str, str] = field(default_factory=dict, hash=False)
     offsets: str = "auto"
     partitioning: str = "preserve"
@@ -180,7 +183,7 @@ class Mirror:
     @property
     def naming(self) -> Policy:
         """The naming policy as a value."""
-        return Policy(self.policy, self.source_alias or self.source)
+        return Policy(self.policy, self.source_alias or self.source, self.separator)
 
     @property
     def may_keep_offsets(self) -> bool:

@@ -1,6 +1,6 @@
 """Names on the target: of mirrored topics, of principals, and of a Mirror's own groups, scratch topic, transactional ids.
 
-MirrorMaker 2 calls the rule for topics a replication policy. Pure functions of names; no cluster is queried.
+MirrorMaker 2 calls the rule for topics a replication policy. Functions of names; no cluster is queried.
 """
 
 from __future__ import annotations
@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import Any
 
 from airflow_mirror.errors import InvalidField, InvalidPattern
 from airflow_mirror.partition import TopicPartition
@@ -15,34 +18,80 @@ from airflow_mirror.partition import TopicPartition
 __all__ = ["Policy"]
 
 
+_LONGEST = 249  # Kafka's Topic.validate
+_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]+")
+_SEPARATOR = re.compile(r"[A-Za-z0-9._-]+")
+_CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
 @dataclass(frozen=True)
 class Policy:
-    """How topic names are mapped: ``identity`` keeps them, ``prefix`` prepends ``<alias><separator>``."""
+    """How topic names are mapped: ``identity`` keeps them, ``prefix`` prepends ``<alias><separator>``.
+
+    Or by a class of one's own, ``package.module:Class``: it is called without arguments, and what it returns has a method
+    ``target_topic(source_topic)``. It is imported where the first name is asked for; whoever carries out a plan takes the
+    names from there. Like the others it must give each topic a name of its own, and a check of the plan holds it to that.
+    """
 
     kind: str = "identity"
     source_alias: str = ""
     separator: str = "."
 
     def __post_init__(self) -> None:
-        if self.kind not in ("identity", "prefix"):
-            raise InvalidField("policy", self.kind, "no such naming policy", "Use 'identity' or 'prefix'.")
+        if self.kind not in ("identity", "prefix") and not (isinstance(self.kind, str) and _CLASS.fullmatch(self.kind)):
+            raise InvalidField(
+                "policy", self.kind, "no such naming policy", "Use 'identity', 'prefix' or 'package.module:Class'."
+            )
         if self.kind == "prefix" and not self.source_alias:
             raise InvalidField("source_alias", self.source_alias, "policy='prefix' needs it", "Name the source cluster.")
+        if not isinstance(self.separator, str) or not _SEPARATOR.fullmatch(self.separator):
+            raise InvalidField(
+                "separator", self.separator, "not usable in a topic's name", "Use letters, digits, '.', '_' or '-'."
+            )
 
     def target_topic(self, source_topic: str) -> str:
-        """Return the name of ``source_topic`` on the target."""
-        return source_topic if self.kind == "identity" else f"{self.source_alias}{self.separator}{source_topic}"
+        """Return the name of ``source_topic`` on the target.
 
-    def target_prefix(self, source_prefix: str) -> str:
-        """Return what the target names of all topics begin with whose source names begin with ``source_prefix``."""
-        return self.target_topic(source_prefix)
-
-    def source_topic(self, target_topic: str) -> str | None:
-        """Return the source name of ``target_topic``, or None if this policy can't have produced it."""
+        :raises InvalidField: the class can't be loaded or fails, or the name is none that a mirrored topic may have.
+        """
         if self.kind == "identity":
-            return target_topic
-        prefix = self.source_alias + self.separator
-        return target_topic.removeprefix(prefix) if target_topic.startswith(prefix) else None
+            return source_topic
+        prefixed = self.target_prefix(source_topic)
+        name = self._named(source_topic) if prefixed is None else prefixed
+        if not isinstance(name, str) or len(name) > _LONGEST or (prefixed is None and not _TOPIC.fullmatch(name)):
+            cause = f"{source_topic!r} would be called {name!r}, which is no name of a topic"
+        elif is_internal(name):
+            cause = f"{source_topic!r} would be called {name!r}, which is internal to Kafka or to a mirror"
+        else:
+            return name
+        raise InvalidField("policy", self.kind, cause, "Names have 1 to 249 letters, digits, '.', '_', '-'.")
+
+    def target_prefix(self, source_prefix: str) -> str | None:
+        """Return what the target names of all topics begin with whose source names begin with ``source_prefix``.
+
+        None: names of a class follow no pattern.
+        """
+        prefixes = {"identity": "", "prefix": f"{self.source_alias}{self.separator}"}
+        return prefixes[self.kind] + source_prefix if self.kind in prefixes else None
+
+    def _named(self, source_topic: str) -> Any:
+        naming = _loaded(self.kind)
+        try:
+            return naming.target_topic(source_topic)
+        except Exception as e:
+            raise InvalidField("policy", self.kind, f"target_topic({source_topic!r}) failed: {e!r}", "Correct it.") from e
+
+
+@cache
+def _loaded(path: str) -> Any:
+    module, _, name = path.partition(":")
+    try:
+        return getattr(import_module(module), name)()
+    except Exception as e:  # whatever is wrong with it
+        raise InvalidField(
+            "policy", path, f"it can't be loaded: {e!r}",
+            "Install it where the mirror is planned, as a class that takes no arguments.",
+        ) from e  # fmt: skip
 
 
 EVERYBODY = "User:*"  # the only name of a principal that Kafka's authorizers take for a pattern

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["MirrorOperator", "PlannedOperator"]
 
 # Text fields of a Mirror. Native rendering turns text that looks like a number into a number.
-_TEXT_FIELDS = ("name", "source", "target", "source_alias")
+_TEXT_FIELDS = ("name", "source", "target", "source_alias", "separator")
 
 
 def mirror_from(value: Mirror | Mapping[str, Any] | str) -> Mirror:

@@ -185,6 +185,7 @@ def _other_groups(s: Situation) -> Iterator[Finding]:
 Check = tuple[str, str, "Callable[[Situation], Iterable[Finding]]"]
 CHECKS: tuple[Check, ...] = (
     ("same_cluster", "source and target are two clusters", _same_cluster),
+    ("names", "every topic has a name of its own", topic_checks.names),
     ("loops", "no topic comes from the target", _loops),
     ("brokers", "the source's brokers tell all that a mirror asks", brokers.old_source),
     ("lease", "the target's brokers take the writer lease", brokers.lease),

@@ -242,9 +242,12 @@ def _resources(
 ) -> tuple[list[Resource], list[str]]:
     """Return the resources of one row, and what they cover beyond it."""
     if right.on == "topics":
-        prefix = mirror.naming.target_topic("") if right.side == TARGET else ""
+        named = mirror.naming.target_topic if right.side == TARGET else str
         if names is not None:
-            return [Resource("TOPIC", prefix + name) for name in names], [_AS_OF_NOW]
+            return [Resource("TOPIC", named(name)) for name in names], [_AS_OF_NOW]
+        prefix = mirror.naming.target_prefix("") if right.side == TARGET else ""
+        if prefix is None:
+            return [Resource("TOPIC", ANY)], [_NO_PATTERN]
         return covering("TOPIC", mirror.topics, mirror.exclude_topics, prefix=prefix, prefixes=prefixes)
     if right.on == "groups":
         return covering("GROUP", mirror.groups)
@@ -254,6 +257,7 @@ def _resources(
 _MAY_CHANGE_ACLS = (
     "ALTER on the cluster also lets the principal change every ACL there. Leave it out where that is too much."
 )
+_NO_PATTERN = "The mirror's policy names topics one by one: the rights are for every topic of the target."
 _AS_OF_NOW = "The topics are those that the source has now. Ask again when it has more."
 _OWN: dict[str, Callable[[str], Resource]] = {
     "all groups": lambda _: Resource("GROUP", ANY),

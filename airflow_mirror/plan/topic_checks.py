@@ -54,6 +54,22 @@ def target_data(s: Situation) -> Iterator[Finding]:
             )
 
 
+def names(s: Situation) -> Iterator[Finding]:
+    """Two source topics would become one target topic."""
+    sources: dict[str, list[str]] = {}
+    for pair in s.pairs:
+        sources.setdefault(pair.target_topic, []).append(pair.source.info.name)
+    for target, several in sources.items():
+        if len(several) > 1:
+            yield Finding(
+                "block",
+                "names",
+                f"target topic {target!r}",
+                f"policy {s.mirror.policy!r} gives this name to {some(several)}",
+                "A policy must give each topic a name of its own. Correct it, or exclude all but one of them.",
+            )
+
+
 def partitions(s: Situation) -> Iterator[Finding]:
     """Partition counts differ."""
     if s.mirror.partitioning == "by_key":

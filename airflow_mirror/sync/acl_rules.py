@@ -4,8 +4,9 @@ No rule may let anybody do more on the target than on the source:
 
 - Names follow the mirror's naming, principals its map. Hosts and operations stay.
 - A pattern (``*``, or PREFIXED) becomes the same pattern of target names: with the prefix ``dc1.``, ``*`` on topics
-  becomes PREFIXED ``dc1.``. Where it would also cover names on the target that are not the mirror's, it is written out:
-  a literal rule for each of the mirror's names that it covers. A rule that the target has already is not doubted.
+  becomes PREFIXED ``dc1.``. Names that a class gives follow no pattern: it becomes a rule for each topic. Where it would
+  also cover names on the target that are not the mirror's, it is written out: a literal rule for each of the mirror's
+  names that it covers. A rule that the target has already is not doubted.
 - A DENY that is written out is also put on whatever the mirror allows in its reach, so that it denies no less.
 - ALLOW of reading is of the phase ``early``, everything else of the phase ``cutover``; until then ALLOW ALL has
   stand-ins for reading. DENY is early. Only what would stop the mirror itself waits, and is written before anything
@@ -160,7 +161,7 @@ def _concerned(rules: AbstractSet[Acl], scope: Scope) -> tuple[dict[Acl, Acl], l
         if reason := _not_ours(rule, rules, scope):
             left_out.append(LeftOut(rule, reason))
         else:
-            renamed[rule] = _renamed(rule, scope)
+            renamed |= {one: _renamed(one, scope) for one in _by_name(rule, scope)}
     writers = {new.principal for new in renamed.values() if new.resource_type == TOPIC and _may_write(new)}
     idle = {
         r for r, new in renamed.items() if r.resource_type == TRANSACTIONAL_ID and not _concerns(new.principal, writers)
@@ -205,13 +206,20 @@ def _not_copied(rule: Acl, scope: Scope) -> str:
     return ""
 
 
+def _by_name(rule: Acl, scope: Scope) -> list[Acl]:
+    """Return a rule as it is, or for each topic that it covers if names on the target follow no pattern."""
+    if rule.resource_type != TOPIC or not is_pattern(rule) or scope.mirror.naming.target_prefix("") is not None:
+        return [rule]
+    return [replace(rule, pattern_type="LITERAL", name=topic) for topic in scope.topics if covers_name(rule, topic)]
+
+
 def _renamed(rule: Acl, scope: Scope) -> Acl:
     principal, name, kind = scope.principals.target(rule.principal), rule.name, rule.pattern_type
     if rule.resource_type == TOPIC and pattern_of(rule) == ALL_NAMES:
         prefix = scope.mirror.naming.target_prefix("")
         kind, name = ("PREFIXED", prefix) if prefix else ALL_NAMES
     elif rule.resource_type == TOPIC:
-        name = scope.mirror.naming.target_prefix(name) if is_pattern(rule) else scope.topics[name]
+        name = scope.mirror.naming.target_prefix(name) or name if is_pattern(rule) else scope.topics[name]
     elif rule.resource_type == "USER" and not is_pattern(rule):
         name = scope.principals.target(name)
     return replace(rule, principal=principal, name=name, pattern_type=kind)

@@ -1,4 +1,4 @@
-"""Names on the target: a principal is mapped by its own name or by a pattern of all of it, never by chance."""
+"""Names on the target: of topics by a policy, of principals by their own name or a pattern of all of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from airflow_mirror.errors import InvalidField, InvalidPattern
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.policy import Principals
+from airflow_mirror.policy import Policy, Principals
 
 BY_CERTIFICATE = {r"/User:CN=([^,]+),OU=.*/": r"User:\1", "User:CN=old.app,OU=x": "User:app"}
 
@@ -75,3 +75,70 @@ def test_names_that_the_map_takes_away_are_not_its_own() -> None:
     """A rule for such a name on the target was written by somebody else."""
     principals = Principals({"User:a": "User:app"})
     assert [principals.yields(f"User:{name}") for name in ("app", "b", "a")] == [True, True, False]
+
+
+# --- topics -------------------------------------------------------------------------------------------------------------
+
+
+class Upper:
+    """A policy of one's own, as a user writes it."""
+
+    def target_topic(self, source_topic: str) -> Any:
+        return {"none": None, "slash": "a/b", "ledger": "airflow-mirror.ledger"}.get(source_topic, source_topic.upper())
+
+
+class Demanding(Upper):
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
+
+
+UPPER = f"{__name__}:Upper"
+
+
+def test_a_prefix_is_alias_separator_and_name() -> None:
+    policy = Mirror(name="m", source="dc1", target="t", policy="prefix", separator="_").naming
+    assert (policy.target_topic("orders"), policy.target_prefix("o")) == ("dc1_orders", "dc1_o")
+    assert Policy().target_topic("a.b") == Policy().target_prefix("a.b") == "a.b"
+
+
+def test_a_class_of_ones_own_names_topics() -> None:
+    policy = Mirror(name="m", source="s", target="t", policy=UPPER).naming
+    assert (policy.target_topic("orders"), policy.target_prefix("o")) == ("ORDERS", None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"policy": "upper"}, "no such naming policy"),
+        ({"policy": "upper:"}, "no such naming policy"),
+        ({"policy": "a b:C"}, "no such naming policy"),
+        ({"separator": ""}, "separator='': not usable"),
+        ({"separator": "/"}, "separator='/': not usable"),
+        ({"separator": 1}, "separator=1: not usable"),
+    ],
+)
+def test_a_policy_that_can_not_be_is_refused_at_once(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidField, match=message):
+        Mirror(name="m", source="s", target="t", **fields)
+
+
+@pytest.mark.parametrize(
+    ("policy", "topic", "message"),
+    [
+        ("no_such_package.naming:Upper", "orders", "can't be loaded: ModuleNotFoundError.*'no_such_package'"),
+        (f"{__name__}:Missing", "orders", "can't be loaded: AttributeError.*Missing"),
+        (f"{__name__}:Demanding", "orders", "can't be loaded: TypeError.*alias"),
+        (f"{__name__}:Principals", "orders", r"target_topic\('orders'\) failed: AttributeError"),
+        (UPPER, "none", "'none' would be called None"),
+        (UPPER, "slash", "'slash' would be called 'a/b', which is no name"),
+        (UPPER, "ledger", "'ledger' would be called 'airflow-mirror.ledger', which is internal"),
+        ("prefix", "x" * 248, "which is no name of a topic"),
+    ],
+)
+def test_a_name_that_can_not_be_given_says_why(policy: str, topic: str, message: str) -> None:
+    """Only when a name is asked for: whoever carries out a plan does not need the class."""
+    mirror = Mirror(name="m", source="s", target="t", policy=policy)
+    assert Mirror.from_dict(mirror.to_dict()) == mirror
+    with pytest.raises(InvalidField, match=message) as caught:
+        mirror.naming.target_topic(topic)
+    assert caught.value.field == "policy"

@@ -53,8 +53,11 @@ def add_flow(p: argparse.ArgumentParser) -> None:
         "--exclude", action="append", metavar="RE", help="topic name or regex to leave out; wins over --include"
     )
     flow.add_argument("--groups", action="append", metavar="RE", help="consumer group name or regex (default: .*)")
-    flow.add_argument("--policy", choices=("identity", "prefix"), help="topic names on the target (default: identity)")
+    flow.add_argument(
+        "--policy", metavar="identity|prefix|MODULE:CLASS", help="topic names on the target (default: identity)"
+    )
     flow.add_argument("--source-alias", metavar="A", help="the prefix of --policy prefix")
+    flow.add_argument("--separator", metavar="S", help="between the prefix and the topic's name (default: .)")
     flow.add_argument("--offsets", choices=("auto", "identical", "mapped"), help="how offsets are kept (default: auto)")
     flow.add_argument("--start", metavar="earliest|latest|ISO", help="where a partition new on the target begins")
     flow.add_argument("--isolation", choices=("read_committed", "read_uncommitted"), help="default: read_committed")
@@ -124,6 +127,7 @@ def mirror_of(arguments: argparse.Namespace) -> Mirror:
         "groups": arguments.groups,
         "policy": arguments.policy,
         "source_alias": arguments.source_alias,
+        "separator": arguments.separator,
         "offsets": arguments.offsets,
         "start": arguments.start,
         "isolation": arguments.isolation,

@@ -54,6 +54,17 @@ def test_foreign_records_block_and_name_partition_and_end() -> None:
     ]
 
 
+def test_a_policy_that_makes_one_topic_of_two_blocks() -> None:
+    source = a_cluster(*(a_topic(name, replicas=3) for name in ("Orders", "orders", "users")))
+    made = plan(source, mirror=a_mirror(policy="tests.unit.test_policy:Upper"))
+    assert findings(made, "names") == [
+        (
+            "block", "target topic 'ORDERS'",
+            "policy 'tests.unit.test_policy:Upper' gives this name to Orders, orders",
+        )
+    ]  # fmt: skip
+
+
 def test_emptied_target_is_still_foreign_by_its_offsets() -> None:
     assert levels(plan(a_topic(), [a_topic(spans=((9, 9), (0, 0), (0, 0)))]), "target_data") == ["block"]
 

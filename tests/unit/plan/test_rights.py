@@ -109,6 +109,15 @@ def test_an_old_source_has_no_prefixed_patterns() -> None:
     }  # fmt: skip
 
 
+def test_names_that_a_class_gives_follow_no_pattern() -> None:
+    mirror = a_mirror(policy="tests.unit.test_policy:Upper", topics=["orders"])
+    for names, covered in ((None, "*"), (["orders"], "ORDERS")):
+        found = rights_of(mirror, TARGET, "User:mirror", roles=["verify"], names=names)
+        assert [acl.name for acl, _ in found.grants if acl.operation == "DESCRIBE_CONFIGS"] == [covered]
+        assert any("one by one" in note for note in found.notes) == (names is None)
+    assert [acl.name for acl, _ in rights_of(mirror, SOURCE, "User:m", roles=["verify"]).grants] == ["orders"]
+
+
 def test_names_that_the_source_told_replace_patterns() -> None:
     mirror = a_mirror(policy="prefix", source_alias="dc1")
     found = rights_of(mirror, TARGET, "User:mirror", roles=["verify"], names=["a", "b"])

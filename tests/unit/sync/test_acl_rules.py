@@ -48,6 +48,7 @@ def reason(one: Acl, *more: Acl, **given: Any) -> str:
 
 
 PREFIX = {"policy": "prefix"}
+UPPER = "tests.unit.test_policy:Upper"
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,15 @@ PREFIX = {"policy": "prefix"}
 )  # fmt: skip
 def test_names_of_topics_get_the_prefix_and_groups_keep_theirs(given: Acl, found: Acl) -> None:
     assert becomes(given, **PREFIX) == [(EARLY, found)]
+
+
+@pytest.mark.parametrize("permission", ["ALLOW", "DENY"])
+def test_a_pattern_becomes_a_rule_for_each_name_that_a_class_gives(permission: str) -> None:
+    """A DENY of writing for everybody on all topics is no fence."""
+    found = becomes(rule("ord", "READ", permission, ALICE, pattern="PREFIXED"), policy=UPPER, strangers=["ORDERLY"])
+    assert found == [(EARLY, rule(name, "READ", permission, ALICE)) for name in ("ORDERS", "ORDINALS")]
+    shut = becomes(rule("*", "WRITE", "DENY"), policy=UPPER)
+    assert [one.name for _, one in shut] == ["ORDERS", "ORDINALS", "USERS"]
 
 
 @pytest.mark.parametrize("pattern", [("*", "LITERAL"), ("ord", "PREFIXED")])
