@@ -8,6 +8,7 @@ cluster of the ring gets around it, one tail further with each look, until one m
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import LedgerLost, LedgerMissing, LedgerNewer, MissingRight, TryAgain
@@ -30,11 +31,24 @@ class LoopWatch:
     """Looks where a plan's records come from. For one thread.
 
     :param read_source: returns what the source's ledger says, nothing if it has none.
+    :param ledger: of ``target``.
+    :param clock: monotonic, in seconds.
     """
 
-    def __init__(self, plan: Plan, read_source: Callable[[], Values], ledger: Decisions, target: ClusterAdmin) -> None:
+    def __init__(
+        self, plan: Plan, read_source: Callable[[], Values], ledger: Decisions, target: ClusterAdmin,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         self._plan, self._read_source, self._ledger, self._target = plan, read_source, ledger, target
+        self._clock = clock
+        self._looked = float("-inf")
         self._said: Upstream | None = None
+
+    def look_in_turn(self) -> None:
+        """Look if it is time; see :meth:`look`."""
+        if self._clock() - self._looked >= EVERY_S:
+            self._looked = self._clock()
+            self.look()
 
     def look(self) -> None:
         """Look once, and say on the target where the records come from if that has changed.

@@ -59,8 +59,10 @@ from airflow_mirror.jobs.runner.directory import write_json
 from airflow_mirror.jobs.runner.spec import is_local
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync.hold import HoldWatch
+from airflow_mirror.sync.loops import LoopWatch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 
@@ -75,6 +77,7 @@ _MERCY_S = 5.0  # from the first partition that stops to the end of the turn: th
 _DISCOVER_EVERY_S = 10.0
 _NO_WORKER = "Python worker failed to connect back"  # Spark's message; no setting changes how long it waits
 _STARTS = 5
+_PATIENCE_S = 5.0  # for a decision, of which nothing depends on how soon it is made
 _IDLE_BYTES = 64 << 10  # the weight of a partition without new records in a turn: requests and the opening
 
 
@@ -274,8 +277,9 @@ def _follow(
     progress.start()
     query = None
     target = load(arguments.target, "target")
-    wire, admin = WireCluster(target), ClusterAdmin(target)
+    wire, admin, source = WireCluster(target), ClusterAdmin(target), ClusterAdmin(load(arguments.source, "source"))
     hold = HoldWatch(job.plan, admin, lambda: lease.confirm(wire, held.token))
+    loops = LoopWatch(job.plan, Ledger(source).peek, Ledger(admin, _PATIENCE_S), admin)
     publish(publication, arguments, "streaming_tail", job, progress.table, held, hold)
     wanted = (
         (job.mirror.sync_groups, groups_follow), (job.mirror.sync_configs, configs_follow),
@@ -292,7 +296,7 @@ def _follow(
             tail.withdrawn.clear()
             try:
                 query = start(attempt)
-                _supervise(query, tail, progress, hold, status)
+                _supervise(query, tail, progress, hold, loops, status)
                 break
             except Exception as e:
                 if _NO_WORKER not in str(e) or attempt == _STARTS:
@@ -309,8 +313,8 @@ def _follow(
         progress.stop()
         if query is not None:
             _end(query, held, tail)
-        wire.close()
-        admin.close()
+        for connections in (wire, admin, source):
+            connections.close()
     if tail.failed is not None:
         raise tail.failed
 
@@ -331,8 +335,11 @@ def _end(query: Any, held: HeldLease, tail: Tail) -> None:
     query.stop()
 
 
-def _supervise(query: Any, tail: Tail, progress: Progress, hold: HoldWatch, status: StatusFile) -> None:
-    """Wait until asked to stop or the query has ended; meanwhile discover partitions and keep topics on hold."""
+def _supervise(query: Any, tail: Tail, progress: Progress, hold: HoldWatch, loops: LoopWatch, status: StatusFile) -> None:
+    """Wait until asked to stop or the query has ended; meanwhile discover partitions and keep topics on hold.
+
+    :raises MirrorLoop: the mirror is part of a ring.
+    """
     looked = time.monotonic()
     well = looked  # last time at which no partition was known to have stopped
     while not tail.stopping.wait(0.5):
@@ -349,6 +356,7 @@ def _supervise(query: Any, tail: Tail, progress: Progress, hold: HoldWatch, stat
             progress.end_turn()  # ends waiting tasks too, as soon as they start: the next turn uses fewer tasks
         if hold.look_in_turn():
             status.update(notes=hold.notes)
+        loops.look_in_turn()
         if time.monotonic() - looked > _DISCOVER_EVERY_S:
             looked = time.monotonic()
             try:

@@ -85,3 +85,14 @@ def test_copying_does_not_wait_for_a_ledger(side: str, error: Exception, caplog:
     broken.read = works  # type: ignore[method-assign]
     one.look()
     assert world.owner("b").upstream == ("a",), "said once it can be"
+
+
+def test_a_tail_looks_now_and_then() -> None:
+    world = World("ab")
+    now = 0.0
+    plan, ledger = world.plan("a", "b"), world.ledgers["b"]
+    asked = list[float]()
+    one = LoopWatch(plan, lambda: asked.append(now) or {}, ledger, world.targets(plan), lambda: now)  # type: ignore[func-returns-value]
+    for now in (0.0, 0.5, loops.EVERY_S - 0.1, loops.EVERY_S, loops.EVERY_S + 0.5):
+        one.look_in_turn()
+    assert asked == [0.0, loops.EVERY_S]

@@ -1,0 +1,244 @@
+"""Who writes where, on three real clusters: each topology delivers every record once, and none goes in a circle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.errors import LedgerLost, MirrorLoop, PlanBlocked
+from airflow_mirror.jobs.driver.by_hand import plan_clusters
+from airflow_mirror.jobs.driver.prepare import CopyJob, resolve_ranges
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import SETTINGS, Ledger
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.plan import Plan
+from airflow_mirror.plan.life import begin, claim, mark_cut_over, owned_topics
+from airflow_mirror.plan.upstream import upstream_of
+from airflow_mirror.policy import DECISIONS
+from airflow_mirror.sync.loops import LoopWatch
+from airflow_mirror.sync.topics import create_target_topics
+from airflow_mirror.wire.cluster import WireCluster
+from sandbox import Cluster, clusters
+from tests.builders import plan_of, topic_plan
+from tests.integration import copying
+from tests.integration.copying import config, create, ends, properties_of, read, wait_until, write
+from tests.integration.test_spark_jobs import end_job, submit
+
+
+@pytest.fixture(scope="module")
+def sites() -> Iterator[dict[str, Cluster]]:
+    with clusters("a", "b", "c", overrides={"broker.session.timeout.ms": "60000"}) as several:
+        yield {cluster.name: cluster for cluster in several}
+
+
+@dataclass
+class World:
+    """Mirrors between the clusters, each done in the steps of a job; nothing but the clusters remembers anything."""
+
+    sites: dict[str, Cluster]
+    topic: str
+    close: ExitStack
+    admins: dict[str, ClusterAdmin] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, cluster in self.sites.items():
+            self.admins[name] = self.close.enter_context(ClusterAdmin(config(cluster), timeout_s=120))
+
+    def fill(self, *where: str, topic: str | None = None, count: int = 30) -> None:
+        """Let an application create the topic and write to it, other records in each cluster."""
+        for site in where:
+            create(self.sites[site], topic or self.topic)
+            write(self.sites[site], topic or self.topic, count, seed=ord(site))
+
+    def plan(self, here: str, there: str, **fields: Any) -> Plan:
+        name = f"{here}-{there}-{self.topic[-8:]}"
+        found = {"topics": [f"(.*[.])?{self.topic}"], "source": here, "target": there, **fields}
+        plan = plan_clusters(Mirror(name=name, **found), self.admins[here], self.admins[there])
+        plan.raise_if_blocked()
+        return plan
+
+    def start(self, here: str, there: str, **fields: Any) -> Plan:
+        plan = self.plan(here, there, **fields)
+        ledger = begin(plan, self.admins[there])
+        upstream = upstream_of(plan, Ledger(self.admins[here]).peek())
+        create_target_topics(plan, self.admins[there])
+        claim(ledger, plan, self.admins[there], upstream.of)
+        return plan
+
+    def flow(self, here: str, there: str, **fields: Any) -> Plan:
+        """Copy everything that is there now."""
+        plan = self.start(here, there, **fields)
+        job = CopyJob(mirror=plan.mirror, source="", target="", plan=plan, options=CopyOptions(mirror=plan.mirror.name))
+        with WireCluster(config(self.sites[here])) as source:
+            ranges = resolve_ranges(job, source, "earliest", "latest")
+        results = copying.copy(
+            self.sites[here], self.sites[there], ranges, plan.mirror.name, delivery=plan.mirror.delivery
+        )
+        assert [(r.error, r.done) for r in results] == [(None, True)] * len(ranges)
+        return plan
+
+    def records(self, site: str, topic: str | None = None) -> list[Any]:
+        """What a consumer reads there, without offsets."""
+        return [seen[1:] for seen in read(self.sites[site], topic or self.topic)]
+
+    def topics(self, site: str) -> list[str]:
+        return [name for name in self.admins[site].topic_names() if self.topic in name]
+
+    def upstream(self, site: str, topic: str | None = None) -> list[str]:
+        """The clusters upstream of a topic, by their names here."""
+        names = {self.admins[name].cluster_id(): name for name in self.sites}
+        return sorted(names[one] for one in owned_topics(Ledger(self.admins[site]))[topic or self.topic].feeds)
+
+
+@pytest.fixture
+def world(sites: dict[str, Cluster], topic_name: str) -> Iterator[World]:
+    with ExitStack() as close:
+        yield World(sites, topic_name, close)
+
+
+def test_active_and_passive_change_roles_after_a_cutover(world: World) -> None:
+    """Before it, the way back would be a circle."""
+    world.fill("a")
+    there = world.flow("a", "b")
+    assert read(world.sites["b"], world.topic) == read(world.sites["a"], world.topic)
+    with pytest.raises(PlanBlocked, match=f"topic '{world.topic}': its records come from the target"):
+        world.plan("b", "a")
+    ids = {world.topic: world.admins["b"].topics([world.topic])[world.topic].topic_id}
+    mark_cut_over(Ledger(world.admins["b"]), there, ids, "2026-01-31T12:00:00+00:00")
+    write(world.sites["b"], world.topic, 20, seed=3)
+    world.flow("b", "a")
+    assert len(world.records("a")) == 50 and world.records("a") == world.records("b")
+
+
+def test_active_and_active_by_prefix_copy_each_record_once(world: World) -> None:
+    """Both select everything, again and again: what came from the other side does not go back."""
+    world.fill("a", "b")
+    for here, there in ("ab", "ba") * 2:
+        plan = world.flow(here, there, policy="prefix")
+    assert [f.evidence.rpartition(": ")[2] for f in plan.findings if f.check == "loops"] == [f"a.{world.topic}"]
+    for here, there in ("ab", "ba"):
+        assert world.topics(there) == sorted([world.topic, f"{here}.{world.topic}"])
+        assert world.records(there, f"{here}.{world.topic}") == world.records(here)
+
+
+def test_active_and_active_share_names_of_disjoint_topics(world: World) -> None:
+    one, other = f"one-{world.topic}", f"other-{world.topic}"
+    world.fill("a", topic=one)
+    world.fill("b", topic=other)
+    world.flow("a", "b", topics=["one-.*"], exclude_topics=[f"(?!.*{world.topic}).*"])
+    world.flow("b", "a", topics=[other])
+    assert [world.records(site, topic) for topic in (one, other) for site in "ab"] == [
+        world.records(site, topic) for site, topic in (("a", one), ("a", one), ("b", other), ("b", other))
+    ]
+
+
+def test_fan_in_by_prefix_keeps_sources_apart(world: World) -> None:
+    world.fill("a", "b")
+    for here in "ab":
+        world.flow(here, "c", policy="prefix")
+        assert world.records("c", f"{here}.{world.topic}") == world.records(here)
+
+
+def test_fan_out_is_two_mirrors_of_one_source(world: World) -> None:
+    world.fill("a")
+    for there in "bc":
+        world.flow("a", there)
+        assert read(world.sites[there], world.topic) == read(world.sites["a"], world.topic)
+
+
+def test_a_chain_of_three_ends_where_it_would_close(world: World) -> None:
+    world.fill("a")
+    for here, there in ("ab", "bc"):
+        world.flow(here, there)
+    assert read(world.sites["c"], world.topic) == read(world.sites["a"], world.topic)
+    assert world.upstream("c") == ["a", "b"]
+    for back in "ab":
+        with pytest.raises(PlanBlocked, match="its records come from the target"):
+            world.plan("c", back)
+
+
+def test_a_mesh_of_three_by_prefix_is_no_ring(world: World) -> None:
+    """Each of six mirrors selects everything. A copy of a copy is one, but nothing comes home, and nothing would."""
+    world.fill(*"abc")
+    mesh = "ab", "ba", "bc", "cb", "ca", "ac"
+    for here, there in mesh:
+        world.flow(here, there, policy="prefix")
+    for here, there in mesh:
+        planned = [t.source_topic for t in world.plan(here, there, policy="prefix").topics]
+        assert world.topic in planned and f"{there}.{world.topic}" not in planned
+    for site in "abc":
+        for topic in world.topics(site):
+            assert topic.split(".")[-2:-1] != [site], f"{topic} came back to {site}"
+            assert world.records(site, topic) == world.records(topic.split(".")[-2] if "." in topic else site)
+
+
+def test_tails_stop_a_ring_whose_plans_were_made_at_once(world: World) -> None:
+    """Every topic is empty: each plan is right by what it can see."""
+    for site in "abc":
+        create(world.sites[site], world.topic)
+    ring = [(here, there, world.plan(here, there)) for here, there in ("ab", "bc", "ca")]
+    watches = []
+    for here, there, plan in ring:
+        ledger = begin(plan, world.admins[there])
+        watches.append(LoopWatch(plan, Ledger(world.admins[here]).peek, ledger, world.admins[there]))
+
+    def stopped() -> list[MirrorLoop]:
+        found = []
+        for one in reversed(watches):
+            try:
+                one.look()
+            except MirrorLoop as e:
+                found.append(e)
+        return found
+
+    looks = next(n for n in range(1, 9) if stopped())
+    assert looks <= 3
+    with pytest.raises(PlanBlocked, match="its records come from the target"):
+        for here, there, _ in ring:
+            world.plan(here, there)
+
+
+@pytest.mark.spark
+def test_a_tail_ends_when_its_records_come_back(world: World, tmp_path: Path) -> None:
+    """A mirror in the other direction begins while it runs, started by somebody whose version knows nothing of rings."""
+    world.fill("a")
+    log, properties = tmp_path / "tail.log", properties_of(tmp_path, world.sites["a"], world.sites["b"])
+    tail = submit("streaming_tail.py", *properties, "--include", world.topic, "--name", world.topic, log=log)
+    try:
+        wait_until(
+            lambda: world.topic in world.admins["b"].topic_names() and ends(world.sites["b"], world.topic)[0][2] == 30,
+            "the tail copies", 120, 0.5,
+        )  # fmt: skip
+        back = plan_of(
+            Mirror(name="back", source="b", target="a", topics=[world.topic]),
+            topic_plan(world.topic, {0: 0}, source_topic_id=""), source_cluster_id=world.admins["b"].cluster_id(),
+        )  # fmt: skip
+        Ledger(world.admins["a"]).create()
+        claim(Ledger(world.admins["a"]), back, world.admins["a"])
+        assert tail.wait(120) == 1
+    finally:
+        end_job(tail)
+    assert f"{world.topic}: mirror 'back' of cluster" in log.read_text()
+
+
+def test_a_source_ledger_that_is_lost_blocks_a_plan(world: World) -> None:
+    world.fill("a")
+    admin = world.admins["a"]
+    if DECISIONS in admin.topic_names():
+        admin.delete_topics([DECISIONS])
+        wait_until(lambda: DECISIONS not in admin.topic_names(), "the ledger is gone")
+    world.plan("a", "b")
+    create(world.sites["a"], DECISIONS, **{k.replace(".", "_"): v for k, v in SETTINGS.items()})
+    world.plan("a", "b")  # its creation was cut short: nothing was decided in it
+    write(world.sites["a"], DECISIONS, 1, seed=1)
+    with pytest.raises(LedgerLost):
+        Ledger(admin).peek()
+    with pytest.raises(PlanBlocked, match="source cluster: its ledger can't be read"):
+        world.plan("a", "b")
+    admin.delete_topics([DECISIONS])
