@@ -56,13 +56,11 @@ class BrokersUnsupported(InputError):
 class InvalidPattern(InvalidField):
     """A topic or group pattern is not a valid regular expression."""
 
-    def __init__(self, field: str, pattern: str, cause: str) -> None:
-        super().__init__(
-            field,
-            pattern,
-            f"not a valid regular expression: {cause}",
-            "Escape special characters with a backslash, or name the topic or group literally.",
-        )
+    def __init__(
+        self, field: str, pattern: str, cause: str,
+        remedy: str = "Escape special characters with a backslash, or name the topic or group literally.",
+    ) -> None:  # fmt: skip
+        super().__init__(field, pattern, f"not a valid regular expression: {cause}", remedy)
 
 
 class MissingSetting(InputError):

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from airflow_mirror.errors import InputError, InvalidField, InvalidPattern
+from airflow_mirror import patterns
+from airflow_mirror.errors import InputError, InvalidField
+from airflow_mirror.patterns import matches
 from airflow_mirror.policy import Policy, Principals, is_internal
 
 __all__ = ["Mirror"]
@@ -42,7 +44,8 @@ class Mirror:
     :param name: identity of the flow; names its directory, its jobs and its writer lease on the target.
     :param source: Airflow connection id (type ``kafka``) of the cluster to read.
     :param target: Airflow connection id (type ``kafka``) of the cluster to write.
-    :param topics: names or regular expressions; a topic is selected if one matches its whole name.
+    :param topics: names or regular expressions; a topic is selected if one matches its whole name. Also as one text with
+        commas; see :mod:`airflow_mirror.patterns`.
     :param exclude_topics: the same; exclusion wins. Topics internal to Kafka or to a mirror are never selected.
     :param groups: consumer groups whose positions move, selected like topics.
     :param exclude_groups: the same; exclusion wins.
@@ -127,8 +130,9 @@ class Mirror:
                 "name", self.name, "not usable as a directory and job name", "Use 1-128 letters, digits, '.', '_', '-'."
             )
         self._check_ends()
-        for list_field in ("topics", "exclude_topics", "groups", "exclude_groups", "exclude_configs", "keep_configs"):
-            object.__setattr__(self, list_field, _patterns(list_field, getattr(self, list_field)))
+        for name in ("topics", "exclude_topics", "groups", "exclude_groups", "exclude_configs", "keep_configs"):
+            found = patterns.parse(name, getattr(self, name), commas=not name.endswith("groups"))
+            object.__setattr__(self, name, found)
         if not self.topics:
             raise InvalidField("topics", [], "nothing to mirror", "Give at least one topic name or regex.")
         for choice, allowed in _CHOICES.items():
@@ -195,19 +199,19 @@ class Mirror:
         """Return whether the source topic ``topic`` belongs to this flow."""
         if is_internal(topic):
             return False
-        return _matches(self.topics, topic) and not _matches(self.exclude_topics, topic)
+        return matches(self.topics, topic) and not matches(self.exclude_topics, topic)
 
     def selects_group(self, group: str) -> bool:
         """Return whether the consumer group ``group`` belongs to this flow."""
-        return _matches(self.groups, group) and not _matches(self.exclude_groups, group)
+        return matches(self.groups, group) and not matches(self.exclude_groups, group)
 
     def excludes_config(self, key: str) -> bool:
         """Return whether the topic setting ``key`` is not carried over."""
-        return _matches(self.exclude_configs, key)
+        return matches(self.exclude_configs, key)
 
     def keeps_config(self, key: str) -> bool:
         """Return whether an existing target topic keeps its own ``key``."""
-        return _matches(self.keep_configs, key)
+        return matches(self.keep_configs, key)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict; ``from_dict`` is its inverse."""
@@ -256,23 +260,6 @@ class Mirror:
         if isinstance(value, Mapping):
             return cls.from_dict(value)
         return cls.from_file(value)
-
-
-def _patterns(name: str, value: Iterable[str] | str) -> tuple[str, ...]:
-    """Check a list of patterns; a single string is one pattern, as sent by a form."""
-    items = (value,) if isinstance(value, str) else tuple(value)
-    for item in items:
-        if not isinstance(item, str) or not item:
-            raise InvalidField(name, item, "not a name or pattern", "Use non-empty strings.")
-        try:
-            re.compile(item)
-        except re.error as e:
-            raise InvalidPattern(name, item, str(e)) from e
-    return items
-
-
-def _matches(patterns: Iterable[str], name: str) -> bool:
-    return any(p == name or re.fullmatch(p, name) for p in patterns)
 
 
 def _check_start(start: str) -> None:

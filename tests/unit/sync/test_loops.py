@@ -89,10 +89,13 @@ def test_copying_does_not_wait_for_a_ledger(side: str, error: Exception, caplog:
 
 def test_a_tail_looks_now_and_then() -> None:
     world = World("ab")
-    now = 0.0
-    plan, ledger = world.plan("a", "b"), world.ledgers["b"]
-    asked = list[float]()
-    one = LoopWatch(plan, lambda: asked.append(now) or {}, ledger, world.targets(plan), lambda: now)  # type: ignore[func-returns-value]
-    for now in (0.0, 0.5, loops.EVERY_S - 0.1, loops.EVERY_S, loops.EVERY_S + 0.5):
+    plan, times, asked = world.plan("a", "b"), [0.0, 0.5, loops.EVERY_S - 0.1, loops.EVERY_S, loops.EVERY_S + 0.5], []
+
+    def read() -> dict[str, Any]:
+        asked.append(now)
+        return {}
+
+    one = LoopWatch(plan, read, world.ledgers["b"], world.targets(plan), lambda: now)
+    for now in times:  # noqa: B007
         one.look_in_turn()
     assert asked == [0.0, loops.EVERY_S]

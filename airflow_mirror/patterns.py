@@ -1,0 +1,107 @@
+"""Which names a Mirror selects: names, regular expressions of whole names, lists, and the forms that other tools take.
+
+Those are MirrorMaker 2's comma lists (``orders, pay.*``) and the ``a|b`` of the first MirrorMaker. Their expressions are
+Java's, ours Python's. They agree on what people use. Where they don't, an expression is refused by the name of what is
+Java's alone: some would otherwise mean something else here without a word (``[a-z&&[^x]]``).
+
+Pure: no cluster is queried.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from airflow_mirror.errors import InvalidField, InvalidPattern
+
+# What java.util.regex.Pattern understands and Python does not, or otherwise: (the form, its name, what to write instead).
+_JAVA_ONLY = tuple(
+    (re.compile(form), name, instead)
+    for form, name, instead in (
+        (r"\\[pP]", r"the class \p{...}", "Write a class such as [A-Za-z]."),
+        (r"\\[QE]", r"the quotation \Q...\E", "Put a backslash before each special character."),
+        (r"\\k<", r"the back reference \k<name>", "Write (?P=name)."),
+        (r"\\x\{", r"the character \x{...}", "Write \\xhh or \\uhhhh."),
+        (r"\\b\{", r"the boundary \b{g}", r"Write \b."),
+        (r"\\z", r"the end of input \z", "Leave it out: an expression matches a whole name."),
+        (r"\\[ceGhHRXV]", "an escape that only Java knows", "Write the characters that it stands for."),
+        (r"\(\?<(?![=!])", "the named group (?<name>...)", "Write (?P<name>...)."),
+        (r"\(\?[a-zA-Z]*[dU-][a-zA-Z-]*\)", "a flag that only Java knows", "Write (?i:...) around what it is for."),
+        (r"(?<!^)\(\?[imsux]+\)", "a flag in the middle", "Write (?i:...) around what it is for."),
+    )
+)
+_COUNT = re.compile(r"\{\d*,\d*\}")
+_IN_A_CLASS = (
+    ("&&", "the intersection of classes [...&&...]", "Write a look-ahead such as (?!x)[a-z]."),
+    ("[", "a class in a class [...[...]]", r"Write one class; a bracket in it is \[."),
+)
+
+
+def parse(field: str, value: Iterable[str] | str, *, commas: bool) -> tuple[str, ...]:
+    """Return the names and expressions of a Mirror's field.
+
+    A text is a comma list. A comma within brackets, or behind a backslash, separates nothing.
+
+    :param commas: no name has a comma or a blank, as with topics and settings: then the items of a list may be comma lists, too, and
+        blanks mean nothing.
+    :raises InvalidField: an item is empty or no text.
+    :raises InvalidPattern: an item is no expression, or one that only Java knows.
+    """
+    given = [value] if isinstance(value, str) else list(value)
+    found: list[str] = []
+    for item in given:
+        if not isinstance(item, str):
+            raise InvalidField(field, item, "not a name or pattern", "Use non-empty strings.")
+        several = _split(item) if commas or isinstance(value, str) else [item]
+        found += ["".join(one.split()) if commas else one for one in several]
+    for one in found:
+        if not one:
+            raise InvalidField(field, value, "an empty name or pattern", "Use non-empty strings.")
+        _check(field, one)
+    return tuple(found)
+
+
+def matches(patterns: Iterable[str], name: str) -> bool:
+    """Return whether one of the patterns is a name, or matches the whole of it."""
+    return any(p == name or re.fullmatch(p, name) for p in patterns)
+
+
+def _check(field: str, pattern: str) -> None:
+    for at, in_class in _places(pattern):
+        for form, name, instead in _JAVA_ONLY:
+            if form.match(pattern, at) and (not in_class or pattern[at] == "\\"):
+                raise InvalidPattern(field, pattern, f"{name} is Java's, not Python's", instead)
+        for text, name, instead in _IN_A_CLASS:
+            if in_class and pattern.startswith(text, at):
+                raise InvalidPattern(field, pattern, f"{name} is Java's, not Python's", instead)
+    try:
+        re.compile(pattern)
+    except re.error as e:
+        raise InvalidPattern(field, pattern, str(e)) from e
+
+
+def _split(text: str) -> list[str]:
+    """Return the items of a comma list."""
+    depth, cuts = 0, [-1]
+    counts = {at for found in _COUNT.finditer(text) for at in range(*found.span())}
+    for at, in_class in _places(text):
+        if not in_class and at not in counts:
+            depth += (text[at] == "(") - (text[at] == ")")
+            if text[at] == "," and depth <= 0:
+                cuts.append(at)
+    return [text[a + 1 : b].strip() for a, b in zip(cuts, [*cuts[1:], len(text)], strict=True)]
+
+
+def _places(pattern: str) -> Iterator[tuple[int, bool]]:
+    """Yield where an expression's elements begin (what a backslash escapes is none), and whether within a class."""
+    at, first = 0, -1  # the first character of the class that is open: a bracket there closes nothing
+    while at < len(pattern):
+        yield at, first >= 0
+        if pattern[at] == "\\":
+            at += 1
+        elif first < 0 and pattern[at] == "[":
+            at += pattern[at + 1 : at + 2] == "^"
+            first = at + 1
+        elif first >= 0 and pattern[at] == "]" and at > first:
+            first = -1
+        at += 1
