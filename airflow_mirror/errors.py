@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 __all__ = ["InputError", "MirrorError", "NeedsHuman", "TryAgain"]
 
@@ -86,8 +86,9 @@ class NothingMatches(InputError):
     """No topic on the source matches the Mirror's patterns."""
 
     def __init__(
-        self, patterns: Sequence[str], excluded: Sequence[str], available: Sequence[str], returning: Sequence[str] = ()
-    ) -> None:
+        self, patterns: Sequence[str], excluded: Sequence[str], available: Collection[str],
+        returning: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         self.patterns, self.excluded, self.available = list(patterns), list(excluded), list(available)
         some = ", ".join(sorted(available)[:8]) or "none"
         back = f"{len(returning)} that match come from the target and are left out. " if returning else ""

@@ -42,8 +42,8 @@ def parse(field: str, value: Iterable[str] | str, *, commas: bool) -> tuple[str,
 
     A text is a comma list. A comma within brackets, or behind a backslash, separates nothing.
 
-    :param commas: no name has a comma or a blank, as with topics and settings: then the items of a list may be comma lists, too, and
-        blanks mean nothing.
+    :param commas: no name has a comma or a blank, as with topics and settings: then the items of a list may be comma
+        lists, too, and blanks mean nothing.
     :raises InvalidField: an item is empty or no text.
     :raises InvalidPattern: an item is no expression, or one that only Java knows.
     """

@@ -167,9 +167,9 @@ def test_a_mesh_of_three_by_prefix_is_no_ring(world: World) -> None:
     """Each of six mirrors selects everything. A copy of a copy is one, but nothing comes home, and nothing would."""
     world.fill(*"abc")
     mesh = "ab", "ba", "bc", "cb", "ca", "ac"
-    for here, there in mesh:
+    for here, there in map(tuple, mesh):
         world.flow(here, there, policy="prefix")
-    for here, there in mesh:
+    for here, there in map(tuple, mesh):
         planned = [t.source_topic for t in world.plan(here, there, policy="prefix").topics]
         assert world.topic in planned and f"{there}.{world.topic}" not in planned
     for site in "abc":

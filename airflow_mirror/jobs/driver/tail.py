@@ -51,6 +51,7 @@ from airflow_mirror.jobs.driver.prepare import (
 )
 from airflow_mirror.jobs.driver.presence import Presence, presence
 from airflow_mirror.jobs.driver.publication import open_publication, publish
+from airflow_mirror.jobs.driver.recurring import Recurring
 from airflow_mirror.jobs.driver.session import spark_session
 from airflow_mirror.jobs.metrics.publish import Publication
 from airflow_mirror.jobs.progress.keeper import Progress
@@ -281,15 +282,10 @@ def _follow(
     hold = HoldWatch(job.plan, admin, lambda: lease.confirm(wire, held.token))
     loops = LoopWatch(job.plan, Ledger(source).peek, Ledger(admin, _PATIENCE_S), admin)
     publish(publication, arguments, "streaming_tail", job, progress.table, held, hold)
-    wanted = (
-        (job.mirror.sync_groups, groups_follow), (job.mirror.sync_configs, configs_follow),
-        (job.mirror.sync_acls, acls_follow),
-    )  # fmt: skip
-    follows = [follow(job, held, status) for is_wanted, follow in wanted if is_wanted]
-    if not tail.stopping.is_set():  # else nobody waited until writing is safe
-        for one in follows:
-            one.start()
+    followers = [] if tail.stopping.is_set() else _followers(job, held, status)  # nobody waited until writing is safe
     try:
+        for one in followers:
+            one.start()
         for attempt in range(1, _STARTS + 1):
             if tail.stopping.is_set():
                 break
@@ -308,7 +304,7 @@ def _follow(
                     _end(query, held, tail)  # others of the same turn may still be running
                 progress.table.begin_turn()
     finally:
-        for one in follows:
+        for one in followers:
             one.stop()
         progress.stop()
         if query is not None:
@@ -317,6 +313,15 @@ def _follow(
             connections.close()
     if tail.failed is not None:
         raise tail.failed
+
+
+def _followers(job: CopyJob, held: HeldLease, status: StatusFile) -> list[Recurring]:
+    """Return what follows the data while the tail runs."""
+    mirror = job.mirror
+    wanted = (
+        (mirror.sync_groups, groups_follow), (mirror.sync_configs, configs_follow), (mirror.sync_acls, acls_follow)
+    )  # fmt: skip
+    return [follow(job, held, status) for is_wanted, follow in wanted if is_wanted]
 
 
 def _end(query: Any, held: HeldLease, tail: Tail) -> None:
