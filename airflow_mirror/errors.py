@@ -252,6 +252,17 @@ class NotHeldOpen(InputError):
         )
 
 
+class UnknownMirror(InputError):
+    """A command names a mirror of which the target's ledger knows nothing."""
+
+    def __init__(self, mirror: str, known: Iterable[str]) -> None:
+        self.mirror, self.known = mirror, sorted(known)
+        super().__init__(
+            f"--mirror {mirror}: the target's ledger knows no such mirror. Nothing was changed. There: "
+            f"{', '.join(self.known) or 'none'}."
+        )
+
+
 class JobConflict(InputError):
     """A job with this name is running with another specification."""
 
@@ -430,6 +441,18 @@ class JobElsewhere(TryAgain):
         )
 
 
+class TailStillCopies(TryAgain):
+    """A mirror was paused, and its tail does not rest yet."""
+
+    def __init__(self, mirror: str, host: str, waited_s: float) -> None:
+        self.mirror, self.host = mirror, host
+        super().__init__(
+            f"mirror {mirror!r} is paused, but its tail on host {host!r} still copies after {waited_s:.0f} s. It may "
+            "have to finish a large batch: 'airflow-mirror status' says when it rests. If it never does, it does not "
+            "reach the target: stop it (StopMirrorOperator)."
+        )
+
+
 class TailRuns(TryAgain):
     """The mirror's tail runs already, perhaps on another host."""
 
@@ -449,6 +472,16 @@ class TailReplaced(TryAgain):
         super().__init__(
             f"the tail of mirror {mirror!r} is another one now, on host {host!r}. This one copies no more; no record is "
             "lost or doubled."
+        )
+
+
+class MirrorPaused(TryAgain):
+    """Somebody wished that a mirror copies nothing for a while."""
+
+    def __init__(self, mirror: str, by: str, at: str) -> None:
+        self.mirror, self.by, self.at = mirror, by, at
+        super().__init__(
+            f"mirror {mirror!r} is paused by {by} since {at}: nothing is copied. 'airflow-mirror resume' lets it go on."
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import asdict
 from time import sleep
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from airflow_mirror.console.clusters import add_target, target_of
-from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Watch, active_tail, active_tails, keys_of
+from airflow_mirror.jobs.runner.active import JOBS, ActiveTail, Sign, Watch, active_tail, active_tails
 from airflow_mirror.jobs.runner.state import RUNNING
+from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.kept import last_hash
@@ -65,7 +67,7 @@ class _View:
     """Looks at a target again and again."""
 
     def __init__(self, target: ClusterAdmin) -> None:
-        self._target, self._ledger = target, Ledger(target)
+        self._ledger, self._state = Ledger(target), state_of(target, JOBS)
         self._watches: dict[str, Watch] = {}
 
     def settled(self) -> list[dict[str, Any]]:
@@ -83,21 +85,24 @@ class _View:
         topics = Counter(one.mirror for one in owned.values())
         opened = Counter(one.mirror for one in owned.values() if one.opened_by)
         names = sorted({*topics, *active_tails(values)})
+        said = self._state.read()
         return [
             {"mirror": name, "topics": topics[name], "in_production": opened[name], "plan": last_hash(values, name)}
-            | self._tail(active_tail(values, name))
+            | self._tail(active_tail(values, name), Wishes.of(said, name))
             for name in names
         ]
 
-    def _tail(self, tail: ActiveTail | None) -> dict[str, Any]:
+    def _tail(self, tail: ActiveTail | None, wishes: Wishes) -> dict[str, Any]:
+        wished, said = asdict(wishes), wishes.lines()
         if tail is None:
-            return {"tail": "none", "host": None, "phase": None, "lag": None, "records_per_s": None, "said": None}
+            nothing = dict.fromkeys(("host", "phase", "lag", "records_per_s"))
+            return {"tail": "none", **nothing, "said": "\n".join(said) or None, **wished}
         if tail.name not in self._watches:
-            self._watches[tail.name] = Watch(state_of(self._target, keys_of(tail.name)))
+            self._watches[tail.name] = Watch(self._state)
         watch = self._watches[tail.name]
         status, sign = watch.status(tail), watch.sign(tail) or Sign(number=0, state=RUNNING)
         runs = status == RUNNING
-        said = [*sign.summary.get("stopped", []), *sign.notes[-3:], *_followers(sign)]
+        said += [*sign.summary.get("stopped", []), *sign.notes[-3:], *_followers(sign)]
         return {
             "tail": _LISTENING if runs and not watch.is_sure(tail) else status.lower(),
             "host": tail.host,
@@ -105,6 +110,7 @@ class _View:
             "lag": sign.summary.get("lag") if runs else None,
             "records_per_s": sign.summary.get("records_per_s") if runs else None,
             "said": sign.error or "\n".join(said) or None,
+            **wished,
         }
 
 

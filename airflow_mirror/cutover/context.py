@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.kafka.model import GroupPosition
     from airflow_mirror.ledger.decisions import Decisions
+    from airflow_mirror.ledger.state import State
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan.model import Plan
     from airflow_mirror.sync.groups import Translate
@@ -74,6 +75,7 @@ class Run:
     :param tail_positions: source offsets up to which the target holds everything, for topics with mapped offsets.
     :param translate_offset: translates an offset of a source partition, for topics with mapped offsets.
     :param life: records which target topics were handed over to applications; None records nothing.
+    :param state: says whether the mirror is paused; None: nobody asks.
     :param allow_rewind: also commit a position that is behind the group's position on the target; otherwise such a
         group is refused.
     :param open_target: lets applications write to the target, if something prevented it. If it raises, the target must
@@ -100,6 +102,7 @@ class Run:
     tail_positions: Callable[[], Offsets] | None = None
     translate_offset: Translate | None = None
     life: Decisions | None = None
+    state: State | None = None
     allow_rewind: bool = False
     open_target: Callable[[], object] | None = None
     stop: threading.Event = field(default_factory=threading.Event)

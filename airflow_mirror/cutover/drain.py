@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.cutover.report import RUNNING
 from airflow_mirror.errors import DrainTimedOut, TargetMoved, VerificationFailed
+from airflow_mirror.jobs.runner.wishes import require_not_paused
 from airflow_mirror.verify.result import differences
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def drain(run: Run) -> dict[str, Any]:
     :raises DrainTimedOut: names the partitions that are behind, and their lag.
     :raises TargetMoved: a target partition goes beyond its fenced end: somebody else wrote there.
     :raises FenceLeaks: the source was written to meanwhile.
+    :raises MirrorPaused: somebody has paused the tail meanwhile; the rest would not come.
     """
     ends = run.ends
     started = looked = run.now()
@@ -39,9 +41,16 @@ def drain(run: Run) -> dict[str, Any]:
             raise DrainTimedOut(run.limits.drain_timeout_s, behind)
         if run.now() - looked > _LOOK_AT_SOURCE_EVERY_S:
             still_quiet(run)
+            require_going(run)
             looked = run.now()
             run.log.info("drain: lag of %d offsets in %d partition(s)", sum(behind.values()), len(behind))
         run.pause()
+
+
+def require_going(run: Run) -> None:
+    """Raise :class:`MirrorPaused` if somebody wishes that the tail copies nothing."""
+    if run.state is not None:
+        require_not_paused(run.state, run.mirror.name)
 
 
 def positions(run: Run, ends: Offsets | None = None) -> Offsets:

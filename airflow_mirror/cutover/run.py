@@ -25,6 +25,8 @@ from airflow_mirror.errors import (
     OpeningUnfinished,
 )
 from airflow_mirror.files import lock, replace_file
+from airflow_mirror.jobs.runner.active import keys_of
+from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.life import take_back
 from airflow_mirror.wire.cluster import WireCluster
 
@@ -85,8 +87,8 @@ def run_cutover(
         already in production is refused.
     :param open_target: called last, if something keeps applications from writing to the target. If it raises, the
         target must not be open. After a crash it is called again.
-    :raises NoAuthorizer, OpenByDefaultUnknown, PlanOutdated, MirrorCutOver, GroupActive, GroupAhead, JobNotRunning:
-        before anything was changed.
+    :raises NoAuthorizer, OpenByDefaultUnknown, PlanOutdated, MirrorCutOver, GroupActive, GroupAhead, JobNotRunning,
+        MirrorPaused: before anything was changed.
     :raises FenceLeaks, FenceGone, TransactionsOpen, DrainTimedOut, TargetMoved, VerificationFailed, GroupsStillMoving,
         CutoverCancelled, LeaseLost: after backing out.
     :raises OpeningUnfinished: an earlier process ended while it opened the target, and the source is no longer fenced.
@@ -116,6 +118,7 @@ def run_cutover(
             tail_positions=tail_positions,
             translate_offset=translate_offset,
             life=life,
+            state=None if life is None else state_of(target, keys_of(mirror.name)),
             allow_rewind=allow_rewind,
             open_target=open_target,
             stop=stop or threading.Event(),

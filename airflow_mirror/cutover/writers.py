@@ -17,7 +17,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.cutover.drain import lags, positions
+from airflow_mirror.cutover.drain import lags, positions, require_going
 from airflow_mirror.cutover.groups import keep_groups
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.errors import DrainTimedOut, FenceGone, JobNotRunning, LeaseLost, TargetMoved
@@ -32,7 +32,10 @@ def require_tail(run: Run) -> None:
     """Raise :class:`JobNotRunning` if the target has lag and no tail runs to copy the rest.
 
     Checked before the fence is raised, because otherwise the drain would wait in vain.
+
+    :raises MirrorPaused: the tail runs, and rests.
     """
+    require_going(run)
     reached = positions(run)  # the target first: read second, it would seem ahead of a source that is being written to
     behind = lags(run.source_log.last_stable(run.routes), reached)
     if not behind:

@@ -45,6 +45,7 @@ class LagProbe:
 
         :param now_s: seconds of a monotonic clock.
         :raises JobNotRunning: the tail does not run; JobNeedsHuman and others: the tail reported a cause.
+        :raises MirrorPaused: the mirror is paused, and the tail must run.
         :raises PartitionStuck: names the partitions.
         """
         if self._require_tail:
@@ -59,6 +60,7 @@ class LagProbe:
     def _check_tail(self) -> None:
         self._view = self._view or TailView(self._target, self._mirror.name)
         tail = self._view.tail()
+        self._view.require_not_paused()
         if tail is not None:
             self._view.raise_for(tail)
         status = "never started" if tail is None else self._view.status(tail)

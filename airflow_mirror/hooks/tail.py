@@ -55,6 +55,12 @@ class TailView:
         """Return the last sign that it gave."""
         return self._watch.sign(tail)
 
+    def require_not_paused(self) -> None:
+        """Return unless the mirror is paused. :raises MirrorPaused: it is."""
+        from airflow_mirror.jobs.runner.wishes import require_not_paused
+
+        require_not_paused(self._state, self._mirror)
+
     def ask_to_stop(self, tail: ActiveTail, by: str) -> None:
         """Ask it to stop; it sees that within two seconds. :raises TryAgain: the target can't be written to."""
         from airflow_mirror.jobs.runner.active import ask_to_stop

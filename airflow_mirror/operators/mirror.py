@@ -97,6 +97,7 @@ class StartMirrorOperator(SparkJobOperator):
 
         :raises MirrorCutOver: target topics were handed over to applications.
         :raises TailDiffers: a tail of another plan runs and may not be replaced.
+        :raises MirrorPaused: the mirror is paused, and this is a bulk copy.
         """
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
         from airflow_mirror.ledger.decisions import Ledger
@@ -107,6 +108,8 @@ class StartMirrorOperator(SparkJobOperator):
             require_active(Ledger(target), plan, target)
             self._prepare(mirror)
             view = TailView(target, mirror.name)
+            if self.mode == "bulk":
+                view.require_not_paused()
             tail = view.living()
             run = TailRun(view, self.runner, mirror, plan, self._launch, patience_s)
             if tail is not None and not run.copies(tail):
@@ -155,6 +158,7 @@ class StartMirrorOperator(SparkJobOperator):
             while left := sum(max(0, ends.get(lag.source, 0) - lag.position) for lag in lags):
                 tell_lag(run.mirror.name, summary(lags))
                 run.require_running(tail, "it ended too early")
+                run.view.require_not_paused()
                 self.log.info("%d offsets to go", left)
                 time.sleep(poll_interval_s())
                 lags = probe.lags()

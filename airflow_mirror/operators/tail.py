@@ -72,7 +72,7 @@ class TailRun:
             raise JobFailed(TAIL, status, otherwise, log_of(tail))
 
     def start(self, tail: ActiveTail | None) -> dict[str, Any]:
-        """Start the tail unless it lives, wait until it copies, and return where it runs.
+        """Start the tail unless it lives, wait until it copies, or rests in a pause, and return where it runs.
 
         Another worker may start it at the same time: one of the two is decided to copy, and both tasks wait for that one.
 
@@ -136,10 +136,14 @@ class TailRun:
 
     def _is_copying(self, tail: ActiveTail | None, handle: Handle) -> bool:
         if tail is None:
-            return bool(self._runner.progress(handle).get("phase") == "copying")
-        self.require_running(tail, "it ended at once")
-        sign = self.view.sign(tail)
-        return sign is not None and sign.phase == "copying"
+            phase = self._runner.progress(handle).get("phase")
+        else:
+            self.require_running(tail, "it ended at once")
+            sign = self.view.sign(tail)
+            phase = None if sign is None else sign.phase
+        if phase == "paused":
+            log.warning("the mirror is paused: its tail is there, and copies nothing until 'airflow-mirror resume'")
+        return phase in ("copying", "paused")
 
 
 def result_of(tail: ActiveTail) -> dict[str, Any]:

@@ -22,7 +22,15 @@ from airflow_mirror.jobs.driver import arguments as cli
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.executors import handover_for, slots
-from airflow_mirror.jobs.driver.prepare import prepare, resolve_window, shared, wait_until, window_book, writer_lease
+from airflow_mirror.jobs.driver.prepare import (
+    at_wished_rate,
+    prepare,
+    resolve_window,
+    shared,
+    wait_until,
+    window_book,
+    writer_lease,
+)
 from airflow_mirror.jobs.driver.publication import open_publication, publish
 from airflow_mirror.jobs.driver.reachable import check_reachable
 from airflow_mirror.jobs.driver.session import spark_session
@@ -60,7 +68,7 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
 def _copy(arguments: argparse.Namespace, status: StatusFile, publication: Publication) -> Outcome:
     begun = time.monotonic()
     mirror = cli.mirror_of(arguments)
-    job = prepare(arguments, mirror)
+    job = at_wished_rate(prepare(arguments, mirror))
     with (
         WireCluster(load(arguments.source, "source")) as source,
         WireCluster(load(arguments.target, "target"), timeout_s=WEIGH_S) as target,

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.config import load
@@ -27,6 +28,7 @@ from airflow_mirror.jobs.runner.active import (
 )
 from airflow_mirror.jobs.runner.state import FAILED, RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.status import StatusFile, blame
+from airflow_mirror.jobs.runner.wishes import Wishes, require_not_paused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
@@ -48,10 +50,15 @@ class Presence:
     :param me: what was decided; None without a ledger: nothing is given, nothing heard.
     :param target: reference to the target's settings.
     :param stopping: set if the tail has to end.
+    :param wishes: what is wished of the mirror at its start.
+    :ivar wishes: what is wished by now.
     """
 
-    def __init__(self, me: ActiveTail | None, target: str, status: StatusFile, stopping: threading.Event) -> None:
+    def __init__(
+        self, me: ActiveTail | None, target: str, status: StatusFile, stopping: threading.Event, wishes: Wishes
+    ) -> None:
         self._me, self._reference, self._status, self._stopping = me, target, status, stopping
+        self.wishes = wishes
         self._replaced: TailReplaced | None = None
         self._told = False
         self._ended = threading.Event()
@@ -115,10 +122,11 @@ class Presence:
                         signs.give(**self._last)
                     elif time.monotonic() - given >= SIGN_EVERY_S:
                         given = time.monotonic()
-                        signs.give(RUNNING, **self._status.brief())
+                        signs.give(RUNNING, **self._status.brief(), heard=asdict(self.wishes))
                         _require(Ledger(target), self._me)
                     if not self._told and (by := signs.stop_asked()) is not None:
                         self._tell(f"stopping: {by} asked for that")
+                    self._hear(signs.wishes())
                 except TailReplaced as e:
                     self._replaced = e
                     self._tell(str(e))
@@ -133,6 +141,11 @@ class Presence:
             log.warning("%s", why)
         self._told = True
         self._stopping.set()
+
+    def _hear(self, wishes: Wishes) -> None:
+        if wishes != self.wishes:
+            log.warning("%s", "; ".join(wishes.lines()) or "no pause and no other rate is wished any more")
+            self.wishes = wishes
 
     def _complain(self, error: MirrorError) -> None:
         if time.monotonic() - self._complained >= _COMPLAIN_EVERY_S:
@@ -152,22 +165,29 @@ def presence(
 ) -> Iterator[Presence]:
     """Decide that this process is the mirror's tail, and give signs of life until the block ends.
 
-    Without a ledger a tail that was started by hand copies on, and says so.
+    Without a ledger a tail that was started by hand copies on, and says so. It hears no wishes then: it does not begin
+    while the mirror is paused.
 
     :param arguments: ``takeover`` and ``replaces`` as for :func:`.active.begin`.
     :raises TailRuns: another one lives, here or elsewhere.
+    :raises MirrorPaused: the ledger is lost, and the mirror paused.
     """
     me = ActiveTail(mirror=plan.mirror.to_dict(), plan=plan.hash, inputs=plan.digest, directory=arguments.job_dir or "")
     ways = {"replaces": arguments.replaces, "takeover": arguments.takeover}
     status.update("looking for another tail of the mirror")
     known: ActiveTail | None = me
-    try:
-        with ClusterAdmin(load(arguments.target, "target")) as admin:
-            begin(Ledger(admin), me, Watch(state_of(admin, keys_of(me.name))), **ways)
-    except (LedgerMissing, LedgerLost) as e:
-        log.warning("whether another tail of the mirror runs is not known, and the copy goes on: %s", e)
-        known = None
-    there = Presence(known, arguments.target, status, stopping)
+    wishes = Wishes()
+    with ClusterAdmin(load(arguments.target, "target")) as admin:
+        state = state_of(admin, keys_of(me.name))
+        try:
+            begin(Ledger(admin), me, Watch(state), **ways)
+            wishes = Wishes.of(state.read(), me.name)
+        except (LedgerMissing, LedgerLost) as e:
+            if isinstance(e, LedgerLost):
+                require_not_paused(state, me.name)
+            log.warning("whether another tail of the mirror runs is not known, and the copy goes on: %s", e)
+            known = None
+    there = Presence(known, arguments.target, status, stopping, wishes)
     there.start()
     try:
         yield there

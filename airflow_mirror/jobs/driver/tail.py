@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,9 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import arguments as cli
 from airflow_mirror.jobs.driver import entry
-from airflow_mirror.jobs.driver.acls import acls_follow
-from airflow_mirror.jobs.driver.configs import configs_follow
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.executors import slots
-from airflow_mirror.jobs.driver.groups import groups_follow
+from airflow_mirror.jobs.driver.followers import followers
 from airflow_mirror.jobs.driver.prepare import (
     CopyJob,
     HeldLease,
@@ -51,19 +50,16 @@ from airflow_mirror.jobs.driver.prepare import (
 )
 from airflow_mirror.jobs.driver.presence import Presence, presence
 from airflow_mirror.jobs.driver.publication import open_publication, publish
-from airflow_mirror.jobs.driver.recurring import Recurring
 from airflow_mirror.jobs.driver.session import spark_session
+from airflow_mirror.jobs.driver.watches import Watches
 from airflow_mirror.jobs.metrics.publish import Publication
 from airflow_mirror.jobs.progress.keeper import Progress
 from airflow_mirror.jobs.progress.listener import hosts_of
 from airflow_mirror.jobs.runner.directory import write_json
 from airflow_mirror.jobs.runner.spec import is_local
 from airflow_mirror.jobs.runner.status import StatusFile
-from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.sync.hold import HoldWatch
-from airflow_mirror.sync.loops import LoopWatch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 
@@ -78,7 +74,8 @@ _MERCY_S = 5.0  # from the first partition that stops to the end of the turn: th
 _DISCOVER_EVERY_S = 10.0
 _NO_WORKER = "Python worker failed to connect back"  # Spark's message; no setting changes how long it waits
 _STARTS = 5
-_PATIENCE_S = 5.0  # for a decision, of which nothing depends on how soon it is made
+_LOOK_EVERY_S = 0.5
+_WITHDRAW_AGAIN_S = 5.0
 _IDLE_BYTES = 64 << 10  # the weight of a partition without new records in a turn: requests and the opening
 
 
@@ -97,6 +94,7 @@ class Tail:
 
     def __init__(self, job: CopyJob, tasks: int | None, turn_file: Path, stopping: threading.Event | None = None) -> None:
         self._job, self._tasks, self._turn_file = job, tasks, turn_file
+        self._rate = job.options.max_bytes_per_second
         self._most: int | None = None
         self.slots: Callable[[], int] = lambda: os.cpu_count() or 2
         self.on_turn_end: Callable[[], None] = lambda: None
@@ -107,9 +105,14 @@ class Tail:
         self.ranges: list[CopyRange] = []
         self.totals: dict[tuple[str, int, int], PartitionResult] = {}
         self.failed: MirrorError | None = None
+        self.query: Any = None  # the stream that copies now
         self.stopping = stopping or threading.Event()
         self.withdrawn = threading.Event()  # the driver withdrew the lease from its tasks
         self.reported = threading.Event()  # all tasks of a turn have ended, and their results are stored
+
+    def is_over(self) -> bool:
+        """Return whether the tail has to end, by now."""
+        return self.failed is not None or self.stopping.is_set()
 
     def discover(self) -> bool:
         """Resolve the current partitions; return whether they changed."""
@@ -137,11 +140,21 @@ class Tail:
     @property
     def options(self) -> CopyOptions:
         """How the tasks of the next turn copy."""
-        return self._job.options if self._most is None else shared(self._job.options, self._most)
+        options = replace(self._job.options, max_bytes_per_second=self._rate)
+        return options if self._most is None else shared(options, self._most)
 
-    def limit_tasks(self) -> None:
-        """Fix the number of tasks at what runs now, whatever joins later: each has its share of a byte rate."""
-        self._most = self.tasks
+    def hear(self, wishes: Wishes) -> bool:
+        """Copy at the wished rate from the next turn on; return whether it is another one than until now.
+
+        While a rate holds, the number of tasks is fixed at what ran when it began, whatever joins later: each has its
+        share.
+        """
+        before, self._rate = self._rate, wishes.rate_or(self._job.options.max_bytes_per_second)
+        if self._rate is None:
+            self._most = None
+        elif self._most is None:
+            self._most = self.tasks
+        return self._rate != before
 
     def deal(self) -> None:
         """Distribute the ranges for the next turn."""
@@ -229,11 +242,10 @@ def _copy(
         status.update("starting Spark")
         with spark_session(f"airflow-mirror tail {mirror.name}", tail.stopping) as spark:
             tail.slots = partial(slots, spark)
-            if job.options.max_bytes_per_second is not None:
-                tail.limit_tasks()
+            tail.hear(there.wishes)
             tail.deal()
             wait_until(held.safe_at, status, tail.stopping)
-            _follow(spark, tail, job, held, arguments, status, Path(scratch), publication)
+            _follow(spark, tail, job, held, there, arguments, status, Path(scratch), publication)
     return tail
 
 
@@ -242,6 +254,7 @@ def _follow(
     tail: Tail,
     job: CopyJob,
     held: HeldLease,
+    there: Presence,
     arguments: argparse.Namespace,
     status: StatusFile,
     scratch: Path,
@@ -261,7 +274,7 @@ def _follow(
         "hand_over": str(cluster and arguments.settings_from == "driver").lower(),
     }
 
-    def start(attempt: int) -> Any:
+    def start(number: int) -> Any:
         copy_work = CopyWork(
             source=clusters[0], target=clusters[1], options=tail.options, lease=held.token, report_to=progress.report_to
         )
@@ -269,87 +282,97 @@ def _follow(
         stream = spark.readStream.format(SOURCE_NAME).options(**reader, work=work).load()
         return (
             stream.writeStream.foreachBatch(tail.take_results)
-            .option("checkpointLocation", str(scratch / f"checkpoint-{attempt}"))  # turns are counted from 0 again
+            .option("checkpointLocation", str(scratch / f"checkpoint-{number}"))  # turns are counted from 0 again
             .queryName(f"mirror_{job.mirror.name}".replace("-", "_"))
             .start()
         )
 
-    status.update("copying")
     progress.start()
-    query = None
-    target = load(arguments.target, "target")
-    wire, admin, source = WireCluster(target), ClusterAdmin(target), ClusterAdmin(load(arguments.source, "source"))
-    hold = HoldWatch(job.plan, admin, lambda: lease.confirm(wire, held.token))
-    loops = LoopWatch(job.plan, Ledger(source).peek, Ledger(admin, _PATIENCE_S), admin)
-    publish(publication, arguments, "streaming_tail", job, progress.table, held, hold)
-    followers = [] if tail.stopping.is_set() else _followers(job, held, status)  # nobody waited until writing is safe
     try:
-        for one in followers:
-            one.start()
-        for attempt in range(1, _STARTS + 1):
-            if tail.stopping.is_set():
-                break
-            tail.withdrawn.clear()
-            try:
-                query = start(attempt)
-                _supervise(query, tail, progress, hold, loops, status)
-                break
-            except Exception as e:
-                if _NO_WORKER not in str(e) or attempt == _STARTS:
-                    raise
-                log.warning(
-                    "start %d of %d: a Python worker took more than the 10 s that Spark gives it", attempt, _STARTS
-                )
-                if query is not None:
-                    _end(query, held, tail)  # others of the same turn may still be running
-                progress.table.begin_turn()
+        with Watches(job, held, status) as watches:
+            publish(publication, arguments, "streaming_tail", job, progress.table, held, watches.hold)
+            if not tail.stopping.is_set():  # else nobody waited until writing is safe
+                with followers(job, held, status):
+                    _copy_on(start, tail, there, held, progress, watches, status)
     finally:
-        for one in followers:
-            one.stop()
         progress.stop()
-        if query is not None:
-            _end(query, held, tail)
-        for connections in (wire, admin, source):
-            connections.close()
+        _end(held, tail)
     if tail.failed is not None:
         raise tail.failed
 
 
-def _followers(job: CopyJob, held: HeldLease, status: StatusFile) -> list[Recurring]:
-    """Return what follows the data while the tail runs."""
-    mirror = job.mirror
-    wanted = (
-        (mirror.sync_groups, groups_follow), (mirror.sync_configs, configs_follow), (mirror.sync_acls, acls_follow)
-    )  # fmt: skip
-    return [follow(job, held, status) for is_wanted, follow in wanted if is_wanted]
+def _copy_on(
+    start: Callable[[int], Any], tail: Tail, there: Presence, held: HeldLease, progress: Progress, watches: Watches,
+    status: StatusFile,
+) -> None:  # fmt: skip
+    """Let one stream copy, and after a pause the next one, until the tail is over.
 
-
-def _end(query: Any, held: HeldLease, tail: Tail) -> None:
-    """Make all tasks in the cluster stop: each finishes its requests in flight and reports.
-
-    :param query: stopped after that.
+    :param start: starts the stream of a number.
     """
+    failed = 0
+    for number in count(1):
+        _rest_while_paused(tail, there, held, watches, status)
+        if tail.is_over():
+            return
+        tail.withdrawn.clear()
+        status.update("copying")
+        try:
+            tail.query = start(number)
+            _supervise(tail, there, progress, watches)
+            failed = 0
+        except Exception as e:
+            failed += 1
+            if _NO_WORKER not in str(e) or failed == _STARTS:
+                raise
+            log.warning("start %d of %d: a Python worker took more than the 10 s that Spark gives it", failed, _STARTS)
+        if tail.is_over():
+            return  # the last words of its tasks are no progress any more
+        _end(held, tail)  # others of the same turn may still be running
+        progress.table.begin_turn()
+
+
+def _end(held: HeldLease, tail: Tail) -> None:
+    """Make all tasks in the cluster stop, if there are any: each finishes its requests in flight and reports."""
+    if tail.query is None:
+        return
     tail.reported.clear()
+    _withdraw(held, tail)
+    tail.reported.wait(lease.HANDOVER_S)
+    tail.query.stop()
+    tail.query = None
+
+
+def _withdraw(held: HeldLease, tail: Tail) -> None:
     tail.withdrawn.set()
     try:
         held.withdraw()
     except MirrorError as e:
         tail.withdrawn.clear()
         log.warning("lease not withdrawn, tasks stop when they can't confirm it: %s", e)
-    tail.reported.wait(lease.HANDOVER_S)
-    query.stop()
 
 
-def _supervise(query: Any, tail: Tail, progress: Progress, hold: HoldWatch, loops: LoopWatch, status: StatusFile) -> None:
-    """Wait until asked to stop or the query has ended; meanwhile discover partitions and keep topics on hold.
+def _rest_while_paused(tail: Tail, there: Presence, held: HeldLease, watches: Watches, status: StatusFile) -> None:
+    """Return once the mirror is not paused (any more), or the tail has to end; meanwhile keep topics on hold.
 
-    :raises MirrorLoop: the mirror is part of a ring.
+    The lease stays held, so that nobody else begins to copy. What follows the data goes on following: it is never set
+    beyond what was copied, and a failover during a pause needs it.
     """
+    while there.wishes.pause is not None and not tail.is_over():
+        if not tail.withdrawn.is_set():
+            _withdraw(held, tail)  # a task that could not be told to end would copy for the rest of its turn
+        if tail.withdrawn.is_set():
+            status.update("paused")
+        watches.look()
+        tail.stopping.wait(_LOOK_EVERY_S if tail.withdrawn.is_set() else _WITHDRAW_AGAIN_S)
+
+
+def _supervise(tail: Tail, there: Presence, progress: Progress, watches: Watches) -> None:
+    """Wait until asked to stop or rest, or the query has ended; meanwhile discover partitions, and watch."""
     looked = time.monotonic()
     well = looked  # last time at which no partition was known to have stopped
-    while not tail.stopping.wait(0.5):
-        if not query.isActive:
-            error = query.exception()
+    while not tail.stopping.wait(_LOOK_EVERY_S) and there.wishes.pause is None:
+        if not tail.query.isActive:
+            error = tail.query.exception()
             if tail.failed is None:
                 raise TryAgain(f"the streaming query ended: {error}")
             return
@@ -357,11 +380,12 @@ def _supervise(query: Any, tail: Tail, progress: Progress, hold: HoldWatch, loop
             well = time.monotonic()
         elif time.monotonic() - well > _MERCY_S:
             progress.end_turn()
+        if tail.hear(there.wishes):
+            tail.deal()
+            progress.end_turn()
         if tail.is_crowded:
             progress.end_turn()  # ends waiting tasks too, as soon as they start: the next turn uses fewer tasks
-        if hold.look_in_turn():
-            status.update(notes=hold.notes)
-        loops.look_in_turn()
+        watches.look()
         if time.monotonic() - looked > _DISCOVER_EVERY_S:
             looked = time.monotonic()
             try:

@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.errors import LedgerNewer, TailRuns, TryAgain
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.state import FINAL, LOST, RUNNING
+from airflow_mirror.jobs.runner.wishes import Wishes, is_wish
 
 if TYPE_CHECKING:
     from airflow_mirror.ledger.decisions import Decisions, Values
     from airflow_mirror.ledger.state import State
 
+JOBS = "job/"  # what the keys of all jobs begin with
 SIGN_EVERY_S = 5.0
 SILENCE_S = 30.0  # an election takes nine seconds
 _LOOK_EVERY_S = 1.0
@@ -119,6 +121,7 @@ class Sign:
     """A sign of life: what a job writes about itself. See :mod:`.status` for the fields.
 
     :param number: grows from sign to sign.
+    :param heard: the wishes (:class:`.wishes.Wishes`) that it knows of.
     """
 
     number: int
@@ -127,6 +130,7 @@ class Sign:
     summary: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     follows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    heard: Mapping[str, Any] = field(default_factory=dict)
     error: str | None = None
     blame: str | None = None
 
@@ -165,10 +169,14 @@ class Signs:
         value = self._state.read().get(_stop_key(self._me))
         return None if value is None else str(_json(value).get("by", "somebody"))
 
+    def wishes(self) -> Wishes:
+        """Return what is wished of the mirror. :raises LedgerNewer: it can't be read."""
+        return Wishes.of(self._state.read(), self._me.name)
+
     def forget_others(self) -> None:
         """Remove what earlier jobs of the mirror have left."""
         mine = _sign_key(self._me), _stop_key(self._me)
-        self._state.write({key: None for key in self._state.read() if key not in mine})
+        self._state.write({key: None for key in self._state.read() if key not in mine and not is_wish(key)})
 
 
 class Watch:
@@ -244,7 +252,7 @@ def ask_to_stop(state: State, tail: ActiveTail, by: str) -> None:
 
 def keys_of(mirror: str) -> str:
     """Return what the keys of a mirror's jobs begin with."""
-    return f"job/{mirror}/"
+    return f"{JOBS}{mirror}/"
 
 
 def _active_key(mirror: str) -> str:

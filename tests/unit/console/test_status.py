@@ -12,6 +12,7 @@ import pytest
 from airflow_mirror.console import status
 from airflow_mirror.console.main import main
 from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch
+from airflow_mirror.jobs.runner.wishes import Wish, wish
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 
@@ -124,6 +125,20 @@ def test_groups_that_do_not_follow_are_said_with_their_cause(
     monkeypatch.setattr(status, "sleep", lambda _: signs.give("RUNNING", follows={"groups": groups}))
     (row,) = seen(capsys)
     assert row["said"] == said
+
+
+def test_what_is_wished_of_a_mirror_is_shown(
+    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own(ledger, "m", "t")
+    wish(state, "m", "pause", Wish(by="ann@desk", at="2026-11-23T07:00:00+00:00"))
+    wish(state, "m", "rate", Wish(by="bob@desk", at="2026-11-22T07:00:00+00:00", max_bytes_per_second=5000000))
+    (row,) = seen(capsys)
+    assert row["said"].splitlines() == [
+        "paused by ann@desk since 2026-11-23T07:00:00+00:00: nothing is copied",
+        "rate set to 5,000,000 bytes per second by bob@desk since 2026-11-22T07:00:00+00:00",
+    ]
+    assert row["pause"]["by"] == "ann@desk" and row["rate"]["max_bytes_per_second"] == 5000000
 
 
 def test_target_without_mirrors_is_said_to_have_none(

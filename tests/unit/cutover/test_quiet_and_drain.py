@@ -20,13 +20,16 @@ from airflow_mirror.errors import (
     DrainTimedOut,
     FenceGone,
     FenceLeaks,
+    MirrorPaused,
     TargetMoved,
     TransactionsOpen,
     VerificationFailed,
 )
+from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.result import LogBounds, PartitionComparison
 from tests.unit.cutover.builders import Logs, a_run
+from tests.unit.ledger.memory import MemoryState
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
 ENDS = {ORDERS: 100, PAYMENTS: 7}
@@ -138,6 +141,15 @@ def test_a_source_that_leaks_while_the_target_drains_is_found(world: World) -> N
     world.at[2] = lambda: world.source.ends.update({PAYMENTS: 8})
     with pytest.raises(FenceLeaks, match="payments-0"):
         drain(world.run)
+
+
+def test_a_mirror_paused_while_it_drains_backs_out_at_once(world: World) -> None:
+    world.proven().target.ends[ORDERS] = 99
+    state = world.run.state = MemoryState()
+    world.at[3] = lambda: wish(state, world.run.mirror.name, "pause", Wish(by="ann@desk", at="noon"))
+    with pytest.raises(MirrorPaused, match="paused by ann@desk since noon"):
+        drain(world.run)
+    assert world.clock < world.run.limits.drain_timeout_s / 10
 
 
 def compared(topic: str, *, equal: bool) -> PartitionComparison:

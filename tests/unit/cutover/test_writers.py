@@ -25,11 +25,14 @@ from airflow_mirror.errors import (
     FenceLeaks,
     JobNotRunning,
     LeaseLost,
+    MirrorPaused,
     OpeningUnfinished,
     TargetMoved,
 )
+from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.partition import TopicPartition
 from tests.unit.cutover.builders import Leases, Logs, a_run
+from tests.unit.ledger.memory import MemoryState
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
 ENDS = {ORDERS: 100, PAYMENTS: 7}
@@ -202,6 +205,15 @@ def test_leftover_fence_is_lifted_by_a_new_process_under_lease(
     assert lift_leftover_fence(world.run.run_dir, admin, admin, fence) == []
     assert lift_leftover_fence(world.run.run_dir, admin, admin, fence, kept_too=True) != []
     assert slept == [lease.HANDOVER_S] and world.calls == ["lift"]
+
+
+def test_paused_mirror_is_refused_before_the_fence(world: World, leases: Leases) -> None:
+    """Its tail holds the lease, and would never drain; also one that has copied all there is until now."""
+    state = world.run.state = MemoryState()
+    writers.require_tail(world.run)
+    wish(state, world.run.mirror.name, "pause", Wish(by="ann@desk", at="noon"))
+    with pytest.raises(MirrorPaused, match="paused by ann@desk since noon"):
+        writers.require_tail(world.run)
 
 
 def test_target_behind_without_a_tail_is_refused_before_the_fence(world: World, leases: Leases) -> None:

@@ -19,6 +19,7 @@ from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.tail import Tail
+from airflow_mirror.jobs.runner.wishes import Wish, Wishes
 
 
 @pytest.fixture
@@ -116,7 +117,7 @@ def test_lost_executor_leaves_no_list_waiting(tail: Tail) -> None:
 
 def test_executor_that_joins_brings_no_more_shares_of_a_rate(tail: Tail) -> None:
     """Each task has a share, and their number is fixed at the start."""
-    tail.limit_tasks()
+    tail.hear(Wishes())
     assert tail.tasks == 2 and tail.options.max_bytes_per_second == 50.0
     tail.slots = lambda: 4
     lease(tail, p4=50_000_000)
@@ -124,6 +125,27 @@ def test_executor_that_joins_brings_no_more_shares_of_a_rate(tail: Tail) -> None
     tail.slots = lambda: 1  # one that is lost leaves its share unused, and holds nothing up
     lease(tail)
     assert len(lists(tail)) == tail.tasks == 1
+
+
+def test_a_wished_rate_holds_from_the_next_turn_on(tail: Tail) -> None:
+    """It replaces the Mirror's, and ends with the wish. The tasks that run when it begins share it."""
+    share = lambda: json.loads(tail._turn_file.read_text())["options"]["max_bytes_per_second"]  # noqa: E731
+    lifted, lowered = (Wishes(rate=Wish(by="ann", at="today", max_bytes_per_second=rate)) for rate in (None, 10))
+    heard = []
+    for wishes in (Wishes(), lowered, lowered, lifted, Wishes()):
+        changed = tail.hear(wishes)
+        tail.deal()
+        heard.append((changed, share()))
+    assert heard == [(False, 50.0), (True, 5.0), (False, 5.0), (True, None), (True, 50.0)]
+    tail.hear(lifted)
+    tail.slots = lambda: 3
+    tail.hear(lowered)
+    tail.deal()
+    assert (tail.tasks, share()) == (3, 10 / 3)
+    tail.slots = lambda: 1
+    tail.hear(lowered)
+    tail.slots = lambda: 9
+    assert tail.tasks == 3, "what is lost for a while comes back to its share"
 
 
 def test_nothing_is_rewritten_while_the_dealing_stays(tail: Tail) -> None:

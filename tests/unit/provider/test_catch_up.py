@@ -15,6 +15,7 @@ from airflow_mirror.errors import ClusterUnreachable, InvalidField
 from airflow_mirror.hooks import lag as hook_lag
 from airflow_mirror.jobs.runner.active import Signs, active_tail
 from airflow_mirror.jobs.runner.local import LocalRunner
+from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
@@ -144,6 +145,15 @@ def test_without_a_tail_it_says_how_to_start_one(
 ) -> None:
     lags += [40]
     with pytest.raises(AirflowException, match=r"'tail' is not running \(it is never started\).*mode='tail'"):
+        sensor(mirror, require_tail=True).execute(context)
+
+
+def test_paused_mirror_fails_the_sensor_at_once_by_name(
+    lags: list[Any], mirror: dict[str, Any], context: dict[str, Any], state: MemoryState
+) -> None:
+    lags += [40]
+    wish(state, "m", "pause", Wish(by="ann@desk", at="noon"))
+    with pytest.raises(AirflowException, match="mirror 'm' is paused by ann@desk since noon"):
         sensor(mirror, require_tail=True).execute(context)
 
 

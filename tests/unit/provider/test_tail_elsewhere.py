@@ -17,6 +17,7 @@ from airflow_mirror.hooks.tail import TailView
 from airflow_mirror.jobs.runner import active, process
 from airflow_mirror.jobs.runner.active import ActiveTail, Signs, active_tail
 from airflow_mirror.jobs.runner.local import LocalRunner
+from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.operators import tail as operators
 from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
 from airflow_mirror.operators.tail import stop_tail
@@ -94,6 +95,20 @@ def test_tail_of_another_plan_elsewhere_is_named(
     fake_spark[1]["is"] = "copying"
     started = start(mirror, plan=other, replace=True).execute(context)
     assert started["host"] != "host-a" and len(fake_spark[0]) == 1
+
+
+def test_paused_tail_is_attached_to_and_a_copy_refused(
+    tail: ActiveTail, state: Beating, mirror: dict[str, Any], context: dict[str, Any], fake_spark: Started,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """A tail that rests is there; what needs it to copy fails at once, and says who paused it."""
+    state.phase = "paused"
+    wish(state, "m", "pause", Wish(by="ann@desk", at="noon"))
+    assert start(mirror).execute(context)["host"] == "host-a"
+    assert "its tail is there, and copies nothing until 'airflow-mirror resume'" in caplog.text
+    with pytest.raises(AirflowException, match="mirror 'm' is paused by ann@desk since noon"):
+        start(mirror, mode="bulk").execute(context)
+    assert fake_spark[0] == []
 
 
 def test_window_is_not_copied_beside_a_tail_elsewhere(

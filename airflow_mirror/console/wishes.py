@@ -1,0 +1,122 @@
+"""``airflow-mirror pause``, ``resume`` and ``rate``: what a mirror's copy is to do, whoever carries it out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.console.clusters import add_target, target_of
+from airflow_mirror.errors import InvalidField, TailStillCopies, UnknownMirror
+from airflow_mirror.jobs.runner.active import Watch, active_tail, active_tails, keys_of
+from airflow_mirror.jobs.runner.state import RUNNING
+from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
+from airflow_mirror.plan.life import owned_topics
+
+if TYPE_CHECKING:
+    from airflow_mirror.jobs.runner.active import ActiveTail
+
+_PAUSE = """\
+Pause a mirror: its tail ends what is in flight, copies nothing, and stays ready, on whatever host; waited for. This holds
+until 'resume', also for a tail that is started meanwhile. Bulk copies, catch-up sensors and cutovers of the mirror are
+refused then, and say who paused it. A bulk copy that runs already goes on to its end.
+
+Groups and settings go on following, groups up to what was copied. Records that the source deletes during the pause are
+lost to the mirror: the tail names them when it is resumed.
+
+Exit status: 0 nothing is copied; 1 the pause stands, and the tail does not rest yet; 2 wrong input.
+"""
+_RESUME = """\
+Let a paused mirror copy again, from where it was.
+"""
+_RATE = """\
+Change a mirror's largest average rate. A tail that runs copies at it within seconds, a bulk copy that is started later
+from its start. It holds for every tail of the mirror, whatever its max_bytes_per_second says, until 'rate ... default'.
+"""
+_EVERY_S = 1.0
+_PATIENCE_S = 60.0  # a tail ends what is in flight; a large transaction takes its time
+
+
+def add(commands: Any) -> None:
+    """Add the commands."""
+    for name, text, short in (
+        ("pause", _PAUSE, "let a mirror's tail rest, and stay ready"),
+        ("resume", _RESUME, "let a paused mirror copy again"),
+        ("rate", _RATE, "change how many bytes per second a mirror's tail copies"),
+    ):
+        example = f"example:\n  airflow-mirror {name} --target dst.properties --mirror dc1-to-dc2"
+        command = commands.add_parser(
+            name, help=short, description=text, formatter_class=argparse.RawDescriptionHelpFormatter,
+            epilog=example + (" 20000000" if name == "rate" else ""),
+        )  # fmt: skip
+        add_target(command)
+        command.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
+        command.add_argument("--json", action="store_true", help="print JSON: what is wished now, and of the tail")
+        command.set_defaults(run=_run, verb=name)
+    command.add_argument(
+        "rate", metavar="BYTES|none|default",
+        help="bytes per second, of all its tasks together; none: no limit; default: as the Mirror says",
+    )  # fmt: skip
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    name, verb = arguments.mirror, arguments.verb
+    rate = _rate(arguments.rate) if verb == "rate" else None
+    with target_of(arguments) as target:
+        ledger, state = Ledger(target), state_of(target, keys_of(name))
+        values = ledger.values()
+        known = {*active_tails(values), *(one.mirror for one in owned_topics(ledger).values())}
+        if name not in known:
+            raise UnknownMirror(name, known)
+        before = Wishes.of(state.read(), name)
+        if verb == "rate":
+            wish(state, name, "rate", rate)
+        elif verb == "resume":
+            wish(state, name, "pause", None)
+        elif before.pause is None:  # who paused first, and since when, stays
+            wish(state, name, "pause", Wish.now())
+        tail = active_tail(values, name)
+        watch = Watch(state)
+        found = "none" if tail is None else watch.settled(tail)
+        wished = Wishes.of(state.read(), name)
+        if wished.pause is not None and tail is not None and found == RUNNING:
+            found = _settled(watch, tail, asdict(wished))
+        _tell(arguments, wished, found, "" if tail is None else tail.host)
+
+
+def _settled(watch: Watch, tail: ActiveTail, wished: dict[str, Any]) -> str:
+    """Wait until a tail rests, as was wished; return that, or that it has ended."""
+    asked = monotonic()
+    while (found := watch.status(tail)) == RUNNING:
+        sign = watch.sign(tail)
+        if sign is not None and (sign.phase, sign.heard) == ("paused", wished):
+            return "RESTS"
+        if monotonic() - asked > _PATIENCE_S:
+            raise TailStillCopies(tail.name, tail.host, monotonic() - asked)
+        sleep(_EVERY_S)
+    return found
+
+
+def _tell(arguments: argparse.Namespace, wishes: Wishes, tail: str, host: str) -> None:
+    if arguments.json:
+        found = {"mirror": arguments.mirror, **asdict(wishes), "tail": tail.lower(), "host": host or None}
+        print(json.dumps(found, indent=1))
+        return
+    print(f"{arguments.mirror}: {'; '.join(wishes.lines()) or 'no pause, and the rate of the Mirror'}")
+    says = {"RESTS": f"its tail on host {host} rests", "RUNNING": f"its tail on host {host} follows within seconds"}
+    print(says.get(tail, "no tail runs: one that is started keeps to it; a bulk copy that runs does not"))
+
+
+def _rate(text: str) -> Wish | None:
+    """Return the wish for a rate; None for the Mirror's own."""
+    if text == "default":
+        return None
+    if text == "none":
+        return Wish.now()
+    if not text.isdecimal() or int(text) < 1:
+        raise InvalidField("rate", text, "not a rate", "Give bytes per second such as 20000000, or none, or default.")
+    return Wish.now(int(text))

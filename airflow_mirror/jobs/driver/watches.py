@@ -1,0 +1,50 @@
+"""What a tail's driver watches while it copies, and what would be a reason to end."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from airflow_mirror.config import load
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
+from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.sync.hold import HoldWatch
+from airflow_mirror.sync.loops import LoopWatch
+from airflow_mirror.wire.cluster import WireCluster
+
+_PATIENCE_S = 5.0  # for a decision, of which nothing depends on how soon it is made
+
+
+class Watches:
+    """That the target's topics stay on hold, and that no record returns to where it comes from.
+
+    A context manager, which closes the connections. For one thread.
+
+    :ivar hold: see :class:`HoldWatch`.
+    """
+
+    def __init__(self, job: CopyJob, held: HeldLease, status: StatusFile) -> None:
+        target = load(job.target, "target")
+        self._status = status
+        self._wire, self._target = WireCluster(target), ClusterAdmin(target)
+        self._source = ClusterAdmin(load(job.source, "source"))
+        self.hold = HoldWatch(job.plan, self._target, lambda: lease.confirm(self._wire, held.token))
+        self._loops = LoopWatch(job.plan, Ledger(self._source).peek, Ledger(self._target, _PATIENCE_S), self._target)
+
+    def look(self) -> None:
+        """Look at what it is time to look at. Call it often.
+
+        :raises HoldLost: somebody else sets a topic's settings back. :raises MirrorLoop: the mirror is part of a ring.
+        """
+        if self.hold.look_in_turn():
+            self._status.update(notes=self.hold.notes)
+        self._loops.look_in_turn()
+
+    def __enter__(self) -> Watches:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for connections in (self._wire, self._target, self._source):
+            connections.close()

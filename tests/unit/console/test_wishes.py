@@ -1,0 +1,150 @@
+"""What people wish of a mirror, and what the commands say of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from airflow_mirror.console import wishes
+from airflow_mirror.console.main import main
+from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch
+from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
+from tests.unit.ledger.memory import MemoryLedger, MemoryState
+
+
+class World:
+    """A target with mirror m, whose tail may live; seconds pass in no time, and ``meanwhile`` happens in them."""
+
+    def __init__(self) -> None:
+        self.ledger, self.state = MemoryLedger(), MemoryState()
+        self.now = 1000.0
+        self.meanwhile: Callable[[], None] = lambda: None
+        owned = {"v": 1, "topic_id": "x", "mirror": "m", "source_id": "A"}
+        self.ledger.decide(lambda _: {"topic/t": owned})
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.meanwhile()
+
+    def tail(self, heard: Callable[[Wishes], tuple[str, Wishes]] = lambda now: ("copying", now)) -> ActiveTail:
+        """Let a tail live, whose signs say phase and wishes by what is wished now."""
+        one = ActiveTail(mirror={"name": "m"}, plan="p", inputs="i", directory="", host="host-a", where="host-a")
+        self.ledger.decide(lambda _: {"active/m": one.value()})
+        signs = Signs(self.state, one)
+
+        def give() -> None:
+            phase, known = heard(self.wished)
+            signs.give("RUNNING", phase=phase, heard=asdict(known))
+
+        self.meanwhile = give
+        give()
+        return one
+
+    @property
+    def wished(self) -> Wishes:
+        return Wishes.of(self.state.read(), "m")
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    one = World()
+
+    @contextmanager
+    def target_of(_: Any) -> Iterator[None]:
+        yield None
+
+    monkeypatch.setattr(wishes, "target_of", target_of)
+    monkeypatch.setattr(wishes, "Ledger", lambda _: one.ledger)
+    monkeypatch.setattr(wishes, "state_of", lambda *_: one.state)
+    monkeypatch.setattr(wishes, "Watch", lambda state: Watch(state, lambda: one.now, one.sleep))
+    monkeypatch.setattr(wishes, "sleep", one.sleep)
+    monkeypatch.setattr(wishes, "monotonic", lambda: one.now)
+    return one
+
+
+def command(verb: str, *rest: str) -> int:
+    return main([verb, "--target", "dst", "--mirror", "m", *rest])
+
+
+def rests(now: Wishes) -> tuple[str, Wishes]:
+    return ("copying" if now.pause is None else "paused"), now
+
+
+def test_a_pause_without_a_tail_waits_for_the_next(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("pause") == 0
+    said = capsys.readouterr().out
+    assert world.wished.pause is not None and f"m: paused by {world.wished.pause.by} since" in said
+    assert "no tail runs: one that is started keeps to it" in said
+
+
+def test_who_paused_first_stays_the_one(world: World) -> None:
+    first = Wish(by="ann@desk", at="2026-11-23T07:00:00+00:00")
+    wish(world.state, "m", "pause", first)
+    assert command("pause") == 0
+    assert world.wished.pause == first
+
+
+def test_a_pause_is_done_when_the_tail_rests(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """A sign that it gave before it heard of the pause, or of another pause, proves nothing."""
+    old = Wishes(pause=Wish(by="bob", at="yesterday"))
+    signs = iter([("copying", Wishes()), ("paused", old), ("paused", Wishes())])
+    world.tail(lambda now: next(signs, ("paused", now)))
+    assert command("pause", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["tail"], found["host"], found["rate"]) == ("rests", "host-a", None) and found["pause"]["by"]
+    assert next(signs, None) is None
+
+
+def test_a_tail_that_does_not_rest_is_said_to_copy(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.tail(lambda now: ("copying", now))
+    assert command("pause") == 1
+    assert "is paused, but its tail on host 'host-a' still copies after" in capsys.readouterr().err
+    assert world.wished.pause is not None, "the wish stands"
+
+
+def test_resume_takes_the_pause_back_and_no_more(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.tail(rests)
+    assert command("rate", "7000000") == command("pause") == command("resume") == 0
+    assert world.wished.pause is None and world.wished.rate is not None
+    said = capsys.readouterr().out
+    assert "its tail on host host-a rests" in said
+    assert said.splitlines()[-2].startswith("m: rate set to 7,000,000 bytes per second by ")
+    assert said.splitlines()[-1] == "its tail on host host-a follows within seconds"
+
+
+@pytest.mark.parametrize(("given", "wished"), [("5", 5), ("none", None), ("default", 9)])
+def test_a_rate_is_bytes_none_or_the_mirrors(world: World, given: str, wished: float | None) -> None:
+    assert command("rate", "3") == command("rate", given) == 0
+    assert world.wished.rate_or(9) == wished
+
+
+@pytest.mark.parametrize("given", ["0", "fast", "1.5", "10MB", "²"])
+def test_what_is_no_rate_changes_nothing(world: World, capsys: pytest.CaptureFixture[str], given: str) -> None:
+    assert command("rate", given) == 2
+    assert f"rate={given!r}: not a rate" in capsys.readouterr().err and world.wished == Wishes()
+
+
+def test_a_mirror_that_nobody_knows_is_refused(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pause", "--target", "dst", "--mirror", "n"]) == 2
+    assert "knows no such mirror. Nothing was changed. There: m." in capsys.readouterr().err
+    assert not world.state.read()
+
+
+def test_wishes_of_a_newer_version_are_not_guessed(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.state.write({"job/m/wish/pause": b'{"v":2,"until":"tomorrow"}'})
+    assert command("rate", "5") == 2
+    assert "can't read" in capsys.readouterr().err and list(world.state.read()) == ["job/m/wish/pause"]
+
+
+def test_a_job_that_tidies_up_leaves_wishes_alone(world: World) -> None:
+    command("pause")
+    command("rate", "5")
+    before = world.wished
+    other = world.tail()
+    Signs(world.state, ActiveTail(mirror={"name": "m"}, plan="p", inputs="i", directory="")).forget_others()
+    assert world.wished == before and not any(other.job in key for key in world.state.read())
