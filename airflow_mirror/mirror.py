@@ -64,6 +64,8 @@ class Mirror:
     :param use_defaults_from: what a setting becomes that the source has by default: with ``source`` the source's value,
         with ``target`` the target's own default; with ``auto`` the source's if it decides which records a topic keeps and
         accepts (:data:`airflow_mirror.plan.configs.SURVIVES`), else the target's.
+    :param sync_log_starts: a tail deletes on the target what the source's retention has deleted.
+    :param log_start_delay_s: seconds that pass in between.
     :param policy: ``identity`` keeps topic names, ``prefix`` prepends ``source_alias`` and ``separator``,
         ``package.module:Class`` names them itself; see :class:`airflow_mirror.policy.Policy`.
     :param source_alias: the prefix for ``prefix``; default: the source's connection id.
@@ -107,6 +109,8 @@ class Mirror:
     exclude_configs: Sequence[str] = field(default=())
     keep_configs: Sequence[str] = field(default=())
     use_defaults_from: str = "auto"
+    sync_log_starts: bool = True
+    log_start_delay_s: float = 86_400.0
     policy: str = "identity"
     source_alias: str | None = None
     separator: str = "."
@@ -164,13 +168,17 @@ class Mirror:
             raise InvalidField("delivery", self.delivery, "not together with by_key", "Use partitioning='preserve'.")
 
     def _check_following(self) -> None:
-        for name in ("sync_groups", "sync_configs", "sync_acls", "remove_acls"):
+        for name in ("sync_groups", "sync_configs", "sync_acls", "remove_acls", "sync_log_starts"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidField(name, getattr(self, name), "not a yes or no", "Use True or False.")
-        for name, least in (("group_interval_s", 0.1), ("config_interval_s", 1), ("acl_interval_s", 60)):
+        limits = (
+            ("group_interval_s", 0.1, 3600), ("config_interval_s", 1, 3600), ("acl_interval_s", 60, 3600),
+            ("log_start_delay_s", 60, 10**9),
+        )  # fmt: skip
+        for name, least, most in limits:
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= 3600:
-                raise InvalidField(name, value, "not an interval", f"Give seconds from {least} to 3600.")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+                raise InvalidField(name, value, "not a time", f"Give seconds from {least} to {most}.")
 
     def _check_budgets(self) -> None:
         rate = self.max_bytes_per_second

@@ -126,7 +126,7 @@ RIGHTS: tuple[Right, ...] = (
     ),
     Right(
         side=TARGET, on="topics", operation="DELETE", roles=(COPY,), when="identical offsets",
-        why="prime a log that starts above 0",
+        why="prime a log that starts above 0; delete what the source's retention has deleted",
     ),
     Right(
         side=TARGET, on="topics", operation="ALTER", roles=(COPY,), when="partitioning='preserve'",

@@ -24,8 +24,8 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 # have other values than its plan.
 _TUNING = frozenset(
     {
-        "acl_interval_s", "config_interval_s", "group_interval_s", "max_bytes_per_second", "merge_below", "principals",
-        "remove_acls", "sync_acls", "sync_configs", "sync_groups",
+        "acl_interval_s", "config_interval_s", "group_interval_s", "log_start_delay_s", "max_bytes_per_second",
+        "merge_below", "principals", "remove_acls", "sync_acls", "sync_configs", "sync_groups", "sync_log_starts",
     }
 )  # fmt: skip
 

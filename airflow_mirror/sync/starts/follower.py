@@ -1,0 +1,305 @@
+"""One pass: look at both clusters, note what was seen, delete what the notes allow.
+
+Nothing is remembered between two passes but the sights in the target's state, and a sight is true whenever it was
+written. So a pass that dies anywhere is repeated by the next one, in whatever process. DeleteRecords only ever raises a
+log start: sent twice, it changes nothing.
+
+Kafka deletes by a topic's name, not by its id. The ids of both topics are read in the same pass, after the offsets, and
+the lease is looked at right before the bytes of each request leave. What is left is a process that freezes between that
+and the system call, and a target topic that is deleted and created again meanwhile (ADR 22).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from airflow_mirror.copy.batches import tombstones
+from airflow_mirror.copy.opening.journal import LOOK_BACK, last_data_batch
+from airflow_mirror.errors import MirrorError, MissingRight, TryAgain
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.configs import Rules
+from airflow_mirror.plan.life import active_topics
+from airflow_mirror.plan.target_configs import read_own_configs
+from airflow_mirror.sync.starts import deciding, sights
+from airflow_mirror.sync.starts.deciding import Standing
+from airflow_mirror.sync.starts.report import StartsReport
+from airflow_mirror.sync.starts.sights import FOREVER, Retention, Seen, Sight
+from airflow_mirror.wire import requests
+
+if TYPE_CHECKING:
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.ledger.decisions import Decisions
+    from airflow_mirror.ledger.state import State
+    from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan.model import Plan, TopicPlan
+    from airflow_mirror.sync.right import Right
+    from airflow_mirror.wire.cluster import Ask, WireCluster
+    from airflow_mirror.wire.connection import Check
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 200  # partitions between two confirmations of the lease
+_BY_KEY = "records are partitioned by key: offsets have no counterpart"
+_MAPPED = "its offsets are mapped"
+_NOT_OURS = "the ledger does not say that {} is this mirror's and not in production"
+_NO_IDS = "its brokers tell no topic id (before 2.8): a topic that was created again would not be noticed"
+_AGAIN = "the source's topic was deleted, or created again"
+
+Offsets = dict[TopicPartition, int]
+
+
+class StartFollower:
+    """Lets the log starts of a plan's target topics follow the source's. For one thread.
+
+    :param plan: returns the plan; its topics may become more.
+    :param mirror: the Mirror as it is now; how log starts follow may have changed since the plan.
+    :param source: connections that the caller closes; ``target`` likewise.
+    :param state: holds the sights.
+    :param ledger: says which topics are in production.
+    """
+
+    def __init__(
+        self, plan: Callable[[], Plan], mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, state: State,
+        ledger: Decisions, right: Right,
+    ) -> None:  # fmt: skip
+        self._plan, self._name, self._delay_ms = plan, mirror.name, int(mirror.log_start_delay_s * 1000)
+        self._source, self._target = source, target
+        self._state, self._ledger, self._right = state, ledger, right
+        self._report: StartsReport | None = None  # of the last pass, for people
+        self._looked_ms = 0
+
+    def follow(self, now_ms: int) -> StartsReport:
+        """Make one pass, if the last one was long enough ago; otherwise return its report.
+
+        :param now_ms: wall-clock time.
+        :raises MirrorError: what concerns all topics; what concerns one partition is in the report.
+        """
+        if self._report is not None and 0 <= now_ms - self._looked_ms < deciding.step_ms(self._delay_ms):
+            return self._report
+        begun, report, plan = time.monotonic(), StartsReport(), self._plan()
+        self._right.confirm(self._target.wire)
+        topics = self._topics(plan, report)
+        if topics:
+            self._follow(topics, Rules.of(plan.mirror), now_ms, report)
+        report.took_s = round(time.monotonic() - begun, 3)
+        # What failed is tried again with the next pass.
+        self._report, self._looked_ms = None if report.failed else report, now_ms
+        return report
+
+    def _topics(self, plan: Plan, report: StartsReport) -> dict[str, TopicPlan]:
+        """Return the topics whose log starts follow, by their name on the target."""
+        active = active_topics(self._ledger, plan, self._target)
+        by_key = plan.mirror.partitioning == "by_key"
+        found = {}
+        for t in plan.topics:
+            cause = _BY_KEY if by_key else _MAPPED if t.mode != "identical" else "" if t.source_topic_id else _NO_IDS
+            if not cause and t.target_topic not in active:
+                cause = _NOT_OURS.format(t.target_topic)
+            if cause:
+                report.left_out.append(f"{t.source_topic}: {cause}")
+            else:
+                found[t.target_topic] = t
+        return found
+
+    def _follow(self, topics: dict[str, TopicPlan], rules: Rules, now_ms: int, report: StartsReport) -> None:
+        standings = self._standings(topics, report)
+        ids = self._ids(topics, report)
+        standings = {tp: one for tp, one in standings.items() if tp.topic in ids}
+        retention = self._retention({name: topics[name] for name in ids}, rules, report)
+        known, stale = self._known(ids)
+        due = [name for name in ids if deciding.is_due(known[name], now_ms, self._delay_ms)]
+        seen = self._see({tp: one for tp, one in standings.items() if tp.topic in due}, topics, retention, now_ms, report)
+        changed: dict[str, bytes | None] = dict.fromkeys(stale)
+        goals: Offsets = {}
+        for name in ids:
+            count = deciding.counting(known[name], retention[name], now_ms, self._delay_ms)
+            if name in due:
+                number = known[name][-1].number + 1 if known[name] else 1
+                its = {tp.partition: one for tp, one in seen.items() if tp.topic == name}
+                sight = Sight(number=number, at_ms=now_ms, ids=ids[name], retention=retention[name], seen=its)
+                over = [one.number for one in known[name] if count and one.number < count[-1].number]
+                changed |= {sights.key(self._name, name, one): None for one in over}
+                changed[sights.key(self._name, name, number)] = sights.dump(sight)
+                known[name].append(sight)
+            its_own = {tp: one for tp, one in standings.items() if tp.topic == name}
+            goals |= self._decide(its_own, topics[name].source_topic, known[name], count, report)
+        goals = self._with_journal(goals, standings, report)
+        with self._right.writing:
+            if changed:
+                self._right.confirm(self._target.wire)
+                self._state.write(changed)
+            self._delete(goals, report)
+        report.topics = len(ids)
+
+    def _standings(self, topics: Mapping[str, TopicPlan], report: StartsReport) -> dict[TopicPartition, Standing]:
+        """Return where both logs begin and end, by target partition."""
+        here = self._source.topics([t.source_topic for t in topics.values()])
+        there = self._target.topics(topics)
+        self._source.wire.refresh(here)
+        self._target.wire.refresh(there)
+        on_source = {
+            TopicPartition(name, p): TopicPartition(t.source_topic, p)
+            for name, t in topics.items()
+            if name in there and t.source_topic in here
+            for p in range(min(here[t.source_topic].partitions, there[name].partitions))
+        }
+        asked = []
+        for admin, tps in ((self._target, on_source.keys()), (self._source, set(on_source.values()))):
+            for what, timestamp in (("log start", requests.EARLIEST), ("high watermark", requests.LATEST)):
+                asked.append(_offsets(admin.wire, what, tps, timestamp, report))
+        there_starts, there_ends, starts, ends = asked
+        return {
+            to: Standing(start=starts[tp], end=ends[tp], there_start=there_starts[to], there_end=there_ends[to])
+            for to, tp in on_source.items()
+            if to in there_starts and to in there_ends and tp in starts and tp in ends
+        }
+
+    def _ids(self, topics: Mapping[str, TopicPlan], report: StartsReport) -> dict[str, tuple[str, str]]:
+        """Return the ids of both topics, by target topic. Read after the offsets: those of other topics mean nothing."""
+        here = self._source.topics([t.source_topic for t in topics.values()])
+        there = self._target.topics(topics)
+        found = {}
+        for name, t in topics.items():
+            info = here.get(t.source_topic)
+            if info is None or info.topic_id != t.source_topic_id:
+                report.left_out.append(f"{t.source_topic}: {_AGAIN}")
+            elif name in there:
+                found[name] = info.topic_id, there[name].topic_id
+        return found
+
+    def _retention(
+        self, topics: Mapping[str, TopicPlan], rules: Rules, report: StartsReport
+    ) -> dict[str, Retention]:  # fmt: skip
+        """Return how long the records of each topic stay, by both sides."""
+        configs = self._source.topic_configs([t.source_topic for t in topics.values()])
+        own = read_own_configs(self._target)
+        found = {}
+        for name, t in topics.items():
+            entries = configs[t.source_topic]
+            here = deciding.retention_of({key: entry.value for key, entry in entries.items()})
+            there = deciding.target_values(t, entries, own, rules)
+            found[name] = here.longest(deciding.retention_of(there))
+            if found[name] != here:
+                report.longer.append(f"{name}: the target's own retention is longer: {there}")
+        return found
+
+    def _known(self, ids: Mapping[str, tuple[str, str]]) -> tuple[dict[str, list[Sight]], list[str]]:
+        """Return the sights of each topic, ascending, and the keys of those of other topics that had its name."""
+        found: dict[str, list[Sight]] = {name: [] for name in ids}
+        stale = []
+        for key, value in self._state.read().items():
+            topic, sight = sights.load(key, value) or ("", None)
+            if sight is not None and topic in ids:
+                if sight.ids == ids[topic]:
+                    found[topic].append(sight)
+                else:
+                    stale.append(key)
+        return {name: sorted(some, key=lambda one: one.number) for name, some in found.items()}, stale
+
+    def _see(
+        self, standings: Mapping[TopicPartition, Standing], topics: Mapping[str, TopicPlan],
+        retention: Mapping[str, Retention], now_ms: int, report: StartsReport,
+    ) -> dict[TopicPartition, Seen]:  # fmt: skip
+        """Return what is noted now: the source's log starts, and up to where retention explains them."""
+        cut = {tp: one for tp, one in standings.items() if one.start > 0}
+        sizes = self._sizes(
+            {
+                TopicPartition(topics[tp.topic].source_topic, tp.partition)
+                for tp, one in cut.items()
+                if one.start > one.there_start and retention[tp.topic].bytes < FOREVER
+            },
+            report,
+        )
+        full = {
+            tp
+            for tp in cut
+            if sizes.get(TopicPartition(topics[tp.topic].source_topic, tp.partition), -1) >= retention[tp.topic].bytes
+        }
+        times: dict[int, list[TopicPartition]] = {}
+        for tp, one in cut.items():
+            since_ms = deciding.young_from_ms(retention[tp.topic], now_ms)
+            if since_ms is not None and one.start > one.there_start and tp not in full:
+                times.setdefault(since_ms, []).append(tp)
+        young: Offsets = {}
+        for since_ms, tps in times.items():
+            young |= _offsets(self._target.wire, f"offset for time {since_ms}", tps, since_ms, report)
+        return {tp: deciding.explained(one, tp in full, young.get(tp)) for tp, one in cut.items()}
+
+    def _sizes(self, tps: Collection[TopicPartition], report: StartsReport) -> Offsets:
+        try:
+            return self._source.wire.log_sizes(tps) if tps else {}
+        except (MissingRight, TryAgain) as e:
+            told = report.left_alone if isinstance(e, MissingRight) else report.failed
+            told.append(f"what retention.bytes explains of {len(tps)} partitions, as {min(tps)}, is not known: {e}")
+            return {}
+
+    def _decide(
+        self, standings: Mapping[TopicPartition, Standing], source_topic: str, known: Sequence[Sight],
+        count: Collection[Sight], report: StartsReport,
+    ) -> Offsets:  # fmt: skip
+        goals = {}
+        for tp, now in standings.items():
+            decision = deciding.decide(now, tp.partition, known, count)
+            here = TopicPartition(source_topic, tp.partition)
+            if decision.left:
+                report.left_alone.append(f"{here}: {decision.left}")
+            if decision.kept is not None:
+                first, end = decision.kept
+                report.kept.append(
+                    f"{here}: the source has lost offsets {first} to {end - 1}, and retention does not explain it; the "
+                    "target keeps them"
+                )
+            if decision.goal is not None:
+                goals[tp] = decision.goal
+        return goals
+
+    def _with_journal(
+        self, goals: Mapping[TopicPartition, int], standings: Mapping[TopicPartition, Standing], report: StartsReport
+    ) -> Offsets:
+        """Return the goals as far as the last batch of records stays: by it the copy finds where to go on."""
+        found = {}
+        for tp, goal in goals.items():
+            now = standings[tp]
+            if goal > now.there_end - LOOK_BACK:  # what lies before it nobody reads to find the place
+                try:
+                    last = last_data_batch(
+                        self._target.wire, tp, now.there_start, now.there_end, tombstones.is_filler
+                    )  # fmt: skip
+                except MirrorError as e:
+                    report.failed.append(f"{tp}: {e}")
+                    continue
+                goal = min(goal, last.first_offset if last is not None else now.there_start)
+            if goal > now.there_start:
+                found[tp] = goal
+        return found
+
+    def _delete(self, goals: Offsets, report: StartsReport) -> None:
+        wire, tps = self._target.wire, sorted(goals)
+        for at in range(0, len(tps), _AT_ONCE):
+            some = {tp: goals[tp] for tp in tps[at : at + _AT_ONCE]}
+            self._right.confirm(wire)
+            done, errors = wire.ask_each(
+                "DeleteRecords", some, _deleting(some, wire.write_timeout_ms, self._right.check), "Delete"
+            )
+            report.moved += len(done)
+            report.failed += [f"{tp}: {error}" for tp, error in errors.items()]
+            for tp in done:
+                log.info("%s: records below %d deleted, as at the source", tp, some[tp])
+
+
+def _deleting(goals: Offsets, timeout_ms: int, check: Check) -> Ask[int]:
+    return lambda connection, led: requests.delete_records(connection, led, goals, timeout_ms, check)
+
+
+def _offsets(
+    wire: WireCluster, what: str, tps: Collection[TopicPartition], timestamp: int, report: StartsReport
+) -> Offsets:
+    """Return offsets of those partitions whose leaders answer: one without a leader must not hold up the others."""
+    found, errors = wire.ask_each(
+        what, tps, lambda c, led: requests.list_offsets(c, led, timestamp, requests.READ_UNCOMMITTED), "Describe"
+    )
+    report.failed += [f"{tp}: {error}" for tp, error in errors.items()]
+    return found

@@ -1,0 +1,220 @@
+"""Log starts follow on real brokers: their retention, their search by time, their DeleteRecords."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.errors import LeaseLost
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.life import begin, claim
+from airflow_mirror.sync.right import Right
+from airflow_mirror.sync.starts import sights
+from airflow_mirror.sync.starts.follower import StartFollower
+from airflow_mirror.sync.starts.report import StartsReport
+from airflow_mirror.verify.partition import compare_partitions
+from airflow_mirror.verify.result import PartitionComparison, PartitionPair
+from airflow_mirror.wire.cluster import WireCluster
+from sandbox import Cluster
+from tests.builders import plan_of, topic_plan
+from tests.integration.copying import (
+    assert_equal,
+    config,
+    copy,
+    create,
+    ends,
+    properties_of,
+    ranges_of,
+    wait_until,
+    write,
+    write_transactions,
+)
+from tests.integration.test_spark_jobs import end_job, stop, submit
+
+HOUR, DAY = 3_600_000, 86_400_000
+
+
+class World:
+    """One topic on two clusters, and the mirror that holds its lease. Time passes when a test says so."""
+
+    def __init__(self, source: Cluster, target: Cluster, topic: str, close: ExitStack) -> None:
+        self.topic, self.tp, self.clusters = topic, TopicPartition(topic, 0), (source, target)
+        self.source, self.target = (close.enter_context(ClusterAdmin(config(c), 120)) for c in self.clusters)
+        for cluster in self.clusters:
+            create(cluster, topic)
+        self.mirror = Mirror(name=f"m-{topic[-8:]}", source="src", target="dst", topics=[topic])
+        one = topic_plan(topic, {0: 0}, source_topic_id=self.source.topics([topic])[topic].topic_id)
+        self.plan = plan_of(self.mirror, one, source_cluster_id=self.source.cluster_id())
+        claim(begin(self.plan, self.target), self.plan, self.target)
+        self.wire = close.enter_context(WireCluster(config(target)))
+        self.now = int(time.time() * 1000)
+        self.own_again()
+
+    def own_again(self) -> None:
+        self.token = lease.take(self.wire, self.mirror.name)
+
+    def copy(self) -> None:
+        assert all(r.error is None for r in copy(*self.clusters, ranges_of(self.clusters[0], self.topic)))
+        self.own_again()
+
+    def fresh(self, count: int) -> None:
+        """Append records of now."""
+        producer = Producer({"bootstrap.servers": self.clusters[0].bootstrap})
+        for number in range(count):
+            producer.produce(self.topic, b"value %d" % number, partition=0)
+        assert producer.flush(240) == 0
+
+    def follow(self, hours: int) -> StartsReport:
+        """A pass every hour, each by a new process."""
+        report = StartsReport()
+        for _ in range(hours):
+            self.now += HOUR
+            state = state_of(self.target, sights.prefix(self.mirror.name))
+            right = Right(lambda: self.token)
+            ledger = Ledger(self.target)
+            one = StartFollower(lambda: self.plan, self.mirror, self.source, self.target, state, ledger, right)
+            report = one.follow(self.now)
+            assert not report.failed, report.failed
+        return report
+
+    def starts(self) -> tuple[int, int]:
+        """On source and target."""
+        first, second = (ends(cluster, self.topic)[0][0] for cluster in self.clusters)
+        return first, second
+
+    def retain(self, up_to: int, **settings: str) -> None:
+        """Let the source's broker delete, until its log starts there."""
+        self.source.alter_topic_configs(self.topic, {key.replace("_", "."): value for key, value in settings.items()})
+        wait_until(lambda: self.starts()[0] == up_to, "the source's retention has deleted", poll_s=0.2)
+
+    def compare(self) -> PartitionComparison:
+        pair = PartitionPair(source_topic=self.topic, target_topic=self.topic, partition=0, start_offset=0, held=True)
+        (verdict,) = compare_partitions([pair], config(self.clusters[0]), config(self.clusters[1]))
+        return verdict
+
+
+@pytest.fixture
+def world(source_cluster: Cluster, target_cluster: Cluster, topic_name: str) -> Iterator[World]:
+    with ExitStack() as close:
+        made = World(source_cluster, target_cluster, topic_name, close)
+        yield made
+        made.source.delete_topics([topic_name])
+        made.target.delete_topics([topic_name])
+
+
+def test_target_follows_a_day_behind_real_retention_and_compares_equal(world: World) -> None:
+    write(world.clusters[0], world.topic, 300, seed=1)  # years old
+    world.fresh(50)
+    world.copy()
+    world.retain(300, retention_ms=str(2 * DAY))
+    world.follow(24)
+    assert world.starts() == (300, 0)
+    world.follow(2)
+    assert world.starts() == (300, 300)
+    assert world.compare().equal and world.compare().records == 50
+    world.fresh(20)
+    world.copy()
+    assert_equal(*world.clusters, world.topic)
+
+
+def test_what_a_person_deleted_at_the_source_stays_on_the_target(world: World) -> None:
+    world.source.alter_topic_configs(world.topic, {"retention.ms": str(90 * DAY)})
+    world.fresh(200)
+    world.copy()
+    world.source.delete_records({world.tp: 150})
+    report = world.follow(40)
+    assert world.starts() == (150, 0)
+    assert report.kept == [
+        f"{world.topic}-0: the source has lost offsets 0 to 149, and retention does not explain it; the target keeps them"
+    ]
+    assert world.compare().equal
+    world.fresh(20)
+    world.copy()
+    assert world.compare().equal
+
+
+def test_quiet_topic_that_expired_altogether_can_be_copied_on(world: World) -> None:
+    """The last batch stays on the target: it says where the copy goes on, and that it is the same topic."""
+    write(world.clusters[0], world.topic, 300, seed=2)
+    world.copy()
+    world.retain(300, retention_ms=str(DAY))
+    world.follow(26)
+    source, target = world.starts()
+    assert source == 300 and 0 < target < 300
+    world.retain(300, retention_ms="-1")
+    world.fresh(40)
+    world.copy()
+    verdict = world.compare()
+    assert verdict.equal and verdict.records == 40
+
+
+def test_transactions_follow_once_the_copys_markers_are_as_old(world: World) -> None:
+    """Holes of the target are filled with markers of the time of the copy, which a search by time finds."""
+    write_transactions(world.clusters[0], world.topic, seed=3)
+    end = ends(world.clusters[0], world.topic)[0][2]
+    world.copy()
+    world.source.delete_records({world.tp: end - 5})
+    world.source.alter_topic_configs(world.topic, {"retention.ms": str(DAY)})
+    world.follow(23)
+    assert world.starts()[1] == 0
+    world.follow(30)
+    source, target = world.starts()
+    assert 0 < target <= source and world.compare().equal
+
+
+def test_log_start_that_somebody_raised_on_the_target_is_a_difference(world: World) -> None:
+    write(world.clusters[0], world.topic, 300, seed=1)
+    world.fresh(50)
+    world.copy()
+    world.retain(300, retention_ms=str(2 * DAY))
+    world.follow(26)
+    world.target.delete_records({world.tp: 310})
+    verdict = world.compare()
+    assert not verdict.equal and verdict.first_difference and verdict.first_difference.kind == "missing"
+
+
+def test_second_writer_ends_it_before_anything_is_deleted(world: World) -> None:
+    write(world.clusters[0], world.topic, 300, seed=1)
+    world.fresh(50)
+    world.copy()
+    world.retain(300, retention_ms=str(2 * DAY))
+    world.follow(24)
+    lease.take(world.wire, world.mirror.name)
+    with pytest.raises(LeaseLost):
+        world.follow(2)
+    assert world.starts() == (300, 0)
+
+
+def test_a_tail_shows_how_its_log_starts_follow(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    create(source_cluster, topic_name)
+    write(source_cluster, topic_name, 500, 1)
+    log, job_dir = tmp_path / "tail.log", tmp_path / "job"
+    mirror = {"name": f"m-{topic_name[-8:]}", "source": "source", "target": "target", "topics": [topic_name]}
+    (tmp_path / "mirror.json").write_text(json.dumps(mirror))
+
+    def shown() -> Any:
+        file = job_dir / "status.json"
+        return json.loads(file.read_text())["follows"].get("log_starts", {}) if file.exists() else {}
+
+    arguments = ["--mirror", str(tmp_path / "mirror.json"), "--job-dir", str(job_dir)]
+    tail = submit("streaming_tail.py", *properties_of(tmp_path, source_cluster, target_cluster), *arguments, log=log)
+    try:
+        wait_until(lambda: shown().get("topics") == 1, "its status says so")
+        assert shown()["error"] is None and not shown()["failed"]["count"]
+        stop(tail, log)
+    finally:
+        end_job(tail)

@@ -1,0 +1,398 @@
+"""A pass over all log starts, on clusters in memory: what may be deleted, and what never is."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_mirror.errors import BrokerError, LeaseLost, MissingRight, TryAgain
+from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.life import claim, mark_cut_over
+from airflow_mirror.sync.starts import follower, sights
+from airflow_mirror.sync.starts.follower import StartFollower
+from airflow_mirror.sync.starts.report import StartsReport
+from tests.builders import plan_of, topic_plan
+from tests.unit.ledger.memory import MemoryLedger, MemoryState
+from tests.unit.plan.builders import a_mirror, configs
+
+HOUR, DAY = 3_600_000, 86_400_000
+NOW = 1_800_000_000_000
+P0 = TopicPartition("orders", 0)
+_WHAT = {-2: "start", -1: "end"}
+
+
+class Log:
+    """Record times by offset; a byte each."""
+
+    def __init__(self, times: Iterable[int] = ()) -> None:
+        self.times, self.start = list(times), 0
+
+    @property
+    def end(self) -> int:
+        return len(self.times)
+
+
+class Side:
+    """A cluster with one topic. It is its own connection."""
+
+    def __init__(self, role: str) -> None:
+        self.role, self.wire, self.write_timeout_ms = role, self, 1000
+        self.logs = {P0: Log(), TopicPartition("orders", 1): Log()}
+        self.settings: dict[str, str] = {"retention_ms": str(DAY)}
+        self.ids = {"orders": f"id-on-{role}"}
+        self.leaderless: set[TopicPartition] = set()
+        self.refuses_sizes = False
+        self.deleted: list[tuple[TopicPartition, int]] = []
+
+    def topic_names(self) -> list[str]:
+        return []
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        return {name: TopicInfo(name, self.ids[name], 2, 1) for name in names if name in self.ids}
+
+    def refresh(self, topics: Iterable[str]) -> None:
+        pass
+
+    def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
+        return {name: configs(**self.settings) for name in names}
+
+    def log_sizes(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        if self.refuses_sizes:
+            raise MissingRight("sizes", "CLUSTER_AUTHORIZATION_FAILED", "User:m")
+        return {tp: self.logs[tp].end - self.logs[tp].start for tp in tps}
+
+    def ask_each(self, what: str, tps: Iterable[TopicPartition], ask: Callable[..., Any], operation: str) -> Any:
+        tps = list(tps)
+        errors = {tp: BrokerError(what, 5, "LEADER_NOT_AVAILABLE") for tp in tps if tp in self.leaderless}
+        led = [(tp, None) for tp in tps if tp not in errors]
+        return {tp: value for tp, _, value in ask(self, led)} if led else {}, errors
+
+
+def list_offsets(side: Side, led: Any, timestamp: int, isolation: int) -> Iterable[tuple[TopicPartition, int, int]]:
+    for tp, _ in led:
+        log = side.logs[tp]
+        if timestamp in _WHAT:
+            yield tp, 0, getattr(log, _WHAT[timestamp])
+            continue
+        assert timestamp >= 0
+        yield tp, 0, next((at for at in range(log.start, log.end) if log.times[at] >= timestamp), -1)
+
+
+def delete_records(side: Side, led: Any, goals: Any, timeout_ms: int, check: Callable[[], None]) -> Any:
+    check()
+    for tp, _ in led:
+        assert goals[tp] <= side.logs[tp].end
+        side.deleted.append((tp, goals[tp]))
+        side.logs[tp].start = max(side.logs[tp].start, goals[tp])
+        yield tp, 0, side.logs[tp].start
+
+
+def last_batch(side: Side, tp: TopicPartition, start: int, end: int, passed_over: Any) -> Any:
+    """Batches of five records."""
+    return SimpleNamespace(first_offset=max(start, (end - 1) // 5 * 5)) if end > start else None
+
+
+class FakeRight:
+    """The lease; ``lost_at``: somebody else has it when it is confirmed, or looked at, for the n-th time."""
+
+    def __init__(self) -> None:
+        self.writing, self.lost_at, self.asked = threading.Lock(), ("", 0), Counter[str]()
+
+    def confirm(self, target: Any) -> None:
+        self._ask("confirm")
+
+    def check(self) -> None:
+        self._ask("check")
+
+    def _ask(self, how: str) -> None:
+        self.asked[how] += 1
+        if (how, self.asked[how]) == self.lost_at:
+            raise LeaseLost("airflow-mirror.flow", 1, "epoch 2")
+
+
+class World:
+    def __init__(self, mode: str = "identical", source_id: str = "id-on-source", **mirror: Any) -> None:
+        own = {"retention.ms": str(10 * DAY), "cleanup.policy": "delete"}  # counts with `keep_configs` only
+        one = topic_plan("orders", {0: 0, 1: 0}, mode=mode, source_topic_id=source_id, configs=own)
+        self.mirror = a_mirror(**mirror)
+        self.plan = plan_of(self.mirror, one)
+        self.source, self.target, self.right = Side("source"), Side("target"), FakeRight()
+        self.state, self.ledger = MemoryState(), MemoryLedger()
+        claim(self.ledger, self.plan, self.target)
+        self.now, self.restart = NOW, self.start
+        self.start()
+
+    def start(self) -> None:
+        """A new process."""
+        self.follower = StartFollower(
+            lambda: self.plan, self.mirror, self.source, self.target, self.state, self.ledger, self.right
+        )
+
+    def produce(self, count: int, tp: TopicPartition = P0) -> None:
+        for side in (self.source, self.target):
+            side.logs[tp].times += [self.now] * count
+
+    def retain(self) -> None:
+        """What the source's broker does every few minutes."""
+        limit = int(self.source.settings["retention_ms"])
+        for log in self.source.logs.values() if limit >= 0 else ():
+            while log.start < log.end and log.times[log.start] < self.now - limit:
+                log.start += 1
+
+    def passes(self, hours: float) -> StartsReport:
+        report = StartsReport()
+        for _ in range(int(hours)):
+            self.now += HOUR
+            self.retain()
+            report = self.follower.follow(self.now)
+        return report
+
+    @property
+    def start_there(self) -> int:
+        return self.target.logs[P0].start
+
+
+@pytest.fixture(autouse=True)
+def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower.requests, "list_offsets", list_offsets)
+    monkeypatch.setattr(follower.requests, "delete_records", delete_records)
+    monkeypatch.setattr(follower, "last_data_batch", last_batch)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_target_deletes_a_day_after_the_sources_retention(world: World) -> None:
+    for _ in range(60):
+        world.produce(10)
+        world.passes(1)
+    assert (world.source.logs[P0].start, world.start_there) == (360, 120)
+    assert 24 <= len(world.state.read()) <= 27  # a sight an hour, for a day
+
+
+def test_what_somebody_deleted_at_the_source_is_kept_and_said(world: World) -> None:
+    world.produce(100)
+    world.source.settings["retention_ms"] = str(30 * DAY)
+    world.source.logs[P0].start = 60
+    report = world.passes(3)
+    assert report.kept == [
+        "orders-0: the source has lost offsets 0 to 59, and retention does not explain it; the target keeps them"
+    ]
+    assert report.kept[0] in report.to_dict()["said"][0]
+    world.passes(28 * 24)
+    assert world.start_there == 0
+    world.produce(100)
+    report = world.passes(5 * 24)  # they are older than the retention by now
+    assert world.start_there == 100 and report.kept == []
+
+
+def test_source_that_never_deletes_by_itself_is_followed_never(world: World) -> None:
+    world.source.settings = {"retention_ms": "-1"}
+    world.produce(100)
+    world.source.logs[P0].start = 60
+    assert len(world.passes(100).kept) == 1 and world.target.deleted == []
+
+
+def test_full_log_explains_what_its_size_limit_took(world: World) -> None:
+    world.source.settings = {"retention_ms": "-1", "retention_bytes": "40"}
+    world.produce(100)
+    world.source.logs[P0].start = 60
+    world.passes(30)
+    assert world.start_there == 60
+    world.source.logs[P0].start = 70  # somebody: the log holds less than it may
+    assert len(world.passes(30).kept) == 1 and world.start_there == 60
+
+
+def test_sizes_that_may_not_be_read_explain_nothing(world: World) -> None:
+    world.source.settings = {"retention_ms": "-1", "retention_bytes": "40"}
+    world.retain = lambda: None  # type: ignore[method-assign]
+    world.source.refuses_sizes = True
+    world.produce(100)
+    world.source.logs[P0].start = 60
+    assert "retention.bytes" in world.passes(30).left_alone[0] and world.start_there == 0
+
+
+def test_backup_keeps_what_its_own_retention_says() -> None:
+    world = World(keep_configs=["retention.ms"])
+    world.produce(100)
+    assert "longer" in world.passes(30).longer[0]
+    world.produce(100)
+    world.passes(24 * 9)
+    assert world.source.logs[P0].start == 200 and world.start_there == 0
+    world.passes(24 * 2)
+    assert world.start_there == 100
+
+
+def test_last_batch_of_records_stays_as_the_journal(world: World) -> None:
+    world.produce(23)
+    world.passes(60)
+    assert world.source.logs[P0].start == 23
+    assert world.start_there == 20
+
+
+def test_a_copy_that_is_behind_holds_back_its_own_log_start(world: World) -> None:
+    """The source deleted more than was copied."""
+    world.produce(100)
+    world.target.logs[P0].times = world.target.logs[P0].times[:40]
+    world.passes(60)
+    assert world.start_there == 35
+
+
+@pytest.mark.parametrize("when", ["source", "target"])
+def test_topic_that_was_created_again_begins_anew(world: World, when: str) -> None:
+    world.produce(100)
+    world.passes(47)
+    getattr(world, when).ids["orders"] = "another"
+    report = world.passes(1)
+    assert report.left_out and world.target.deleted == []
+    if when == "target":
+        claim(world.ledger, world.plan, world.target)
+        world.passes(20)
+        assert world.target.deleted == [] and all(b'"another"' in value for value in world.state.read().values())
+
+
+def test_log_start_that_fell_at_the_source_stops_the_partition(world: World) -> None:
+    world.produce(100)
+    world.passes(40)
+    world.source.logs[P0].start = 50
+    world.source.settings["retention_ms"] = "-1"
+    assert "began at 100 before, and at 50 now" in world.passes(20).left_alone[0]
+    assert world.target.deleted == []
+
+
+@pytest.mark.parametrize(
+    ("world", "cause"),
+    [
+        (World(mode="mapped"), "its offsets are mapped"),
+        (World(source_id=""), "no topic id"),
+        (World(partitioning="by_key"), "partitioned by key"),
+    ],
+)
+def test_what_can_not_follow_is_listed_with_its_cause(world: World, cause: str) -> None:
+    world.produce(100)
+    assert cause in world.passes(60).left_out[0] and world.target.deleted == []
+
+
+def test_topic_in_production_or_of_nobody_is_never_touched(world: World) -> None:
+    world.produce(100)
+    world.passes(47)
+    mark_cut_over(world.ledger, world.plan, world.target.ids, "2026-01-01")
+    assert "not in production" in world.passes(9).left_out[0]
+    world.ledger.records.clear()
+    other = World()
+    other.ledger = MemoryLedger()
+    other.start()
+    other.produce(100)
+    assert "this mirror's" in other.passes(60).left_out[0]
+    assert world.target.deleted == other.target.deleted == []
+
+
+@pytest.mark.parametrize("lost_at", [("confirm", 1), ("confirm", 2), ("confirm", 3), ("check", 1)])
+def test_a_lost_lease_deletes_nothing(world: World, lost_at: tuple[str, int]) -> None:
+    """Lost before the pass, before the sight is written, before the request is made, or right before its bytes."""
+    world.produce(100)
+    world.passes(48)
+    noted = dict(world.state.read())
+    world.right.asked.clear()
+    world.right.lost_at = lost_at
+    with pytest.raises(LeaseLost):
+        world.passes(2)
+    assert world.target.deleted == [] and (world.state.read() == noted) is (lost_at in [("confirm", 1), ("confirm", 2)])
+
+
+def test_partition_without_a_leader_holds_up_no_other(world: World) -> None:
+    one = TopicPartition("orders", 1)
+    world.produce(100)
+    world.produce(100, one)
+    world.passes(47)
+    world.target.leaderless = {P0}
+    report = world.passes(5)
+    assert report.failed and world.target.logs[one].start == 95 and world.start_there == 0
+    world.target.leaderless = set()
+    world.now -= HOUR - 60_000  # with the next pass, not in an hour
+    world.passes(1)
+    assert world.start_there == 95
+
+
+def test_a_new_process_goes_on_with_what_the_old_one_saw(world: World) -> None:
+    world.produce(100)
+    for _ in range(60):
+        world.restart()
+        world.passes(1)
+    assert world.start_there == 95
+
+
+def test_state_that_is_lost_lets_the_waiting_begin_anew(world: World) -> None:
+    world.produce(100)
+    world.passes(47)
+    world.state = MemoryState()
+    world.restart()
+    world.passes(24)
+    assert world.start_there == 0
+    world.passes(3)
+    assert world.start_there == 95
+
+
+def test_state_that_takes_no_writes_deletes_nothing_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.produce(100)
+    world.passes(47)
+
+    def away(_: Any) -> None:
+        raise TryAgain("away")
+
+    monkeypatch.setattr(world.state, "write", away)
+    with pytest.raises(TryAgain):
+        world.passes(5)
+    assert world.target.deleted == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_lives_delete_nothing_that_retention_had_not_taken(seed: int) -> None:
+    """Retention that changes, people who delete, processes that rest, a target that forgets what it has deleted."""
+    rng = random.Random(seed)
+    keep_ms = rng.choice([0, 10 * DAY])
+    world = World(keep_configs=["retention.ms"] if keep_ms else [])
+    here, there = world.source.logs[P0], world.target.logs[P0]
+    gone: dict[int, int] = {}  # when the source lost a record
+    once: set[int] = set()  # deleted before
+    for _ in range(150):
+        world.now += rng.choice([60_000, HOUR, HOUR, HOUR, 3 * HOUR]) * (30 if rng.random() < 0.01 else 1)
+        if rng.random() < 0.05:
+            world.source.settings["retention_ms"] = str(rng.choice([60_000, HOUR, DAY, DAY, 3 * DAY]))
+        world.produce(rng.choice([0, 1, 7]))
+        if rng.random() < 0.02:
+            here.start = rng.randint(here.start, here.end)
+        world.retain()
+        gone |= {at: world.now for at in range(here.start) if at not in gone}
+        if rng.random() < 0.1:
+            world.restart()
+        if rng.random() < 0.03:
+            there.start = rng.randint(0, there.start)  # a broker that died within a minute
+        before = there.start
+        world.follower.follow(world.now)
+        assert there.start <= here.start
+        noted = [one[1] for key, value in world.state.read().items() if (one := sights.load(key, value))]
+        held = [one.retention.ms for one in noted if one.at_ms > world.now - DAY]
+        for at in set(range(before, there.start)) - once:
+            assert world.now - gone[at] >= DAY
+            assert there.times[at] < world.now - DAY - max(*held, int(world.source.settings["retention_ms"]), keep_ms)
+        once |= set(range(there.start))
+
+
+def test_clock_that_jumps_ahead_deletes_nothing_early(world: World) -> None:
+    world.produce(100)
+    world.retain = lambda: None  # type: ignore[method-assign]
+    world.source.logs[P0].start = 100
+    for hours in (1, 1, 400 * 24, 1, 1, 1):
+        world.now += hours * HOUR
+        world.follower.follow(world.now)
+    assert world.target.deleted == []
