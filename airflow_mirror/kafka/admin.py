@@ -11,7 +11,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from airflow_mirror.kafka import acls, cluster, configs, groups, offsets, quotas, topics, users
+from airflow_mirror.kafka import acls, cluster, configs, disks, groups, offsets, quotas, topics, users
 from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupCommit, GroupInfo, GroupPosition, NewTopicSpec, TopicInfo
 from airflow_mirror.kafka.session import AdminSession
 
@@ -87,6 +87,13 @@ class ClusterAdmin:
     def broker_configs(self) -> dict[int, dict[str, ConfigEntry]]:
         """Return the settings of each broker by its id. Needs DESCRIBE_CONFIGS on the cluster."""
         return configs.broker_configs(self._session)
+
+    def usable_bytes(self) -> dict[int, int | None]:
+        """Return the free disk of each broker by its id; None if it does not tell (before 3.3).
+
+        :raises AclMissing: the principal lacks DESCRIBE on the cluster.
+        """
+        return disks.usable_bytes(self._session)
 
     # --- topics ---
 

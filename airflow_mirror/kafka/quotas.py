@@ -40,6 +40,14 @@ class QuotaEntity:
     def __str__(self) -> str:
         return ", ".join(f"{kind} {name!r}" if name is not None else f"{kind} <default>" for kind, name in self.parts)
 
+    def may_apply(self, user: str | None) -> bool:
+        """Return whether it may limit a mirror. Which client ids its connections have is not asked.
+
+        :param user: the mirror's user; None if it is not known.
+        """
+        parts = dict(self.parts)
+        return "ip" not in parts and ("user" not in parts or parts["user"] in (None, user))
+
 
 Quotas = dict[QuotaEntity, dict[str, float]]
 
@@ -56,6 +64,13 @@ def describe_quotas(session: AdminSession) -> Quotas:
         return Reply("", answer.error_code, answer.error_message, found)
 
     return session.one("describe client quotas", ask, "DescribeConfigs")
+
+
+def limits_of(found: Quotas, user: str | None) -> Quotas:
+    """Return the quotas that may limit a mirror: its user's own ones, or else those that are for everybody."""
+    may = {one: values for one, values in found.items() if one.may_apply(user)}
+    own = {one: values for one, values in may.items() if user is not None and one.user == user}
+    return own or may
 
 
 def alter_quotas(session: AdminSession, changes: Mapping[QuotaEntity, Mapping[str, float | None]]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_mirror.plan import brokers, hole_checks, topic_checks
+from airflow_mirror.plan import brokers, hole_checks, room_checks, topic_checks
 from airflow_mirror.plan.model import Finding
 from airflow_mirror.plan.situation import Situation
 from airflow_mirror.plan.wording import count, some
@@ -200,6 +200,8 @@ CHECKS: tuple[Check, ...] = (
     ("timestamp_type", "record times are kept", topic_checks.timestamp_type),
     ("compression", "batches are kept as they are", topic_checks.compression),
     ("retention", "no arriving record would be deleted", topic_checks.retention),
+    ("disk", "the copy fits on the target's disks", room_checks.disk),
+    ("quotas", "no client quota slows the mirror down", room_checks.quotas),
     ("compacted", "no compacted topic", topic_checks.compacted),
     ("priming", "every log starts at 0, or is already on the target", hole_checks.priming),
     ("holes", "no hole was found", hole_checks.holes),

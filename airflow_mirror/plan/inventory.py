@@ -7,17 +7,20 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import MissingRight, NothingMatches
+from airflow_mirror.kafka.quotas import limits_of
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.target_configs import read_own_configs
 from airflow_mirror.plan.upstream import Upstream
 from airflow_mirror.policy import is_internal
+from airflow_mirror.wire.errors import ApiNotServed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.kafka.model import ConfigEntry, GroupPosition, TopicInfo
+    from airflow_mirror.kafka.quotas import QuotaEntity
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan.model import Plan
 
@@ -58,6 +61,10 @@ class Inventory:
     :param returning: topics that the mirror selects and that come from its target under another name; not in ``topics``.
     :param max_transaction_ms: ``transaction.max.timeout.ms`` by broker, None where it is hidden; of the target
         only, empty if the principal may not read it.
+    :param sizes: bytes of each topic's logs at their leaders; None if the principal may not ask.
+    :param usable_bytes: free disk by broker, None where it is not told; of the target only, empty if the principal may
+        not ask.
+    :param quotas: client quotas that may limit the mirror; None if they can't be read.
     """
 
     cluster_id: str
@@ -70,6 +77,9 @@ class Inventory:
     max_transaction_ms: Mapping[int, int | None] = field(default_factory=dict)
     upstream: Upstream = Upstream()
     returning: tuple[str, ...] = ()
+    sizes: Mapping[str, int] | None = None
+    usable_bytes: Mapping[int, int | None] = field(default_factory=dict)
+    quotas: Mapping[QuotaEntity, Mapping[str, float]] | None = None
 
 
 def select_topics(mirror: Mirror, source: ClusterAdmin) -> list[str]:
@@ -126,6 +136,8 @@ def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str], be
         broker_configs=None,
         groups=groups,
         other_groups=others,
+        sizes=_sizes(source, topics),
+        quotas=_quotas(source),
     )
 
 
@@ -139,10 +151,34 @@ def read_target(target: ClusterAdmin, names: Collection[str]) -> Inventory:
     configs = None if by_broker is None else next(iter(by_broker.values()), {})
     own = read_own_configs(target)
     longest = {broker: _max_transaction_ms(entries) for broker, entries in (by_broker or {}).items()}
+    try:
+        usable = target.usable_bytes()
+    except MissingRight:
+        usable = {}
+    topics = _topics(target, names)
     return Inventory(
-        cluster_id=cluster_id, brokers=brokers, topics=_topics(target, names), broker_configs=configs, own_configs=own,
-        max_transaction_ms=longest,
+        cluster_id=cluster_id, brokers=brokers, topics=topics, broker_configs=configs, own_configs=own,
+        max_transaction_ms=longest, sizes=_sizes(target, topics), usable_bytes=usable, quotas=_quotas(target),
     )  # fmt: skip
+
+
+def _sizes(admin: ClusterAdmin, topics: Mapping[str, TopicState]) -> dict[str, int] | None:
+    partitions = [TopicPartition(name, p) for name, state in topics.items() for p in range(state.info.partitions)]
+    found: dict[str, int] = {}
+    try:
+        for tp, size in admin.wire.log_sizes(partitions).items():
+            found[tp.topic] = found.get(tp.topic, 0) + size
+    except (ApiNotServed, MissingRight):
+        return None
+    return found
+
+
+def _quotas(admin: ClusterAdmin) -> Mapping[QuotaEntity, Mapping[str, float]] | None:
+    principal = admin.principal
+    try:
+        return limits_of(admin.quotas(), principal and principal.removeprefix("User:"))
+    except (ApiNotServed, MissingRight):
+        return None
 
 
 def _max_transaction_ms(broker: Mapping[str, ConfigEntry]) -> int | None:

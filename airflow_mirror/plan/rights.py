@@ -100,6 +100,14 @@ RIGHTS: tuple[Right, ...] = (
         side=SOURCE, on="cluster", operation="DESCRIBE", roles=(COPY,), since=(1, 0),
         why="sizes of partitions, to split work by bytes; without it the job uses samples, and its log says so",
     ),
+    Right(  # KIP-113
+        side=SOURCE, on="cluster", operation="DESCRIBE", roles=(PLAN,), since=(1, 0),
+        why="sizes of topics, to see whether they fit on the target; without it the plan warns",
+    ),
+    Right(  # KIP-546
+        side=SOURCE, on="cluster", operation="DESCRIBE_CONFIGS", roles=(PLAN,),
+        why="client quotas that slow the mirror down; without it the plan warns",
+    ),
     Right(
         side=SOURCE, on="ledger", operation="READ", roles=(PLAN, COPY),
         why="see whether topics come from the target; also where there is no ledger, because Kafka does not say so "
@@ -148,6 +156,10 @@ RIGHTS: tuple[Right, ...] = (
         side=TARGET, on="cluster", operation="DESCRIBE_CONFIGS", roles=(PLAN,),
         why="what its brokers allow (`transaction.max.timeout.ms` of 126,535 ms, the largest request); without it the "
         "plan warns",
+    ),
+    Right(  # KIP-827
+        side=TARGET, on="cluster", operation="DESCRIBE", roles=(PLAN,),
+        why="free disk of its brokers; without it the plan warns",
     ),
     Right(side=TARGET, on="ledger", operation="CREATE", roles=(PLAN,), why="the first plan begins the ledger"),
     Right(side=TARGET, on="ledger", operation="READ", roles=_LEDGER, why="whose the target's topics are"),

@@ -109,6 +109,11 @@ def test_the_stable_end_waits_for_an_open_transaction(admin: Any, topic: Any, so
     wait_for(lambda: admin.offsets([p0], "latest_committed")[p0] == 8)
 
 
+def test_each_broker_tells_its_free_disk(admin: Any) -> None:
+    usable = admin.usable_bytes()
+    assert usable.keys() == admin.broker_configs().keys() and all(0 < found < 1 << 60 for found in usable.values())
+
+
 def test_partitions_grow_and_never_shrink(admin: Any, topic: Any) -> None:
     admin.grow_partitions(topic, 5)
     wait_for(lambda: admin.topics([topic])[topic].partitions == 5)

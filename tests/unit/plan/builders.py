@@ -60,7 +60,8 @@ def a_topic(
 
 def a_cluster(
     *topics: Any, cluster_id: str = "c1", brokers: int = 3, groups: dict[str, Any] | None = None,
-    auto_create: str = "false", own_configs: dict[str, str] = DEFAULTS, max_transaction_ms: Any = None, **broker: Any,
+    auto_create: str = "false", own_configs: dict[str, str] = DEFAULTS, max_transaction_ms: Any = None,
+    sizes: Any = "none", usable_bytes: Any = None, quotas: Any = "none", **broker: Any,
 ) -> Inventory:  # fmt: skip
     """A cluster; ``socket_request_max_bytes="1"`` is a setting of its brokers."""
     return Inventory(
@@ -76,6 +77,9 @@ def a_cluster(
         max_transaction_ms=dict.fromkeys(range(1, brokers + 1), 900_000)
         if max_transaction_ms is None
         else max_transaction_ms,
+        sizes={} if sizes == "none" else sizes,
+        usable_bytes=dict.fromkeys(range(1, brokers + 1), 10**12) if usable_bytes is None else usable_bytes,
+        quotas={} if quotas == "none" else quotas,
     )
 
 

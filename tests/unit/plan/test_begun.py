@@ -22,10 +22,16 @@ LATEST = a_mirror(start="latest", topics=["ord.*"], groups=["none"])
 class FakeSource:
     """Topics whose partitions span [log start, end)."""
 
-    role = "source"
+    role, principal = "source", None
 
     def __init__(self, **spans: Any) -> None:
-        self.spans = spans
+        self.spans, self.wire = spans, self
+
+    def log_sizes(self, tps: list[TP]) -> dict[TP, int]:
+        return dict.fromkeys(tps, 1)
+
+    def quotas(self) -> dict[Any, Any]:
+        return {}
 
     def topics(self, names: list[str]) -> dict[str, TopicInfo]:
         return {n: TopicInfo(n, f"id-of-{n}", len(self.spans[n]), 1) for n in names}

@@ -21,7 +21,7 @@ def asked(side: str, roles: tuple[str, ...] = ROLES, version: tuple[int, ...] = 
 def test_a_plain_mirror_asks_for_this_on_its_source() -> None:
     assert asked(SOURCE) == {
         "READ TOPIC orders", "DESCRIBE_CONFIGS TOPIC orders", "READ TOPIC airflow-mirror.decisions", "DESCRIBE GROUP *",
-        "ALTER CLUSTER kafka-cluster",
+        "ALTER CLUSTER kafka-cluster", "DESCRIBE_CONFIGS CLUSTER kafka-cluster",
     }  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def test_modes_of_offsets_ask_for_what_they_do_and_auto_for_both() -> None:
     assert either - mapped == {"DELETE TOPIC orders", "ALTER CLUSTER kafka-cluster"}
     of_maps = {f"{o} TOPIC airflow-mirror.maps" for o in ("CREATE", "READ", "WRITE", "DESCRIBE_CONFIGS")}
     assert either - identical == {"DESCRIBE GROUP airflow-mirror.dc1-to-dc2"} | of_maps
-    assert either == mapped | identical
+    assert either | {"DESCRIBE CLUSTER kafka-cluster"} == mapped | identical  # ALTER includes it
 
 
 def test_transactional_delivery_also_commits_its_progress() -> None:
@@ -85,7 +85,12 @@ def test_partitioning_by_key_moves_no_groups_and_never_cuts_over() -> None:
 @pytest.mark.parametrize(
     ("side", "version", "more", "less"),
     [
-        (TARGET, (3, 7), {"CLUSTER_ACTION CLUSTER kafka-cluster"}, {"ALTER CLUSTER kafka-cluster"}),
+        (
+            TARGET,
+            (3, 7),
+            {f"{o} CLUSTER kafka-cluster" for o in ("CLUSTER_ACTION", "DESCRIBE")},
+            {"ALTER CLUSTER kafka-cluster"},
+        ),
         (TARGET, (3, 8), set(), set()),
         (SOURCE, (1, 0), set(), set()),
         (SOURCE, (0, 11), {"READ GROUP *"}, {"DESCRIBE GROUP *"}),
@@ -97,8 +102,10 @@ def test_older_brokers_ask_for_other_rights(side: str, version: tuple[int, ...],
 
 
 def test_listing_groups_of_an_old_source_takes_the_cluster() -> None:
-    assert "DESCRIBE CLUSTER kafka-cluster" in asked(SOURCE, ("plan",), version=(2, 0))
-    assert "DESCRIBE CLUSTER kafka-cluster" not in asked(SOURCE, ("plan",), version=(2, 1))
+    for version, needed in (((2, 0), True), ((2, 1), False)):
+        grants = rights_of(a_mirror(), SOURCE, "User:m", roles=["plan"], version=version).grants
+        (why,) = (whys for acl, whys in grants if (acl.operation, acl.resource_type) == ("DESCRIBE", "CLUSTER"))
+        assert any("list groups" in one for one in why) is needed
 
 
 def test_an_old_source_has_no_prefixed_patterns() -> None:
@@ -142,7 +149,10 @@ def test_a_right_stands_for_those_that_it_includes() -> None:
     """Nobody may take it away for the first reason alone."""
     grants = rights_of(a_mirror(), SOURCE, "User:mirror").grants
     (why,) = (whys for acl, whys in grants if acl.operation == "ALTER")
-    assert [w.split(";")[0] for w in why] == ["the fence by ACL", "sizes of partitions, to split work by bytes"]
+    assert [w.split(";")[0] for w in why] == [
+        "the fence by ACL", "sizes of partitions, to split work by bytes",
+        "sizes of topics, to see whether they fit on the target",
+    ]  # fmt: skip
 
 
 def test_who_may_change_acls_is_told_so() -> None:

@@ -1,0 +1,94 @@
+"""Preflight checks: room on the target's disks, and quotas that slow the mirror down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from airflow_mirror.plan.model import Finding
+from airflow_mirror.plan.wording import duration, size, some
+
+if TYPE_CHECKING:
+    from airflow_mirror.plan.situation import Situation
+
+_CROWDED = 0.8  # of the free disk: more records arrive while a mirror writes, and retention is off
+
+
+def disk(s: Situation) -> Iterator[Finding]:
+    """The target's brokers lack the disk for what is to be copied, with all its replicas."""
+    known = s.target.usable_bytes
+    silent = [f"broker {broker}" for broker, usable in sorted(known.items()) if usable is None]
+    unknown = [f"of {some(silent)} (they don't tell; from Kafka 3.3 on they do)"] if silent else []
+    unknown += [] if known else ["of the target (no DESCRIBE on the cluster)"]
+    left = _left(s)
+    if unknown or left is None:
+        sizes = [] if left is not None else ["sizes of the source's topics (no DESCRIBE on the cluster)"]
+        yield Finding(
+            "warn",
+            "disk",
+            "target brokers",
+            f"it is not known whether the copy fits: {'; '.join([*(f'free disk {one}' for one in unknown), *sizes])}",
+            "Compare the source's disk, times the replicas, with what is free on the target. Retention is off meanwhile.",
+        )
+        return
+    needed = sum(replicas * bytes_ for replicas, bytes_ in left)
+    free = {broker: usable for broker, usable in known.items() if usable is not None}
+    total = sum(free.values())
+    evidence = f"the copy takes {size(needed)} with all replicas; the target's brokers have {size(total)} free"
+    if needed > total:
+        yield Finding("block", "disk", "target brokers", evidence, "Free disk there, or mirror fewer topics.")
+    elif needed > _CROWDED * total or any(needed / len(free) > usable for usable in free.values()):
+        least = min(free, key=lambda broker: free[broker])
+        yield Finding(
+            "warn",
+            "disk",
+            "target brokers",
+            f"{evidence}, broker {least} {size(free[least])} of it",
+            "More records arrive while the mirror writes, and replicas are not spread evenly. Free disk before that.",
+        )
+
+
+def quotas(s: Situation) -> Iterator[Finding]:
+    """A client quota slows the mirror's user down."""
+    moved = sum(bytes_ for _, bytes_ in _left(s) or ())
+    for side, inventory, rate in (("source", s.source, "consumer_byte_rate"), ("target", s.target, "producer_byte_rate")):
+        if inventory.quotas is None:
+            yield Finding(
+                "warn",
+                "quotas",
+                f"{side} cluster",
+                "client quotas can't be read (no DESCRIBE_CONFIGS on the cluster, or brokers before 2.6)",
+                "Make sure that none slows the mirror's user down.",
+            )
+            continue
+        found = {
+            f"{key}={value:.0f} for {one}": (key, value)
+            for one, values in sorted(inventory.quotas.items(), key=str)
+            for key, value in values.items()
+            if key in (rate, "request_percentage")
+        }
+        if not found:
+            continue
+        slowest = min((value for key, value in found.values() if key == rate), default=None)
+        takes = ""
+        if moved and slowest:
+            takes = f": at least {duration(moved / (slowest * max(1, inventory.brokers)))} for what is there now"
+        yield Finding(
+            "warn",
+            "quotas",
+            f"{side} cluster",
+            f"quotas apply to the mirror, on each broker: {some(found)}{takes}",
+            "Raise them for the mirror's user, or limit the mirror yourself with max_bytes_per_second.",
+        )
+
+
+def _left(s: Situation) -> list[tuple[int, int]] | None:
+    """Return replicas on the target and bytes still to copy, for each topic; None if sizes are not known."""
+    if s.source.sizes is None:
+        return None
+    found = []
+    for pair, topic in zip(s.pairs, s.topics, strict=True):
+        replicas = topic.replication_factor if pair.target is None else pair.target.info.replication_factor
+        there = (s.target.sizes or {}).get(pair.target_topic, 0) if pair.ours else 0
+        found.append((replicas, max(0, s.source.sizes.get(pair.source.info.name, 0) - there)))
+    return found

@@ -1,0 +1,78 @@
+"""Whether a copy fits on the target's disks, and which quotas slow it down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_mirror.kafka.quotas import QuotaEntity, limits_of
+from airflow_mirror.plan.model import Plan
+from tests.unit.plan.builders import a_cluster, a_topic
+from tests.unit.plan.test_checks import findings, levels, plan
+
+GB = 10**9
+_TAKES = "at least {} for what is there now"
+
+
+def fits(needed: int, usable: Any, **of_target: Any) -> Plan:
+    return plan(a_cluster(a_topic(replicas=3), sizes={"orders": needed}), usable_bytes=usable, **of_target)
+
+
+def test_copy_that_exceeds_the_targets_disks_is_blocked() -> None:
+    assert levels(fits(30 * GB, dict.fromkeys((1, 2, 3), 60 * GB)), "disk") == ["pass"]
+    assert findings(fits(30 * GB, {1: 29 * GB, 2: 30 * GB, 3: 30 * GB}), "disk") == [
+        ("block", "target brokers",
+         "the copy takes 90.0 GB with all replicas; the target's brokers have 89.0 GB free"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("usable", [{1: 35 * GB, 2: 35 * GB, 3: 35 * GB}, {1: 29 * GB, 2: 99 * GB, 3: 99 * GB}])
+def test_disks_that_are_nearly_full_or_uneven_only_warn(usable: dict[int, int]) -> None:
+    ((level, _, evidence),) = findings(fits(30 * GB, usable), "disk")
+    assert level == "warn" and evidence.endswith(f"broker 1 {usable[1] / GB:.1f} GB of it")
+
+
+def test_what_the_target_holds_of_this_mirror_needs_no_disk() -> None:
+    there = (a_topic(replicas=2),)
+    usable = dict.fromkeys((1, 2, 3), 5 * GB)
+    ours = fits(30 * GB, usable, target=there, known={"orders": "identical"}, sizes={"orders": 26 * GB})
+    assert levels(ours, "disk") == ["pass"]  # 8 GB
+    assert levels(fits(30 * GB, usable, target=there, sizes={"orders": 26 * GB}), "disk") == ["block"]
+
+
+@pytest.mark.parametrize(
+    ("usable", "sizes", "said"),
+    [
+        ({}, {"orders": 1}, "free disk of the target (no DESCRIBE on the cluster)"),
+        ({1: 5, 2: None}, {"orders": 1}, "free disk of broker 2 (they don't tell; from Kafka 3.3 on they do)"),
+        ({1: 5}, None, "sizes of the source's topics (no DESCRIBE on the cluster)"),
+    ],
+)
+def test_disk_that_nobody_tells_is_said_to_be_unknown(usable: Any, sizes: Any, said: str) -> None:
+    made = plan(a_cluster(a_topic(), sizes=sizes), usable_bytes=usable)
+    assert findings(made, "disk") == [("warn", "target brokers", f"it is not known whether the copy fits: {said}")]
+
+
+def test_quotas_of_both_sides_are_named_with_the_time_they_cost() -> None:
+    ours, everybody = QuotaEntity.of(user="mirror"), QuotaEntity.of(client_id=None)
+    here = a_cluster(a_topic(), sizes={"orders": 36 * GB}, quotas={ours: {"consumer_byte_rate": 1e6}})
+    made = plan(here, quotas={everybody: {"producer_byte_rate": 2e6, "consumer_byte_rate": 1.0}})
+    said = "quotas apply to the mirror, on each broker: "
+    assert findings(made, "quotas") == [
+        ("warn", "source cluster", f"{said}consumer_byte_rate=1000000 for user 'mirror': {_TAKES.format('3 h')}"),
+        (
+            "warn",
+            "target cluster",
+            f"{said}producer_byte_rate=2000000 for client-id <default>: {_TAKES.format('100 min')}",
+        ),
+    ]
+    assert levels(plan(a_cluster(a_topic(), quotas=None)), "quotas") == ["warn"]
+
+
+def test_own_quotas_take_the_place_of_everybodys() -> None:
+    rate = {"producer_byte_rate": 1.0}
+    ours, default = QuotaEntity.of(user="mirror", client_id="x"), QuotaEntity.of(user=None)
+    others = {QuotaEntity.of(user="app"): rate, QuotaEntity.of(ip="::1"): rate}
+    assert limits_of({ours: rate, default: rate, **others}, "mirror") == {ours: rate}
+    assert limits_of({ours: rate, default: rate, **others}, None) == {default: rate}
