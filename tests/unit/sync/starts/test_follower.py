@@ -18,6 +18,7 @@ from airflow_mirror.plan.life import claim, mark_cut_over
 from airflow_mirror.sync.starts import follower, sights
 from airflow_mirror.sync.starts.follower import StartFollower
 from airflow_mirror.sync.starts.report import StartsReport
+from airflow_mirror.wire import requests
 from tests.builders import plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.plan.builders import a_mirror, configs
@@ -161,8 +162,8 @@ class World:
 
 @pytest.fixture(autouse=True)
 def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower.requests, "list_offsets", list_offsets)
-    monkeypatch.setattr(follower.requests, "delete_records", delete_records)
+    monkeypatch.setattr(requests, "list_offsets", list_offsets)
+    monkeypatch.setattr(requests, "delete_records", delete_records)
     monkeypatch.setattr(follower, "last_data_batch", last_batch)
 
 
