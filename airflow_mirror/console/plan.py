@@ -76,7 +76,7 @@ def last_of(ledger: Ledger, mirror: Mirror, source: ClusterAdmin, target: Cluste
     """Return the plan that the mirror's next one continues from; None if nobody has stored one for these clusters."""
     try:
         plan_hash = last_hash(ledger.values(), mirror.name)
-        last = fetch(plan_hash, mirror.name, target) if plan_hash else None
+        last = fetch(plan_hash, mirror.name, target, ledger) if plan_hash else None
     except (LedgerMissing, LedgerLost, PlanNotKept):
         return None
     clusters = source.cluster_id(), target.cluster_id()

@@ -23,19 +23,25 @@ def keep_plan(plan: Plan, target: ClusterAdmin, ledger: Decisions) -> None:
 
 
 def plan_by_hash(plan_hash: str, mirror: Mirror) -> Plan:
-    """Return a plan of the mirror. One that another worker made is fetched from the target, and written to a file here.
+    """Return a plan of the mirror as it is amended by now.
+
+    One that another worker made is fetched from the target, and written to a file here. Its amendments never are: what
+    was decided since, only the target knows.
 
     :raises PlanNotKept: neither this host nor the target has it. :raises InputError: the file was changed.
     """
     from airflow_mirror.hooks.kafka import MirrorKafkaHook
+    from airflow_mirror.ledger.decisions import Ledger
     from airflow_mirror.plan import kept
 
     plans = plans_of(mirror)
     plan = plans.load(plan_hash)
-    if plan is None:
-        with MirrorKafkaHook(mirror.target, "target").admin() as target:
-            plan = kept.fetch(plan_hash, mirror.name, target)
-        plans.save(plan)
+    with MirrorKafkaHook(mirror.target, "target").admin() as target:
+        ledger = Ledger(target)
+        if plan is not None:
+            return kept.with_amendments(plan, target, ledger)
+        plan = kept.fetch(plan_hash, mirror.name, target, ledger)
+    plans.save(plan.rule or plan)
     return plan
 
 
@@ -56,5 +62,6 @@ def last_plan(mirror: Mirror, target: ClusterAdmin) -> Plan | None:
     from airflow_mirror.ledger import decisions
     from airflow_mirror.plan import kept
 
-    plan_hash = kept.last_hash(decisions.Ledger(target).values(), mirror.name)
-    return kept.fetch(plan_hash, mirror.name, target) if plan_hash else None
+    ledger = decisions.Ledger(target)
+    plan_hash = kept.last_hash(ledger.values(), mirror.name)
+    return kept.fetch(plan_hash, mirror.name, target, ledger) if plan_hash else None

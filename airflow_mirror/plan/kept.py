@@ -1,16 +1,17 @@
 """Plans on the target: a worker with another disk carries out the same plan, and the loss of a worker loses none.
 
 A plan is written in pieces before anything names it. Which plan of a mirror is the last one is a decision, so that the
-next plan continues from the same one on every worker.
+next plan continues from the same one on every worker. So is its last amendment; which are the others, that one says.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_mirror.errors import InputError, LedgerNewer, PlanNotKept
+from airflow_mirror.errors import InputError, LedgerMissing, LedgerNewer, PlanNotKept, TryAgain
 from airflow_mirror.ledger import state
-from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.amendment import amended, chain
+from airflow_mirror.plan.model import Amendment, Plan
 from airflow_mirror.plan.store import KEEP
 
 if TYPE_CHECKING:
@@ -40,9 +41,43 @@ def keep(plan: Plan, plans: State, ledger: Decisions) -> None:
     plans.write(state.in_pieces(f"{prefix(name)}{plan_hash}", plan.to_json().encode()))
     last = {"v": _VERSION, "hash": plan_hash}
     ledger.decide(lambda values: None if values.get(f"plan/{name}") == last else {f"plan/{name}": last})
-    hashes = list(dict.fromkeys(key.split("/")[2] for key in plans.read()))
+    hashes = list(dict.fromkeys(map(_whose, plans.read())))
     too_old = set(hashes[:-KEEP])
-    plans.write({key: None for key in plans.read() if key.split("/")[2] in too_old})
+    plans.write({key: None for key in plans.read() if _whose(key) in too_old})
+    left = {_amended_key(name, old) for old in too_old}
+    ledger.decide(lambda values: {key: None for key in left if values.get(key) is not None} or None)
+
+
+def amend(amendment: Amendment, mirror: str, plans: State, ledger: Decisions) -> None:
+    """Write an amendment to the target, and decide that it is its plan's last one. Safe to repeat.
+
+    :raises TryAgain: the plan was amended by somebody else meanwhile, or nobody knows; look again.
+    """
+    key = f"{prefix(mirror)}{amendment.plan}+{amendment.hash}"
+    plans.write(state.in_pieces(key, amendment.to_json().encode()))
+
+    def change(values: Values) -> Values | None:
+        there = revision(values, mirror, amendment.plan)
+        if there == amendment.hash:
+            return None
+        if there != amendment.after:
+            raise TryAgain(f"plan {amendment.plan[:12]} was amended by somebody else; its topics are looked at again")
+        return {_amended_key(mirror, amendment.plan): {"v": _VERSION, "hash": amendment.hash}}
+
+    ledger.decide(change)
+
+
+def revision(values: Values, mirror: str, plan_hash: str) -> str:
+    """Return what a plan's last amendment is, from what is decided: its hash, or the plan's if there is none.
+
+    :raises LedgerNewer: a newer version of the package wrote it.
+    """
+    value = values.get(_amended_key(mirror, plan_hash))
+    if value is None:
+        return plan_hash
+    if not isinstance(value, dict) or value.get("v") != _VERSION:
+        raise LedgerNewer(f"the amendments of plan {plan_hash[:12]}", value)
+    return str(value["hash"])
 
 
 def last_hash(values: Values, mirror: str) -> str | None:
@@ -58,9 +93,46 @@ def last_hash(values: Values, mirror: str) -> str | None:
     return str(value["hash"])
 
 
-def fetch(plan_hash: str, mirror: str, target: ClusterAdmin) -> Plan:
-    """Return a plan from the target. Errors as :func:`plan_in`."""
+def fetch(plan_hash: str, mirror: str, target: ClusterAdmin, ledger: Decisions) -> Plan:
+    """Return a plan from the target, with its amendments. Errors as :func:`fetch_rule` and :func:`with_amendments`."""
+    return with_amendments(fetch_rule(plan_hash, mirror, target), target, ledger)
+
+
+def fetch_rule(plan_hash: str, mirror: str, target: ClusterAdmin) -> Plan:
+    """Return a plan from the target as it was made. Errors as :func:`plan_in`."""
     return plan_in(state.state_of(target, f"{prefix(mirror)}{plan_hash}/").read(), mirror, plan_hash)
+
+
+def with_amendments(plan: Plan, target: ClusterAdmin, ledger: Decisions) -> Plan:
+    """Return a plan as it is amended by now. A plan that is at hand says nothing about that: only the target does.
+
+    :raises LedgerLost: nobody knows what was decided. :raises InputError: an amendment is not there, or not readable.
+    """
+    try:
+        last = revision(ledger.values(), plan.mirror.name, plan.hash)
+    except LedgerMissing:
+        return plan  # nothing was ever decided
+    if last == plan.revision:
+        return plan
+    found = state.state_of(target, f"{prefix(plan.mirror.name)}{plan.hash}+").read()
+    return amended(plan.rule or plan, amendments_in(found, plan.mirror.name, plan.hash, last))
+
+
+def amendments_in(found: Mapping[str, bytes], mirror: str, plan_hash: str, last: str) -> list[Amendment]:
+    """Return a plan's amendments up to ``last`` from the target's state, in order. :raises InputError: one is missing."""
+    names = {key.removeprefix(f"{prefix(mirror)}{plan_hash}+").split("/")[0] for key in found if "+" in key}
+    texts = {name: state.whole(found, f"{prefix(mirror)}{plan_hash}+{name}") for name in names}
+    known = (Amendment.from_json(text.decode()) for text in texts.values() if text is not None)
+    return chain({one.hash: one for one in known}, plan_hash, last)
+
+
+def _amended_key(mirror: str, plan_hash: str) -> str:
+    return f"amended/{mirror}/{plan_hash}"
+
+
+def _whose(key: str) -> str:
+    """Return the hash of the plan to which a key of the state belongs."""
+    return key.split("/")[2].partition("+")[0]
 
 
 def plan_in(found: Mapping[str, bytes], mirror: str, plan_hash: str) -> Plan:

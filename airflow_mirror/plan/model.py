@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 VERSION = 2
+_AMENDMENT_VERSION = 1
 
 # Measured on two shared cores, one partition, one replica; lower bounds for real machines.
 PRIME_OFFSETS_PER_S = 6_000_000
@@ -152,6 +153,57 @@ class TopicPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Amendment:
+    """Topics that a plan has from now on, besides its own; see :mod:`.amendment`.
+
+    :param plan: the plan's hash.
+    :param number: from 1 on.
+    :param after: the plan's revision before: the hash of the amendment before this one, or the plan's.
+    :param created_at: ISO 8601; not part of the hash.
+    :param topics: new ones, and known ones with more partitions than before; sorted by source topic.
+    :param findings: warnings about them.
+    """
+
+    plan: str
+    number: int
+    after: str
+    created_at: str
+    topics: tuple[TopicPlan, ...]
+    findings: tuple[Finding, ...] = ()
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 over the canonical JSON without ``created_at``."""
+        return _hash(self._content())
+
+    def to_json(self) -> str:
+        """Return JSON; it does not include the hash, which is its name."""
+        return json.dumps({"v": _AMENDMENT_VERSION, **self._content()}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Amendment:
+        """Parse the output of ``to_json``.
+
+        :raises InputError: it is not an amendment, or one of another version.
+        """
+        try:
+            values = json.loads(text)
+            if values.pop("v") != _AMENDMENT_VERSION:
+                raise InputError("an amendment was written by another version. Install the one that the tail has.")
+            topics, findings = values.pop("topics"), values.pop("findings")
+            return cls(
+                **values,
+                topics=tuple(TopicPlan.from_dict(t) for t in topics),
+                findings=tuple(Finding(**f) for f in findings),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as e:
+            raise InputError(f"not an amendment: {e!r}. Make a new plan.") from e
+
+    def _content(self) -> dict[str, Any]:
+        return _as_loaded(asdict(self))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """A mirror's plan.
 
@@ -162,6 +214,9 @@ class Plan:
         each; input of the next plan. A copy that began in one mode never continues in the other.
     :param capabilities: what the principal may do on the target.
     :param returning: source topics that match the mirror and are left out: they come from the target.
+    :param amendments: what the rule has selected since; ``topics`` has them all. See :mod:`.amendment`.
+    :param rule: the plan as it was made, if there are any. Hash, digest and JSON are always those of the rule, so that
+        nobody takes an amended plan for another one.
     """
 
     mirror: Mirror
@@ -175,6 +230,8 @@ class Plan:
     capabilities: Capabilities = field(default_factory=Capabilities)
     returning: tuple[str, ...] = ()
     version: int = VERSION
+    amendments: tuple[Amendment, ...] = ()
+    rule: Plan | None = None
 
     @property
     def final_configs(self) -> dict[str, Mapping[str, str]]:
@@ -194,12 +251,20 @@ class Plan:
     @cached_property
     def hash(self) -> str:
         """SHA-256 over the canonical JSON without ``created_at``."""
-        content = {k: v for k, v in self._content().items() if k != "created_at"}
-        return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        if self.rule is not None:
+            return self.rule.hash
+        return _hash(self._content())
+
+    @property
+    def revision(self) -> str:
+        """Hash of the last amendment, or of the plan: it stands for all topics that are mirrored by now."""
+        return self.amendments[-1].hash if self.amendments else self.hash
 
     @property
     def digest(self) -> str:
-        """16 hex digits that change if the plan's topics change (not if only time has passed)."""
+        """16 hex digits that change if the plan's topics change (not if only time has passed, nor by amendments)."""
+        if self.rule is not None:
+            return self.rule.digest
         topics = [(t.source_topic, t.target_topic, t.source_topic_id, t.mode) for t in self.topics]
         return hashlib.sha256(json.dumps(topics).encode()).hexdigest()[:16]
 
@@ -236,6 +301,7 @@ class Plan:
         return {
             "mirror": self.mirror.name,
             "hash": self.hash,
+            "revision": self.revision,
             "topics": len(self.topics),
             "partitions": sum(t.partitions for t in self.topics),
             "groups": len(self.positions),
@@ -293,10 +359,22 @@ class Plan:
         return cls.from_json(text)
 
     def _content(self) -> dict[str, Any]:
+        if self.rule is not None:
+            return self.rule._content()
         content = {**asdict(self), "mirror": self.mirror.to_dict()}
-        # Through JSON once, so that partition numbers are the same strings in a fresh plan and in a loaded one.
-        loaded: dict[str, Any] = json.loads(json.dumps(content))
-        return loaded
+        del content["amendments"], content["rule"]
+        return _as_loaded(content)
+
+
+def _as_loaded(content: Mapping[str, Any]) -> dict[str, Any]:
+    # Through JSON once, so that partition numbers are the same strings in a fresh value and in a loaded one.
+    loaded: dict[str, Any] = json.loads(json.dumps(content))
+    return loaded
+
+
+def _hash(content: Mapping[str, Any]) -> str:
+    hashed = {k: v for k, v in content.items() if k != "created_at"}
+    return hashlib.sha256(json.dumps(hashed, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _positions(values: Mapping[str, Any]) -> dict[str, dict[str, dict[int, int]]]:

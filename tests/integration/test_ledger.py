@@ -284,7 +284,7 @@ def test_plan_of_ten_thousand_topics_is_the_same_on_another_host(cluster: Cluste
     keep(plan, state_of(admin, prefix("big"), keys_only=True), ledger)
     with ClusterAdmin(admin.config) as elsewhere:
         plan_hash = last_hash(Ledger(elsewhere).values(), "big")
-        assert plan_hash == plan.hash and fetch(plan_hash, "big", elsewhere) == plan
+        assert plan_hash == plan.hash and fetch(plan_hash, "big", elsewhere, Ledger(elsewhere)) == plan
     entries = admin.topic_configs([STATE])[STATE]
     assert {key: entries[key].value for key in {**SETTINGS_OF_STATE, **WISHED}} == {**SETTINGS_OF_STATE, **WISHED}
 

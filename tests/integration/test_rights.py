@@ -135,7 +135,7 @@ class World:
     def stored(self, user: str) -> Plan:
         """As a worker finds it that has not made it."""
         with self.admins(user) as (_, target):
-            return fetch(self.hash, self.mirror.name, target)
+            return fetch(self.hash, self.mirror.name, target, Ledger(target))
 
     def copy(self, user: str) -> None:
         """Twice: in between a topic grows."""

@@ -29,7 +29,7 @@ from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
-from airflow_mirror.plan.kept import fetch
+from airflow_mirror.plan.kept import fetch_rule, with_amendments
 from airflow_mirror.plan.life import claim
 from airflow_mirror.plan.store import is_hash
 from airflow_mirror.plan.upstream import upstream_of
@@ -70,7 +70,8 @@ def prepare(
     """
     by_key = mirror.partitioning == "by_key"
     with ClusterAdmin(load(arguments.target, "target")) as admin:
-        plan = _stored(Path(arguments.plan), mirror, admin) if arguments.plan else without_plan(arguments, mirror)
+        path = Path(arguments.plan) if arguments.plan else None
+        plan = _stored(path, mirror, admin, writes) if path else without_plan(arguments, mirror)
         plan.raise_if_blocked()
         if writes:
             _claim(plan, arguments.source, admin)
@@ -110,9 +111,21 @@ def at_wished_rate(job: CopyJob) -> CopyJob:
     return replace(job, options=replace(options, max_bytes_per_second=rate))
 
 
-def _stored(path: Path, mirror: Mirror, target: ClusterAdmin) -> Plan:
-    """Return the plan of a file. On a host that has no such file, the plan with this hash is fetched from the target."""
-    return fetch(path.stem, mirror.name, target) if is_hash(path.stem) and not path.exists() else Plan.load(path)
+def _stored(path: Path, mirror: Mirror, target: ClusterAdmin, writes: bool) -> Plan:
+    """Return the plan of a file, as it is amended by now. A host without the file fetches the plan from the target.
+
+    :raises LedgerLost: nobody knows what was added to the plan since it was made. A copy goes on without; a comparison
+        that lacks topics must not pass.
+    """
+    elsewhere = is_hash(path.stem) and not path.exists()
+    plan = fetch_rule(path.stem, mirror.name, target) if elsewhere else Plan.load(path)
+    try:
+        return with_amendments(plan, target, Ledger(target))
+    except LedgerLost as e:
+        if not writes:
+            raise
+        log.warning("what was added to the plan since is not known, and the copy goes on without: %s", e)
+        return plan
 
 
 def _claim(plan: Plan, source_file: str, target: ClusterAdmin) -> None:

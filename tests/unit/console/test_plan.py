@@ -106,7 +106,7 @@ def test_the_last_plan_on_the_target_is_continued(seen: SimpleNamespace, monkeyp
     last = plan_of(mirror, topic, source_cluster_id="id of source", target_cluster_id="id of target")
     last = replace(last, known_topics={"orders": "mapped"})
 
-    def fetch(plan_hash: str, name: str, target: Any) -> Plan:
+    def fetch(plan_hash: str, name: str, target: Any, _: Any) -> Plan:
         assert (plan_hash, name, target.config.role) == ("abc", "flow", "target")
         return last
 

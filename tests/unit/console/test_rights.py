@@ -16,7 +16,7 @@ from airflow_mirror.console.main import main
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.rights import SIDES, rights_of
-from airflow_mirror.policy import LEDGER, MAPS, STATE
+from airflow_mirror.policy import DECISIONS, LEDGER, MAPS, STATE
 
 WHOSE = ["--principal", "User:mirror"]
 
@@ -160,6 +160,7 @@ def test_named_clusters_tell_names_releases_and_principals(
         "orders",
         "orders.dlq",
         "users",
+        DECISIONS,
         STATE,
         MAPS,
     ]

@@ -6,6 +6,7 @@ import pytest
 
 from airflow_mirror.plan.resources import includes
 from airflow_mirror.plan.rights import NEWEST, RESOURCES, RIGHTS, ROLES, SIDES, SOURCE, TARGET, WHEN, rights_of
+from airflow_mirror.policy import DECISIONS
 from airflow_mirror.wire.served import RELEASES
 from tests.unit.plan.builders import a_mirror
 
@@ -43,7 +44,8 @@ def test_each_role_asks_for_its_own_part() -> None:
     assert asked(SOURCE, ("verify",)) == {"READ TOPIC orders"}
     assert asked(TARGET, ("verify",), offsets="identical") == {
         "READ TOPIC orders", "DESCRIBE_CONFIGS TOPIC orders", "READ TOPIC airflow-mirror.ledger",
-        "WRITE TOPIC airflow-mirror.ledger",
+        "WRITE TOPIC airflow-mirror.ledger", "READ TOPIC airflow-mirror.decisions",
+        "DESCRIBE_CONFIGS TOPIC airflow-mirror.decisions",
     }  # fmt: skip
     assert asked(SOURCE, ("copy",)) == {
         "READ TOPIC orders",
@@ -129,7 +131,7 @@ def test_names_that_the_source_told_replace_patterns() -> None:
     mirror = a_mirror(policy="prefix", source_alias="dc1")
     found = rights_of(mirror, TARGET, "User:mirror", roles=["verify"], names=["a", "b"])
     topics = {(acl.name, acl.pattern_type) for acl, _ in found.grants if acl.operation == "DESCRIBE_CONFIGS"}
-    assert topics == {("dc1.a", "LITERAL"), ("dc1.b", "LITERAL")}
+    assert topics == {("dc1.a", "LITERAL"), ("dc1.b", "LITERAL"), (DECISIONS, "LITERAL")}
     assert any("Ask again when it has more" in note for note in found.notes)
 
 
