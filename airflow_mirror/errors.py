@@ -625,6 +625,10 @@ class SourceTruncated(PartitionStopped):
     """The source's log ends before the target's: it lost copied records, or the topic was re-created."""
 
 
+class SourceGone(SourceTruncated):
+    """The source's topic was deleted, or created again. A tail goes on with its other topics."""
+
+
 class TargetTruncated(PartitionStopped):
     """The target's log lost records that were written to it, or the topic was re-created."""
 

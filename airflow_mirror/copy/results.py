@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from airflow_mirror.copy.loop.partition import COUNTERS, PartitionCopy
-from airflow_mirror.errors import LeaseLost, MirrorError, TryAgain
+from airflow_mirror.errors import LeaseLost, MirrorError, SourceGone, TryAgain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +20,7 @@ class PartitionResult:
     :param seconds: how long the task copied, all its partitions together.
     :param error: message; None if there was none.
     :param final: a retry would find the same, or must not be made: corrupt data, missing rights, a lost lease.
+    :param source_gone: the error is that the source's topic was deleted, or created again.
     :param lease_lost: the error is a lost lease, which a driver that withdraws it expects.
     """
 
@@ -42,6 +43,7 @@ class PartitionResult:
     final: bool = False
     target_partition: int = -1
     lease_lost: bool = False
+    source_gone: bool = False
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -67,6 +69,7 @@ class PartitionResult:
             final=p.error is not None and _is_final(p.error),
             target_partition=p.range.target.partition,
             lease_lost=isinstance(p.error, LeaseLost),
+            source_gone=isinstance(p.error, SourceGone),
         )
 
 

@@ -18,7 +18,7 @@ from airflow_mirror.copy.opening.answers import Answers, ask_again
 from airflow_mirror.copy.opening.journal import Journal
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import identity, priming
-from airflow_mirror.errors import ForeignData, RetentionLost, SourceTruncated
+from airflow_mirror.errors import ForeignData, RetentionLost, SourceGone, SourceTruncated
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster
@@ -127,16 +127,16 @@ def check_same_topic(found: str | UnknownTopic, one: CopyRange, copied_to: Calla
 
     :param found: the topic's id, or the error that says why it has none.
     :param copied_to: returns the source offset up to which the old topic was copied; called only on a mismatch.
-    :raises SourceTruncated: the topic is gone or was re-created; carries the offsets from :func:`affected`.
+    :raises SourceGone: the topic is gone or was re-created; carries the offsets from :func:`affected`.
     """
     if isinstance(found, UnknownTopic):
-        raise SourceTruncated(
+        raise SourceGone(
             one.source_topic, one.partition, *affected(one, copied_to()),
             f"the source topic is gone, or hidden from this principal ({found})",
             "Its copied records stay on the target. Plan again without it, or grant the right to describe it again.",
         ) from found  # fmt: skip
     if one.source_topic_id is not None and found != one.source_topic_id:
-        raise SourceTruncated(
+        raise SourceGone(
             one.source_topic, one.partition, *affected(one, copied_to()),
             f"the source topic was deleted and created again (id {one.source_topic_id} when planned, {found} now)",
             "Plan again. The target topic holds the old topic's records: delete it, or mirror under another name.",

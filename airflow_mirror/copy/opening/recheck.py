@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow_mirror.copy.fingerprint import committed_records, decoded, digest
 from airflow_mirror.copy.opening.identical import check_same_topic
 from airflow_mirror.copy.ranges import CopyRange
-from airflow_mirror.errors import ForeignData, SourceTruncated
+from airflow_mirror.errors import ForeignData, SourceGone
 from airflow_mirror.wire.batch import RawBatch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
@@ -20,15 +20,15 @@ def same_topic(found: str | UnknownTopic, one: CopyRange, since: int, position: 
 
     :param found: the topic's current id, or the error that says why it has none.
     :param since: position of the copy when the topic was last seen with the planned id.
-    :raises SourceTruncated: names the offsets that may be the new topic's, or else those from `opening.affected`.
+    :raises SourceGone: names the offsets that may be the new topic's, or else those from `opening.affected`.
     """
     try:
         check_same_topic(found, one, lambda: position)
-    except SourceTruncated as e:
+    except SourceGone as e:
         if position <= since:
             raise
         cause = f"{e.cause}; these were copied since it was last seen unchanged"
-        raise SourceTruncated(e.topic, e.partition, since, position, cause, e.remedy) from e.__cause__
+        raise SourceGone(e.topic, e.partition, since, position, cause, e.remedy) from e.__cause__
 
 
 def not_foreign(

@@ -157,7 +157,8 @@ def resolve_ranges(
     :param end: ``latest`` (the current last stable offset, or high watermark), ISO 8601, or None to follow.
     :param topics: source topic -> (target topic, source topic id); default: those of the plan.
     """
-    wanted = topics or {t.source_topic: (t.target_topic, t.source_topic_id) for t in job.plan.topics}
+    planned = {t.source_topic: (t.target_topic, t.source_topic_id) for t in job.plan.topics}
+    wanted = planned if topics is None else topics
     partitions = _partitions(source, wanted)
     log_starts = source.log_starts(partitions)
     begins = frozen_starts(job.plan, start)

@@ -5,7 +5,7 @@ stopped; partition and cause on stderr. 2: wrong arguments.
 
 Nothing is copied for about a second between two turns, so turns are long. A turn ends early if partitions were added or
 one stopped. A partition that stops for good (`errors.NeedsHuman`) ends the job after that turn, when the others have
-stopped cleanly.
+stopped cleanly. A source topic that was deleted, or created again, does not: the next turn goes on without it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -60,6 +60,7 @@ from airflow_mirror.jobs.runner.spec import is_local
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 
@@ -76,6 +77,8 @@ _NO_WORKER = "Python worker failed to connect back"  # Spark's message; no setti
 _STARTS = 5
 _LOOK_EVERY_S = 0.5
 _WITHDRAW_AGAIN_S = 5.0
+_MADE_AGAIN = "It is not copied. Delete the target topic, which holds the old one's records, and plan again."
+_DELETED = "It is not copied any more. What was copied stays on the target; a new plan leaves it out."
 _IDLE_BYTES = 64 << 10  # the weight of a partition without new records in a turn: requests and the opening
 
 
@@ -90,6 +93,7 @@ class Tail:
     :param stopping: set if the tail has to end.
     :ivar slots: returns how many tasks run at the same time.
     :ivar on_turn_end: called when all tasks of a turn have ended.
+    :ivar gone: source topics that are not copied any more, and why.
     """
 
     def __init__(self, job: CopyJob, tasks: int | None, turn_file: Path, stopping: threading.Event | None = None) -> None:
@@ -103,6 +107,7 @@ class Tail:
         self._turn: dict[str, Any] = {}
         self._dealing = threading.Lock()  # the stream's thread and the one that discovers partitions both distribute
         self.ranges: list[CopyRange] = []
+        self.gone: dict[str, str] = {}
         self.totals: dict[tuple[str, int, int], PartitionResult] = {}
         self.failed: MirrorError | None = None
         self.query: Any = None  # the stream that copies now
@@ -116,16 +121,57 @@ class Tail:
 
     def discover(self) -> bool:
         """Resolve the current partitions; return whether they changed."""
-        with WireCluster(load(self._job.source, "source")) as source:
-            found = resolve_ranges(self._job, source, self._job.mirror.start, None)
-        known = {(r.source, r.target): r for r in self.ranges}
+        ranges = self.ranges
+        running = {r.source_topic for r in ranges}
+        with (
+            ClusterAdmin(load(self._job.source, "source")) as source,
+            ClusterAdmin(load(self._job.target, "target")) as target,
+        ):
+            there = self._present(source, running)
+            found = resolve_ranges(
+                self._job, source.wire, self._job.mirror.start, None,
+                {name: (t.target_topic, t.source_topic_id) for name, t in there.items()},
+            )  # fmt: skip
+            counts = {name: info.partitions for name, info in target.topics({r.target_topic for r in found}).items()}
+        known = {(r.source, r.target): r for r in ranges}
         # A partition keeps the range with which it joined, because its start must not move with the source's log start.
-        found = [known.get((r.source, r.target), r) for r in found]
-        if found == self.ranges:
-            return False
-        self.ranges = found
+        # One that the target does not have yet must not begin.
+        found = [
+            known.get((r.source, r.target), r)
+            for r in found
+            if (r.source, r.target) in known or r.target.partition < counts.get(r.target_topic, sys.maxsize)
+        ]
+        found += [r for r in ranges if r.source_topic not in there]
+        with self._dealing:
+            found = [r for r in found if r.source_topic not in self.gone]  # a turn may have ended meanwhile
+            if set(found) == set(self.ranges):
+                return False
+            self.ranges = found
         self.deal()
         return True
+
+    def _present(self, source: ClusterAdmin, running: Collection[str]) -> dict[str, TopicPlan]:
+        """Return the plan's topics that the source has, as planned; the others that don't run count as gone.
+
+        Whether a running one is gone its tasks say, because they know up to where it was copied.
+        """
+        planned = {t.source_topic: t for t in self._job.plan.topics}
+        found = source.topics(planned)
+        there = {name: t for name, t in planned.items() if name in found and found[name].topic_id == t.source_topic_id}
+        for name in planned.keys() - running:
+            if name in there:
+                self.gone.pop(name, None)  # a broker had not heard of it, or nobody could see it
+            elif name in self.gone:
+                continue
+            elif name in found:
+                self._is_gone(name, f"topic {name!r} was deleted and created again on the source. {_MADE_AGAIN}")
+            elif _is_believed_gone(source.wire, name):
+                self._is_gone(name, f"topic {name!r} is gone from the source, or hidden from this principal. {_DELETED}")
+        return there
+
+    def _is_gone(self, topic: str, why: str) -> None:
+        log.error("%s", why)
+        self.gone[topic] = why
 
     @property
     def tasks(self) -> int:
@@ -179,6 +225,9 @@ class Tail:
         for result in results:
             if result.lease_lost and self.withdrawn.is_set():
                 result = replace(result, error=None, final=False)  # intended: this is how tasks are asked to end
+            if result.source_gone:
+                self._is_gone(result.topic, str(result.error))  # the last partition's words stand for all
+                result = replace(result, error=None, final=False)  # its other topics are a mirror, too
             self.totals[result.key] = add(self.totals, result)
             tp = TopicPartition(result.topic, result.partition)
             self._weights[tp] = (self._weights.get(tp, result.bytes) + result.bytes) // 2
@@ -190,7 +239,19 @@ class Tail:
         if any(r.final for r in errors):
             self.failed = NeedsHuman("\n".join(str(r.error) for r in errors if r.final))
             raise self.failed
+        if any(r.source_gone for r in results):
+            with self._dealing:
+                self.ranges = [r for r in self.ranges if r.source_topic not in self.gone]
         self.deal()
+
+
+def _is_believed_gone(source: WireCluster, topic: str) -> bool:
+    """Return whether all brokers have said for some seconds that a topic does not exist."""
+    try:
+        source.refresh([topic])
+    except UnknownTopic:
+        return True
+    return False
 
 
 def main(argv: Sequence[str]) -> int:
@@ -222,7 +283,7 @@ def _run(arguments: argparse.Namespace, status: StatusFile, publication: Publica
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopping.set())
         tail = _copy(job, arguments, status, stopping, there, publication)
-        summary = summarise(tail.totals.values(), time.monotonic() - begun)
+        summary = summarise(tail.totals.values(), time.monotonic() - begun) | {"gone": sorted(tail.gone)}
         # While a tail runs, the next turn reopens failed partitions. There is no next turn any more.
         return there.ends_with((summary, entry.failure(tail.totals.values(), summary["errors"])))
 
@@ -282,6 +343,7 @@ def _follow(
         stream = spark.readStream.format(SOURCE_NAME).options(**reader, work=work).load()
         return (
             stream.writeStream.foreachBatch(tail.take_results)
+            .trigger(processingTime="1 second")  # between turns in which there is nothing to do; others take longer
             .option("checkpointLocation", str(scratch / f"checkpoint-{number}"))  # turns are counted from 0 again
             .queryName(f"mirror_{job.mirror.name}".replace("-", "_"))
             .start()
@@ -289,7 +351,7 @@ def _follow(
 
     progress.start()
     try:
-        with Watches(job, held, status) as watches:
+        with Watches(job, held, status, tail.gone) as watches:
             publish(publication, arguments, "streaming_tail", job, progress.table, held, watches.hold)
             if not tail.stopping.is_set():  # else nobody waited until writing is safe
                 with followers(job, held, status):
@@ -369,6 +431,7 @@ def _rest_while_paused(tail: Tail, there: Presence, held: HeldLease, watches: Wa
 def _supervise(tail: Tail, there: Presence, progress: Progress, watches: Watches) -> None:
     """Wait until asked to stop or rest, or the query has ended; meanwhile discover partitions, and watch."""
     looked = time.monotonic()
+    followed = tail.ranges
     well = looked  # last time at which no partition was known to have stopped
     while not tail.stopping.wait(_LOOK_EVERY_S) and there.wishes.pause is None:
         if not tail.query.isActive:
@@ -390,8 +453,11 @@ def _supervise(tail: Tail, there: Presence, progress: Progress, watches: Watches
             looked = time.monotonic()
             try:
                 if tail.discover():
-                    progress.table.follow(tail.ranges)
                     progress.end_turn()
             except (TryAgain, UnknownTopic) as e:
                 # The task that copies a deleted topic reports it, because it knows up to where the topic was copied.
                 log.warning("could not look for new partitions: %s", e)
+        if tail.ranges is not followed:
+            followed = tail.ranges
+            progress.table.follow(followed)
+            watches.tell()

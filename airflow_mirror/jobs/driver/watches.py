@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 
 from airflow_mirror.config import load
@@ -22,12 +23,13 @@ class Watches:
 
     A context manager, which closes the connections. For one thread.
 
+    :param gone: source topics that are not copied any more, and why; part of the job's notes.
     :ivar hold: see :class:`HoldWatch`.
     """
 
-    def __init__(self, job: CopyJob, held: HeldLease, status: StatusFile) -> None:
+    def __init__(self, job: CopyJob, held: HeldLease, status: StatusFile, gone: Mapping[str, str]) -> None:
         target = load(job.target, "target")
-        self._status = status
+        self._status, self._gone = status, gone
         self._wire, self._target = WireCluster(target), ClusterAdmin(target)
         self._source = ClusterAdmin(load(job.source, "source"))
         self.hold = HoldWatch(job.plan, self._target, lambda: lease.confirm(self._wire, held.token))
@@ -39,8 +41,12 @@ class Watches:
         :raises HoldLost: somebody else sets a topic's settings back. :raises MirrorLoop: the mirror is part of a ring.
         """
         if self.hold.look_in_turn():
-            self._status.update(notes=self.hold.notes)
+            self.tell()
         self._loops.look_in_turn()
+
+    def tell(self) -> None:
+        """Write the job's notes anew."""
+        self._status.update(notes=[*self.hold.notes, *self._gone.values()])
 
     def __enter__(self) -> Watches:
         return self

@@ -1,0 +1,145 @@
+"""Which topics a tail copies: those that both clusters have, and that are still the planned ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self
+
+import pytest
+
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.results import PartitionResult
+from airflow_mirror.errors import NeedsHuman
+from airflow_mirror.jobs.driver import entry, tail
+from airflow_mirror.jobs.driver.prepare import CopyJob
+from airflow_mirror.jobs.driver.tail import Tail
+from airflow_mirror.kafka.model import TopicInfo
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.wire.errors import UnknownTopic
+from tests.builders import plan_of, topic_plan
+
+MIRROR = Mirror(name="m", source="src", target="dst")
+
+
+class Cluster:
+    """Topics by name: id and partition count."""
+
+    def __init__(self) -> None:
+        self.there: dict[str, tuple[str, int]] = {}
+        self.wire = SimpleNamespace(refresh=self._refresh)
+        self.unsure = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def topics(self, names: Collection[str]) -> dict[str, TopicInfo]:
+        return {n: TopicInfo(n, *self.there[n], 1) for n in names if n in self.there}
+
+    def _refresh(self, names: Collection[str]) -> None:
+        for name in names:
+            if name not in self.there and not self.unsure:
+                raise UnknownTopic("Metadata", name)
+
+
+class World:
+    def __init__(self, directory: Path) -> None:
+        self.source, self.target = Cluster(), Cluster()
+        for name in ("a", "b"):
+            self.source.there[name] = f"id-{name}", 2
+            self.target.there[name] = "other", 2
+        plan = plan_of(MIRROR, *(topic_plan(n, {0: 0, 1: 0}, source_topic_id=f"id-{n}") for n in ("a", "b")))
+        job = CopyJob(mirror=MIRROR, source="source", target="target", plan=plan, options=CopyOptions(mirror="m"))
+        self.turn = directory / "turn.json"
+        self.tail = Tail(job, 1, self.turn)
+
+    def resolve(self, _: object, source: Any, start: str, end: None, topics: Mapping[str, Any]) -> list[CopyRange]:
+        assert (start, end) == ("earliest", None)
+        return [
+            CopyRange(source_topic=name, target_topic=name, partition=p, start_offset=0)
+            for name in topics
+            for p in range(self.source.there[name][1])
+        ]
+
+    def copied(self) -> list[str]:
+        ranges = json.loads(self.turn.read_text())["ranges"]
+        return sorted(f"{r['source_topic']}-{r['partition']}" for part in ranges for r in part)
+
+    def ended(self, topic: str, **result: Any) -> None:
+        """End a turn in which partition 1 of a topic had this result."""
+        one = PartitionResult(topic=topic, target_topic=topic, partition=1, position=7, done=False, **result)
+        row = SimpleNamespace(result=json.dumps(one.to_dict()))
+        self.tail.take_results(SimpleNamespace(collect=lambda: [row]), 0)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World(tmp_path)
+    monkeypatch.setattr(tail, "load", lambda _, role: role)
+    monkeypatch.setattr(tail, "ClusterAdmin", lambda role: getattr(made, role))
+    monkeypatch.setattr(tail, "resolve_ranges", made.resolve)
+    return made
+
+
+def test_partition_begins_once_the_target_has_it(world: World) -> None:
+    world.source.there["a"] = "id-a", 4
+    world.target.there["a"] = "other", 3
+    assert world.tail.discover()
+    assert world.copied() == ["a-0", "a-1", "a-2", "b-0", "b-1"]
+    assert not world.tail.discover()
+    world.target.there["a"] = "other", 4
+    assert world.tail.discover() and "a-3" in world.copied()
+
+
+def test_running_partition_stays_whatever_brokers_forget(world: World) -> None:
+    """One that has just started knows fewer partitions, or no topic at all: the tasks find out what is gone."""
+    world.tail.discover()
+    for cluster in (world.source, world.target):
+        cluster.there["a"] = cluster.there["a"][0], 2
+        cluster.there.pop("b")
+    world.target.there["a"] = "other", 1
+    assert not world.tail.discover() and not world.tail.gone
+    assert world.copied() == ["a-0", "a-1", "b-0", "b-1"]
+
+
+def test_topic_whose_tasks_found_it_gone_stops_alone(world: World) -> None:
+    world.tail.discover()
+    world.ended("a", error="a-1 offsets [0, 7): the source topic is gone", final=True, source_gone=True)
+    assert world.copied() == ["b-0", "b-1"] and world.tail.failed is None
+    assert world.tail.gone == {"a": "a-1 offsets [0, 7): the source topic is gone"}
+    assert entry.failure(world.tail.totals.values(), [r.error for r in world.tail.totals.values() if r.error]) is None
+    del world.source.there["a"]
+    assert not world.tail.discover()
+    with pytest.raises(NeedsHuman, match="damaged"):
+        world.ended("b", error="b-1: damaged", final=True)
+
+
+def test_tail_that_starts_later_goes_on_without_it(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """It says so, once."""
+    world.source.there["a"] = "another id", 2
+    del world.source.there["b"]
+    for _ in range(3):
+        world.tail.discover()
+    assert not world.tail.ranges
+    assert "created again on the source" in world.tail.gone["a"] and "Delete the target topic" in world.tail.gone["a"]
+    assert "gone from the source" in world.tail.gone["b"]
+    assert len(caplog.records) == 2
+
+
+def test_topic_that_brokers_had_not_heard_of_is_copied_again(world: World) -> None:
+    del world.source.there["a"]
+    world.source.unsure = True
+    world.tail.discover()
+    assert world.copied() == ["b-0", "b-1"] and not world.tail.gone  # nobody is sure
+    world.source.unsure = False
+    world.tail.discover()
+    assert list(world.tail.gone) == ["a"]
+    world.source.there["a"] = "id-a", 2
+    assert world.tail.discover() and not world.tail.gone
+    assert world.copied() == ["a-0", "a-1", "b-0", "b-1"]
