@@ -172,7 +172,23 @@ class PlanOutdated(InputError):
     def __init__(self, drift: Iterable[str]) -> None:
         self.drift = list(drift)
         lines = "\n".join(f"  - {line}" for line in self.drift)
-        super().__init__(f"the clusters changed since the plan was made; nothing was touched:\n{lines}\nPlan again.")
+        super().__init__(
+            f"the clusters changed since the plan was made; nothing was touched:\n{lines}\nPlan again. "
+            "While a tail runs, new topics and partitions join the plan by themselves: compare then, and begin again."
+        )
+
+
+class PlanAmended(InputError):
+    """A plan got more topics since it was compared or approved."""
+
+    def __init__(self, mirror: str, topics: Sequence[str], then: str, now: str) -> None:
+        self.mirror, self.topics, self.then, self.now = mirror, list(topics), then, now
+        more = f" and {len(self.topics) - 10} more" if len(self.topics) > 10 else ""
+        super().__init__(
+            f"mirror {mirror!r}: {len(self.topics)} topic(s) joined the plan, or got partitions, since it was compared: "
+            f"{', '.join(self.topics[:10])}{more} (revision {then[:12]} then, {now[:12]} now). Nothing was touched. "
+            "Clear the comparison with all tasks after it, so that whoever approves the cutover sees them."
+        )
 
 
 class PlanOfAnother(InputError):

@@ -10,8 +10,9 @@ from airflow_mirror.cutover.groups import require_free_groups
 from airflow_mirror.cutover.quiet import moves
 from airflow_mirror.cutover.report import StepRecord
 from airflow_mirror.cutover.writers import require_tail
-from airflow_mirror.errors import InputError, PlanOutdated, VerificationFailed
+from airflow_mirror.errors import InputError, PlanAmended, PlanOutdated, VerificationFailed
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.amendment import added_since
 from airflow_mirror.plan.inventory import missing_topics
 from airflow_mirror.plan.life import require_active
 
@@ -24,6 +25,7 @@ def precheck(run: Run) -> None:
 
     :raises MirrorCutOver: the target topics are already in production.
     :raises PlanOutdated: lists all changes since the plan, and matching topics that the plan lacks.
+    :raises PlanAmended: the plan got topics since it was compared.
     :raises GroupActive: a group already consumes on the target.
     :raises GroupAhead: a group is further on the target than on the source.
     :raises InputError: the functions for mapped topics were not passed.
@@ -44,6 +46,10 @@ def precheck(run: Run) -> None:
         require_active(run.life, run.plan, run.target)
     if found := drift(run):
         raise PlanOutdated(found)
+    for revision in run.compared:
+        if revision != run.plan.revision:
+            since = added_since(run.plan, revision)
+            raise PlanAmended(run.mirror.name, since, revision, run.plan.revision)
     require_free_groups(run)
     require_tail(run)
 

@@ -80,6 +80,7 @@ class Run:
         group is refused.
     :param open_target: lets applications write to the target, if something prevented it. If it raises, the target must
         not be open. It may be called again.
+    :param compared: revisions of the plan that were compared before.
     :param stop: set by another thread to make the cutover back out.
     :ivar lease: the mirror's writer lease, after the cutover has taken it from the tail.
     :ivar sealed_at: when the tail's last task must have stopped; on the clock of ``now``.
@@ -105,6 +106,7 @@ class Run:
     state: State | None = None
     allow_rewind: bool = False
     open_target: Callable[[], object] | None = None
+    compared: Sequence[str] = ()
     stop: threading.Event = field(default_factory=threading.Event)
     lease: LeaseToken | None = None
     sealed_at: float = 0.0

@@ -31,7 +31,7 @@ from airflow_mirror.plan.life import take_back
 from airflow_mirror.wire.cluster import WireCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from airflow_mirror.cutover.context import Offsets, Verify
     from airflow_mirror.cutover.fence import Fence
@@ -63,6 +63,7 @@ def run_cutover(
     life: Decisions | None = None,
     allow_rewind: bool = False,
     open_target: Callable[[], object] | None = None,
+    compared: Sequence[str] = (),
 ) -> CutoverReport:
     """Cut a mirror over: fence the source, drain, verify, end the tail's writing, move the groups, open the target.
 
@@ -87,8 +88,9 @@ def run_cutover(
         already in production is refused.
     :param open_target: called last, if something keeps applications from writing to the target. If it raises, the
         target must not be open. After a crash it is called again.
-    :raises NoAuthorizer, OpenByDefaultUnknown, PlanOutdated, MirrorCutOver, GroupActive, GroupAhead, JobNotRunning,
-        MirrorPaused: before anything was changed.
+    :param compared: revisions of the plan that were compared, and perhaps approved, before: each must be the present one.
+    :raises NoAuthorizer, OpenByDefaultUnknown, PlanOutdated, PlanAmended, MirrorCutOver, GroupActive, GroupAhead,
+        JobNotRunning, MirrorPaused: before anything was changed.
     :raises FenceLeaks, FenceGone, TransactionsOpen, DrainTimedOut, TargetMoved, VerificationFailed, GroupsStillMoving,
         CutoverCancelled, LeaseLost: after backing out.
     :raises OpeningUnfinished: an earlier process ended while it opened the target, and the source is no longer fenced.
@@ -121,6 +123,7 @@ def run_cutover(
             state=None if life is None else state_of(target, keys_of(mirror.name)),
             allow_rewind=allow_rewind,
             open_target=open_target,
+            compared=compared,
             stop=stop or threading.Event(),
         )
         try:

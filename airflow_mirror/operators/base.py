@@ -45,17 +45,25 @@ def plan_hash(task: BaseOperator, given: str | Mapping[str, Any] | None, mirror:
     """
     if given:
         return str(given["hash"] if isinstance(given, dict) else given)
-    planners = [t.task_id for t in task.get_flat_relatives(upstream=True) if getattr(t, "makes_plan", False)]
-    returned: list[Any] = []
-    for task_id in sorted(planners):
-        pulled = context["ti"].xcom_pull(task_ids=task_id)
-        returned += pulled if isinstance(pulled, list) else [pulled]  # a list comes from a mapped task
-    hashes = {str(r["hash"]) for r in returned if isinstance(r, dict) and r.get("mirror") == mirror.name}
+    hashes = {str(r["hash"]) for r in upstream_results(task, "makes_plan", mirror, context)}
     if len(hashes) == 1:
         return hashes.pop()
     remedy = "Pass plan=, its hash." if hashes else "Run PlanMirrorOperator first, upstream of this task, or pass plan=."
     found = f"{len(hashes)} plans" if hashes else "no plan"
     raise InputError(f"task {task.task_id!r}: {found} of mirror {mirror.name!r} upstream in this DAG run. {remedy}")
+
+
+def upstream_results(task: BaseOperator, kind: str, mirror: Mirror, context: Context) -> list[dict[str, Any]]:
+    """Return what the upstream tasks of a kind have returned for a mirror in this DAG run.
+
+    :param kind: the attribute by which they are known.
+    """
+    asked = [t.task_id for t in task.get_flat_relatives(upstream=True) if getattr(t, kind, False)]
+    returned: list[Any] = []
+    for task_id in sorted(asked):
+        pulled = context["ti"].xcom_pull(task_ids=task_id)
+        returned += pulled if isinstance(pulled, list) else [pulled]  # a list comes from a mapped task
+    return [r for r in returned if isinstance(r, dict) and r.get("mirror") == mirror.name]
 
 
 def load_plan(plan_hash: str, mirror: Mirror) -> Plan:

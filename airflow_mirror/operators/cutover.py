@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.hooks.remembered import proofs_of
-from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag, number
+from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag, number, upstream_results
 from airflow_mirror.operators.summaries import compact
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ class CutoverOperator(PlannedOperator):
     The tail must be running, unless the target already holds everything. After any failure, or if the task is asked to
     stop, groups get their positions back and the fence is lifted. A task that was killed with SIGKILL leaves the fence
     up; its next try, or LiftFenceOperator, lifts it. Clearing a finished task changes nothing and compares once more.
-    Reports go to ``report.json`` and ``report.html`` in the run's directory; returns their summary.
+    Topics that joined the plan after its upstream comparison are refused before anything is touched: nobody has compared
+    or approved them. Reports go to ``report.json`` and ``report.html`` in the run's directory; returns their summary.
 
     :param fence: ``acl``, or the dotted path of a function that takes the source's ClusterAdmin and returns a Fence
         (templated).
@@ -97,6 +98,8 @@ class CutoverOperator(PlannedOperator):
         stated = None if self.open_by_default is None else flag("open_by_default", self.open_by_default)
         limits = Limits(**{name: number(name, getattr(self, name)) for name in _LIMITS})
         plan, configs = self.stored_plan(mirror), configs_of(mirror)
+        results = upstream_results(self, "compares_plan", mirror, context)
+        compared = [str(r["revision"]) for r in results if "revision" in r]
         run_dir = report_dir(mirror, context["ti"].run_id)
         with (
             ClusterAdmin(configs["source"]) as source,
@@ -124,6 +127,7 @@ class CutoverOperator(PlannedOperator):
                 life=Ledger(target),
                 translate_offset=maps.to_target,
                 allow_rewind=flag("allow_rewind", self.allow_rewind),
+                compared=compared,
             )
         return compact({**report.summary(), "report": str(run_dir / "report.json")}, full=str(run_dir / "report.json"))
 

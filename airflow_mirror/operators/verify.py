@@ -33,6 +33,7 @@ class VerifyMirrorOperator(SparkJobOperator):
 
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "level", "start", "end", "late_s")
     kind = "verify"
+    compares_plan = True
 
     def __init__(
         self, *, level: str = "batches", start: str | None = None, end: str | None = None,
@@ -51,7 +52,10 @@ class VerifyMirrorOperator(SparkJobOperator):
         return (*super().job_args(mirror), "--level", self.level, *bounds(self.start, self.end, self.late_s))
 
     def get_job_result(self, external_id: Any, context: Context) -> Any:
-        """Store the verified ranges, so that the cutover compares only the rest; return the summary."""
+        """Store the verified ranges, so that the cutover compares only the rest; return the summary.
+
+        It has the revision of the plan that was compared: the cutover refuses a later one.
+        """
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
 
         assert self._mirror is not None

@@ -19,12 +19,15 @@ from airflow_mirror.errors import (
     InputError,
     LedgerLost,
     MirrorCutOver,
+    PlanAmended,
     PlanOutdated,
     VerificationFailed,
 )
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.amendment import amended, next_amendment
 from airflow_mirror.plan.model import Plan
+from tests.builders import topic_plan
 from tests.unit.cutover.builders import Acls, Logs, a_run
 from tests.unit.ledger.memory import MemoryLedger
 
@@ -81,6 +84,22 @@ def test_topics_that_appeared_since_the_plan_block_by_name(run: Run, monkeypatch
     with pytest.raises(PlanOutdated, match="source topic 'refunds' is new: not in the plan") as caught:
         precheck_without_logs(run, monkeypatch)
     assert len(caught.value.drift) == 1
+
+
+def test_topics_that_joined_since_the_comparison_need_another_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has compared them, or approved a cutover that includes them."""
+    before = run.plan
+    run.compared = [before.revision]
+    precheck_without_logs(run, monkeypatch)
+    refunds = topic_plan("refunds", {0: 0}, source_topic_id="id-refunds")
+    run.plan = amended(before, [next_amendment(before, [refunds], [], "2026-02-01T00:00:00+00:00")])
+    run.source = run.target = Topics("orders", "payments", "refunds")  # type: ignore[assignment]
+    run.source_log = run.target_log = Logs({ORDERS: 100, PAYMENTS: 50, TopicPartition("refunds", 0): 0})  # type: ignore[assignment]
+    with pytest.raises(PlanAmended, match=r"1 topic\(s\) joined the plan.*: refunds .*Clear the comparison") as caught:
+        precheck_without_logs(run, monkeypatch)
+    assert (caught.value.topics, caught.value.then) == (["refunds"], before.hash)
+    run.compared = [run.plan.revision, run.plan.revision]
+    precheck_without_logs(run, monkeypatch)
 
 
 def test_everything_that_changed_since_the_plan_is_told_at_once(run: Run) -> None:

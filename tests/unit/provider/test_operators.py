@@ -321,6 +321,35 @@ def test_execution_timeout_makes_a_cutover_back_out(
     assert task._stop.is_set()
 
 
+def test_cutover_is_told_which_revisions_were_compared_before_it(
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By all comparisons of this mirror upstream, also mapped ones."""
+    seen = []
+
+    def cut_over(*_: Any, compared: Any, **__: Any) -> None:
+        seen.append(compared)
+        raise InputError("far enough")
+
+    monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
+    monkeypatch.setattr(ClusterAdmin, "topics", lambda *_: {})
+    with DAG("d"):
+        verify = [VerifyMirrorOperator(task_id=f"verify{n}", mirror=mirror, plan=PLAN) for n in range(3)]
+        cutover = CutoverOperator(task_id="t", mirror=mirror, plan=PLAN)
+        verify >> cutover  # type: ignore[operator]
+    context["ti"].returned = {
+        "verify0": {"mirror": "m", "revision": "r0", "records": 7},
+        "verify1": [{"mirror": "m", "revision": "r1"}, {"mirror": "other", "revision": "r2"}, None],
+    }
+    with pytest.raises(AirflowFailException, match="far enough"):
+        cutover.execute(context)
+    assert seen == [["r0", "r1"]]
+
+
 def test_every_limit_of_a_cutover_is_the_tasks_own(
     context: dict[str, Any],
     connections: Callable[..., None],
