@@ -64,6 +64,8 @@ class Mirror:
     :param use_defaults_from: what a setting becomes that the source has by default: with ``source`` the source's value,
         with ``target`` the target's own default; with ``auto`` the source's if it decides which records a topic keeps and
         accepts (:data:`airflow_mirror.plan.configs.SURVIVES`), else the target's.
+    :param sync_topics: a tail takes in topics that appear, and partitions that are added.
+    :param topic_interval_s: seconds between two looks for them.
     :param sync_log_starts: a tail deletes on the target what the source's retention has deleted.
     :param log_start_delay_s: seconds that pass in between.
     :param policy: ``identity`` keeps topic names, ``prefix`` prepends ``source_alias`` and ``separator``,
@@ -109,6 +111,8 @@ class Mirror:
     exclude_configs: Sequence[str] = field(default=())
     keep_configs: Sequence[str] = field(default=())
     use_defaults_from: str = "auto"
+    sync_topics: bool = True
+    topic_interval_s: float = 30.0
     sync_log_starts: bool = True
     log_start_delay_s: float = 86_400.0
     policy: str = "identity"
@@ -168,12 +172,12 @@ class Mirror:
             raise InvalidField("delivery", self.delivery, "not together with by_key", "Use partitioning='preserve'.")
 
     def _check_following(self) -> None:
-        for name in ("sync_groups", "sync_configs", "sync_acls", "remove_acls", "sync_log_starts"):
+        for name in ("sync_groups", "sync_topics", "sync_configs", "sync_acls", "remove_acls", "sync_log_starts"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidField(name, getattr(self, name), "not a yes or no", "Use True or False.")
         limits = (
-            ("group_interval_s", 0.1, 3600), ("config_interval_s", 1, 3600), ("acl_interval_s", 60, 3600),
-            ("log_start_delay_s", 60, 10**9),
+            ("group_interval_s", 0.1, 3600), ("topic_interval_s", 0.1, 3600), ("config_interval_s", 1, 3600),
+            ("acl_interval_s", 60, 3600), ("log_start_delay_s", 60, 10**9),
         )  # fmt: skip
         for name, least, most in limits:
             value = getattr(self, name)

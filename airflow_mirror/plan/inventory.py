@@ -141,6 +141,14 @@ def read_source(mirror: Mirror, source: ClusterAdmin, names: Collection[str], be
     )
 
 
+def read_topics(source: ClusterAdmin, names: Collection[str], start: str) -> dict[str, TopicState]:
+    """Read the named topics that exist on the source.
+
+    :param start: ``earliest`` or an ISO 8601 time: where a copy of them begins.
+    """
+    return _topics(source, names, start)
+
+
 def read_target(target: ClusterAdmin, names: Collection[str]) -> Inventory:
     """Read the named topics that exist on the target."""
     cluster_id, brokers = target.cluster_id(), target.broker_count()

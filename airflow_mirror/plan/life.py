@@ -204,6 +204,17 @@ def require_opened(ledger: Decisions, plan: Plan) -> None:
         raise NotCutOver(plan.mirror.name, closed)
 
 
+def not_ours(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> dict[str, str]:
+    """Return those of the plan's target topics that this mirror may not write to, each with the reason."""
+    owned = decided(ledger.values(), _ids(plan, target))
+    opened = {
+        topic: f"target topic {topic!r} was handed over to applications ({one.opened_at})"
+        for topic, one in owned.items()
+        if one.opened_by is not None
+    }
+    return opened | {t: f"target topic {t!r} belongs to {one.owner}" for t, one in _others(owned, plan).items()}
+
+
 def active_topics(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> set[str]:
     """Return those of the plan's target topics that this mirror may write to: they are its own, and not in production."""
     topic_ids, us = _ids(plan, target), (plan.mirror.name, plan.source_cluster_id)
@@ -236,10 +247,13 @@ def _require_free(values: Values, plan: Plan, topic_ids: Mapping[str, str]) -> N
 
 
 def _require_mine(owned: Mapping[str, Owned], plan: Plan) -> None:
-    us = plan.mirror.name, plan.source_cluster_id
-    others = {topic: one for topic, one in owned.items() if (one.mirror, one.source_id) != us or one.released}
-    if others:
+    if others := _others(owned, plan):
         raise TopicsOwned(plan.mirror.name, {topic: one.owner for topic, one in others.items()})
+
+
+def _others(owned: Mapping[str, Owned], plan: Plan) -> dict[str, Owned]:
+    us = plan.mirror.name, plan.source_cluster_id
+    return {topic: one for topic, one in owned.items() if (one.mirror, one.source_id) != us or one.released}
 
 
 def decided(values: Values, topic_ids: Mapping[str, str]) -> dict[str, Owned]:

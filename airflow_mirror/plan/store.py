@@ -26,6 +26,7 @@ _TUNING = frozenset(
     {
         "acl_interval_s", "config_interval_s", "group_interval_s", "log_start_delay_s", "max_bytes_per_second",
         "merge_below", "principals", "remove_acls", "sync_acls", "sync_configs", "sync_groups", "sync_log_starts",
+        "sync_topics", "topic_interval_s",
     }
 )  # fmt: skip
 
@@ -92,8 +93,12 @@ def require_plan_of(plan: Plan, mirror: Mirror) -> None:
     :raises PlanOfAnother: names the fields in which the plan's Mirror differs.
     :raises PlanBlocked: with every block.
     """
-    planned, asked = plan.mirror.to_dict(), mirror.to_dict()
-    differing = {key: (planned[key], asked[key]) for key in asked if planned[key] != asked[key] and key not in _TUNING}
-    if differing:
+    if differing := differing_fields(plan.mirror, mirror):
         raise PlanOfAnother(plan.hash, differing)
     plan.raise_if_blocked()
+
+
+def differing_fields(planned: Mirror, asked: Mirror) -> dict[str, tuple[object, object]]:
+    """Return the fields on which plans depend and in which two mirrors differ, with both values."""
+    ours, theirs = planned.to_dict(), asked.to_dict()
+    return {key: (ours[key], theirs[key]) for key in theirs if ours[key] != theirs[key] and key not in _TUNING}

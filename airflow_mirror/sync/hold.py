@@ -42,13 +42,17 @@ class HoldWatch:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._target, self._may_write, self._clock = target, may_write, clock
-        self._held = {
-            t.target_topic: {key: value for key, value in t.held_configs.items() if key in HELD_OPEN} for t in plan.topics
-        }
+        self.follow(plan)
         self._set_again = SetAgain()
         self._looked = float("-inf")
         self.notes: list[str] = []
         self.intact: Mapping[str, bool] = {}
+
+    def follow(self, plan: Plan) -> None:
+        """Check the topics of this plan from now on."""
+        self._held = {
+            t.target_topic: {key: value for key, value in t.held_configs.items() if key in HELD_OPEN} for t in plan.topics
+        }
 
     def look_in_turn(self) -> bool:
         """Check if it is time, and set changed settings again. Return whether any was changed.

@@ -44,6 +44,10 @@ class LoopWatch:
         self._looked = float("-inf")
         self._said: Upstream | None = None
 
+    def follow(self, plan: Plan) -> None:
+        """Look where this plan's records come from, from now on."""
+        self._plan = plan
+
     def look_in_turn(self) -> None:
         """Look if it is time; see :meth:`look`."""
         if self._clock() - self._looked >= EVERY_S:

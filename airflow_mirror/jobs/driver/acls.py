@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
@@ -16,19 +16,22 @@ from airflow_mirror.sync.acl_follower import AclFollower
 from airflow_mirror.sync.right import Right
 
 
-def acls_follow(job: CopyJob, held: HeldLease, status: StatusFile) -> Recurring:
+def acls_follow(job: Callable[[], CopyJob], held: HeldLease, status: StatusFile) -> Recurring:
     """Return the thread in which the access rules of a job's topics follow.
 
+    :param job: returns what is carried out at the moment.
     :param held: the job's lease; may be withdrawn and taken again meanwhile.
     """
     right = Right(lambda: held.token)
 
     @contextmanager
     def connect() -> Iterator[Pass]:
-        settings = load(job.source, "source"), load(job.target, "target")
+        settings = load(job().source, "source"), load(job().target, "target")
         with ExitStack() as closing:
             source, target = (closing.enter_context(ClusterAdmin(one)) for one in settings)
             # A job may have another map of principals than its plan.
-            yield AclFollower(lambda: replace(job.plan, mirror=job.mirror), source, target, Ledger(target), right).follow
+            yield AclFollower(
+                lambda: replace(job().plan, mirror=job().mirror), source, target, Ledger(target), right
+            ).follow
 
-    return Recurring.in_status("acls", connect, right, job.mirror.acl_interval_s, status)
+    return Recurring.in_status("acls", connect, right, job().mirror.acl_interval_s, status)

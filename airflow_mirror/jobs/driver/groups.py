@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from airflow_mirror.config import load
@@ -20,20 +20,21 @@ from airflow_mirror.sync.right import Right
 _STATE_PATIENCE_S = 10.0  # `stop` waits for a note that is being written
 
 
-def groups_follow(job: CopyJob, held: HeldLease, status: StatusFile) -> Recurring:
+def groups_follow(job: Callable[[], CopyJob], held: HeldLease, status: StatusFile) -> Recurring:
     """Return the thread in which a job's groups follow.
 
+    :param job: returns what is carried out at the moment; call ``renew`` when its plan has changed.
     :param held: the job's lease; may be withdrawn and taken again meanwhile.
     """
-    right, plan = Right(lambda: held.token), job.plan
+    right = Right(lambda: held.token)
 
     @contextmanager
     def connect() -> Iterator[Pass]:
-        settings = load(job.source, "source"), load(job.target, "target")
+        plan, settings = job().plan, (load(job().source, "source"), load(job().target, "target"))
         with ExitStack() as closing:
             source, target = (closing.enter_context(ClusterAdmin(one)) for one in settings)
             maps = closing.enter_context(OffsetMaps(plan, *settings))
             state = state_of(target, notes.prefix(plan.mirror.name), patience_s=_STATE_PATIENCE_S)
             yield Follower(plan, source, target, maps.to_target, state, Ledger(target), right).follow
 
-    return Recurring.in_status("groups", connect, right, job.mirror.group_interval_s, status)
+    return Recurring.in_status("groups", connect, right, job().mirror.group_interval_s, status)

@@ -68,7 +68,6 @@ def prepare(
     :raises MirrorLoop: records would return to the target that they come from.
     :raises MissingRight, MapsUnfit: topics are mapped, and their maps could not be stored.
     """
-    by_key = mirror.partitioning == "by_key"
     with ClusterAdmin(load(arguments.target, "target")) as admin:
         path = Path(arguments.plan) if arguments.plan else None
         plan = _stored(path, mirror, admin, writes) if path else without_plan(arguments, mirror)
@@ -77,24 +76,34 @@ def prepare(
             _claim(plan, arguments.source, admin)
             if mapped_topics(plan):
                 make_ready(admin)
-        configs = admin.topic_configs([t.target_topic for t in plan.topics])
-        counts = {name: info.partitions for name, info in admin.topics(configs).items()} if by_key else {}
+        options = CopyOptions(
+            mirror=mirror.name,
+            committed_only=mirror.isolation == "read_committed",
+            direct_markers=plan.capabilities.markers in ("direct", "unknown"),
+            delivery=mirror.delivery,
+            merge_below=mirror.merge_below,
+            max_bytes_per_second=mirror.max_bytes_per_second,
+        )
+        nothing = replace(plan, topics=())
+        job = CopyJob(mirror=mirror, source=arguments.source, target=arguments.target, plan=nothing, options=options)
+        return taking_in(job, plan, admin)
+
+
+def taking_in(job: CopyJob, plan: Plan, target: ClusterAdmin) -> CopyJob:
+    """Return a job that carries out a plan with more topics: what their copy needs to know is read from the target."""
+    known = {t.target_topic for t in job.plan.topics}
+    new = [t for t in plan.topics if t.target_topic not in known]
+    configs = target.topic_configs([t.target_topic for t in new])
     limits = {topic: int(entries["max.message.bytes"].value or 0) for topic, entries in configs.items()}
-    fillers = tuple(t.target_topic for t in plan.topics if t.filler == "tombstones")
-    direct = plan.capabilities.markers in ("direct", "unknown")
-    options = CopyOptions(
-        mirror=mirror.name,
-        committed_only=mirror.isolation == "read_committed",
-        max_batch_bytes=limits,
-        direct_markers=direct,
-        tombstone_topics=fillers,
-        delivery=mirror.delivery,
-        merge_below=mirror.merge_below,
-        max_bytes_per_second=mirror.max_bytes_per_second,
+    fillers = (t.target_topic for t in new if t.filler == "tombstones")
+    by_key = job.mirror.partitioning == "by_key"
+    counts = {name: info.partitions for name, info in target.topics(configs).items()} if by_key else {}
+    options = replace(
+        job.options,
+        max_batch_bytes={**job.options.max_batch_bytes, **limits},
+        tombstone_topics=(*job.options.tombstone_topics, *fillers),
     )
-    return CopyJob(
-        mirror=mirror, source=arguments.source, target=arguments.target, plan=plan, options=options, key_partitions=counts
-    )
+    return replace(job, plan=plan, options=options, key_partitions={**job.key_partitions, **counts})
 
 
 def at_wished_rate(job: CopyJob) -> CopyJob:

@@ -49,7 +49,7 @@ class Recurring:
         tell: Callable[[dict[str, Any]], None],
     ) -> None:  # fmt: skip
         self._name, self._connect, self._right, self._interval_s, self._tell = name, connect, right, interval_s, tell
-        self._stop = threading.Event()
+        self._stop, self._renew = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._said, self._said_at = (0, ""), 0.0
 
@@ -65,6 +65,10 @@ class Recurring:
         """Begin."""
         self._thread.start()
 
+    def renew(self) -> None:
+        """Go on with what ``connect`` yields anew: what the passes were given has changed."""
+        self._renew.set()
+
     def stop(self) -> None:
         """End. When this returns, nothing is being written, and nothing will be.
 
@@ -79,6 +83,7 @@ class Recurring:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
+                self._renew.clear()
                 with self._connect() as one_pass:
                     self._repeat(one_pass)
             except Stopped:
@@ -88,7 +93,7 @@ class Recurring:
                 self._stop.wait(self._interval_s)
 
     def _repeat(self, one_pass: Pass) -> None:
-        while not self._stop.is_set():
+        while not self._stop.is_set() and not self._renew.is_set():
             begun, busy = time.monotonic(), time.thread_time()
             try:
                 report = one_pass(int(time.time() * 1000))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from airflow_mirror.config import load
@@ -20,9 +20,10 @@ from airflow_mirror.sync.starts.follower import StartFollower
 _STATE_PATIENCE_S = 10.0  # `stop` waits for a sight that is being written
 
 
-def starts_follow(job: CopyJob, held: HeldLease, status: StatusFile) -> Recurring:
+def starts_follow(job: Callable[[], CopyJob], held: HeldLease, status: StatusFile) -> Recurring:
     """Return the thread in which the log starts of a job's topics follow.
 
+    :param job: returns what is carried out at the moment.
     :param held: the job's lease; may be withdrawn and taken again meanwhile.
     """
     right = Right(lambda: held.token)
@@ -30,9 +31,9 @@ def starts_follow(job: CopyJob, held: HeldLease, status: StatusFile) -> Recurrin
     @contextmanager
     def connect() -> Iterator[Pass]:
         with ExitStack() as closing:
-            source = closing.enter_context(ClusterAdmin(load(job.source, "source")))
-            target = closing.enter_context(ClusterAdmin(load(job.target, "target")))
-            state = state_of(target, sights.prefix(job.mirror.name), patience_s=_STATE_PATIENCE_S)
-            yield StartFollower(lambda: job.plan, job.mirror, source, target, state, Ledger(target), right).follow
+            source = closing.enter_context(ClusterAdmin(load(job().source, "source")))
+            target = closing.enter_context(ClusterAdmin(load(job().target, "target")))
+            state = state_of(target, sights.prefix(job().mirror.name), patience_s=_STATE_PATIENCE_S)
+            yield StartFollower(lambda: job().plan, job().mirror, source, target, state, Ledger(target), right).follow
 
     return Recurring.in_status("log_starts", connect, right, EVERY_MS / 1000, status)

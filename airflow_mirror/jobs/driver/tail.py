@@ -59,8 +59,9 @@ from airflow_mirror.jobs.runner.directory import write_json
 from airflow_mirror.jobs.runner.spec import is_local
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wishes
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.model import TopicPlan
+from airflow_mirror.plan.model import Plan, TopicPlan
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 
@@ -114,6 +115,17 @@ class Tail:
         self.stopping = stopping or threading.Event()
         self.withdrawn = threading.Event()  # the driver withdrew the lease from its tasks
         self.reported = threading.Event()  # all tasks of a turn have ended, and their results are stored
+        self.amended = threading.Event()  # the job has other topics than before; whoever follows it clears this
+
+    @property
+    def job(self) -> CopyJob:
+        """What is carried out: the plan, with the topics that were added to it."""
+        return self._job
+
+    def take_in(self, job: CopyJob) -> None:
+        """Carry out a job with more topics. :meth:`discover` finds their partitions."""
+        self._job = job
+        self.amended.set()
 
     def is_over(self) -> bool:
         """Return whether the tail has to end, by now."""
@@ -121,15 +133,15 @@ class Tail:
 
     def discover(self) -> bool:
         """Resolve the current partitions; return whether they changed."""
-        ranges = self.ranges
+        job, ranges = self._job, self.ranges
         running = {r.source_topic for r in ranges}
         with (
-            ClusterAdmin(load(self._job.source, "source")) as source,
-            ClusterAdmin(load(self._job.target, "target")) as target,
+            ClusterAdmin(load(job.source, "source")) as source,
+            ClusterAdmin(load(job.target, "target")) as target,
         ):
-            there = self._present(source, running)
+            there = self._present(job.plan, source, running)
             found = resolve_ranges(
-                self._job, source.wire, self._job.mirror.start, None,
+                job, source.wire, job.mirror.start, None,
                 {name: (t.target_topic, t.source_topic_id) for name, t in there.items()},
             )  # fmt: skip
             counts = {name: info.partitions for name, info in target.topics({r.target_topic for r in found}).items()}
@@ -150,12 +162,12 @@ class Tail:
         self.deal()
         return True
 
-    def _present(self, source: ClusterAdmin, running: Collection[str]) -> dict[str, TopicPlan]:
+    def _present(self, plan: Plan, source: ClusterAdmin, running: Collection[str]) -> dict[str, TopicPlan]:
         """Return the plan's topics that the source has, as planned; the others that don't run count as gone.
 
         Whether a running one is gone its tasks say, because they know up to where it was copied.
         """
-        planned = {t.source_topic: t for t in self._job.plan.topics}
+        planned = {t.source_topic: t for t in plan.topics}
         found = source.topics(planned)
         there = {name: t for name, t in planned.items() if name in found and found[name].topic_id == t.source_topic_id}
         for name in planned.keys() - running:
@@ -354,7 +366,7 @@ def _follow(
         with Watches(job, held, status, tail.gone) as watches:
             publish(publication, arguments, "streaming_tail", job, progress.table, held, watches.hold)
             if not tail.stopping.is_set():  # else nobody waited until writing is safe
-                with followers(job, held, status):
+                with followers(tail, held, status, by_hand=not arguments.plan):
                     _copy_on(start, tail, there, held, progress, watches, status)
     finally:
         progress.stop()
@@ -449,15 +461,23 @@ def _supervise(tail: Tail, there: Presence, progress: Progress, watches: Watches
         if tail.is_crowded:
             progress.end_turn()  # ends waiting tasks too, as soon as they start: the next turn uses fewer tasks
         watches.look()
-        if time.monotonic() - looked > _DISCOVER_EVERY_S:
+        amended = tail.amended.is_set()
+        if amended:
+            tail.amended.clear()
+            watches.follow(tail.job.plan)
+        if amended or time.monotonic() - looked > _DISCOVER_EVERY_S:
             looked = time.monotonic()
-            try:
-                if tail.discover():
-                    progress.end_turn()
-            except (TryAgain, UnknownTopic) as e:
-                # The task that copies a deleted topic reports it, because it knows up to where the topic was copied.
-                log.warning("could not look for new partitions: %s", e)
+            _discover(tail, progress)
         if tail.ranges is not followed:
             followed = tail.ranges
             progress.table.follow(followed)
             watches.tell()
+
+
+def _discover(tail: Tail, progress: Progress) -> None:
+    try:
+        if tail.discover():
+            progress.end_turn()
+    except (TryAgain, UnknownTopic) as e:
+        # The task that copies a deleted topic reports it, because it knows up to where the topic was copied.
+        log.warning("could not look for new partitions: %s", e)

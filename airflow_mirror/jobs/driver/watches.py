@@ -11,6 +11,7 @@ from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.plan import Plan
 from airflow_mirror.sync.hold import HoldWatch
 from airflow_mirror.sync.loops import LoopWatch
 from airflow_mirror.wire.cluster import WireCluster
@@ -43,6 +44,11 @@ class Watches:
         if self.hold.look_in_turn():
             self.tell()
         self._loops.look_in_turn()
+
+    def follow(self, plan: Plan) -> None:
+        """Watch the topics of this plan from now on."""
+        self.hold.follow(plan)
+        self._loops.follow(plan)
 
     def tell(self) -> None:
         """Write the job's notes anew."""

@@ -102,6 +102,17 @@ def test_status_that_can_not_be_written_ends_nothing() -> None:
     world.thread.stop()
 
 
+def test_what_the_passes_were_given_is_renewed_when_it_changes() -> None:
+    world = World()
+    world.thread.start()
+    world.wait_for(lambda found: found["groups"] == 7)
+    world.thread.renew()
+    with world.came:
+        assert world.came.wait_for(lambda: world.opened == 2, 60)
+    world.thread.stop()
+    assert world.opened == world.closed == 2 and not any(found["error"] for found in world.told)
+
+
 def test_thread_that_never_began_can_be_stopped() -> None:
     World().thread.stop()
 

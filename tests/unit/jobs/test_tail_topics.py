@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -15,9 +16,9 @@ from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.errors import NeedsHuman
 from airflow_mirror.jobs.driver import entry, tail
-from airflow_mirror.jobs.driver.prepare import CopyJob
+from airflow_mirror.jobs.driver.prepare import CopyJob, taking_in
 from airflow_mirror.jobs.driver.tail import Tail
-from airflow_mirror.kafka.model import TopicInfo
+from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.wire.errors import UnknownTopic
 from tests.builders import plan_of, topic_plan
@@ -143,3 +144,51 @@ def test_topic_that_brokers_had_not_heard_of_is_copied_again(world: World) -> No
     world.source.there["a"] = "id-a", 2
     assert world.tail.discover() and not world.tail.gone
     assert world.copied() == ["a-0", "a-1", "b-0", "b-1"]
+
+
+class Target:
+    """Configs and partition counts of topics; ``asked`` are those that were looked at."""
+
+    def __init__(self, **limits: int) -> None:
+        self.limits, self.asked = limits, list[str]()
+
+    def topic_configs(self, names: Collection[str]) -> dict[str, dict[str, ConfigEntry]]:
+        self.asked += names
+        return {n: {"max.message.bytes": ConfigEntry(value=str(self.limits[n]))} for n in names}
+
+    def topics(self, names: Collection[str]) -> dict[str, TopicInfo]:
+        return {n: TopicInfo(n, "id", 9, 1) for n in names}
+
+
+@pytest.mark.parametrize(("partitioning", "counts"), [("preserve", {}), ("by_key", {"a": 7, "c": 9})])
+def test_topics_that_join_are_copied_as_the_target_has_them(partitioning: str, counts: Mapping[str, int]) -> None:
+    """Those that are there already are not asked again, though one has got partitions."""
+    one = topic_plan("a", {0: 0}, source_topic_id="id-a")
+    other = topic_plan("c", {0: 0}, source_topic_id="id-c", filler="tombstones")
+    plan = plan_of(MIRROR, one)
+    job = CopyJob(
+        mirror=replace(MIRROR, partitioning=partitioning), source="s", target="t", plan=plan,
+        options=CopyOptions(mirror="m", max_batch_bytes={"a": 5}, tombstone_topics=("x",)),
+        key_partitions={"a": 7} if counts else {},
+    )  # fmt: skip
+    more = replace(plan, topics=(replace(one, partitions=2), other))
+    target = Target(c=50)
+    after = taking_in(job, more, target)  # type: ignore[arg-type]
+    assert after.plan is more and target.asked == ["c"]
+    assert after.options.max_batch_bytes == {"a": 5, "c": 50} and after.options.tombstone_topics == ("x", "c")
+    assert after.key_partitions == counts
+
+
+def test_topic_that_joins_is_in_the_next_turn(world: World) -> None:
+    """With its own way of being copied."""
+    world.tail.discover()
+    world.source.there["c"] = "id-c", 1
+    assert not world.tail.discover()
+    world.target.there["c"] = "other", 1
+    job = world.tail.job
+    plan = replace(job.plan, topics=(*job.plan.topics, topic_plan("c", {0: 0}, source_topic_id="id-c")))
+    options = replace(job.options, max_batch_bytes={"c": 5})
+    world.tail.take_in(replace(job, plan=plan, options=options))
+    assert world.tail.amended.is_set() and world.tail.discover()
+    assert world.copied() == ["a-0", "a-1", "b-0", "b-1", "c-0"]
+    assert json.loads(world.turn.read_text())["options"]["max_batch_bytes"] == {"c": 5}

@@ -272,6 +272,7 @@ def test_short_stretches_gain_nothing_from_bulk_padding() -> None:
      ("remove_acls", None), ("use_defaults_from", "both"), ("exclude_configs", ["["]),
      ("group_interval_s", 0), ("group_interval_s", True), ("group_interval_s", "5"),
      ("sync_log_starts", 1), ("log_start_delay_s", 59), ("log_start_delay_s", None),
+     ("sync_topics", 1), ("topic_interval_s", 0.01), ("topic_interval_s", None),
      ("prime_budget", -1), ("prime_budget", 1.5), ("prime_budget", True), ("hole_budget", 1.1), ("hole_budget", "half"),
      ("hole_budget_bytes", None), ("compacted_filler", "zeros")],
 )  # fmt: skip

@@ -62,6 +62,9 @@ def test_only_the_last_plans_are_kept(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_plan_of_another_mirror_or_blocked_plan_is_refused() -> None:
     plan = a_plan()
     require_plan_of(plan, plan.mirror)
+    require_plan_of(
+        plan, replace(plan.mirror, max_bytes_per_second=1, merge_below=0, sync_groups=False, sync_topics=False)
+    )
     require_plan_of(plan, replace(plan.mirror, max_bytes_per_second=1, merge_below=0, sync_groups=False))
     require_plan_of(plan, replace(plan.mirror, sync_log_starts=False, log_start_delay_s=60))
     with pytest.raises(PlanOfAnother, match="target: planned 'kafka_dc2', now 'kafka_dc3'") as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -74,6 +75,18 @@ def test_retention_that_somebody_set_is_set_back_and_said(world: World) -> None:
     assert world.target.set == [("b", {"retention.ms": "-1"})]
     assert world.watch.notes == ["b: retention.ms was changed to 604800000, set back to -1 (1 of 3 times)"]
     assert not world.look()
+
+
+def test_topic_that_joins_the_plan_is_held_from_then_on(world: World) -> None:
+    everything, world.watch = (
+        world.plan,
+        HoldWatch(replace(world.plan, topics=world.plan.topics[:1]), world.target, world.may_write, lambda: world.now),
+    )
+    world.target.change("b", "retention.ms", "604800000")
+    assert not world.look()
+    world.watch.follow(everything)
+    assert world.look() and world.target.set == [("b", {"retention.ms": "-1"})]
+    assert world.watch.restored == {"a": 0, "b": 1}
 
 
 def test_state_of_the_hold_is_known_by_topic(world: World) -> None:

@@ -1,0 +1,129 @@
+"""What a plan's rule selects by now and the plan does not have, decided as a plan decides, topic by topic.
+
+A topic with a finding that would block a plan is left out alone, with the reason: the others need not wait for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from airflow_mirror.plan import holes
+from airflow_mirror.plan.build import decide
+from airflow_mirror.plan.inventory import Inventory, read_target, read_topics
+from airflow_mirror.plan.target_configs import refusals
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.kafka.model import TopicInfo
+    from airflow_mirror.plan.holes import HoleSamples
+    from airflow_mirror.plan.inventory import TopicState
+    from airflow_mirror.plan.model import Finding, Plan, TopicPlan
+
+# What they found concerns the mirror, not a topic: the plan has said it.
+_OF_THE_MIRROR = frozenset({"auto_create", "brokers", "capabilities", "groups", "lease", "other_groups", "partitioning"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """How the source's topics differ from a plan's; all sorted.
+
+    :param new: selected by the rule, and not in the plan.
+    :param grown: in the plan, and with more partitions than there.
+    :param gone: in the plan, and not seen on the source.
+    :param again: in the plan, and created again on the source since.
+    """
+
+    new: tuple[str, ...]
+    grown: tuple[str, ...]
+    gone: tuple[str, ...]
+    again: tuple[str, ...]
+
+
+def changes(plan: Plan, there: Mapping[str, TopicInfo]) -> Changes:
+    """Compare a plan with the topics of its source.
+
+    :param there: all that the source shows.
+    """
+    planned = {t.source_topic: t for t in plan.topics}
+    same = {name for name, t in planned.items() if name in there and there[name].topic_id == t.source_topic_id}
+    return Changes(
+        new=tuple(sorted(name for name in there.keys() - planned.keys() if plan.mirror.selects_topic(name))),
+        grown=tuple(sorted(name for name in same if there[name].partitions > planned[name].partitions)),
+        gone=tuple(sorted(planned.keys() - there.keys())),
+        again=tuple(sorted((planned.keys() & there.keys()) - same)),
+    )
+
+
+@dataclass(kw_only=True)
+class Draft:
+    """What could be added to a plan.
+
+    :ivar topics: may be added. :ivar findings: warnings, by source topic.
+    :ivar left_out: may not, and why, by source topic.
+    """
+
+    topics: list[TopicPlan] = field(default_factory=list)
+    findings: dict[str, list[Finding]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def draft(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, names: Collection[str], now: datetime) -> Draft:
+    """Read these topics of the source, and decide about each of them. Nothing is written.
+
+    :param names: new and grown ones; see :class:`Changes`.
+    :raises MirrorError: they can't be read.
+    """
+    mirror = plan.mirror
+    # All of a topic that appeared since is later than the moment of `latest`.
+    here = read_topics(source, names, "earliest" if mirror.start == "latest" else mirror.start)
+    new = {name: state for name, state in here.items() if name not in {t.source_topic for t in plan.topics}}
+    there = read_target(target, [mirror.naming.target_topic(name) for name in new])
+    samples = holes.sample(source.config, new, committed=mirror.isolation == "read_committed")
+    found = decide_each(plan, here, there, samples, now)
+    refused = refusals(target, found.topics)
+    return decide_each(plan, here, there, samples, now, refused) if refused else found
+
+
+def decide_each(
+    plan: Plan, here: Mapping[str, TopicState], there: Inventory, samples: HoleSamples, now: datetime,
+    refused: Mapping[str, str] | None = None,
+) -> Draft:  # fmt: skip
+    """Decide from what was read, without querying a cluster.
+
+    :param here: topics of the source; those that the plan has already got partitions.
+    :param refused: as for :func:`.build.decide`.
+    """
+    found, planned = Draft(), {t.source_topic: t for t in plan.topics}
+    for name, state in sorted(here.items()):
+        if name in planned:
+            found.topics.append(grown(plan, planned[name], state))
+            continue
+        source = Inventory(cluster_id=plan.source_cluster_id, brokers=0, topics={name: state})
+        words = {t: why for t, why in (refused or {}).items() if t == plan.mirror.naming.target_topic(name)}
+        one = decide(
+            plan.mirror, source, there, plan.known_topics, now, samples, plan.capabilities, refused=words
+        )  # fmt: skip
+        if one.blocks:
+            found.left_out[name] = "; ".join(map(str, one.blocks))
+            continue
+        found.topics += one.topics
+        found.findings[name] = [f for f in one.findings if f.level == "warn" and f.check not in _OF_THE_MIRROR]
+    return found
+
+
+def grown(plan: Plan, topic: TopicPlan, state: TopicState) -> TopicPlan:
+    """Return the plan of a topic that got partitions; its first ones stay as planned."""
+    new = range(topic.partitions, state.info.partitions)
+    ends = state.stable_ends if plan.mirror.isolation == "read_committed" else state.ends
+    fill = {p: state.begins[p] for p in new if state.begins[p] > 0 and topic.mode == "identical"}
+    return replace(
+        topic,
+        partitions=state.info.partitions,
+        starts={**topic.starts, **{p: state.begins[p] for p in new}},
+        ends={**topic.ends, **{p: ends[p] for p in new}},
+        prime={**topic.prime, **fill},
+    )

@@ -1,0 +1,226 @@
+"""One look at the source's topics: what the mirror's rule selects by now is created on the target and added to the plan.
+
+In this order, so that a look that dies anywhere is continued by the next one, in whatever process:
+
+1. the topic is created on the target, or gets its new partitions; it is held open;
+2. it becomes the mirror's (:func:`airflow_mirror.plan.life.claim`);
+3. the plan's amendment is decided;
+4. the copy takes it in.
+
+Before 3. the topic is an empty one that the next look finds, and takes as it is. What an amendment names is there, so
+that whoever carries out the plan later need not create anything, and may still find that it can't.
+
+A mirror's tail may carry out an older plan than the last one, if both have the same topics. Then both are amended:
+otherwise the tasks of the last one would not know what is copied.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.copy.offsets.topic import make_ready
+from airflow_mirror.errors import InputError, LeaseLost, LeaseUnconfirmed, MirrorError
+from airflow_mirror.plan import kept
+from airflow_mirror.plan.amend import Draft, changes, draft
+from airflow_mirror.plan.amendment import amended, next_amendment
+from airflow_mirror.plan.life import claim, not_ours
+from airflow_mirror.plan.store import differing_fields
+from airflow_mirror.sync.brief import LONGEST, brief, told
+from airflow_mirror.sync.configs import sync_configs
+from airflow_mirror.sync.maps import mapped_topics
+from airflow_mirror.sync.right import Stopped
+from airflow_mirror.sync.topics import create_target_topics
+
+if TYPE_CHECKING:
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.kafka.model import TopicInfo
+    from airflow_mirror.ledger.decisions import Decisions
+    from airflow_mirror.ledger.state import State
+    from airflow_mirror.plan.model import Finding, Plan, TopicPlan
+    from airflow_mirror.sync.right import Right
+
+_AT_ONCE = 50  # topics in an amendment, so that the first of many are copied soon
+_STOPPED = "its partitions stop where they are"
+_OFF = "sync_topics is off: a new plan takes it in"
+
+
+@dataclass(kw_only=True)
+class AmendingReport:
+    """What one look found and did, in a few kilobytes.
+
+    :param topics: of the plan, with its amendments. :param revision: see :attr:`.Plan.revision`.
+    :param amendments: how many the plan has. :param added: source topics that they have added, or grown.
+    :param left_out: source topics that the rule selects and nothing copies, or not all partitions of; and why.
+    :param gone: source topics that are not there any more, and up to where they were copied.
+    :param again: source topics that were created again, likewise.
+    :param took_s: seconds.
+    """
+
+    topics: int = 0
+    revision: str = ""
+    amendments: int = 0
+    added: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    again: list[str] = field(default_factory=list)
+    took_s: float = 0.0
+
+    @property
+    def _open(self) -> tuple[tuple[list[str], str], ...]:
+        return (
+            (self.left_out, "left out"),
+            (self.gone, "gone from the source"),
+            (self.again, "created again on the source"),
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        """One line that stays the same while nothing happens."""
+        head = f"{self.topics} in the plan, {len(self.added)} of them added in {self.amendments} amendment(s)"
+        return told(head, self._open)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values. Of each list: how long it is, and its first lines."""
+        said = [told("", [one])[2:][:LONGEST] for one in self._open if one[0]]
+        return {"said": said, **brief(vars(self))}
+
+
+class Amending:
+    """Looks at the topics of a mirror's source. For one thread.
+
+    :param plan: returns the plan that is carried out, as it is amended.
+    :param source: connections that the caller closes; ``target`` likewise.
+    :param plans: where amendments are written.
+    :param joins: topics are taken in; False: only reported.
+    :param take_in: has the copy carry out an amended plan.
+    :param known_gone: returns what the copy says of source topics that it gave up.
+    """
+
+    def __init__(
+        self, plan: Callable[[], Plan], source: ClusterAdmin, target: ClusterAdmin, plans: State, ledger: Decisions,
+        right: Right, *, joins: bool, take_in: Callable[[Plan], None], known_gone: Callable[[], Mapping[str, str]],
+    ) -> None:  # fmt: skip
+        self._plan, self._source, self._target = plan, source, target
+        self._plans, self._ledger, self._right = plans, ledger, right
+        self._joins, self._take_in, self._known_gone = joins, take_in, known_gone
+        self._last: Plan | None = None
+
+    def look(self, now_ms: int) -> AmendingReport:
+        """Look once.
+
+        :param now_ms: wall-clock time, for the amendments' dates alone.
+        :raises MirrorError: what concerns all topics; what concerns one is in the report.
+        """
+        begun, now = time.monotonic(), datetime.fromtimestamp(now_ms / 1000, UTC)
+        plan, report = self._newest(), AmendingReport()
+        there = self._source.topics()
+        found = changes(plan, there)
+        known = self._known_gone()
+        report.gone = [f"{name}: {known.get(name, _STOPPED)}" for name in found.gone]
+        report.again = [f"{name}: {known.get(name, _STOPPED)}" for name in found.again]
+        names = sorted((*found.new, *found.grown))
+        for at in range(0, len(names) if self._joins else 0, _AT_ONCE):
+            plan = self._add(plan, names[at : at + _AT_ONCE], report, now)
+        if not self._joins:
+            report.left_out = [f"{name}: {_OFF}" for name in names]
+        if plan.amendments:
+            self._amend_last(plan, there, now)
+        report.topics, report.revision, report.amendments = len(plan.topics), plan.revision, len(plan.amendments)
+        report.added = sorted({t.source_topic for one in plan.amendments for t in one.topics})
+        report.took_s = round(time.monotonic() - begun, 3)
+        return report
+
+    def _newest(self) -> Plan:
+        """Return the plan as it is decided. An earlier job, or a look that was cut off, may have amended it."""
+        plan = self._plan()
+        newest = kept.with_amendments(plan, self._target, self._ledger)
+        if newest.revision != plan.revision:
+            self._take_in(newest)
+        return newest
+
+    def _add(self, plan: Plan, names: Sequence[str], report: AmendingReport, now: datetime) -> Plan:
+        """Add topics to the plan, as far as that is possible; return the plan."""
+        drafted = self._draft(plan, names, now)
+        report.left_out += [f"{name}: {why}" for name, why in drafted.left_out.items()]
+        taken = not_ours(self._ledger, replace(plan, topics=tuple(drafted.topics)), self._target)
+        made = []
+        for topic in drafted.topics:
+            try:
+                if topic.target_topic in taken:
+                    report.left_out.append(f"{topic.source_topic}: {taken[topic.target_topic]}")
+                    continue
+                self._make(replace(plan, topics=(topic,)), topic)
+                made.append(topic)
+            except (Stopped, LeaseLost, LeaseUnconfirmed):
+                raise
+            except MirrorError as e:  # the others need not wait for it; the next look tries again
+                report.left_out.append(f"{topic.source_topic}: {e}")
+        if not made:
+            return plan
+        more = self._decide(plan, made, [f for t in made for f in drafted.findings.get(t.source_topic, [])], now)
+        self._take_in(more)
+        return more
+
+    def _draft(self, plan: Plan, names: Sequence[str], now: datetime) -> Draft:
+        """Draft all at once, or each alone if one of them spoils it for the others."""
+        try:
+            return draft(plan, self._source, self._target, names, now)
+        except InputError as e:
+            if len(names) == 1:
+                return Draft(left_out={names[0]: str(e)})
+        found = Draft()
+        for name in names:
+            one = self._draft(plan, (name,), now)
+            found.topics += one.topics
+            found.findings |= one.findings
+            found.left_out |= one.left_out
+        return found
+
+    def _make(self, one: Plan, topic: TopicPlan) -> None:
+        """Have the target hold a topic as planned, without a record.
+
+        :param one: the plan with this topic alone.
+        """
+        self._right.confirm(self._target.wire)
+        with self._right.writing:
+            self._right.check()
+            create_target_topics(one, self._target)
+            if topic.target_exists:
+                sync_configs(one, self._source, self._target, hold=True)
+            if mapped_topics(one):
+                make_ready(self._target)
+
+    def _decide(self, plan: Plan, topics: list[TopicPlan], findings: list[Finding], now: datetime) -> Plan:
+        """Make topics the mirror's, and amend a plan by them."""
+        amendment = next_amendment(plan, topics, findings, now.isoformat(timespec="seconds"))
+        more = amended(plan, [amendment])
+        self._right.confirm(self._target.wire)
+        with self._right.writing:
+            self._right.check()
+            claim(self._ledger, replace(more, topics=amendment.topics), self._target)
+            kept.amend(amendment, plan.mirror.name, self._plans, self._ledger)
+        return more
+
+    def _amend_last(self, plan: Plan, there: Mapping[str, TopicInfo], now: datetime) -> None:
+        """Amend the mirror's last plan by what this one has more, if it is another one of the same rule."""
+        name = plan.mirror.name
+        values = self._ledger.values()
+        last = kept.last_hash(values, name)
+        if last is None or last == plan.hash:
+            return
+        if self._last is None or self._last.revision != kept.revision(values, name, last):
+            self._last = kept.fetch(last, name, self._target, self._ledger)
+        same = [(one.source_cluster_id, one.target_cluster_id) for one in (self._last, plan)]
+        if same[0] != same[1] or differing_fields(self._last.mirror, plan.mirror):
+            return  # whoever starts a tail of that plan is told how it differs
+        known = {t.source_topic: t.partitions for t in self._last.topics}
+        ids = {name: info.topic_id for name, info in there.items()}
+        added = {t.source_topic: t for one in plan.amendments for t in one.topics}
+        more = [
+            t for name, t in added.items() if ids.get(name) == t.source_topic_id and t.partitions > known.get(name, 0)
+        ]
+        if more:
+            self._last = self._decide(self._last, more, [], now)

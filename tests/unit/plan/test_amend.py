@@ -1,0 +1,136 @@
+"""What a rule selects by now: found by comparing, and decided as a plan decides, topic by topic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_mirror.kafka.model import TopicInfo
+from airflow_mirror.plan import Plan, inventory
+from airflow_mirror.plan.amend import changes, decide_each, draft
+from airflow_mirror.plan.build import decide
+from airflow_mirror.plan.holes import HoleSamples
+from airflow_mirror.plan.inventory import Inventory
+from airflow_mirror.plan.model import HoleEstimate
+from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
+from tests.unit.plan.test_model import NOW
+
+
+def made(*topics: str, **fields: Any) -> Plan:
+    mirror = a_mirror(**{"topics": ["orders.*", "users"], "exclude_topics": [".*tmp"], **fields})
+    return decide(mirror, a_cluster(*map(a_topic, topics)), a_cluster(cluster_id="c2"), (), NOW)
+
+
+def infos(**partitions: int) -> dict[str, TopicInfo]:
+    return {name: TopicInfo(name, f"id-of-{name}", count, 3) for name, count in partitions.items()}
+
+
+def decided(plan: Plan, *topics: Any, there: Inventory | None = None, refused: Any = None, **holes: HoleEstimate) -> Any:
+    here = {t.info.name: t for t in topics}
+    return decide_each(plan, here, there or a_cluster(cluster_id="c2"), HoleSamples(holes), NOW, refused)
+
+
+def test_what_is_new_grown_gone_and_created_again_is_told_apart() -> None:
+    plan = made("orders", "orders.eu", "orders.us", "users")
+    there = infos(**{"orders": 3, "orders.eu": 5, "orders.new": 1, "orders.tmp": 1, "other": 1, "__internal": 1})
+    there["users"] = TopicInfo("users", "another id", 9, 3)
+    found = changes(plan, there)
+    assert (found.new, found.grown) == (("orders.new",), ("orders.eu",))
+    assert (found.gone, found.again) == (("orders.us",), ("users",))
+
+
+def test_broker_that_shows_fewer_partitions_changes_nothing() -> None:
+    """It has not heard of the others yet."""
+    plan = made("orders")
+    found = changes(plan, infos(orders=2))
+    assert (found.new, found.grown, found.gone, found.again) == ((), (), (), ())
+
+
+def test_new_topic_is_planned_as_in_a_plan() -> None:
+    plan = made("orders", policy="prefix", source_alias="dc1")
+    found = decided(plan, a_topic("users", spans=((7, 90),), cleanup_policy="compact"))
+    (users,) = found.topics
+    both = made("orders", "users", policy="prefix", source_alias="dc1")
+    assert (users.target_topic, users.mode) == ("dc1.users", "identical")
+    assert users.held_configs.keys() == both.topic("users").held_configs.keys()
+    assert (users.starts, users.prime, users.compacted) == ({0: 7}, {0: 7}, True)
+    assert not found.left_out
+    assert {f.check for f in found.findings["users"]} == {"compacted", "priming"}
+
+
+def test_what_concerns_the_whole_mirror_is_not_said_again() -> None:
+    plan = made("orders", groups=["none"])
+    there = a_cluster(cluster_id="c2", auto_create="true")
+    found = decided(plan, a_topic("users"), there=there)
+    assert {f.check for f in found.findings["users"]} <= {"retention", "left_out_configs", "holes", "priming"}
+
+
+def test_topic_that_is_blocked_is_left_out_alone() -> None:
+    plan = made("orders")
+    there = a_cluster(a_topic("users"), cluster_id="c2")
+    found = decided(
+        plan,
+        a_topic("orders.a"),
+        a_topic("orders.b"),
+        a_topic("users"),
+        there=there,
+        refused={"orders.b": "no such codec"},
+    )
+    assert [t.source_topic for t in found.topics] == ["orders.a"]
+    assert "holds data that this mirror did not write" in found.left_out["users"]
+    assert "no such codec" in found.left_out["orders.b"]
+
+
+def test_mirror_that_may_not_go_on_takes_nothing_in() -> None:
+    """Its target's brokers are too few by now, say: each topic says so."""
+    plan = made("orders")
+    found = decided(plan, a_topic("users", min_insync_replicas="2"), there=a_cluster(cluster_id="c2", brokers=1))
+    assert not found.topics and "min_insync" in found.left_out["users"]
+    same = decided(plan, a_topic("users"), there=a_cluster(cluster_id="c1"))
+    assert "both are cluster c1" in same.left_out["users"]
+
+
+def test_empty_topic_that_a_cut_off_look_has_created_is_taken_as_it_is() -> None:
+    plan = made("orders")
+    there = a_cluster(a_topic("users", spans=((0, 0),) * 3), cluster_id="c2")
+    (users,) = decided(plan, a_topic("users"), there=there).topics
+    assert users.target_exists
+
+
+def test_mode_of_a_new_topic_follows_its_own_holes() -> None:
+    plan = made("orders")
+    many = HoleEstimate(count=9_000_000, runs=1000, share=0.9, sampled=5000)
+    (users,) = decided(plan, a_topic("users", spans=((0, 10_000_000),)), users=many).topics
+    assert users.mode == "mapped"
+
+
+def test_first_partitions_of_a_grown_topic_stay_as_planned() -> None:
+    plan = made("orders")
+    before = plan.topic("orders")
+    state = a_topic("orders", spans=((50, 400), (60, 60), (0, 9), (0, 4), (3, 8)), stable={3: 2})
+    (after,) = decided(plan, state).topics
+    assert (after.partitions, after.source_topic_id) == (5, before.source_topic_id)
+    assert after.starts == {**before.starts, 3: 0, 4: 3} and after.ends == {**before.ends, 3: 2, 4: 8}
+    assert after.prime == {**before.prime, 4: 3}
+    assert (after.configs, after.mode) == (before.configs, before.mode)
+
+
+@pytest.mark.parametrize(
+    ("start", "asked"), [("latest", "earliest"), ("earliest", "earliest")] + [("2026-01-01T00:00:00+00:00",) * 2]
+)
+def test_new_topic_is_copied_from_its_beginning(start: str, asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it is later than the moment of `latest`; a time means the same as for the others."""
+    seen = []
+
+    class Found(Exception):
+        pass
+
+    def topics(admin: object, names: object, start: str, *_: object) -> None:
+        seen.append(start)
+        raise Found
+
+    monkeypatch.setattr(inventory, "_topics", topics)
+    with pytest.raises(Found):
+        draft(made("orders", start=start), None, None, ["users"], NOW)  # type: ignore[arg-type]
+    assert seen == [asked]
