@@ -56,8 +56,8 @@ class TailRun:
         self._runner, self._launch, self._patience_s = runner, launch, patience_s
 
     def copies(self, tail: ActiveTail) -> bool:
-        """Return whether a tail copies what this plan says."""
-        return tail.inputs == self.plan.digest and not differences(tail, self.mirror, self.plan)
+        """Return whether a tail copies what this plan says, in its own plan or in what joined that since."""
+        return not differences(tail, self.mirror, self.plan)
 
     def require_same(self, tail: ActiveTail) -> None:
         """Raise :class:`TailDiffers` unless it does; the error names what differs."""

@@ -47,12 +47,14 @@ from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopi
 from airflow_mirror.operators.verify import VerifyMirrorOperator
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Finding, Plan, PlanDirectory
-from airflow_mirror.plan.kept import keep
+from airflow_mirror.plan.amendment import next_amendment
+from airflow_mirror.plan.kept import amend, keep
 from airflow_mirror.plan.life import mark_cut_over
 from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
 from airflow_mirror.sync.configs import ConfigsReport
 from airflow_mirror.sync.lag import PartitionLag
 from airflow_mirror.sync.seen_configs import dump
+from tests.builders import topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.provider.conftest import PLAN, Started, store_plan
 
@@ -587,6 +589,22 @@ def test_new_plan_of_the_same_topics_keeps_the_tail(
     other = {**mirror, "principals": {"User:a": "User:b"}}  # no tail has to do with them
     again = StartMirrorOperator(plan=planned_again(plan, home), task_id="t", mirror=other, mode="tail").execute(context)
     assert again["job_dir"] == tail["dir"] and len(fake_spark[0]) == 1
+
+
+def test_new_plan_with_topics_that_joined_the_old_one_keeps_the_tail(
+    context: dict[str, Any], tail: Any, plan: Plan, mirror: dict[str, Any], fake_spark: Started, home: Path,
+    ledger: MemoryLedger, state: MemoryState,
+) -> None:  # fmt: skip
+    """And tasks of the old one see them, whatever file their host has."""
+    joined = topic_plan("t2", {0: 0}, source_topic_id="id-2")
+    wider = store_plan(home, replace(plan, topics=(*plan.topics, joined)))
+    with pytest.raises(AirflowFailException, match="topic 't2': not in the tail's plan"):
+        StartMirrorOperator(plan=wider.hash, task_id="t", mirror=mirror, mode="tail").execute(context)
+    amend(next_amendment(plan, [joined], [], "2026-02-01T00:00:00+00:00"), "m", state, ledger)
+    assert load_plan(PLAN, plan.mirror).topics == wider.topics
+    for one in (wider.hash, PLAN):
+        again = StartMirrorOperator(plan=one, task_id="t", mirror=mirror, mode="tail").execute(context)
+        assert again["job_dir"] == tail["dir"] and len(fake_spark[0]) == 1
 
 
 @pytest.mark.parametrize("mode", ["bulk", "tail"])
