@@ -12,7 +12,14 @@ from airflow_mirror.plan.brokers import check_brokers
 from airflow_mirror.plan.checks import run_checks
 from airflow_mirror.plan.decide import NOTHING, pairs, plan_topic
 from airflow_mirror.plan.holes import HoleSamples
-from airflow_mirror.plan.inventory import Inventory, read_source, read_target, select_topics, without_returning
+from airflow_mirror.plan.inventory import (
+    Inventory,
+    other_topics,
+    read_source,
+    read_target,
+    select_topics,
+    without_returning,
+)
 from airflow_mirror.plan.model import Capabilities, Plan
 from airflow_mirror.plan.probe import probe
 from airflow_mirror.plan.situation import Situation
@@ -57,7 +64,10 @@ def build(
     names, returning = without_returning(mirror, names, upstream, target.cluster_id())
     # The target first: read second, it would seem ahead of the source while a tail is copying.
     there = read_target(target, [mirror.naming.target_topic(name) for name in names])
-    here = replace(read_source(mirror, source, names, begun), upstream=upstream, returning=returning)
+    here = replace(
+        read_source(mirror, source, names, begun), upstream=upstream, returning=returning,
+        other_topics=other_topics(mirror, source),
+    )  # fmt: skip
     if there.own_configs is None:
         wanted = (t.configs for t in here.topics.values())
         there = replace(there, own_configs=try_configs(target, wanted, scratch_topic(mirror.name)))

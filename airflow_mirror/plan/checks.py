@@ -170,6 +170,16 @@ def _groups(s: Situation) -> Iterator[Finding]:
             )
 
 
+def _other_topics(s: Situation) -> Iterator[Finding]:
+    if s.source.other_topics:
+        yield Finding(
+            "pass",  # that is what the Mirror says
+            "other_topics",
+            count(len(s.source.other_topics), "topic"),
+            f"the source has them, and the Mirror does not select them: {some(s.source.other_topics)}",
+        )
+
+
 def _other_groups(s: Situation) -> Iterator[Finding]:
     if s.source.other_groups:
         yield Finding(
@@ -209,6 +219,7 @@ CHECKS: tuple[Check, ...] = (
     ("replication", "the target has brokers for every replica", topic_checks.replication),
     ("auto_create", "the target creates no topics by itself", _auto_create),
     ("open_transactions", "no open transaction holds records back", _open_transactions),
+    ("other_topics", "no topic of the source is left out", _other_topics),
     ("groups", "every selected group moves as a whole", _groups),
     ("other_groups", "no group is left behind", _other_groups),
     ("left_out_configs", "every setting is carried over", topic_checks.left_out),

@@ -56,6 +56,7 @@ class Inventory:
     :param groups: committed positions by group; of the source only.
     :param own_configs: the topic configs that the cluster knows, and their values there without an override (None: not
         seen); of the target only, None if it could not be queried.
+    :param other_topics: topics that the mirror does not select; of the source only.
     :param other_groups: groups with positions in these topics that the mirror does not select; of the source only.
     :param upstream: where records of its topics come from; of the source only.
     :param returning: topics that the mirror selects and that come from its target under another name; not in ``topics``.
@@ -73,6 +74,7 @@ class Inventory:
     broker_configs: Mapping[str, ConfigEntry] | None = None
     groups: Mapping[str, Mapping[TopicPartition, GroupPosition]] = field(default_factory=dict)
     own_configs: Mapping[str, str | None] | None = None
+    other_topics: tuple[str, ...] = ()
     other_groups: tuple[str, ...] = ()
     max_transaction_ms: Mapping[int, int | None] = field(default_factory=dict)
     upstream: Upstream = Upstream()
@@ -109,6 +111,11 @@ def without_returning(
     if not kept:
         raise NothingMatches(mirror.topics, mirror.exclude_topics, names, renamed)
     return kept, renamed
+
+
+def other_topics(mirror: Mirror, source: ClusterAdmin) -> tuple[str, ...]:
+    """Return the names of the source's topics that the mirror leaves out, sorted; without internal ones."""
+    return tuple(name for name in source.topic_names() if not is_internal(name) and not mirror.selects_topic(name))
 
 
 def missing_topics(plan: Plan, source: ClusterAdmin) -> list[str]:

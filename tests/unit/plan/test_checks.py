@@ -290,6 +290,15 @@ def test_no_group_at_all_may_be_a_missing_right() -> None:
         assert levels(plan(a_topic(), mirror=none_move), "groups") == ["pass"]
 
 
+def test_topics_that_the_mirror_leaves_out_are_listed() -> None:
+    """That is no warning: somebody has said so."""
+    here = replace(a_cluster(a_topic()), other_topics=("audit", "clicks.tmp"))
+    [(level, about, evidence)] = findings(plan(here), "other_topics")
+    assert (level, about) == ("pass", "2 topics") and "does not select them: audit, clicks.tmp" in evidence
+    [(level, _, evidence)] = findings(plan(a_cluster(a_topic())), "other_topics")
+    assert (level, evidence) == ("pass", "no topic of the source is left out")
+
+
 def test_groups_that_stay_behind_are_listed() -> None:
     here = replace(a_cluster(a_topic()), other_groups=("connect-sink", "console-consumer-7"))
     [(level, _, evidence)] = findings(plan(here), "other_groups")

@@ -11,6 +11,7 @@ import pytest
 from airflow_mirror.errors import InputError, PlanBlocked, PlanOfAnother
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan import PlanDirectory, missing_topics, require_plan_of, store
+from airflow_mirror.plan.inventory import other_topics
 from airflow_mirror.plan.model import Finding
 from tests.unit.plan.builders import a_mirror
 from tests.unit.plan.test_model import a_plan
@@ -82,3 +83,9 @@ def test_topics_that_appeared_since_the_plan_are_named() -> None:
     ledger = FakeCluster(dict.fromkeys(["airflow-mirror.decisions", "airflow-mirror.orders"], "i"))
     assert missing_topics(everything, ledger) == ["airflow-mirror.orders"], "a ledger is never copied"
     assert missing_topics(plan, FakeCluster({"orders": "i"})) == []
+
+
+def test_topics_left_out_are_those_of_applications() -> None:
+    source = FakeCluster(dict.fromkeys(["audit", "clicks", "orders", "orders.eu", "__internal"], "i"))
+    mirror = a_mirror(topics=["orders.*"], exclude_topics=["orders.eu"])
+    assert other_topics(mirror, source) == ("audit", "clicks", "orders.eu")
