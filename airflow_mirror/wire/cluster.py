@@ -15,7 +15,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.connection import Check, Connection, WireSettings
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
-from airflow_mirror.wire.errors import RETRIABLE, ConnectionLost, TopicNotSeen, refusal
+from airflow_mirror.wire.errors import RETRIABLE, ConnectionLost, TopicNotSeen, UnknownTopic, refusal
 from airflow_mirror.wire.retry import Backoff
 from airflow_mirror.wire.topology import Address, Leader, ProducerState, Topic, parse_bootstrap, topic_of
 
@@ -117,6 +117,18 @@ class WireCluster:
             if not self.patient or backoff.expired:
                 raise self._not_seen(missing[0])
             backoff.pause()
+
+    def refresh_present(self, topics: Iterable[str]) -> set[str]:
+        """Fetch the metadata of those ``topics`` that exist; return the others. Other errors as :meth:`refresh`."""
+        there, gone = set(topics), set[str]()
+        while there:
+            try:
+                self.refresh(there)
+                break
+            except UnknownTopic as e:
+                there.remove(e.topic)
+                gone.add(e.topic)
+        return gone
 
     def forget(self, topic: str) -> None:
         """Drop what is known about a topic, after a broker said it is not the leader; the next call fetches it again."""

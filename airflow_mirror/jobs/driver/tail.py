@@ -170,15 +170,15 @@ class Tail:
         planned = {t.source_topic: t for t in plan.topics}
         found = source.topics(planned)
         there = {name: t for name, t in planned.items() if name in found and found[name].topic_id == t.source_topic_id}
-        for name in planned.keys() - running:
-            if name in there:
-                self.gone.pop(name, None)  # a broker had not heard of it, or nobody could see it
-            elif name in self.gone:
-                continue
+        for name in there.keys() - running:
+            self.gone.pop(name, None)  # a broker had not heard of it, or nobody could see it
+        left = planned.keys() - there.keys() - running - self.gone.keys()
+        missing = source.wire.refresh_present(left)  # one that one broker does not list may be there all the same
+        for name in sorted(left):
+            if name in missing:
+                self._is_gone(name, f"topic {name!r} is gone from the source, or hidden from this principal. {_DELETED}")
             elif name in found:
                 self._is_gone(name, f"topic {name!r} was deleted and created again on the source. {_MADE_AGAIN}")
-            elif _is_believed_gone(source.wire, name):
-                self._is_gone(name, f"topic {name!r} is gone from the source, or hidden from this principal. {_DELETED}")
         return there
 
     def _is_gone(self, topic: str, why: str) -> None:
@@ -255,15 +255,6 @@ class Tail:
             with self._dealing:
                 self.ranges = [r for r in self.ranges if r.source_topic not in self.gone]
         self.deal()
-
-
-def _is_believed_gone(source: WireCluster, topic: str) -> bool:
-    """Return whether all brokers have said for some seconds that a topic does not exist."""
-    try:
-        source.refresh([topic])
-    except UnknownTopic:
-        return True
-    return False
 
 
 def main(argv: Sequence[str]) -> int:

@@ -121,10 +121,12 @@ class Follower:
 
     def _still_same(self, topics: Mapping[str, TopicPlan], report: FollowReport) -> dict[str, TopicPlan]:
         """Return the topics that are the ones of the plan. Asked after their positions: those of others mean nothing."""
-        self._source.wire.refresh(topics)
-        again = {name for name, t in topics.items() if self._source.wire.topic_id(name) != t.source_topic_id}
+        wire = self._source.wire
+        gone = wire.refresh_present(topics)  # the tail goes on without them, and so do groups
+        again = {n for n, t in topics.items() if n not in gone and wire.topic_id(n) != t.source_topic_id}
+        report.left_out += [f"{name}: the source has no such topic any more" for name in gone]
         report.left_out += [f"{name}: the source's topic was created again" for name in again]
-        return {name: t for name, t in topics.items() if name not in again}
+        return {name: t for name, t in topics.items() if name not in gone | again}
 
     def _read_source(self, report: FollowReport) -> tuple[dict[str, dict[TopicPartition, GroupPosition]], set[str]]:
         """Return the selected groups' positions in the plan's topics, and groups of which they say nothing."""

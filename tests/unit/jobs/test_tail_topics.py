@@ -20,7 +20,6 @@ from airflow_mirror.jobs.driver.prepare import CopyJob, taking_in
 from airflow_mirror.jobs.driver.tail import Tail
 from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 from airflow_mirror.mirror import Mirror
-from airflow_mirror.wire.errors import UnknownTopic
 from tests.builders import plan_of, topic_plan
 
 MIRROR = Mirror(name="m", source="src", target="dst")
@@ -31,7 +30,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.there: dict[str, tuple[str, int]] = {}
-        self.wire = SimpleNamespace(refresh=self._refresh)
+        self.wire = SimpleNamespace(refresh_present=self._refresh_present)
         self.unsure = False
 
     def __enter__(self) -> Self:
@@ -43,10 +42,8 @@ class Cluster:
     def topics(self, names: Collection[str]) -> dict[str, TopicInfo]:
         return {n: TopicInfo(n, *self.there[n], 1) for n in names if n in self.there}
 
-    def _refresh(self, names: Collection[str]) -> None:
-        for name in names:
-            if name not in self.there and not self.unsure:
-                raise UnknownTopic("Metadata", name)
+    def _refresh_present(self, names: Collection[str]) -> set[str]:
+        return {name for name in names if name not in self.there and not self.unsure}
 
 
 class World:

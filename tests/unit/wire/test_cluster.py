@@ -188,6 +188,25 @@ def test_unknown_topic_is_believed_once_every_broker_says_so(world: World, elaps
     assert all(METADATA in broker.keys for broker in world.brokers.values())
 
 
+def test_topics_that_exist_are_refreshed_although_others_do_not(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "_UNANIMOUS_S", 0.1)
+    good = world._metadata
+
+    def some(request: Any) -> MetadataResponse:
+        response = good(request)
+        for topic in response.topics:
+            if topic.name.startswith("gone"):
+                topic.error_code = UNKNOWN_TOPIC
+        return response
+
+    for broker in world.brokers.values():
+        broker.answers[METADATA] = some
+    with world.cluster() as cluster:
+        assert cluster.refresh_present(["gone-1", "orders-1", "gone-2"]) == {"gone-1", "gone-2"}
+        assert cluster._topics.keys() == {"orders-1"}
+        assert cluster.refresh_present(["gone-1"]) == {"gone-1"} and cluster.refresh_present([]) == set()
+
+
 def test_a_broker_that_has_just_started_is_contradicted_by_another(world: World) -> None:
     ignorant = world.brokers[1]
     good = ignorant.answers[METADATA]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -44,6 +45,7 @@ class Side:
         self.leaderless: set[TopicPartition] = set()
         self.lose_answers = False
         self.topic_ids: dict[str, str] = {}
+        self.gone: set[str] = set()
         self.commits: list[tuple[str, dict[TopicPartition, int]]] = []
 
     def put(self, group: str, *offsets: int) -> None:
@@ -85,6 +87,9 @@ class Side:
 
     def refresh(self, topics: Iterable[str]) -> None:
         pass
+
+    def refresh_present(self, topics: Iterable[str]) -> set[str]:
+        return self.gone.intersection(topics)
 
     def ask_each(self, what: str, tps: Iterable[TopicPartition], ask: Any, operation: str) -> Any:
         number = {"log start": 0, "last stable offset": 1}[what]
@@ -272,6 +277,21 @@ def test_source_topic_that_was_created_again_moves_no_group(world: World) -> Non
     world.source.put("g", 3)
     assert world.follow().left_out == ["orders: the source's topic was created again"]
     assert world.target.at("g") == [900]
+
+
+def test_source_topic_that_is_gone_keeps_no_other_from_following(world: World) -> None:
+    """The tail goes on with the others, so groups do."""
+    other = topic_plan("other", {0: 0}, source_topic_id="id-of-other")
+    world.plan = replace(world.plan, topics=(*world.plan.topics, other))
+    world.target.topics = lambda names: {n: TopicInfo(n, f"id-of-{n}", 2, 1) for n in names}  # type: ignore[method-assign]
+    claim(world.ledger, world.plan, world.target)  # type: ignore[arg-type]
+    world.source.gone.add("other")
+    world.source.put("g", 900)
+    assert world.follow().left_out == ["other: the source has no such topic any more"]
+    assert world.target.at("g") == [900]
+    world.source.gone.add("orders")
+    world.source.put("g", 950)
+    assert len(world.follow().left_out) == 2 and world.target.at("g") == [900]
 
 
 def test_topics_partitioned_by_key_are_listed_as_left_out() -> None:
