@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.copy.offsets.topic import make_ready
-from airflow_mirror.errors import InputError, LeaseLost, LeaseUnconfirmed, MirrorError
+from airflow_mirror.errors import BrokerError, InputError, LeaseLost, LeaseUnconfirmed, MirrorError
 from airflow_mirror.plan import kept
 from airflow_mirror.plan.amend import Draft, changes, draft
 from airflow_mirror.plan.amendment import amended, next_amendment
@@ -145,6 +145,8 @@ class Amending:
         """Add topics to the plan, as far as that is possible; return the plan."""
         drafted = self._draft(plan, names, now)
         report.left_out += [f"{name}: {why}" for name, why in drafted.left_out.items()]
+        if not drafted.topics:
+            return plan
         taken = not_ours(self._ledger, replace(plan, topics=tuple(drafted.topics)), self._target)
         made = []
         for topic in drafted.topics:
@@ -168,7 +170,7 @@ class Amending:
         """Draft all at once, or each alone if one of them spoils it for the others."""
         try:
             return draft(plan, self._source, self._target, names, now)
-        except InputError as e:
+        except (InputError, BrokerError) as e:  # no right to read one, or a partition of it has no leader
             if len(names) == 1:
                 return Draft(left_out={names[0]: str(e)})
         found = Draft()

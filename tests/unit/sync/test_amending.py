@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.errors import ClusterUnreachable, InputError, LeaseLost, LedgerMissing, MissingRight
+from airflow_mirror.errors import BrokerError, ClusterUnreachable, InputError, LeaseLost, LedgerMissing, MissingRight
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.ledger import state
 from airflow_mirror.mirror import Mirror
@@ -216,11 +216,14 @@ def test_while_nothing_happens_nothing_is_written(world: World) -> None:
 
 def test_topics_that_may_not_join_are_listed_and_others_do(world: World) -> None:
     """For its own data, its owner, an operator's policy, or because it can't be read."""
-    world.source.there |= dict.fromkeys(["t-data", "t-owned", "t-opened", "t-policy", "t-read", "t-new"], 1)
+    world.source.there |= dict.fromkeys(
+        ["t-data", "t-owned", "t-opened", "t-policy", "t-read", "t-read-later", "t-new"], 1
+    )
     world.target.there |= {"t-owned": 1, "t-opened": 1}
     world.left_out["t-data"] = "target_data: it holds data"
     world.refused["t-policy"] = MissingRight("CreateTopics", "TOPIC_AUTHORIZATION_FAILED", "User:m")
     world.refused["t-read"] = InputError("no DESCRIBE_CONFIGS on t-read")
+    world.refused["t-read-later"] = BrokerError("ListOffsets", 5, "LEADER_NOT_AVAILABLE")
     theirs = Owned(topic_id="id-of-t-owned", mirror="other", source_id="s")
     opened = Owned(topic_id="id-of-t-opened", mirror="m", source_id="s", opened_by="h", opened_at="yesterday")
     values = {"topic/t-owned": theirs.value(), "topic/t-opened": opened.value()}
@@ -229,14 +232,14 @@ def test_topics_that_may_not_join_are_listed_and_others_do(world: World) -> None
         report = world.look()
         assert names(world.taken) == ["t", "t-new"]
         why = dict(line.split(": ", 1) for line in report.left_out)
-        assert why.keys() == {"t-data", "t-owned", "t-opened", "t-policy", "t-read"}
+        assert why.keys() == {"t-data", "t-owned", "t-opened", "t-policy", "t-read", "t-read-later"}
     assert "belongs to mirror 'other'" in why["t-owned"]
     assert "handed over to applications (yesterday)" in why["t-opened"]
     assert "TOPIC_AUTHORIZATION_FAILED" in why["t-policy"]
-    assert "no DESCRIBE_CONFIGS" in why["t-read"]
+    assert "no DESCRIBE_CONFIGS" in why["t-read"] and "LEADER_NOT_AVAILABLE" in why["t-read-later"]
     shown = report.to_dict()
-    assert shown["left_out"]["count"] == 5 and len(shown["said"]) == 1
-    assert shown["said"][0].startswith("5 left out, as t-data: target_data: it holds data")
+    assert shown["left_out"]["count"] == 6 and len(shown["said"]) == 1
+    assert shown["said"][0].startswith("6 left out, as t-data: target_data: it holds data")
 
 
 def test_many_new_topics_are_copied_in_parts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
