@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from airflow_mirror.plan.model import Finding, Plan, TopicPlan
 
 # What they found concerns the mirror, not a topic: the plan has said it.
-_OF_THE_MIRROR = frozenset({"auto_create", "brokers", "capabilities", "groups", "lease", "other_groups", "partitioning"})
+_OF_THE_MIRROR = frozenset(
+    {"auto_create", "brokers", "capabilities", "disk", "groups", "lease", "other_groups", "partitioning", "quotas"}
+)
 
 
 @dataclass(frozen=True, kw_only=True)

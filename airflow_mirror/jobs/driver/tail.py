@@ -62,7 +62,6 @@ from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan, TopicPlan
-from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.errors import UnknownTopic
 
 log = logging.getLogger(__name__)
@@ -170,9 +169,9 @@ class Tail:
         planned = {t.source_topic: t for t in plan.topics}
         found = source.topics(planned)
         there = {name: t for name, t in planned.items() if name in found and found[name].topic_id == t.source_topic_id}
-        for name in there.keys() - running:
+        for name in there.keys() - set(running):
             self.gone.pop(name, None)  # a broker had not heard of it, or nobody could see it
-        left = planned.keys() - there.keys() - running - self.gone.keys()
+        left = planned.keys() - there.keys() - set(running) - self.gone.keys()
         missing = source.wire.refresh_present(left)  # one that one broker does not list may be there all the same
         for name in sorted(left):
             if name in missing:
