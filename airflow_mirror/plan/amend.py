@@ -13,6 +13,7 @@ from airflow_mirror.plan import holes
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.inventory import Inventory, read_target, read_topics
 from airflow_mirror.plan.target_configs import refusals
+from airflow_mirror.plan.upstream import Upstream, read_upstream
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -66,11 +67,13 @@ class Draft:
 
     :ivar topics: may be added. :ivar findings: warnings, by source topic.
     :ivar left_out: may not, and why, by source topic.
+    :ivar upstream: where their records come from.
     """
 
     topics: list[TopicPlan] = field(default_factory=list)
     findings: dict[str, list[Finding]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    upstream: Upstream = Upstream()
 
 
 def draft(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, names: Collection[str], now: datetime) -> Draft:
@@ -81,13 +84,31 @@ def draft(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, names: Collect
     """
     mirror = plan.mirror
     # All of a topic that appeared since is later than the moment of `latest`.
-    here = read_topics(source, names, "earliest" if mirror.start == "latest" else mirror.start)
-    new = {name: state for name, state in here.items() if name not in {t.source_topic for t in plan.topics}}
+    planned = {t.source_topic for t in plan.topics}
+    upstream = read_upstream(source, [name for name in names if name not in planned])
+    returning = returning_topics(plan, upstream, [name for name in names if name not in planned])
+    kept = [name for name in names if name not in returning]
+    if not kept:
+        return Draft(left_out=returning, upstream=upstream)
+    here = read_topics(source, kept, "earliest" if mirror.start == "latest" else mirror.start)
+    new = {name: state for name, state in here.items() if name not in planned}
     there = read_target(target, [mirror.naming.target_topic(name) for name in new])
     samples = holes.sample(source.config, new, committed=mirror.isolation == "read_committed")
     found = decide_each(plan, here, there, samples, now)
-    refused = refusals(target, found.topics)
-    return decide_each(plan, here, there, samples, now, refused) if refused else found
+    if refused := refusals(target, found.topics):
+        found = decide_each(plan, here, there, samples, now, refused)
+    return replace(found, left_out=found.left_out | returning, upstream=upstream)
+
+
+def returning_topics(plan: Plan, upstream: Upstream, names: Collection[str]) -> dict[str, str]:
+    """Return those new topics whose records may come from the target, each with the reason.
+
+    A plan is blocked by one that would keep its name. Here it is left out: the others need not wait for it.
+    """
+    if upstream.unreadable:
+        return dict.fromkeys(names, f"it is not known whether its records come from the target: {upstream.unreadable}")
+    back = upstream.returning(names, plan.target_cluster_id)
+    return {name: f"its records come from the target; on the source it belongs to {by}" for name, by in back.items()}
 
 
 def decide_each(

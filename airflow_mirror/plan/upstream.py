@@ -35,11 +35,13 @@ class Upstream:
     :param cluster_id: the source.
     :param owners: what its ledger says about its topics, by name; a topic that is missing there belongs to no mirror.
     :param unreadable: why the ledger, which may be there, can't be read; empty if it was, or if there is none.
+    :param is_target: mirrors write to the source, or have.
     """
 
     cluster_id: str = ""
     owners: Mapping[str, Owned] = field(default_factory=dict)
     unreadable: str = ""
+    is_target: bool = False
 
     def of(self, topic: str) -> frozenset[str]:
         """Return the ids of all clusters that records of ``topic`` come from, the source among them."""
@@ -57,7 +59,7 @@ def read_upstream(source: ClusterAdmin, topics: Iterable[str]) -> Upstream:
     try:
         values = Ledger(source).peek()
         ids = {name: info.topic_id for name, info in source.topics(list(topics)).items()} if values else {}
-        return Upstream(cluster_id, decided(values, ids))
+        return Upstream(cluster_id, decided(values, ids), is_target=bool(values))
     except (LedgerLost, LedgerNewer, MissingRight) as e:
         return Upstream(cluster_id, unreadable=str(e))
 

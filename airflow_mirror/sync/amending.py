@@ -10,6 +10,9 @@ In this order, so that a look that dies anywhere is continued by the next one, i
 Before 3. the topic is an empty one that the next look finds, and takes as it is. What an amendment names is there, so
 that whoever carries out the plan later need not create anything, and may still find that it can't.
 
+On a source that is the target of other mirrors a topic joins at the second look: the mirror that has created it says only
+then that it is its own, and where its records come from.
+
 A mirror's tail may carry out an older plan than the last one, if both have the same topics. Then both are amended:
 otherwise the tasks of the last one would not know what is copied.
 """
@@ -17,7 +20,7 @@ otherwise the tasks of the last one would not know what is copied.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
 _AT_ONCE = 50  # topics in an amendment, so that the first of many are copied soon
 _STOPPED = "its partitions stop where they are"
 _OFF = "sync_topics is off: a new plan takes it in"
+_NEXT = "seen for the first time: if no other mirror has just created it, it joins at the next look"
 
 
 @dataclass(kw_only=True)
@@ -107,6 +111,7 @@ class Amending:
         self._plans, self._ledger, self._right = plans, ledger, right
         self._joins, self._take_in, self._known_gone = joins, take_in, known_gone
         self._last: Plan | None = None
+        self._seen: Collection[str] = ()  # new topics of the last look
 
     def look(self, now_ms: int) -> AmendingReport:
         """Look once.
@@ -124,6 +129,7 @@ class Amending:
         names = sorted((*found.new, *found.grown))
         for at in range(0, len(names) if self._joins else 0, _AT_ONCE):
             plan = self._add(plan, names[at : at + _AT_ONCE], report, now)
+        self._seen = names
         if not self._joins:
             report.left_out = [f"{name}: {_OFF}" for name in names]
         if plan.amendments:
@@ -144,6 +150,11 @@ class Amending:
     def _add(self, plan: Plan, names: Sequence[str], report: AmendingReport, now: datetime) -> Plan:
         """Add topics to the plan, as far as that is possible; return the plan."""
         drafted = self._draft(plan, names, now)
+        if drafted.upstream.is_target:
+            old = {*self._seen, *(t.source_topic for t in plan.topics)}
+            early = {t.source_topic: _NEXT for t in drafted.topics if t.source_topic not in old}
+            drafted.left_out |= early
+            drafted.topics = [t for t in drafted.topics if t.source_topic not in early]
         report.left_out += [f"{name}: {why}" for name, why in drafted.left_out.items()]
         if not drafted.topics:
             return plan
@@ -162,7 +173,8 @@ class Amending:
                 report.left_out.append(f"{topic.source_topic}: {e}")
         if not made:
             return plan
-        more = self._decide(plan, made, [f for t in made for f in drafted.findings.get(t.source_topic, [])], now)
+        findings = [f for t in made for f in drafted.findings.get(t.source_topic, [])]
+        more = self._decide(plan, made, findings, now, drafted.upstream.of)
         self._take_in(more)
         return more
 
@@ -179,6 +191,7 @@ class Amending:
             found.topics += one.topics
             found.findings |= one.findings
             found.left_out |= one.left_out
+            found.upstream = replace(one.upstream, owners={**found.upstream.owners, **one.upstream.owners})
         return found
 
     def _make(self, one: Plan, topic: TopicPlan) -> None:
@@ -195,14 +208,17 @@ class Amending:
             if mapped_topics(one):
                 make_ready(self._target)
 
-    def _decide(self, plan: Plan, topics: list[TopicPlan], findings: list[Finding], now: datetime) -> Plan:
-        """Make topics the mirror's, and amend a plan by them."""
+    def _decide(
+        self, plan: Plan, topics: list[TopicPlan], findings: list[Finding], now: datetime,
+        feeds: Callable[[str], Collection[str]] | None = None,
+    ) -> Plan:  # fmt: skip
+        """Make topics the mirror's, and amend a plan by them. ``feeds``: see :func:`.life.claim`."""
         amendment = next_amendment(plan, topics, findings, now.isoformat(timespec="seconds"))
         more = amended(plan, [amendment])
         self._right.confirm(self._target.wire)
         with self._right.writing:
             self._right.check()
-            claim(self._ledger, replace(more, topics=amendment.topics), self._target)
+            claim(self._ledger, replace(more, topics=amendment.topics), self._target, feeds)
             kept.amend(amendment, plan.mirror.name, self._plans, self._ledger)
         return more
 

@@ -46,7 +46,7 @@ class LoopWatch:
 
     def follow(self, plan: Plan) -> None:
         """Look where this plan's records come from, from now on."""
-        self._plan = plan
+        self._plan, self._said = plan, None
 
     def look_in_turn(self) -> None:
         """Look if it is time; see :meth:`look`."""

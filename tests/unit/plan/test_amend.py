@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from airflow_mirror.kafka.model import TopicInfo
-from airflow_mirror.plan import Plan, inventory
+from airflow_mirror.plan import Plan, amend, inventory
 from airflow_mirror.plan.amend import changes, decide_each, draft
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.holes import HoleSamples
 from airflow_mirror.plan.inventory import Inventory
+from airflow_mirror.plan.life import Owned
 from airflow_mirror.plan.model import HoleEstimate
+from airflow_mirror.plan.upstream import Upstream
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
 from tests.unit.plan.test_model import NOW
 
@@ -131,6 +133,24 @@ def test_new_topic_is_copied_from_its_beginning(start: str, asked: str, monkeypa
         raise Found
 
     monkeypatch.setattr(inventory, "_topics", topics)
+    monkeypatch.setattr(amend, "read_upstream", lambda *_: Upstream("c1"))
     with pytest.raises(Found):
         draft(made("orders", start=start), None, None, ["users"], NOW)  # type: ignore[arg-type]
     assert seen == [asked]
+
+
+@pytest.mark.parametrize(
+    ("upstream", "why"),
+    [
+        (Upstream("c1", {"users": Owned(topic_id="id", mirror="back", source_id="c2")}), "come from the target"),
+        (Upstream("c1", {"users": Owned(topic_id="id", mirror="b", source_id="c3", upstream=("c2", "c3"))}), "'b'"),
+        (Upstream("c1", unreadable="no right"), "not known whether its records come from the target: no right"),
+    ],
+)
+def test_new_topic_that_may_return_is_left_out_unread(
+    upstream: Upstream, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a mesh by prefix each mirror would copy the others' copies of its own topics, for ever."""
+    monkeypatch.setattr(amend, "read_upstream", lambda *_: upstream)
+    found = draft(made("orders"), None, None, ["users"], NOW)  # type: ignore[arg-type]
+    assert not found.topics and why in found.left_out["users"] and found.upstream is upstream

@@ -20,6 +20,7 @@ from airflow_mirror.plan.amend import Draft
 from airflow_mirror.plan.kept import keep, with_amendments
 from airflow_mirror.plan.life import Owned, owned_topics
 from airflow_mirror.plan.model import TopicPlan
+from airflow_mirror.plan.upstream import Upstream
 from airflow_mirror.sync import amending
 from airflow_mirror.sync.amending import Amending, AmendingReport
 from tests.builders import plan_of, topic_plan
@@ -60,6 +61,7 @@ class World:
         self.cut: int | None = None
         self.refused: dict[str, Exception] = {}
         self.left_out: dict[str, str] = {}
+        self.upstream = Upstream("src")
         self.plan = self.made("t")
         self.taken: Plan = self.plan
         self.lease = True
@@ -90,7 +92,7 @@ class World:
                 raise self.refused[name]
         topics = [self.drafted(name) for name in wanted if name not in self.left_out]
         left_out = {n: why for n, why in self.left_out.items() if n in wanted}
-        return Draft(topics=topics, findings={"t-new": [WARNING]}, left_out=left_out)
+        return Draft(topics=topics, findings={"t-new": [WARNING]}, left_out=left_out, upstream=self.upstream)
 
     def drafted(self, name: str) -> TopicPlan:
         mode = "mapped" if "map" in name else "identical"
@@ -240,6 +242,18 @@ def test_topics_that_may_not_join_are_listed_and_others_do(world: World) -> None
     shown = report.to_dict()
     assert shown["left_out"]["count"] == 6 and len(shown["said"]) == 1
     assert shown["said"][0].startswith("6 left out, as t-data: target_data: it holds data")
+
+
+def test_on_a_source_that_is_a_target_topics_join_at_the_second_look(world: World) -> None:
+    """Another mirror may have created it, and not yet said that it is its own, nor where its records come from."""
+    world.source.there["t-new"] = 1
+    world.upstream = Upstream("src", is_target=True)
+    process = world.process()
+    report = process.look(NOW_MS)
+    assert "seen for the first time" in report.left_out[0] and not report.added and not world.effects
+    world.upstream = Upstream("src", {"t-new": Owned(topic_id="x", mirror="up", source_id="dc0")}, is_target=True)
+    assert process.look(NOW_MS).added == ["t-new"]
+    assert owned_topics(MemoryLedger(world.records))["t-new"].upstream == ("dc0", "src")
 
 
 def test_many_new_topics_are_copied_in_parts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
