@@ -279,6 +279,14 @@ class UnknownMirror(InputError):
         )
 
 
+class MirrorNotOver(InputError):
+    """A mirror is to be retired that still does something."""
+
+    def __init__(self, mirror: str, cause: str, remedy: str) -> None:
+        self.mirror, self.cause = mirror, cause
+        super().__init__(f"mirror {mirror!r} is not over: {cause}. Nothing was changed. {remedy}")
+
+
 class JobConflict(InputError):
     """A job with this name is running with another specification."""
 

@@ -65,7 +65,7 @@ def _run(arguments: argparse.Namespace) -> int:
         try:
             if report is None:
                 raise error or InputError(f"{run_dir}: its report can't be read.")
-            print(f"run {run_dir.name}: {_lift(arguments, mirror, run_dir, report)}")
+            print(f"run {run_dir.name}: {lift(arguments, mirror, run_dir, report)}")
         except MirrorError as e:  # one that can't be lifted must not keep the others up
             print(f"error: run {run_dir.name}: {e}", file=sys.stderr)
             failed = True
@@ -77,14 +77,9 @@ def _directory(arguments: argparse.Namespace) -> Path:
 
     :raises InputError: nobody says where it is, or it is not there.
     """
-    if arguments.home is not None:
-        home = Path(arguments.home)
-    else:
-        try:
-            from airflow_mirror.hooks.home import home as airflows
-        except ImportError:
-            raise InputError("--home is missing: without Airflow nobody knows the directory of the mirrors.") from None
-        home = airflows()
+    home = home_of(arguments)
+    if home is None:
+        raise InputError("--home is missing: without Airflow nobody knows the directory of the mirrors.")
     found: Path = home / arguments.mirror
     if not found.is_dir():
         others = sorted(path.name for path in home.glob("*") if (path / "runs").is_dir()) if home.is_dir() else []
@@ -92,7 +87,19 @@ def _directory(arguments: argparse.Namespace) -> Path:
     return found
 
 
-def _lift(arguments: argparse.Namespace, mirror: Path, run_dir: Path, report: CutoverReport) -> str:
+def home_of(arguments: argparse.Namespace) -> Path | None:
+    """Return the directory of all mirrors, ``--home`` or Airflow's; None where neither is."""
+    if arguments.home is not None:
+        return Path(arguments.home)
+    try:
+        from airflow_mirror.hooks.home import home as airflows
+    except ImportError:
+        return None
+    return airflows()
+
+
+def lift(arguments: argparse.Namespace, mirror: Path, run_dir: Path, report: CutoverReport) -> str:
+    """Lift the fence of one cutover, as ``arguments`` say; return what was done."""
     if report.fence is not None and report.fence.kept and not arguments.kept_too:
         return "the fence of a finished cutover stays; --kept-too lifts it"
     with (

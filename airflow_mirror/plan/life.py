@@ -164,20 +164,33 @@ def release(ledger: Decisions, mirror: str, end_writing: Callable[[], object]) -
 
     :param end_writing: returns when no job of the mirror can write any more.
     """
+    topics = give_up(ledger, mirror)
+    if topics:
+        end_writing()
+        free(ledger, mirror, topics)
+    return topics
+
+
+def give_up(ledger: Decisions, mirror: str) -> list[str]:
+    """Decide that nobody begins to write into what a mirror owns and has not handed over; return its topics' names."""
 
     def given_up(values: Values) -> Values | None:
         return _some({t: replace(one, released=True) for t, one in _of(values, mirror) if not one.released})
 
+    _decide_all(ledger, given_up)
+    return sorted(topic for topic, one in _of(ledger.values(), mirror) if one.released)
+
+
+def free(ledger: Decisions, mirror: str, topics: Collection[str]) -> None:
+    """Decide that topics are nobody's; of those that were given up.
+
+    :param topics: not what somebody else gives up meanwhile: its writers were not waited for.
+    """
+
     def freed(values: Values) -> Values | None:
-        # Not what somebody else gives up meanwhile: its writers were not waited for.
         return _some({t: None for t, one in _of(values, mirror) if one.released and t in topics})
 
-    _decide_all(ledger, given_up)
-    topics = {topic for topic, one in _of(ledger.values(), mirror) if one.released}
-    if topics:
-        end_writing()
-        _decide_all(ledger, freed)
-    return sorted(topics)
+    _decide_all(ledger, freed)
 
 
 def require_active(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
@@ -229,6 +242,11 @@ def active_topics(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> set[st
 def owned_topics(ledger: Decisions) -> dict[str, Owned]:
     """Return what is decided, by target topic; one that was created again since has another id."""
     return dict(_all(ledger.values()))
+
+
+def is_about_topic(key: str) -> bool:
+    """Return whether a decision of this key is about a target topic."""
+    return key.startswith(_KEY)
 
 
 def topics_of(ledger: Decisions, mirror: str, source_id: str, target: ClusterAdmin) -> list[str]:

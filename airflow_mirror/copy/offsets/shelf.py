@@ -42,9 +42,9 @@ class Shelf:
             return dict(self._maps.get(name, ()))
 
     def names(self) -> list[str]:
-        """Return the names of all maps that were read."""
+        """Return the names of all maps of which records are there."""
         with self._lock:
-            return [*self._maps]
+            return [name for name, keys in self._maps.items() if keys]
 
     def forget(self) -> None:
         """Read everything at the next call: what was read is not what is there."""

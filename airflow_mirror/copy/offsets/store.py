@@ -182,6 +182,15 @@ class MapStore:
             check()
             log.warning("pieces of the offset map of %s are joined later: %s", name, e)
 
+    def names(self, target: WireCluster) -> list[str]:
+        """Return the names of the maps that are stored. Errors as for :meth:`load`."""
+        return sorted(name for shelf in self._shelves if self._look(target, shelf) for name in shelf.names())
+
+    def remove_all(self, target: WireCluster) -> None:
+        """Remove all of these maps. Nobody may be copying with them. Errors as for :meth:`append`."""
+        for name in self.names(target):
+            self._write(target, name, dict.fromkeys(self._shelf(name).keys(name)), lambda: None)
+
     def _join(self, target: WireCluster, one: CopyRange, writer: _Writer, check: Check) -> None:
         """Join the newest pieces, until the next older one is larger than all of them together.
 

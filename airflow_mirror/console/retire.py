@@ -1,0 +1,136 @@
+"""``airflow-mirror retire``: remove what a mirror that is over has left."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.console.clusters import HELP, add_target, target_of
+from airflow_mirror.console.lift_fence import home_of, lift
+from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.leftovers import fences_up
+from airflow_mirror.cutover.writers import end_writing
+from airflow_mirror.errors import InputError, MirrorNotOver
+from airflow_mirror.jobs.retire import Retirement, Step
+from airflow_mirror.jobs.runner.active import Watch, keys_of
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
+from airflow_mirror.sync.seen_configs import prefix
+
+if TYPE_CHECKING:
+    from airflow_mirror.kafka.admin import ClusterAdmin
+
+_TEXT = """\
+Remove what a mirror that is over has left on its target: settings on hold get the source's last values, topics are given
+up, offset maps, positions, plans, notes and signs of life are deleted, and at last the decisions that name it. Data are
+never deleted, but a broker deletes what is older than a restored retention. What a cutover has handed over stays decided.
+
+Without --yes it lists what it would do, and changes nothing. It may be repeated, also after it was interrupted.
+
+Exit status: 0 done, or nothing was left; 1 try again; 2 wrong input, or the mirror is not over: nothing was changed.
+"""
+_EXAMPLES = """\
+examples:
+  airflow-mirror retire --target dst.properties --mirror dc1-to-dc2
+  airflow-mirror retire --target dst.properties --mirror dc1-to-dc2 --source src.properties --yes
+"""
+_SHOWN = 20  # of each step
+_BY_ITSELF = (
+    "its transactional ids (writer lease, padding): a broker forgets them after transactional.id.expiration.ms, a week",
+    "the rights of its principal: 'airflow-mirror rights' prints them",
+    "its directory below [mirror] home, with the reports of its cutovers",
+)
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    p = commands.add_parser(
+        "retire", help="remove what a mirror that is over has left", description=_TEXT, epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add_target(p)
+    p.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
+    p.add_argument("--yes", action="store_true", help="do it")
+    p.add_argument(
+        "--end-writing", action="store_true",
+        help="also if a job holds the writer lease: one that was killed. It is taken, and waited for",
+    )  # fmt: skip
+    p.add_argument(
+        "--source", metavar="CLUSTER",
+        help=f"also lift the fences that finished cutovers have kept up there: {HELP}",
+    )  # fmt: skip
+    p.add_argument(
+        "--home", metavar="DIR", help="where the reports of its cutovers are (default: Airflow's [mirror] home)"
+    )
+    p.add_argument(
+        "--fence", default="acl", metavar="acl|FUNCTION", help="how it was raised, as for CutoverOperator (default: acl)"
+    )
+    p.add_argument("--json", action="store_true", help="print JSON: what was done or is to do, and what stays")
+    p.set_defaults(run=_run, kept_too=True)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    name, found = arguments.mirror, []
+    with target_of(arguments) as target:
+        retirement = Retirement(
+            mirror=name, target=target, ledger=Ledger(target), maps=MapStore(name),
+            keys=state_of(target, "", keys_only=True), seen=state_of(target, prefix(name)),
+            end_writing=partial(end_writing, target.config, name),
+        )  # fmt: skip
+        retirement.require_over(Watch(state_of(target, keys_of(name))), may_be_held=arguments.end_writing)
+        fences, stays = _fences(arguments, target)
+        left = [*stays, *retirement.left()]
+        for step in (*fences, *retirement.steps()):
+            if not step.lines:
+                continue
+            found.append({"step": step.name, "lines": step.lines})
+            if not arguments.json:
+                _show(step)
+            if arguments.yes:
+                step.do()
+    _tell(arguments, found, [*left, *_BY_ITSELF])
+
+
+def _fences(arguments: argparse.Namespace, target: ClusterAdmin) -> tuple[list[Step], list[str]]:
+    """Return the steps that lift fences, and which stay.
+
+    :raises MirrorNotOver: a cutover was killed, and its fence is up.
+    """
+    home = home_of(arguments)
+    if home is None:
+        return [], ["fences on the source: only reports of its cutovers know them (--home)"]
+    mirror = home / arguments.mirror
+    steps, left = [], []
+    for run_dir, report, error in fences_up(mirror / "runs"):
+        if report is None:
+            raise error or InputError(f"{run_dir}: its report can't be read.")
+        if report.fence is None or not report.fence.kept or report.outcome != reports.DONE:
+            cause = f"a fence of its cutover in {run_dir} is up"
+            raise MirrorNotOver(arguments.mirror, cause, "Lift it ('airflow-mirror lift-fence'), or cut over again.")
+        if arguments.source is None:
+            left.append(f"the fence of cutover {run_dir.name}, kept on purpose: --source lifts it")
+        else:
+            steps.append(Step("fence", [f"of cutover {run_dir.name}"], partial(lift, arguments, mirror, run_dir, report)))
+    return steps, left
+
+
+def _show(step: Step) -> None:
+    for line in step.lines[:_SHOWN]:
+        print(f"{step.name:<10} {line}")
+    if (more := len(step.lines) - _SHOWN) > 0:
+        print(f"{step.name:<10} and {more:,} more (--json lists all)")
+
+
+def _tell(arguments: argparse.Namespace, found: list[dict[str, Any]], left: list[str]) -> None:
+    if arguments.json:
+        print(json.dumps({"mirror": arguments.mirror, "done": arguments.yes, "steps": found, "left": left}, indent=1))
+        return
+    for line in left:
+        print(f"stays      {line}")
+    if not found:
+        print(f"nothing is left of mirror {arguments.mirror!r}")
+    else:
+        print("done" if arguments.yes else "nothing was changed (--yes does it)")

@@ -1,0 +1,163 @@
+"""What is left of a mirror that is over, and its removal: everything on the target but the data.
+
+Each step looks what there is to do, and does it; done twice, it finds nothing. They are in an order in which a crash
+between any two leaves enough for the next try: the plan is there until the settings are restored, and the decisions that
+name the mirror go last. What a cutover has handed over stays decided, for good: no task of the mirror, cleared by
+mistake in a year, may write there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.errors import MirrorNotOver, PlanNotKept
+from airflow_mirror.jobs.runner.active import Watch, active_tail
+from airflow_mirror.jobs.runner.state import RUNNING
+from airflow_mirror.plan import kept, life
+from airflow_mirror.policy import progress_group, scratch_topic, starts_group
+from airflow_mirror.sync.configs import sync_configs
+from airflow_mirror.sync.seen_configs import LastSeen
+
+if TYPE_CHECKING:
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.ledger.decisions import Decisions, Values
+    from airflow_mirror.ledger.state import State
+    from airflow_mirror.plan.life import Owned
+    from airflow_mirror.plan.model import Plan
+
+
+class Step(NamedTuple):
+    """A part of the removal.
+
+    :param lines: what it is about. Without any there is nothing to do.
+    """
+
+    name: str
+    lines: list[str]
+    do: Callable[[], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retirement:
+    """The removal of one mirror.
+
+    :param keys: the whole state; its values are not needed. :param seen: see :mod:`.seen_configs`, of this mirror.
+    :param maps: of this mirror.
+    :param end_writing: takes the writer lease for good, and returns when no job of the mirror can write any more.
+    """
+
+    mirror: str
+    target: ClusterAdmin
+    ledger: Decisions
+    keys: State
+    seen: State
+    maps: MapStore
+    end_writing: Callable[[], object]
+
+    def require_over(self, watch: Watch, *, may_be_held: bool) -> None:
+        """Return if nothing of the mirror runs.
+
+        :param may_be_held: also if its writer lease is held: by a job that was killed, or by one that nobody knows of.
+        :raises MirrorNotOver: it still does something.
+        """
+        tail = active_tail(self.ledger.values(), self.mirror)
+        if tail is not None and watch.settled(tail) == RUNNING:
+            cause = f"its tail runs on host {tail.host!r} and gives signs of life"
+            raise MirrorNotOver(self.mirror, cause, "Stop it first (StopMirrorOperator).")
+        if not may_be_held and lease.is_anybody_writing(self.target.wire, self.mirror):
+            raise MirrorNotOver(
+                self.mirror, "a job holds its writer lease, and may be copying: a bulk copy, say",
+                "If none runs, it was killed: --end-writing takes the lease and waits until nothing can be written.",
+            )  # fmt: skip
+
+    def steps(self) -> Iterator[Step]:
+        """Yield what is to be done, in order. Each step must be done before the next one is asked for, or none at all."""
+        owned = self._owned()
+        ours = sorted(topic for topic, one in owned.items() if one.opened_by is None)
+        nobodys = [f"{topic}: nobody's afterwards; its data stay" for topic in ours]
+        yield Step("topics", nobodys, lambda: life.give_up(self.ledger, self.mirror))
+        ends = ours or lease.is_anybody_writing(self.target.wire, self.mirror)
+        yield Step("writing", ["its writer lease is taken, for good"] if ends else [], self.end_writing)
+        yield Step("settings", self._settings(dry_run=True), self._settings)
+        maps = len(self.maps.names(self.target.wire))
+        yield Step("maps", [f"offset maps of partitions: {maps}"] if maps else [], self._remove_maps)
+        for group in (progress_group(self.mirror), starts_group(self.mirror)):
+            positions = self.target.group_offsets(group)
+            lines = [f"positions of {group}: {len(positions)}"] if positions else []
+            yield Step("groups", lines, partial(self.target.forget_group_offsets, group, positions))
+        scratch = [*self.target.topics([scratch_topic(self.mirror)])]
+        yield Step("scratch", scratch, lambda: self.target.delete_topics(scratch))
+        keys = [key for key in self.keys.read() if _is_of(key, self.mirror)]
+        yield Step("state", _counted(keys), lambda: self.keys.write(dict.fromkeys(keys)))
+        topics = [f"topic: {len(ours)}"] if ours else []
+        yield Step("decisions", topics + _counted(self._decided(self.ledger.values())), self._forget)
+
+    def left(self) -> list[str]:
+        """Return what stays, and why."""
+        owned = self._owned()
+        lines = [
+            f"{topic}: in production since {one.opened_at}. That stays decided: no task of the mirror may write there"
+            for topic, one in sorted(owned.items())
+            if one.opened_by is not None
+        ]
+        plan, held = self._plan(), [topic for topic, one in owned.items() if one.opened_by is None]
+        planned = set() if plan is None else {t.target_topic for t in plan.topics}
+        unknown = sorted(set(held) - planned)
+        lines += [f"{line} (in production: yours to set)" for line in self._settings(opened=True, dry_run=True)]
+        return lines + [f"{topic}: its settings; no plan that is kept says what they were to be" for topic in unknown]
+
+    def _owned(self) -> dict[str, Owned]:
+        """Return what is decided about the mirror's topics."""
+        return {topic: one for topic, one in life.owned_topics(self.ledger).items() if one.mirror == self.mirror}
+
+    def _plan(self) -> Plan | None:
+        plan_hash = kept.last_hash(self.ledger.values(), self.mirror)
+        try:
+            return None if plan_hash is None else kept.fetch(plan_hash, self.mirror, self.target)
+        except PlanNotKept:  # an earlier try has removed it, after it had restored the settings
+            return None
+
+    def _settings(self, *, opened: bool = False, dry_run: bool = False) -> list[str]:
+        """Apply what the source's settings were last, to topics on hold; return what differs, one line each.
+
+        :param opened: to those in production, instead of those that are the mirror's.
+        """
+        plan = self._plan()
+        if plan is None:
+            return []
+        there = self.target.topics([t.target_topic for t in plan.topics])
+        meant = {
+            topic
+            for topic, one in self._owned().items()
+            if (one.opened_by is not None) is opened and topic in there and one.topic_id in ("", there[topic].topic_id)
+        }
+        plan = replace(plan, topics=tuple(t for t in plan.topics if t.target_topic in meant))
+        report = sync_configs(plan, LastSeen(plan, self.seen.read()), self.target, hold=False, dry_run=dry_run)
+        return list(report.drift)
+
+    def _remove_maps(self) -> None:
+        self.maps.remove_all(self.target.wire)
+
+    def _forget(self) -> None:
+        life.free(self.ledger, self.mirror, self._owned())
+        self.ledger.decide(lambda values: dict.fromkeys(self._decided(values)) or None)
+
+    def _decided(self, values: Values) -> list[str]:
+        """Return the keys of decisions that name the mirror, besides those about topics."""
+        return [key for key in values if _is_of(key, self.mirror) and not life.is_about_topic(key)]
+
+
+def _is_of(key: str, mirror: str) -> bool:
+    """Return whether a key, as ``plan/<mirror>`` or ``job/<mirror>/...``, is a mirror's."""
+    return key.split("/")[1:2] == [mirror]
+
+
+def _counted(keys: list[str]) -> list[str]:
+    """Return how many keys there are of each kind."""
+    kinds = [key.split("/")[0] for key in keys]
+    return [f"{kind}: {kinds.count(kind)}" for kind in dict.fromkeys(kinds)]

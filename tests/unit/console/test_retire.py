@@ -1,0 +1,186 @@
+"""``airflow-mirror retire``: what it takes away, in which order, and what keeps it from beginning."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_mirror.console import retire
+from airflow_mirror.console.main import main
+from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.report import CutoverReport, FenceRecord
+from airflow_mirror.jobs import retire as core
+from airflow_mirror.jobs.driver import windows
+from airflow_mirror.jobs.runner import active
+from airflow_mirror.plan import kept
+from airflow_mirror.sync import seen_configs
+from airflow_mirror.sync.following import notes
+from airflow_mirror.sync.starts import sights
+from airflow_mirror.verify import proof
+from tests.unit.ledger.memory import MemoryLedger, MemoryState
+
+PREFIXES = (kept.prefix, active.keys_of, notes.prefix, seen_configs.prefix, windows.keys_of, proof.keys_of, sights.prefix)
+
+
+class Target:
+    """A target on which everything that happens is written down, in order."""
+
+    config = wire = None
+
+    def __init__(self) -> None:
+        self.ledger, self.state = MemoryLedger(), MemoryState()
+        self.log: list[str] = []
+        self.held, self.maps = False, ["m/t/t-0"]
+        self.positions = {"airflow-mirror.m": 3, "airflow-mirror.m2": 1}
+
+    def topics(self, names: Any) -> Mapping[str, Any]:
+        return {}
+
+    def group_offsets(self, group: str) -> dict[int, int]:
+        return dict.fromkeys(range(self.positions.get(group, 0)), 0)
+
+    def forget_group_offsets(self, group: str, positions: Any) -> None:
+        self.positions[group] -= len(positions)
+        self.log.append(f"forget {group}")
+
+    def end_writing(self, _: object, mirror: str) -> None:
+        self.held = False
+        self.log.append(f"writing of {mirror} ends, topics {'are' if self.given_up else 'NOT'} given up")
+
+    @property
+    def given_up(self) -> bool:
+        return all(one["released"] for one in self.ledger.values().values() if one.get("mirror") == "m")
+
+
+class Maps:
+    """The offset maps of one mirror."""
+
+    def __init__(self, target: Target, mirror: str) -> None:
+        self._target = target
+        assert mirror == "m"
+
+    def names(self, _: object) -> list[str]:
+        return list(self._target.maps)
+
+    def remove_all(self, _: object) -> None:
+        self._target.maps.clear()
+
+
+@pytest.fixture
+def target(monkeypatch: pytest.MonkeyPatch) -> Target:
+    one = Target()
+
+    @contextmanager
+    def target_of(_: Any) -> Iterator[Target]:
+        yield one
+
+    monkeypatch.setattr(retire, "target_of", target_of)
+    monkeypatch.setattr(retire, "Ledger", lambda _: one.ledger)
+    monkeypatch.setattr(retire, "state_of", lambda *_, **__: one.state)
+    monkeypatch.setattr(retire, "MapStore", lambda mirror: Maps(one, mirror))
+    monkeypatch.setattr(retire, "end_writing", one.end_writing)
+    monkeypatch.setattr(core, "lease", SimpleNamespace(is_anybody_writing=lambda *_: one.held))
+    return one
+
+
+def own(target: Target, mirror: str, *topics: str, opened: str | None = None) -> None:
+    value = {"v": 1, "topic_id": "x", "mirror": mirror, "source_id": "A", "opened_by": opened, "opened_at": opened}
+    target.ledger.decide(lambda _: {f"topic/{topic}": value for topic in topics})
+
+
+def run(home: Path, *options: str) -> int:
+    return main(["retire", "--target", "dst", "--mirror", "m", "--home", str(home), *options])
+
+
+def test_nothing_of_another_mirror_is_touched(target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither of one whose name begins alike, nor a topic that has the mirror's name."""
+    own(target, "m", "t")
+    own(target, "m2", "m", "u")
+    target.ledger.decide(lambda _: {"active/m2": {"v": 9}, "plan/m2": {"v": 9}})
+    for mirror in ("m", "m2"):
+        target.state.write({f"{prefix(mirror)}x": b"{}" for prefix in PREFIXES})
+    before = dict(target.ledger.values()), target.state.read(), dict(target.positions)
+    assert run(tmp_path) == 0
+    assert (target.ledger.values(), target.state.read(), target.positions) == before and target.log == []
+    assert capsys.readouterr().out.splitlines()[-1] == "nothing was changed (--yes does it)"
+    assert run(tmp_path, "--yes") == 0
+    assert set(target.ledger.values()) == {"topic/m", "topic/u", "active/m2", "plan/m2"}
+    assert set(target.state.read()) == {f"{prefix('m2')}x" for prefix in PREFIXES}
+    assert target.positions == {"airflow-mirror.m": 0, "airflow-mirror.m2": 1} and target.maps == []
+    assert target.log == ["writing of m ends, topics are given up", "forget airflow-mirror.m"]
+    assert run(tmp_path, "--yes") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "nothing is left of mirror 'm'" and len(target.log) == 2
+
+
+def test_what_was_handed_over_stays_decided(target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own(target, "m", "live", opened="noon")
+    assert run(tmp_path, "--yes", "--json") == 0
+    assert "topic/live" in target.ledger.values() and target.log == ["forget airflow-mirror.m"]
+    left = json.loads(capsys.readouterr().out)["left"]
+    assert left[0] == "live: in production since noon. That stays decided: no task of the mirror may write there"
+
+
+def test_settings_that_no_plan_knows_are_named(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own(target, "m", "t")
+    assert run(tmp_path) == 0
+    assert "stays      t: its settings; no plan that is kept says what they were to be" in capsys.readouterr().out
+
+
+def test_long_lists_are_cut_for_people_only(target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own(target, "m", *(f"t{number}" for number in range(23)))
+    assert run(tmp_path) == 0
+    assert "topics     and 3 more (--json lists all)" in capsys.readouterr().out
+    assert run(tmp_path, "--json") == 0
+    assert len(json.loads(capsys.readouterr().out)["steps"][0]["lines"]) == 23
+
+
+def test_held_lease_is_ended_only_when_told(target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target.held = True
+    assert run(tmp_path, "--yes") == 2
+    assert "mirror 'm' is not over: a job holds its writer lease" in capsys.readouterr().err and target.maps
+    assert run(tmp_path, "--yes", "--end-writing") == 0
+    assert target.log[0] == "writing of m ends, topics are given up" and not target.maps
+
+
+def fenced(home: Path, **changes: Any) -> None:
+    record = FenceRecord(kind="acl", intent={"deny": []}, requested=time.time(), kept=changes.pop("kept", False))
+    report = CutoverReport(mirror="m", plan_hash="", fence=record)
+    report.outcome = changes.pop("outcome", reports.RUNNING)
+    report.save(home / "m" / "runs" / "monday")
+
+
+def test_fence_of_a_killed_cutover_keeps_the_mirror(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fenced(tmp_path)
+    assert run(tmp_path, "--yes", "--source", "src") == 2
+    assert "is up. Nothing was changed. Lift it ('airflow-mirror lift-fence')" in capsys.readouterr().err
+    assert target.maps and target.log == []
+
+
+def test_fence_of_a_finished_cutover_is_lifted_on_request(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything else, because its plan says how."""
+    fenced(tmp_path, kept=True, outcome=reports.DONE)
+
+    def lift(arguments: Any, mirror: Path, run_dir: Path, report: CutoverReport) -> str:
+        assert (arguments.source, arguments.fence, arguments.kept_too) == ("src", "acl", True)
+        target.log.append(f"lift {mirror.name}/{run_dir.name}, {len(target.maps)} map")
+        return "lifted"
+
+    monkeypatch.setattr(retire, "lift", lift)
+    assert run(tmp_path, "--yes") == 0
+    assert "stays      the fence of cutover monday, kept on purpose: --source lifts it" in capsys.readouterr().out
+    target.maps, target.log = ["m/t/t-0"], []
+    assert run(tmp_path, "--source", "src", "--yes") == 0
+    assert target.log[0] == "lift m/monday, 1 map"
