@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from airflow_mirror.kafka.model import ConfigEntry
     from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan.model import Plan
 
 LONG_MAX = "9223372036854775807"
 
@@ -205,6 +206,15 @@ def is_held(target: Mapping[str, ConfigEntry]) -> bool:
     """Return whether the settings of a target topic keep every record."""
     keys = ("cleanup.policy", "retention.bytes", "retention.ms")
     return all(key in target and same_value(target[key].value, HELD_OPEN[key]) for key in keys)
+
+
+def compacted_topics(plan: Plan, target: Mapping[str, Mapping[str, ConfigEntry]]) -> set[str]:
+    """Return the target topics of a plan of which a log cleaner may have taken records, on either side.
+
+    :param target: their settings as they are.
+    """
+    cleaned = {name for name, entries in target.items() if "compact" in (entries["cleanup.policy"].value or "")}
+    return cleaned | {t.target_topic for t in plan.topics if t.compacted}
 
 
 def left_out(

@@ -9,6 +9,9 @@ Both sides are read once, in step, and only the current batch is decoded: memory
 The first difference ends the comparison. Later differences are often one shift of all records, and would hide the
 cause.
 
+In a compacted topic, records that only one side has are no difference while a later one of their key follows
+(:mod:`airflow_mirror.verify.compaction`).
+
 With mapped offsets, each source record is compared with the target record that the offset map names. The map itself
 proves nothing: a record that is missing there, or one that the map does not contain, is a difference.
 """
@@ -23,6 +26,7 @@ import xxhash
 
 from airflow_mirror.copy.batches import tombstones
 from airflow_mirror.copy.offsets.map import Where
+from airflow_mirror.verify.compaction import Gaps
 from airflow_mirror.verify.result import Difference, Evidence, evidence
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import records as wire_records
@@ -43,6 +47,7 @@ class Tally(NamedTuple):
 
     ``fillers``: tombstones of the reserved key that the target holds in the holes of a compacted topic.
     ``expired``: records of one side that the other side's retention deleted during the comparison.
+    ``gaps``: of a compacted topic, what only one side has and is still to be judged.
     """
 
     records: int
@@ -50,6 +55,7 @@ class Tally(NamedTuple):
     difference: Difference | None
     fillers: int = 0
     expired: int = 0
+    gaps: Gaps | None = None
 
 
 class Floor:
@@ -167,7 +173,7 @@ class Cursor:
 def compare(
     source: Iterable[RawBatch], target: Iterable[RawBatch], start: int, end: int, *, by_batch: bool = False,
     through: OffsetMap | None = None, target_window: tuple[int, int] | None = None,
-    floors: tuple[Floor, Floor] | None = None, held: bool = False,
+    floors: tuple[Floor, Floor] | None = None, held: bool = False, compacted: bool = False,
 ) -> Tally:  # fmt: skip
     """Compare the records of two logs with offsets in [start, end).
 
@@ -178,7 +184,9 @@ def compare(
     :param target_window: the target's part of [start, end) of the source; with ``through``.
     :param floors: first offsets of both sides, if their log starts may move meanwhile; default: ``start``.
     :param held: the target's retention is off, so a record that it no longer has is a difference.
+    :param compacted: a log cleaner may have taken records, on either side.
     """
+    gaps = Gaps() if compacted else None
     target_start, target_end = target_window or (start, end)
     source_floor, target_floor = floors or (Floor(start), Floor(target_start))
     left = Cursor("source", source, source_floor, end, through)
@@ -186,7 +194,7 @@ def compare(
     equal, expired, difference = 0, 0, None
     try:
         while True:
-            if by_batch and (count := _same_batch(left, right)):
+            if by_batch and not gaps and (count := _same_batch(left, right)):
                 left.take_whole()
                 right.take_whole()
                 equal += count
@@ -201,11 +209,15 @@ def compare(
                     left.take()
                     expired += 1
                     continue
+                if gaps is not None and _is_gap(a, b, gaps, left, right):
+                    continue
                 difference = _difference(a, b, left, right)
                 if through is not None:
                     difference = _on_both_sides(difference, left.own_offset() if a is not None else None, through)
             if difference is not None or a is None:
                 break
+            if gaps:
+                gaps.seen(a)
             left.take()
             right.take()
             equal += 1
@@ -218,7 +230,22 @@ def compare(
         if through is not None:
             there = through.to_target(e.offset).offset if on_source else e.offset
             difference = _on_both_sides(replace(difference, offset=there), e.offset if on_source else None, through)
-    return Tally(equal, left.bytes, difference, right.fillers, expired)
+    return Tally(equal, left.bytes, difference, right.fillers, expired, gaps)
+
+
+def _is_gap(a: Record | None, b: Record | None, gaps: Gaps, left: Cursor, right: Cursor) -> bool:
+    """Pass over a record that only one side has, if a cleaner may have taken it on the other one."""
+    if a is not None and (b is None or a.offset < b.offset):
+        found = gaps.lone(a, left.own_offset())
+        if found:
+            left.take()
+        return found
+    if b is not None and (a is None or b.offset < a.offset):
+        found = gaps.lone(b, None)
+        if found:
+            right.take()
+        return found
+    return False
 
 
 def _is_expired(only_here: Record | None, next_there: Record | None, there: Cursor) -> bool:

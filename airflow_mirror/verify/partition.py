@@ -15,8 +15,10 @@ from airflow_mirror.copy.fingerprint import decoded
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.writer import priming
 from airflow_mirror.errors import BrokerError, ForeignData, InvalidField, NoOffsetMap, NothingFetched
+from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync.maps import Maps, MapSource, mapped_range
 from airflow_mirror.verify.bounds import bounds_difference, through_map, window
+from airflow_mirror.verify.compaction import Gaps
 from airflow_mirror.verify.compare import Floor, Tally, compare
 from airflow_mirror.verify.result import (
     Difference,
@@ -39,8 +41,8 @@ if TYPE_CHECKING:
 
     from airflow_mirror.config import ClientConfig
     from airflow_mirror.copy.ranges import CopyRange
-    from airflow_mirror.partition import TopicPartition
     from airflow_mirror.wire.batch import RawBatch
+    from airflow_mirror.wire.records import Record
 
 STALL_S = 30.0
 _FETCH_BYTES = 4 << 20
@@ -135,7 +137,12 @@ def compare_partition(
             target_window=there,
             floors=floors,
             held=pair.held,
+            compacted=pair.compacted,
         )
+    if tally.gaps and tally.difference is None:
+        logs = (source, pair.source, start, end, source_log.stable), (target, pair.target, *there, target_log.stable)
+        difference = _judge(tally.gaps, logs, isolation == "read_committed", through)
+        tally = tally._replace(difference=difference)
     difference = tally.difference or bounds_difference(pair, source_log, held)
     if difference is None and through is None and target_log.start < start:
         difference = _fillers_in_front(target, pair.target, target_log)
@@ -154,7 +161,35 @@ def compare_partition(
         target_log=target_log,
         fillers=tally.fillers,
         expired=tally.expired,
+        cleaned=tally.gaps.count if tally.gaps is not None else 0,
     )
+
+
+_Log = tuple[WireCluster, TopicPartition, int, int, int]  # start and end of what was compared, and the log's stable end
+
+
+def _judge(gaps: Gaps, logs: tuple[_Log, _Log], committed: bool, through: OffsetMap | None) -> Difference | None:
+    """Read what decides about records that only one side has: what follows the compared range, and what precedes."""
+    for number, (cluster, tp, _, end, stable) in enumerate(logs):
+        if gaps and end < stable:
+            for record in _records(cluster, tp, end, stable, committed or number == 1):
+                gaps.seen(record)
+    found = gaps.lost(through is not None)
+    for side, (cluster, tp, start, end, _) in zip(("source", "target"), logs, strict=True):
+        if found is not None or not gaps.lacks(side):
+            continue
+        for record in _records(cluster, tp, start, end, committed or side == "target"):
+            if through is not None and side == "source":
+                record = record._replace(offset=through.to_target(record.offset).offset)
+            found = gaps.left_behind(side, record, through is not None)
+            if found is not None:
+                break
+    return found
+
+
+def _records(cluster: WireCluster, tp: TopicPartition, start: int, end: int, committed: bool) -> Iterator[Record]:
+    for raw in data_batches(cluster, tp, start, end, committed=committed, floor=Floor(start)):
+        yield from (record for record in decoded(raw, tp, cluster.role) if start <= record.offset < end)
 
 
 def _fillers_in_front(target: WireCluster, tp: TopicPartition, log: LogBounds) -> Difference | None:

@@ -50,6 +50,7 @@ class PartitionPair:
     :param end_offset: offset to stop at, exclusive; None goes to the end and requires that both ends are equal.
     :param mapped: its offsets are mapped; both bounds are the source's.
     :param held: the target's retention is off, so its log must start where the copy began.
+    :param compacted: a log cleaner may have taken records, on either side.
     """
 
     source_topic: str
@@ -59,6 +60,7 @@ class PartitionPair:
     end_offset: int | None = None
     mapped: bool = False
     held: bool = False
+    compacted: bool = False
 
     @property
     def source(self) -> TopicPartition:
@@ -113,6 +115,7 @@ class PartitionComparison:
     :param target_log: bounds of the target's log at the time of the comparison.
     :param fillers: records of the target that fill holes (tombstones of the reserved key); not differences.
     :param expired: records of one side that the other side's retention deleted during the comparison; not differences.
+    :param cleaned: records that only one side of a compacted topic has; not differences if it is equal.
     """
 
     source_topic: str
@@ -129,6 +132,7 @@ class PartitionComparison:
     target_log: LogBounds
     fillers: int = 0
     expired: int = 0
+    cleaned: int = 0
 
     def __str__(self) -> str:
         name = f"{self.source_topic}-{self.partition}"
@@ -139,6 +143,8 @@ class PartitionComparison:
             verdict += f"; {self.fillers} fillers on the target passed over"
         if self.expired:
             verdict += f"; {self.expired} records taken by retention meanwhile"
+        if self.cleaned:
+            verdict += f"; {self.cleaned} records taken by one side's log cleaner"
         return f"{name} [{self.start_offset}, {self.end_offset}): {verdict}"
 
     def to_dict(self) -> dict[str, Any]:
