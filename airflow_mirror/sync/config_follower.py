@@ -206,11 +206,12 @@ class ConfigFollower:
             else:
                 continue
             del due[key]
-        if due.get(_MIN_INSYNC) is not None:
-            replicas = self._target.topics([topic])[topic].replication_factor
-            if int(due[_MIN_INSYNC] or 0) > replicas:  # every write would be refused, the copy's as well
-                value = due.pop(_MIN_INSYNC)
-                report.left_out.append(f"{topic}: {_MIN_INSYNC} is {value} on the source, replicas here are {replicas}")
+        wished = int(due.get(_MIN_INSYNC) or 0)
+        for info in self._target.topics([topic]).values() if wished > 1 else ():
+            if wished > info.replication_factor:  # every write would be refused, the copy's as well
+                del due[_MIN_INSYNC]
+                replicas = f"replicas here are {info.replication_factor}"
+                report.left_out.append(f"{topic}: {_MIN_INSYNC} is {wished} on the source, {replicas}")
         return due
 
     def _alter(self, topic: str, due: dict[str, str | None], report: ConfigReport) -> dict[str, str | None]:
