@@ -18,7 +18,7 @@ from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import identity
 from airflow_mirror.copy.writer.transactional import Deliveries
-from airflow_mirror.errors import ForeignData, NoOffsetMap
+from airflow_mirror.errors import ForeignData, LogUnsettled, NoOffsetMap
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.aborted import data_batches
 from airflow_mirror.wire.batch import RawBatch
@@ -28,6 +28,7 @@ from airflow_mirror.wire.single import read_batches
 
 _FETCH_BYTES = 4 << 20
 _GLANCE_BYTES = 1 << 16
+_COMMIT = b"\0\1"  # in the key of a marker, after its version (org.apache.kafka.common.record.ControlRecordType)
 Run = tuple[int, int]  # first offset, count
 
 
@@ -166,14 +167,42 @@ def source_runs(
 def target_runs(
     cluster: WireCluster, tp: TopicPartition, start: int, end: int, producers: Collection[int], *, committed_only: bool
 ) -> Iterator[Run]:
-    """Yield the offsets in [start, end) of records that these producers wrote, as runs."""
-    isolation = READ_COMMITTED if committed_only else READ_UNCOMMITTED
+    """Yield the offsets in [start, end) of records that these producers wrote, as runs.
+
+    :param committed_only: those that were written in transactions and committed. All of theirs below ``end`` have ended.
+    """
 
     def ours(raw: RawBatch) -> bool:
         header = raw.header
         return header is not None and header.producer_id in producers and header.is_transactional == committed_only
 
-    yield from _runs(cluster, tp, start, end, isolation, ours, None)
+    if not committed_only:
+        yield from _runs(cluster, tp, start, end, READ_UNCOMMITTED, ours, None)
+        return
+    stable = min(end, cluster.last_stable([tp])[tp])
+    yield from _runs(cluster, tp, start, stable, READ_COMMITTED, ours, None)
+    yield from _hidden_runs(cluster, tp, max(start, stable), end, ours)
+
+
+def _hidden_runs(
+    cluster: WireCluster, tp: TopicPartition, start: int, end: int, ours: Callable[[RawBatch], bool]
+) -> Iterator[Run]:
+    """Yield the offsets of our committed records that an open transaction of somebody else hides, by our own markers.
+
+    Where several write in transactions, one of them is open nearly always.
+    """
+    undecided: dict[int, list[Run]] = {}
+    for raw, _ in read_batches(cluster, tp, start, end, isolation=READ_UNCOMMITTED, max_bytes=_FETCH_BYTES):
+        header = raw.header
+        if header is None or not ours(raw):
+            continue
+        if not header.is_control:
+            undecided.setdefault(header.producer_id, []).extend(_runs_of(raw, tp, cluster.role, start, end, None))
+        elif runs := undecided.pop(header.producer_id, []):
+            key = next((record.key for record in decoded(raw, tp, cluster.role)), None)
+            if key is None:  # emptied by the log cleaner
+                raise LogUnsettled(tp, end, "an open transaction of another producer hides records there")
+            yield from runs if key[2:4] == _COMMIT else ()
 
 
 def _runs(
@@ -182,14 +211,19 @@ def _runs(
 ) -> Iterator[Run]:  # fmt: skip
     fetched = read_batches(cluster, tp, start, end, isolation=isolation, max_bytes=max_bytes)
     for raw in data_batches(fetched, committed=isolation == READ_COMMITTED):
-        header = raw.header
-        if not takes(raw):
-            continue
-        if header is not None and header.is_dense and wanted is None:
-            first, stop = max(start, header.base_offset), min(end, header.next_offset)
-            if stop > first:
-                yield first, stop - first
-            continue
-        for record in decoded(raw, tp, cluster.role):
-            if start <= record.offset < end and (wanted is None or wanted(record.key)):
-                yield record.offset, 1
+        if takes(raw):
+            yield from _runs_of(raw, tp, cluster.role, start, end, wanted)
+
+
+def _runs_of(
+    raw: RawBatch, tp: TopicPartition, role: str, start: int, end: int, wanted: Callable[[bytes | None], bool] | None
+) -> Iterator[Run]:
+    header = raw.header
+    if header is not None and header.is_dense and wanted is None:
+        first, stop = max(start, header.base_offset), min(end, header.next_offset)
+        if stop > first:
+            yield first, stop - first
+        return
+    for record in decoded(raw, tp, role):
+        if start <= record.offset < end and (wanted is None or wanted(record.key)):
+            yield record.offset, 1

@@ -17,7 +17,7 @@ from airflow_mirror.copy.opening.identical import Opening, check_same_topic, ret
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.writer import identity
 from airflow_mirror.copy.writer.transactional import Deliveries
-from airflow_mirror.errors import ForeignData, LogUnsettled, TargetTruncated
+from airflow_mirror.errors import ForeignData, TargetTruncated
 from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
@@ -111,15 +111,12 @@ def _writer(
 def _settled(target: WireCluster, one: CopyRange, writer: _Writer, told: TargetAnswers) -> TargetAnswers:
     """Return the target's answers once everything below its log end can be read.
 
-    With transactions, records hidden by another producer's open transaction may be ours, and our own takeover may have
-    moved the log end.
+    With transactions our own takeover may have moved the log end: whatever was open of ours has ended below it.
 
     :raises LogUnsettled: it can't be read yet; unreplicated records will be replicated or truncated.
     """
     if writer.transactional:
         told = ask_again(target, one.target)
-        if target.last_stable([one.target])[one.target] != told.end:
-            raise LogUnsettled(one.target, told.end, "an open transaction of another producer hides the records there")
     told.check_readable(one.target)
     return told
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from airflow_mirror.copy.offsets import derive
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
@@ -77,3 +78,47 @@ def test_what_an_open_transaction_hides_is_not_stable(source: DrivenCluster, wri
     with WireCluster(source.config) as cluster:
         cluster.refresh(["t"])
         assert (cluster.last_stable([TP]), cluster.high_watermarks([TP])) == ({TP: 5}, {TP: 7})
+
+
+def test_strangers_open_transaction_does_not_keep_a_copy_from_its_records(
+    source: DrivenCluster, target: DrivenCluster, writer: Writer
+) -> None:
+    """Several mirrors may write to one topic: one of them has a transaction open nearly always."""
+    stranger = Writer(target.topics["t"].logs[0])
+    writer.plain(5)
+    deliver(source, target)
+    stranger.in_transaction(9, 2)
+    for _ in range(2):
+        writer.plain(5)
+        deliver(source, target)
+        lose_pieces(target)
+    deliver(source, target)
+    whole = map_of(target, ranges_of(source, "t", MAPPED)[0])
+    assert whole is not None and (whole.source_end, sum(whole.columns[2])) == (15, 15)
+    stranger.end(9, commit=False)
+    assert bodies(target) == bodies(source)
+
+
+@pytest.mark.parametrize("opened_at", [0, 3, 4, 5, 7, 11, 12])
+def test_what_we_committed_is_known_wherever_a_stranger_hides_it(
+    source: DrivenCluster, target: DrivenCluster, writer: Writer, opened_at: int
+) -> None:
+    """Producer 7 commits 3 records, aborts 2, commits 1 twice; a stranger's open transaction begins somewhere."""
+    log = target.topics["t"].logs[0]
+    ours, stranger, offsets = Writer(log), Writer(log), []
+    steps: list[tuple[int, bool]] = [(2, False), (1, True), (2, False), (0, False), (1, True), (1, True)]
+    for count, ends in steps:
+        for _ in range(count):
+            if log.end >= opened_at and 9 not in {h for h in log.producers.known}:
+                stranger.in_transaction(9, 1)
+            offsets.append(log.end)
+            ours.in_transaction(7, 1)
+        if ends or count == 0:
+            ours.end(7, commit=ends)
+    if 9 not in log.producers.known:
+        stranger.in_transaction(9, 1)
+    committed = [offset for n, offset in enumerate(offsets) if n not in (3, 4)]
+    with WireCluster(target.config) as cluster:
+        cluster.refresh(["t"])
+        found = derive.target_runs(cluster, TP, 0, log.end, {7}, committed_only=True)
+        assert [offset for first, count in found for offset in range(first, first + count)] == committed
