@@ -1,10 +1,10 @@
-"""The jars of Kafka: fetched once by the Ivy that ships with PySpark, checked, and kept in the user's cache.
+"""The jars of Kafka and of YARN: fetched once by the Ivy that ships with PySpark, checked, and kept in the user's cache.
 
 ``jars.sha256`` is the list: one line per jar, ``sum version set group:artifact:version``. The set ``broker`` runs a node,
 and ZooKeeper where the release needs one. The set ``tools`` adds the command-line classes and MirrorMaker 2 on top of it.
-Ivy gets the exact list and resolves nothing by itself: one request per jar instead of the dozen that reading all the POMs
-takes (6 s instead of 42 s measured), and a new release of a dependency can't change what runs here. ``python -m
-sandbox.lock`` makes the list anew. Every start checks the sums again (0.1 s).
+The set ``yarn`` is what PySpark lacks for a YARN. Ivy gets the exact list and resolves nothing by itself: one request per
+jar instead of the dozen that reading all the POMs takes (6 s instead of 42 s measured), and a new release of a dependency
+can't change what runs here. ``python -m sandbox.lock`` makes the list anew. Every start checks the sums again (0.1 s).
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ SETTINGS = """<ivysettings>
 
 @dataclass(frozen=True)
 class Jar:
-    """One line of the list."""
+    """One line of the list.
+
+    :param kafka: Kafka's version; Hadoop's in the set ``yarn``.
+    """
 
     sha256: str
     kafka: str
@@ -51,6 +54,11 @@ class Jar:
     group: str
     artifact: str
     version: str
+
+    @property
+    def product(self) -> str:
+        """What the version is of, for people."""
+        return f"{'Hadoop' if self.jar_set == 'yarn' else 'Kafka'} {self.kafka}"
 
     @property
     def file_name(self) -> str:
@@ -114,7 +122,7 @@ def _fetch(work: Path, jars: Sequence[Jar], progress: TextIO) -> Path:
     :raises JarsUnavailable: when one is missing or is not the recorded one.
     """
     of = jars[0]
-    output = run_ivy(work, jars, progress, f"Kafka {of.kafka}, {of.jar_set} jars", transitive=False)
+    output = run_ivy(work, jars, progress, f"{of.product}, {of.jar_set} jars", transitive=False)
     if wrong := _wrong(work / "jars", jars):
         missing = [name for name in wrong if not (work / "jars" / name).exists()]
         cause = f"could not fetch {_some(missing)}" if missing else f"{_some(wrong)} has not the recorded SHA-256 sum"

@@ -12,11 +12,19 @@ from pathlib import Path
 
 from sandbox.errors import JarsUnavailable
 from sandbox.jars import LOCK_FILE, Jar, run_ivy, sha256_of
-from sandbox.versions import DEFAULT_VERSION, RELEASES, Release
+from sandbox.versions import DEFAULT_VERSION, HADOOP_VERSION, RELEASES, Release
 
 LOG4J_VERSION, RELOAD4J_VERSION = "2.25.4", "1.2.26"
 # The last SLF4J whose bindings fit what Kafka uses, 1.7.
 SLF4J_VERSION = "1.7.36"
+# All that MiniYARNCluster needs besides the jars of PySpark; its POM names four times as much.
+YARN = (
+    f"org.apache.hadoop:hadoop-client-minicluster:{HADOOP_VERSION}",
+    *(f"org.bouncycastle:{name}-jdk18on:1.82" for name in ("bcpkix", "bcprov", "bcutil")),
+    "org.junit.jupiter:junit-jupiter-api:5.13.4",
+    "org.junit.platform:junit-platform-commons:1.13.4",
+    "org.opentest4j:opentest4j:1.3.0",
+)
 
 
 def roots(release: Release, jar_set: str) -> list[Jar]:
@@ -39,15 +47,16 @@ def roots(release: Release, jar_set: str) -> list[Jar]:
     return found
 
 
-def resolve(wanted: list[Jar]) -> list[Jar]:
+def resolve(wanted: list[Jar], transitive: bool = True) -> list[Jar]:
     """Return ``wanted``, all of one set, and everything that they need, with the sums of the files that came.
 
+    :param transitive: False: nothing but ``wanted``.
     :raises JarsUnavailable: when one of ``wanted`` did not come.
     """
     of = wanted[-1]
     with tempfile.TemporaryDirectory(prefix="sandbox-lock-") as directory:
         work = Path(directory)
-        run_ivy(work, wanted, sys.stderr, f"resolving {of.kafka} {of.jar_set}", transitive=True)
+        run_ivy(work, wanted, sys.stderr, f"resolving {of.kafka} {of.jar_set}", transitive=transitive)
         found = []
         for path in work.glob("cache/*/*/*/*.jar"):
             group, artifact = path.parts[-4:-2]
@@ -56,7 +65,7 @@ def resolve(wanted: list[Jar]) -> list[Jar]:
             if (work / "jars" / path.name).exists() and (digest := sha256_of(path)):
                 found.append(Jar(digest, of.kafka, of.jar_set, group, artifact, version))
     if missing := {jar.file_name for jar in wanted} - {jar.file_name for jar in found}:
-        raise JarsUnavailable(of.jar_set, f"could not resolve {', '.join(sorted(missing))} of Kafka {of.kafka}")
+        raise JarsUnavailable(of.jar_set, f"could not resolve {', '.join(sorted(missing))} of {of.product}")
     return found
 
 
@@ -70,12 +79,13 @@ def main() -> None:
             have = {jar.file_name for jar in broker}
             tools = resolve(roots(release, "broker") + roots(release, "tools"))
             jars += [jar for jar in tools if jar.file_name not in have]
-    places = {version: place for place, version in enumerate(RELEASES)}
+    jars += resolve([Jar("", HADOOP_VERSION, "yarn", *gav.split(":")) for gav in YARN], transitive=False)
+    places = {HADOOP_VERSION: len(RELEASES)} | {version: place for place, version in enumerate(RELEASES)}
     jars.sort(key=lambda jar: (places[jar.kafka], jar.jar_set, jar.group, jar.artifact))
     lines = [f"{jar.sha256} {jar.kafka} {jar.jar_set} {jar.group}:{jar.artifact}:{jar.version}" for jar in jars]
-    header = "# The jars of Kafka: SHA-256, Kafka's version, set, coordinates. Made by: python -m sandbox.lock"
+    header = "# The jars of Kafka and YARN: SHA-256, version, set, coordinates. Made by: python -m sandbox.lock"
     LOCK_FILE.write_text("\n".join([header, *lines, ""]), encoding="utf-8")
-    print(f"{LOCK_FILE.name}: {len(jars)} jars of {len(RELEASES)} releases")
+    print(f"{LOCK_FILE.name}: {len(jars)} jars of {len(RELEASES)} releases, and of YARN")
 
 
 if __name__ == "__main__":

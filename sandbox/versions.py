@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from airflow_mirror.errors import InputError
 
 DEFAULT_VERSION = "4.3.1"
+HADOOP_VERSION = "3.5.0"  # that of the Hadoop jars which come with PySpark
 
 
 @dataclass(frozen=True)

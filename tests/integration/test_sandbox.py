@@ -19,7 +19,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from sandbox import Cluster, DiskFull, NodeFailed, PortInUse
 from sandbox.home import _base
+from sandbox.yarn import YarnCluster, processes_below
 from tests.integration.copying import wait_until
+from tests.listening import listeners
 
 pytestmark = pytest.mark.tools
 
@@ -305,3 +307,12 @@ def test_program_that_forgets_to_stop_leaves_nothing() -> None:
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
     pid, _, directory = done.stdout.strip().partition(" ")
     assert gone(int(pid)) and not Path(directory).exists()
+
+
+def test_yarn_listens_on_this_machine_alone_and_leaves_nothing() -> None:
+    with YarnCluster() as yarn:
+        assert yarn.applications("nobody") == []
+        running, directory = processes_below(yarn.directory), yarn.directory
+        listening = listeners(running)
+        assert running and listening and [one for one in listening if not one.is_local] == []
+    assert not directory.exists() and not [pid for pid in running if Path(f"/proc/{pid}").exists()]
