@@ -1,7 +1,8 @@
 """Client settings of one cluster, as named by librdkafka, with secrets kept out of sight.
 
 A :class:`ClientConfig` never shows a secret in ``repr`` or in an error. Wherever something is written down (argv,
-Spark's settings and plans, checkpoints, logs) it is named by a *reference* (:func:`load`): ``env:NAME`` or a path.
+Spark's settings and plans, checkpoints, logs) it is named by a *reference* (:func:`load`): ``env:NAME``,
+``hadoop:NAME`` or a path.
 Executors may have neither the variable nor the file, so they get the values in memory only (:class:`Handover`).
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from airflow_mirror import tokens
 from airflow_mirror.errors import InputError, MissingSetting
 
 # Keys whose values are never shown. librdkafka has no list of its own; these are its password and key settings.
@@ -69,7 +71,7 @@ class ClientConfig:
         return {k: v for k, v in self.properties.items() if not k.startswith(_CLIENT_ONLY_PREFIXES)}
 
     def dump(self) -> str:
-        """Return the settings as JSON **with secrets**, for an environment variable of a child process only."""
+        """Return the settings as JSON **with secrets**, for the environment of a child process or a token file only."""
         return json.dumps(dict(self.properties))
 
 
@@ -100,11 +102,13 @@ _handed: dict[str, Mapping[str, str]] = {}
 
 
 def load(reference: str, role: str = "cluster") -> ClientConfig:
-    """Read settings from ``env:NAME`` (JSON) or from a properties file (``key=value`` per line, ``#`` comments).
+    """Read settings from a reference.
 
+    ``env:NAME`` is an environment variable and ``hadoop:NAME`` a secret of this container's Hadoop credentials
+    (:mod:`.tokens`), both with a JSON object. Else it is a properties file (``key=value`` per line, ``#`` comments).
     Settings that a driver handed over to this process take precedence.
 
-    :raises InputError: the variable or file is missing or malformed; the error never quotes values.
+    :raises InputError: the variable, secret or file is missing or malformed; the error never quotes values.
     :raises MissingSetting: ``bootstrap.servers`` is missing.
     """
     if reference in _handed:
@@ -117,6 +121,8 @@ def load(reference: str, role: str = "cluster") -> ClientConfig:
             raise InputError(f"{role} settings: environment variable {name} is not set.") from None
         except ValueError:
             raise InputError(f"{role} settings: environment variable {name} holds no JSON object.") from None
+    if reference.startswith("hadoop:"):
+        return ClientConfig(_of_container(reference.removeprefix("hadoop:"), role), role)
     try:
         lines = Path(reference).read_text(encoding="utf-8").splitlines()
     except OSError as e:
@@ -130,3 +136,19 @@ def load(reference: str, role: str = "cluster") -> ClientConfig:
             raise InputError(f"{role} settings: {reference!r} line {number} is no 'key=value'.")
         properties[key.strip()] = value.strip()
     return ClientConfig(properties, role)
+
+
+def _of_container(name: str, role: str) -> Mapping[str, str]:
+    where = f"{role} settings: the Hadoop credentials of this container"
+    try:
+        secret = tokens.secret_here(name)
+    except KeyError:
+        raise InputError(f"{where} are not there: {tokens.FILE_VARIABLE} is not set. Only YARN sets it.") from None
+    except (OSError, ValueError) as e:
+        raise InputError(f"{where} can't be read: {e}.") from None
+    if secret is None:
+        raise InputError(f"{where} hold no secret {name!r}. Submit the job through its operator.")
+    try:
+        return dict(json.loads(secret))
+    except (ValueError, TypeError):
+        raise InputError(f"{where}: {name!r} is no JSON object.") from None
