@@ -1,10 +1,8 @@
 """Select the Spark that runs a job: the one installed here, or the cluster that an Airflow Spark connection names.
 
-Either way the job is a detached ``spark-submit`` in client mode with a job directory, so that it survives its task and
-is found again. For a cluster the Spark provider's hook builds the command: master, queue, namespace, keytab and binary
-come from the connection, as everywhere else in Airflow.
-
-Only client mode is supported. In cluster mode the driver would run where it can't see the job directory.
+Either way the job is a detached ``spark-submit`` with a job directory, so that it survives its task and is found again.
+For a cluster the Spark provider's hook builds the command: master, queue, namespace, keytab, deploy mode and binary come
+from the connection, as everywhere else in Airflow.
 """
 
 from __future__ import annotations
@@ -16,27 +14,35 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_mirror.errors import InvalidField, SparkMissing
 from airflow_mirror.hooks.home import mirror_home
-from airflow_mirror.jobs.runner.command import SCRIPT, py_files, spark_conf
+from airflow_mirror.jobs.runner.client import ThisHost
+from airflow_mirror.jobs.runner.command import SCRIPT
 from airflow_mirror.jobs.runner.local import LocalRunner
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from airflow_mirror.jobs.runner.command import Submit
-    from airflow_mirror.jobs.runner.spec import JobSpec
+    from airflow_mirror.jobs.runner.command import Submission, Submit
+    from airflow_mirror.jobs.runner.place import Place
     from airflow_mirror.mirror import Mirror
 
 LOCAL_MASTER = "local[*]"
 
 
-def runner_for(mirror: Mirror | str, spark_conn_id: str | None = None) -> LocalRunner:
-    """Return the runner of a mirror's jobs.
+def runner_for(mirror: Mirror, spark_conn_id: str | None = None) -> LocalRunner:
+    """Return the runner of a mirror's jobs; the caller closes it.
 
     :param spark_conn_id: an Airflow connection of type ``spark``; None, or one with a ``local...`` master, means here.
+    :raises InvalidField: Spark has no such deploy mode there.
     """
+    return LocalRunner(mirror_home(mirror), _place(mirror, spark_conn_id))
+
+
+def _place(mirror: Mirror, spark_conn_id: str | None) -> Place:
+    """Return where the drivers of the mirror's jobs run."""
     if spark_conn_id is None or master_of(spark_conn_id).startswith("local"):
-        return LocalRunner(mirror_home(mirror))
-    return LocalRunner(mirror_home(mirror), provider_submit(spark_conn_id))
+        return ThisHost()
+    mode = BaseHook.get_connection(spark_conn_id).extra_dejson.get("deploy-mode") or "client"
+    if mode != "client":
+        raise InvalidField("deploy-mode", mode, f"of connection {spark_conn_id!r}: not supported yet", "Use client mode.")
+    return ThisHost(provider_submit(spark_conn_id))
 
 
 def master_of(spark_conn_id: str | None) -> str:
@@ -61,23 +67,19 @@ def master_of(spark_conn_id: str | None) -> str:
 def provider_submit(spark_conn_id: str) -> Submit:
     """Return a function that builds command lines for the cluster of a Spark connection."""
 
-    def submit(spec: JobSpec, directory: Path, arguments: list[str]) -> list[str]:
+    def submit(submission: Submission) -> list[str]:
         try:
             from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
         except ImportError:
             raise SparkMissing() from None
         hook = SparkSubmitHook(
             conn_id=spark_conn_id,
-            conf=spark_conf(spec, directory),
-            py_files=py_files(spec, directory),
-            name=f"airflow-mirror {spec.kind}",
-            application_args=arguments,
+            conf=dict(submission.conf),
+            py_files=submission.py_files,
+            files=submission.files,
+            name=submission.name,
+            application_args=submission.arguments,
         )
-        mode = hook._connection["deploy_mode"]
-        if mode == "cluster":
-            raise InvalidField(
-                "deploy-mode", mode, f"of connection {spark_conn_id!r}: not supported yet", "Use client mode."
-            )
         # Only this step of the hook is needed. Its submit() would end the job with this task.
         command: list[str] = hook._build_spark_submit_command(str(SCRIPT))
         return command

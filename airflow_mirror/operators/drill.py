@@ -10,7 +10,8 @@ from airflow_mirror.errors import DrillMissed, InputError, InvalidField, JobElse
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.hooks.spark import runner_for
 from airflow_mirror.jobs.runner import process, state
-from airflow_mirror.jobs.runner.local import TAIL, is_here
+from airflow_mirror.jobs.runner.client import is_here
+from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, number
 
 if TYPE_CHECKING:

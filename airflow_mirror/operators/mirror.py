@@ -13,7 +13,7 @@ from airflow_mirror.hooks.home import poll_interval_s
 from airflow_mirror.hooks.spark import runner_for
 from airflow_mirror.hooks.tail import TailView, log_of
 from airflow_mirror.jobs.runner import state
-from airflow_mirror.jobs.runner.local import TAIL, is_here
+from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.jobs.runner.spec import WRITERS
 from airflow_mirror.operators.base import MirrorOperator, flag, number
 from airflow_mirror.operators.spark_job import SparkJobOperator, bounds
@@ -195,18 +195,22 @@ class StopMirrorOperator(MirrorOperator):
         self.spark_conn_id, self.grace_s = spark_conn_id, grace_s
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
-        """Stop the mirror's writers: those of this host, and its tail on any host.
+        """Stop the mirror's writers: those that this host has started, and its tail on any host.
 
         :raises TailWouldNotStop: the tail runs on another host and still gives signs of life.
         """
+        grace_s = number("grace_s", self.grace_s)
+        with closing(runner_for(mirror, self.spark_conn_id)) as runner:
+            return self._stop_writers(mirror, runner, grace_s)
+
+    def _stop_writers(self, mirror: Mirror, runner: LocalRunner, grace_s: float) -> dict[str, Any]:
         from airflow_mirror.hooks.kafka import MirrorKafkaHook
 
-        runner, grace_s = runner_for(mirror, self.spark_conn_id), number("grace_s", self.grace_s)
-        handles = [h for h in runner.running() if h["kind"] in WRITERS and is_here(h)]
+        handles = [h for h in runner.running() if h["kind"] in WRITERS and runner.reaches(h)]
         for handle in handles:
             self._say(runner.cancel(handle, grace_s), f"{handle['name']}/{handle['generation']}")
         left = runner.find(TAIL)
-        if left is not None and is_here(left):
+        if left is not None and runner.reaches(left):
             runner.cancel(left, grace_s=0.0)  # what a killed tail left running
         with MirrorKafkaHook(mirror.target, "target").admin() as target:
             stopped, summary = self._stop_tail(TailView(target, mirror.name), runner, grace_s)

@@ -61,6 +61,14 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         """Return the arguments of the job besides mirror, clusters and job directory."""
         return ()
 
+    def execute(self, context: Context) -> Any:
+        """Run the task; see :class:`MirrorOperator`."""
+        try:
+            return super().execute(context)
+        finally:
+            if self._runner is not None:
+                self._runner.close()
+
     def run(self, mirror: Mirror, context: Context) -> Any:
         """Run the job to its end and return its summary."""
         self._prepare(mirror)

@@ -1,8 +1,9 @@
-"""The command line and the environment of a Spark job that runs as a child process.
+"""The command line and the environment of a Spark job.
 
-Settings with secrets are passed in two environment variables of the driver: every user of the host can read a command
-line, and Spark shows its configuration in the UI and in event logs. The driver passes them to the executors of a
-cluster in memory (:class:`airflow_mirror.config.Handover`).
+Settings with secrets are on no command line and in no Spark setting: every user of the host can read the first, and
+Spark shows the second in its UI and in event logs. How they reach the driver depends on where it runs
+(:mod:`.client`). The driver passes them to the executors of a cluster in memory
+(:class:`airflow_mirror.config.Handover`).
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import SparkMissing
 from airflow_mirror.jobs.runner import package
@@ -20,17 +21,37 @@ from airflow_mirror.jobs.runner.java import java_home_for_spark
 from airflow_mirror.jobs.runner.process import JOB_DIR_VARIABLE
 from airflow_mirror.jobs.runner.spec import JobSpec, is_local
 
-if TYPE_CHECKING:
-    from airflow_mirror.config import ClientConfig
-
 SOURCE_VARIABLE, TARGET_VARIABLE = "AIRFLOW_MIRROR_SOURCE", "AIRFLOW_MIRROR_TARGET"
 SCRIPT = Path(__file__).parents[1] / "driver" / "run_job.py"
 # No record enters the JVM, so its optimizing compiler has no benefit: it took a third of the CPU time of the start.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _PACKAGE_PARENT = Path(__file__).resolve().parents[3]
-# (script, its arguments) come last on every command line; what precedes them depends on where Spark runs.
-Submit = Callable[[JobSpec, Path, list[str]], list[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """What ``spark-submit`` is to run: the job's script with these arguments.
+
+    :param conf: Spark settings. :param py_files: what executors import, :param files: what the driver finds in its
+        working directory; comma-separated, None for nothing.
+    """
+
+    kind: str
+    master: str
+    arguments: list[str]
+    conf: Mapping[str, str]
+    py_files: str | None = None
+    files: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The application's name, for people."""
+        return f"airflow-mirror {self.kind}"
+
+
+# Makes the command line; what precedes script and arguments depends on who knows the cluster.
+Submit = Callable[[Submission], list[str]]
 
 
 def script_args(spec: JobSpec, directory: Path) -> list[str]:
@@ -44,19 +65,27 @@ def script_args(spec: JobSpec, directory: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def spark_conf(spec: JobSpec, directory: Path) -> dict[str, str]:
-    """Return the Spark settings of a job; ``spec.spark_conf`` wins over the defaults given here."""
-    conf = {
+def cluster_conf() -> dict[str, str]:
+    """Return the Spark settings of every job, as for a cluster."""
+    return {
         # A speculative copy of a task would be a second writer of its partitions.
         "spark.speculation": "false",
         # Lost executors count. A repeated task continues at the target's log end offset, so a retry costs nothing.
-        "spark.task.maxFailures": "2" if is_local(spec.master) else "8",
+        "spark.task.maxFailures": "8",
         "spark.sql.session.timeZone": "UTC",
+        "spark.driver.extraJavaOptions": JVM_OPTIONS,
+    }
+
+
+def spark_conf(spec: JobSpec, directory: Path) -> dict[str, str]:
+    """Return the Spark settings of a job whose driver runs here; ``spec.spark_conf`` wins over the defaults."""
+    conf = cluster_conf() | {
         "spark.sql.warehouse.dir": (directory / "warehouse").as_uri(),
         "spark.driver.extraJavaOptions": f"{JVM_OPTIONS} -Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
     }
     if is_local(spec.master):
         conf |= {
+            "spark.task.maxFailures": "2",
             "spark.ui.enabled": "false",
             # The host's own name may resolve to an address that it can't reach (laptops, containers without network).
             "spark.driver.host": "127.0.0.1",
@@ -77,23 +106,17 @@ def py_files(spec: JobSpec, directory: Path) -> str | None:
     return ",".join(filter(None, [str(package.build(directory / f"{package.NAME}.zip")), more]))
 
 
-def local_submit(spec: JobSpec, directory: Path, arguments: list[str]) -> list[str]:
+def local_submit(submission: Submission) -> list[str]:
     """Return the command that runs a job with the installed Spark.
 
     :raises SparkMissing: pyspark is not installed.
     """
-    command = [
-        str(spark_home() / "bin" / "spark-submit"),
-        "--master",
-        spec.master,
-        "--name",
-        f"airflow-mirror {spec.kind}",
-    ]
-    for key, value in sorted(spark_conf(spec, directory).items()):
+    command = [str(spark_home() / "bin" / "spark-submit"), "--master", submission.master, "--name", submission.name]
+    for key, value in sorted(submission.conf.items()):
         command += ["--conf", f"{key}={value}"]
-    if (shipped := py_files(spec, directory)) is not None:
-        command += ["--py-files", shipped]
-    return [*command, str(SCRIPT), *arguments]
+    for option, value in (("--py-files", submission.py_files), ("--files", submission.files)):
+        command += [option, value] if value else []
+    return [*command, str(SCRIPT), *submission.arguments]
 
 
 def spark_home() -> Path:
@@ -107,10 +130,9 @@ def spark_home() -> Path:
     return Path(found.origin).parent
 
 
-def environment(directory: Path, secrets: Mapping[str, ClientConfig], base: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a job: ``base`` without Airflow's own settings, plus what Spark and the job need.
+def environment(directory: Path, base: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of what submits a job: ``base`` without Airflow's settings, plus what Spark needs.
 
-    :param secrets: ``source`` and ``target``.
     :raises JavaNotFound: there is no usable Java.
     """
     # Airflow's variables hold its database address and connections; a job has no use for them.
@@ -119,8 +141,6 @@ def environment(directory: Path, secrets: Mapping[str, ClientConfig], base: Mapp
     paths = [str(_PACKAGE_PARENT), *filter(None, [base.get("PYTHONPATH")])]
     return env | {
         JOB_DIR_VARIABLE: str(directory),
-        SOURCE_VARIABLE: secrets["source"].dump(),
-        TARGET_VARIABLE: secrets["target"].dump(),
         "JAVA_HOME": str(java_home_for_spark(base)),
         "PATH": os.pathsep.join(filter(None, [bin_dir, base.get("PATH")])),
         "PYTHONPATH": os.pathsep.join(paths),

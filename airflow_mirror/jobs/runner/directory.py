@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.files import replace_file
@@ -51,7 +52,8 @@ def open_generation(job: Path, spec: JobSpec) -> Path:
     numbers = generations(job)
     directory = job / str(numbers[-1] + 1 if numbers else 1)
     directory.mkdir(parents=True)
-    write_json(directory / "spec.json", {**spec.to_dict(), "hash": spec.hash})
+    # The id is chosen before anything runs, so that a job can be found by it whenever its starter dies.
+    write_json(directory / "spec.json", {**spec.to_dict(), "hash": spec.hash, "id": uuid.uuid4().hex})
     write_json(directory / "mirror.json", dict(spec.mirror))
     return directory
 

@@ -1,7 +1,8 @@
-"""LocalRunner: Spark jobs as detached child processes that outlive the task that started them.
+"""LocalRunner: Spark jobs that are submitted from this host and outlive the task that started them.
 
-The job runs in its own process session, so the signals that end a task don't reach it; a later attempt finds it again
-by its directory. The rules, each of which has a test:
+What submits a job runs in its own process session, so the signals that end a task don't reach it; a later attempt finds
+the job again by its directory. Where its driver runs is the matter of a :class:`.place.Place`: as that very process
+(:mod:`.client`), or elsewhere. The rules, each of which has a test:
 
 - A job that runs with the same spec is returned, not started again. With another spec it is a :class:`JobConflict`.
 - A mirror has one live writer: another writing job of the mirror is a :class:`WriterRuns`.
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import time
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.errors import JobConflict, JobElsewhere, WriterRuns
 from airflow_mirror.files import is_locked, lock
 from airflow_mirror.jobs.runner import directory, process, state
-from airflow_mirror.jobs.runner.command import Submit, environment, local_submit, script_args
+from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.spec import WRITERS, JobSpec
 from airflow_mirror.jobs.runner.status import error_of
 
@@ -32,27 +32,28 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_mirror.config import ClientConfig
+    from airflow_mirror.jobs.runner.place import Place
 
 Handle = dict[str, Any]
 TAIL = "tail"  # the name of a mirror's tail job: one per mirror, whatever task or run started it
 KEEP_JOBS = 100  # directories of ended jobs; hourly windows would leave 17,000 in a year
 _LAUNCH_S = 10.0  # limit from fork to exec; far longer than it ever takes
-_SHUTDOWN_S = 10.0  # from a job's final state to the end of its JVM
 
 
 class LocalRunner:
-    """Starts, finds, watches and stops the Spark jobs of one mirror on this host.
+    """Starts, finds, watches and stops the Spark jobs of one mirror that are submitted from this host.
 
     :param mirror_home: the mirror's directory; jobs live in ``<mirror_home>/jobs/<name>/<generation>/``.
-    :param submit: makes the command line; default: the installed Spark.
+    :param place: where their drivers run; default: on this host, with the installed Spark.
 
-    A *handle* is the JSON content of job.json: ``name, generation, dir, kind, pid, started, host, where, spec``. It
-    survives a trip through XCom or a state store.
+    A *handle* is the JSON content of job.json: ``name, generation, dir, kind, id, mirror, place, pid, started, host,
+    where, spec``. It survives a trip through XCom or a state store.
     """
 
-    def __init__(self, mirror_home: str | Path, submit: Submit = local_submit) -> None:
+    def __init__(self, mirror_home: str | Path, place: Place | None = None) -> None:
         self.jobs = Path(mirror_home).resolve() / "jobs"
-        self._submit = submit
+        self._here = ThisHost()
+        self.place = place or self._here
 
     # --- start --------------------------------------------------------------------------------------------------------
 
@@ -67,7 +68,7 @@ class LocalRunner:
         with lock(self.jobs / "lock"):
             self._refuse_second_writer(name, spec)
             handle = self.find(name)
-            if handle is not None and not _is_tail_elsewhere(handle):
+            if handle is not None and not self._is_tail_elsewhere(handle):
                 if self.status(handle) == state.RUNNING:
                     return self._reattach(handle, spec)
                 self._clean_up(handle)
@@ -85,41 +86,43 @@ class LocalRunner:
     def _reattach(self, handle: Handle, spec: JobSpec) -> Handle:
         if handle["spec"] != spec.hash:
             raise JobConflict(handle["name"], handle["dir"], handle["spec"], spec.hash)
-        if not is_here(handle):
+        if not self.reaches(handle):
             raise JobElsewhere(handle["name"], handle["host"], handle["dir"])
         return handle
 
     def _refuse_second_writer(self, name: str, spec: JobSpec) -> None:
         for other in self.running() if spec.writes else ():
-            if other["name"] != name and other["kind"] in WRITERS and not _is_tail_elsewhere(other):
+            if other["name"] != name and other["kind"] in WRITERS and not self._is_tail_elsewhere(other):
                 raise WriterRuns(other["name"], other["dir"], other["kind"], spec.kind)
 
     def _clean_up(self, handle: Handle) -> None:
-        job_dir = Path(handle["dir"])
-        if is_here(handle):
-            if self.status(handle) in state.FINAL:
-                process.wait_until_gone(job_dir, _SHUTDOWN_S)
-            # A killed driver's Python workers may live on for seconds, possibly in the middle of a write.
-            process.end_job(job_dir, grace_s=2.0)
-        shutil.rmtree(job_dir / "spark", ignore_errors=True)
+        if self.reaches(handle):
+            self._place_of(handle).clean_up(handle, ended_well=self.status(handle) in state.FINAL)
+        shutil.rmtree(Path(handle["dir"], "spark"), ignore_errors=True)
 
     def _launch(self, name: str, spec: JobSpec, secrets: Mapping[str, ClientConfig]) -> Handle:
         job_dir = directory.open_generation(self.jobs / name, spec)
-        command = self._submit(spec, job_dir, script_args(spec, job_dir))
-        env = environment(job_dir, secrets, os.environ)
-        with open(job_dir / "log.txt", "ab") as log, lock(job_dir / directory.LAUNCH_LOCK) as held:
-            child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, cwd=job_dir,
-                start_new_session=True, pass_fds=(held.fileno(),),
-            )  # fmt: skip
+        launch = self.place.launch(spec, job_dir, secrets)
+        try:
+            with open(job_dir / "log.txt", "ab") as log, lock(job_dir / directory.LAUNCH_LOCK) as held:
+                child = subprocess.Popen(
+                    launch.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=launch.environment, cwd=job_dir,
+                    start_new_session=True, pass_fds=(held.fileno(), *launch.descriptors),
+                )  # fmt: skip
+        finally:
+            for descriptor in launch.descriptors:
+                os.close(descriptor)
         child.returncode = 0  # it outlives this process by design; Python would warn that nobody waited for it
-        return self._record(job_dir, spec.hash, spec.kind, child.pid)
+        return self._record(job_dir, child.pid)
 
-    def _record(self, job_dir: Path, spec_hash: str, kind: str, pid: int) -> Handle:
+    def _record(self, job_dir: Path, pid: int) -> Handle:
+        spec = directory.read_json(job_dir / "spec.json") or {}
         handle = {
-            "name": job_dir.parent.name, "generation": int(job_dir.name), "dir": str(job_dir), "kind": kind,
+            "name": job_dir.parent.name, "generation": int(job_dir.name), "dir": str(job_dir),
+            "kind": str(spec.get("kind", "")), "id": str(spec.get("id", "")),
+            "mirror": str((spec.get("mirror") or {}).get("name", "")), "place": self.place.name,
             "pid": pid, "started": process.started_at(pid), "host": process.hostname(), "where": process.here(),
-            "spec": spec_hash,
+            "spec": str(spec.get("hash", "")),
         }  # fmt: skip
         directory.write_json(job_dir / "job.json", handle)
         return handle
@@ -142,28 +145,22 @@ class LocalRunner:
 
     def _recover(self, job_dir: Path) -> Handle:
         """Build the handle of a start whose starter died before it wrote job.json."""
-        spec = directory.read_json(job_dir / "spec.json") or {}
         found: list[int] = []
         deadline = time.monotonic() + _LAUNCH_S
         # The lock is held from before the fork; the mark in the environment exists from the exec on.
         while is_locked(job_dir / directory.LAUNCH_LOCK) and not found and time.monotonic() < deadline:
             found = process.members(job_dir)
             time.sleep(0 if found else 0.05)
-        return self._record(job_dir, str(spec.get("hash", "")), str(spec.get("kind", "")), found[0] if found else 0)
+        return self._record(job_dir, found[0] if found else 0)
 
     # --- watch --------------------------------------------------------------------------------------------------------
 
     def status(self, handle: Handle) -> str:
         """Return RUNNING, SUCCEEDED, FAILED or LOST (its process is gone without a final state)."""
         path = Path(handle["dir"], "status.json")
-        alive = self._is_alive(handle)
+        alive = self._place_of(handle).is_alive(handle)
         # Read after checking the process: a job that ends between the two has written its final state.
         return state.decide(directory.read_json(path), alive, time.time())
-
-    def _is_alive(self, handle: Handle) -> bool | None:
-        if not is_here(handle):
-            return None
-        return bool(handle["pid"]) and process.is_alive(int(handle["pid"]), handle["started"])
 
     def progress(self, handle: Handle) -> dict[str, Any]:
         """Return the job's last report (see :mod:`.status`); ``{}`` before its first report."""
@@ -202,38 +199,35 @@ class LocalRunner:
     def cancel(self, handle: Handle, grace_s: float = 30.0) -> bool:
         """Stop a job and all its processes; return whether it stopped by itself within ``grace_s``. Safe to repeat.
 
-        The driver gets SIGTERM first and may finish its requests in flight; then every remaining process is ended.
-
         :raises JobElsewhere: it runs on another host.
         """
-        if not is_here(handle):
+        if not self.reaches(handle):
             if self.status(handle) == state.RUNNING:
                 raise JobElsewhere(handle["name"], handle["host"], handle["dir"])
             return True
-        job_dir = Path(handle["dir"])
-        driver = directory.read_json(job_dir / "driver.json") or {}
-        clean = False
-        if process.is_alive(int(driver.get("pid", 0)), driver.get("started")):
-            process.end([int(driver["pid"])], signal.SIGTERM)
-            # Only the driver may take that long: processes that outlive it get no more time than Spark takes to end.
-            clean = process.wait_until_dead(int(driver["pid"]), driver["started"], grace_s) and process.wait_until_gone(
-                job_dir, min(grace_s, _SHUTDOWN_S)
-            )
-        ended = process.end_job(job_dir, grace_s=0.0 if driver else min(grace_s, 5.0))
-        return clean or ended
+        return self._place_of(handle).stop(handle, grace_s)
 
     def cancel_all(self, grace_s: float = 10.0) -> None:
-        """Stop every running job of this mirror on this host."""
+        """Stop every running job of this mirror that can be ended from this host."""
         for handle in self.running():
-            if is_here(handle):
+            if self.reaches(handle):
                 self.cancel(handle, grace_s)
 
+    def close(self) -> None:
+        """Give up connections. The runner can still be used."""
+        self.place.close()
 
-def is_here(handle: Handle) -> bool:
-    """Return whether the job's pid means something here."""
-    return bool(handle["where"] == process.here())
+    def reaches(self, handle: Handle) -> bool:
+        """Return whether the job can be judged and ended from this host."""
+        return self._place_of(handle).reaches(handle)
 
+    def _place_of(self, handle: Handle) -> Place:
+        """Return where the job runs: another place than the next ones if the connection was changed meanwhile.
 
-def _is_tail_elsewhere(handle: Handle) -> bool:
-    """Return whether the target's ledger says what became of the job, not this directory."""
-    return handle["name"] == TAIL and not is_here(handle)
+        To a process of this host a driver elsewhere is as unknown as one on another host.
+        """
+        return self.place if handle.get("place", self._here.name) == self.place.name else self._here
+
+    def _is_tail_elsewhere(self, handle: Handle) -> bool:
+        """Return whether the target's ledger says what became of the job, not this directory."""
+        return handle["name"] == TAIL and not self.reaches(handle)

@@ -17,11 +17,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from airflow_mirror import __version__
-from airflow_mirror.config import Handover, load
+from airflow_mirror.config import ClientConfig, Handover, load
 from airflow_mirror.errors import ExecutorUnfit, InputError
 from airflow_mirror.jobs.driver import executors
 from airflow_mirror.jobs.runner import package
-from airflow_mirror.jobs.runner.command import local_submit
+from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.spec import JobSpec
 
 ROOT = Path(__file__).parents[3]
@@ -169,7 +169,9 @@ def test_cluster_is_sent_the_zip_and_local_master_nothing(tmp_path: Path) -> Non
     there = JobSpec(
         kind="bulk_copy", mirror={}, spark_conf={"spark.submit.pyFiles": "/x/more.zip"}, master="spark://h:7077"
     )
-    command = local_submit(there, tmp_path, [])
+    settings = {role: ClientConfig({"bootstrap.servers": "x:1"}, role) for role in ("source", "target")}
+    command = ThisHost().launch(there, tmp_path, settings).command
     assert command[command.index("--py-files") + 1] == f"{tmp_path / 'airflow_mirror.zip'},/x/more.zip"
     assert zipfile.is_zipfile(tmp_path / "airflow_mirror.zip")
-    assert "--py-files" not in local_submit(JobSpec(kind="bulk_copy", mirror={}), tmp_path, [])
+    here = ThisHost().launch(JobSpec(kind="bulk_copy", mirror={}), tmp_path, settings)
+    assert "--py-files" not in here.command

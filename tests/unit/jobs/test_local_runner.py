@@ -17,6 +17,8 @@ import pytest
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import JobConflict, JobElsewhere, JobFailed, JobNeedsHuman, JobRefused
 from airflow_mirror.jobs.runner import directory, local, process
+from airflow_mirror.jobs.runner.client import ThisHost
+from airflow_mirror.jobs.runner.command import Submission
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.jobs.runner.spec import JobSpec
 
@@ -27,8 +29,8 @@ SECRETS = {
 }
 
 
-def submit(spec: JobSpec, job_dir: Path, arguments: list[str]) -> list[str]:
-    return [sys.executable, FAKE, *arguments]
+def submit(submission: Submission) -> list[str]:
+    return [sys.executable, FAKE, *submission.arguments]
 
 
 def spec(behaviour: str = "sleep", kind: str = "bulk_copy", **mirror: Any) -> JobSpec:
@@ -37,7 +39,7 @@ def spec(behaviour: str = "sleep", kind: str = "bulk_copy", **mirror: Any) -> Jo
 
 @pytest.fixture
 def runner(tmp_path: Path) -> Iterator[LocalRunner | None]:
-    runner = LocalRunner(tmp_path / "m", submit)
+    runner = LocalRunner(tmp_path / "m", ThisHost(submit))
     yield runner
     runner.cancel_all(grace_s=0.5)
     for job_dir in (tmp_path / "m" / "jobs").glob("*/*"):
@@ -65,7 +67,7 @@ def test_a_job_that_ends_well_leaves_its_summary(runner: LocalRunner) -> None:
 
 def test_the_second_start_of_a_running_job_is_the_first(runner: LocalRunner) -> None:
     first = runner.ensure_started("bulk", spec(), SECRETS)
-    assert LocalRunner(runner.jobs.parent, submit).ensure_started("bulk", spec(), SECRETS) == first
+    assert LocalRunner(runner.jobs.parent, ThisHost(submit)).ensure_started("bulk", spec(), SECRETS) == first
     assert directory.generations(runner.jobs / "bulk") == [1]
 
 
@@ -136,7 +138,7 @@ def test_starter_is_killed_and_the_job_lives_on(runner: LocalRunner, tmp_path: P
     code = f"""
 import sys; sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}
 from test_local_runner import *
-handle = LocalRunner({str(runner.jobs.parent)!r}, submit).ensure_started("bulk", spec(), SECRETS)
+handle = LocalRunner({str(runner.jobs.parent)!r}, ThisHost(submit)).ensure_started("bulk", spec(), SECRETS)
 print(handle["pid"], flush=True); time.sleep(60)
 """
     starter = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)

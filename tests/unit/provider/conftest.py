@@ -136,6 +136,8 @@ def fake_spark(
 ) -> Iterator[Started]:
     """Run the fake job instead of Spark; returns the list of command lines that were started."""
     from airflow_mirror.hooks import spark
+    from airflow_mirror.jobs.runner.client import ThisHost
+    from airflow_mirror.jobs.runner.command import Submission
     from airflow_mirror.jobs.runner.local import LocalRunner
     from airflow_mirror.operators import mirror as operators
     from airflow_mirror.operators import spark_job
@@ -144,8 +146,8 @@ def fake_spark(
     started: list[list[str]] = []
     behaviour = {"is": "quick"}
 
-    def submit(spec: JobSpec, directory: Path, arguments: list[str]) -> list[str]:
-        started.append([sys.executable, str(FAKE_JOB), *arguments, behaviour["is"]])
+    def submit(submission: Submission) -> list[str]:
+        started.append([sys.executable, str(FAKE_JOB), *submission.arguments, behaviour["is"]])
         return started[-1]
 
     class Runner(LocalRunner):
@@ -158,7 +160,7 @@ def fake_spark(
             return handle
 
     def runner(mirror: Any, spark_conn_id: None = None) -> LocalRunner:
-        return Runner(home / (mirror if isinstance(mirror, str) else mirror.name), submit)
+        return Runner(home / (mirror if isinstance(mirror, str) else mirror.name), ThisHost(submit))
 
     for module in (spark, operators, spark_job):
         monkeypatch.setattr(module, "runner_for", runner)

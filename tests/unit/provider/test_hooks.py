@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_mirror.config import ClientConfig
 from airflow_mirror.errors import (
     ClusterUnreachable,
     InputError,
@@ -24,6 +25,13 @@ from airflow_mirror.hooks import home as homes
 from airflow_mirror.hooks import spark
 from airflow_mirror.hooks.kafka import MirrorKafkaHook
 from airflow_mirror.hooks.outcomes import task_outcome
+from airflow_mirror.jobs.runner.client import ThisHost
+from airflow_mirror.jobs.runner.spec import JobSpec
+
+SECRETS = {
+    "source": ClientConfig({"bootstrap.servers": "s:1", "sasl.password": "hunter2-source"}, "source"),
+    "target": ClientConfig({"bootstrap.servers": "t:1", "sasl.password": "hunter2-target"}, "target"),
+}
 
 
 def test_settings_come_from_the_connections_extra(connections: Callable[..., None]) -> None:
@@ -104,13 +112,11 @@ def test_a_spark_connection_names_the_cluster(monkeypatch: pytest.MonkeyPatch, h
 def test_for_a_cluster_the_providers_hook_makes_the_command(
     monkeypatch: pytest.MonkeyPatch, home: Path, tmp_path: Path
 ) -> None:
-    from airflow_mirror.jobs.runner.spec import JobSpec
-
     monkeypatch.setenv("AIRFLOW_CONN_SP", "spark://master:7077")
     spec = JobSpec(kind="bulk_copy", mirror={"name": "m"}, master="spark://master:7077")
-    command = spark.provider_submit("sp")(spec, tmp_path, ["bulk_copy", "--source", "env:AIRFLOW_MIRROR_SOURCE"])
+    command = ThisHost(spark.provider_submit("sp")).launch(spec, tmp_path, SECRETS).command
     shipped = command[command.index("--py-files") + 1]
     assert shipped == str(tmp_path / "airflow_mirror.zip") and zipfile.is_zipfile(shipped)
     assert command[:3] == ["spark-submit", "--master", "spark://master:7077"]
     assert "spark.speculation=false" in command
-    assert command[-3:] == ["bulk_copy", "--source", "env:AIRFLOW_MIRROR_SOURCE"]
+    assert command[-4:] == ["--source", "env:AIRFLOW_MIRROR_SOURCE", "--target", "env:AIRFLOW_MIRROR_TARGET"]
