@@ -520,6 +520,16 @@ class NoExecutors(TryAgain):
         )
 
 
+class ClusterManagerSilent(TryAgain):
+    """What runs the driver of a job can't be asked."""
+
+    def __init__(self, manager: str, cause: str) -> None:
+        self.manager = manager
+        super().__init__(
+            f"{manager} can't be asked what became of a job: {cause}. Try again when it answers; a running job goes on."
+        )
+
+
 class JobNotRunning(TryAgain):
     """A job that must be running is not."""
 

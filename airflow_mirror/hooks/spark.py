@@ -21,6 +21,7 @@ from airflow_mirror.jobs.runner.local import LocalRunner
 if TYPE_CHECKING:
     from airflow_mirror.jobs.runner.command import Submission, Submit
     from airflow_mirror.jobs.runner.place import Place
+    from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
 
 LOCAL_MASTER = "local[*]"
@@ -37,12 +38,25 @@ def runner_for(mirror: Mirror, spark_conn_id: str | None = None) -> LocalRunner:
 
 def _place(mirror: Mirror, spark_conn_id: str | None) -> Place:
     """Return where the drivers of the mirror's jobs run."""
-    if spark_conn_id is None or master_of(spark_conn_id).startswith("local"):
+    if spark_conn_id is None or (master := master_of(spark_conn_id)).startswith("local"):
         return ThisHost()
     mode = BaseHook.get_connection(spark_conn_id).extra_dejson.get("deploy-mode") or "client"
-    if mode != "client":
-        raise InvalidField("deploy-mode", mode, f"of connection {spark_conn_id!r}: not supported yet", "Use client mode.")
-    return ThisHost(provider_submit(spark_conn_id))
+    if mode == "client":
+        return ThisHost(provider_submit(spark_conn_id))
+
+    def target() -> ClusterAdmin:
+        from airflow_mirror.hooks.kafka import MirrorKafkaHook
+
+        return MirrorKafkaHook(mirror.target, "target").admin()
+
+    if mode == "cluster" and master.startswith("yarn"):
+        from airflow_mirror.jobs.runner.yarn import Yarn
+
+        return Yarn(provider_submit(spark_conn_id), target)
+    raise InvalidField(
+        "deploy-mode", mode, f"of connection {spark_conn_id!r}: Spark runs no Python driver so on {master!r}",
+        "Use client mode there, or cluster mode on YARN.",
+    )  # fmt: skip
 
 
 def master_of(spark_conn_id: str | None) -> str:

@@ -65,7 +65,7 @@ class TailView:
         """Ask it to stop; it sees that within two seconds. :raises TryAgain: the target can't be written to."""
         from airflow_mirror.jobs.runner.active import ask_to_stop
 
-        ask_to_stop(self._state, tail, by)
+        ask_to_stop(self._state, tail.name, tail.job, by)
 
     def raise_for(self, tail: ActiveTail) -> None:
         """Raise if it ended without success; the error's branch is that of its own error.
@@ -84,4 +84,6 @@ class TailView:
 
 def log_of(tail: ActiveTail) -> str:
     """Return where the tail's log is, for people."""
+    if tail.application:
+        return f"the log of {tail.application}"
     return f"{tail.directory}/log.txt on host {tail.host}" if tail.directory else f"what it printed on host {tail.host}"

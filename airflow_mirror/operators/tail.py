@@ -154,13 +154,16 @@ def result_of(tail: ActiveTail) -> dict[str, Any]:
 def handle_of(runner: LocalRunner, tail: ActiveTail) -> Handle | None:
     """Return the handle of a tail that a task of this host started; None for any other."""
     handle = runner.find(TAIL)
-    return handle if tail.is_here and handle is not None and handle["dir"] == tail.directory else None
+    if handle is None or not (handle.get("id") == tail.job or (tail.is_here and handle["dir"] == tail.directory)):
+        return None
+    return handle
 
 
 def stop_tail(view: TailView, runner: LocalRunner, tail: ActiveTail, grace_s: float) -> bool:
     """Stop a tail, wherever it runs. Return whether it did so by itself.
 
-    :raises TailWouldNotStop: it runs on another host, and still gives signs of life.
+    :raises TailWouldNotStop: it runs on another host, and still gives signs of life. The application of a cluster
+        manager is killed instead.
     """
     handle = handle_of(runner, tail)
     if handle is not None:
@@ -168,10 +171,11 @@ def stop_tail(view: TailView, runner: LocalRunner, tail: ActiveTail, grace_s: fl
     view.ask_to_stop(tail, f"a task on host {process.hostname()}")
     asked = monotonic()
     while state.is_active(status := view.status(tail)):
-        waited_s = monotonic() - asked
-        if waited_s > grace_s + SILENCE_S:
-            raise TailWouldNotStop(tail.host, tail.directory, waited_s)
+        if monotonic() - asked > grace_s + SILENCE_S:
+            break
         sleep(_LOOK_EVERY_S)
+    if status not in state.FINAL and not runner.place.kill(tail.job) and state.is_active(status):
+        raise TailWouldNotStop(tail.host, tail.directory, monotonic() - asked)
     return status in state.FINAL
 
 

@@ -163,7 +163,7 @@ def test_the_tail_of_a_lost_host_is_taken_over_on_another(
         tail = active_tail(Ledger(target).values(), topic_name)
         assert tail is not None and tail.host == "host-b"
         assert watch.status(tail) == RUNNING
-        ask_to_stop(state_of(target), tail, "a test")
+        ask_to_stop(state_of(target), tail.name, tail.job, "a test")
         assert second.wait(120) == 0, log["b"].read_text()[-3000:]
         assert watch.status(tail) == SUCCEEDED and "a test asked for that" in log["b"].read_text()
     assert_equal(source_cluster, target_cluster, topic_name)

@@ -35,6 +35,7 @@ def parser(prog: str, description: str) -> argparse.ArgumentParser:
         help="on a Spark cluster: the driver hands the clusters' settings to its tasks, in memory,\n"
         "or each executor reads --source and --target (default: driver)",
     )  # fmt: skip
+    run.add_argument("--report", metavar="KEY", help=argparse.SUPPRESS)  # of a job that was submitted in cluster mode
     run.add_argument("--job-dir", metavar="DIR", help="directory of status.json while the job runs")
     return p
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.errors import InputError, MirrorError, NeedsHuman, TryAgain
+from airflow_mirror.jobs.driver.reporting import reporting
 from airflow_mirror.jobs.runner.status import StatusFile
 
 # The summary, and the error or None.
@@ -26,15 +27,16 @@ def run(
     status = StatusFile(arguments.job_dir)
     summary: dict[str, Any] | None = None
     error: MirrorError | None
-    try:
-        summary, error = work(arguments, status)
-    except MirrorError as e:
-        error = e
-    if error is not None:
-        print(f"error: {error}", file=sys.stderr)
-        status.fail(error, summary)
-    elif summary is not None:
-        status.succeed(summary)
+    with reporting(arguments.report, arguments.target, status):
+        try:
+            summary, error = work(arguments, status)
+        except MirrorError as e:
+            error = e
+        if error is not None:
+            print(f"error: {error}", file=sys.stderr)
+            status.fail(error, summary)
+        elif summary is not None:
+            status.succeed(summary)
     if summary is not None:
         print(json.dumps(summary), flush=True)
     return 0 if error is None else 2 if isinstance(error, InputError) else 1

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
+import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.config import load
@@ -26,6 +28,7 @@ from airflow_mirror.jobs.runner.active import (
     begin,
     keys_of,
 )
+from airflow_mirror.jobs.runner.reports import job_of
 from airflow_mirror.jobs.runner.state import FAILED, RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.status import StatusFile, blame
 from airflow_mirror.jobs.runner.wishes import Wishes, require_not_paused
@@ -153,6 +156,12 @@ class Presence:
             log.warning("no sign of life in the target's ledger, and the copy goes on: %s", error)
 
 
+def _application(env: Mapping[str, str]) -> str:
+    """Return the application in whose container this process runs; empty outside of one."""
+    found = re.fullmatch(r"container_(?:e\d+_)?(\d+_\d+)_\d+_\d+", env.get("CONTAINER_ID", ""))
+    return f"application_{found[1]}" if found else ""
+
+
 def _require(ledger: Ledger, me: ActiveTail) -> None:
     there = active_tail(ledger.values(), me.name)
     if there is None or there.job != me.job:
@@ -172,7 +181,12 @@ def presence(
     :raises TailRuns: another one lives, here or elsewhere.
     :raises MirrorPaused: the ledger is lost, and the mirror paused.
     """
-    me = ActiveTail(mirror=plan.mirror.to_dict(), plan=plan.hash, inputs=plan.digest, directory=arguments.job_dir or "")
+    me = ActiveTail(
+        mirror=plan.mirror.to_dict(), plan=plan.hash, inputs=plan.digest, directory=arguments.job_dir or "",
+        application=_application(os.environ),
+    )  # fmt: skip
+    if arguments.report:
+        me = replace(me, job=job_of(arguments.report))
     ways = {"replaces": arguments.replaces, "takeover": arguments.takeover}
     status.update("looking for another tail of the mirror")
     known: ActiveTail | None = me

@@ -346,7 +346,8 @@ def _follow(
         return (
             stream.writeStream.foreachBatch(tail.take_results)
             .trigger(processingTime="1 second")  # between turns in which there is nothing to do; others take longer
-            .option("checkpointLocation", str(scratch / f"checkpoint-{number}"))  # turns are counted from 0 again
+            # Turns are counted from 0 again. A path without a scheme might lie in the cluster's file system.
+            .option("checkpointLocation", (scratch / f"checkpoint-{number}").as_uri())
             .queryName(f"mirror_{job.mirror.name}".replace("-", "_"))
             .start()
         )

@@ -45,7 +45,7 @@ class ActiveTail:
     :param host: for people; ``where`` and ``pid`` and ``started`` identify its process (:mod:`.process`).
     :param directory: its job directory on that host; empty for one that was started by hand without.
     :param mirror: its Mirror as a dict. :param plan: hash of its plan. :param inputs: see :class:`JobSpec`.
-    :param job: another one for each start.
+    :param job: another one for each start. :param application: of a cluster manager, if the driver runs in one.
     """
 
     mirror: Mapping[str, Any]
@@ -57,6 +57,7 @@ class ActiveTail:
     pid: int = field(default_factory=os.getpid)
     started: int | None = field(default_factory=lambda: process.started_at(os.getpid()))
     job: str = field(default_factory=lambda: uuid.uuid4().hex)
+    application: str = ""
 
     @property
     def name(self) -> str:
@@ -88,7 +89,7 @@ def active_tail(values: Values, mirror: str) -> ActiveTail | None:
         return None
     if not isinstance(value, dict) or value.get("v") != _VERSION:
         raise LedgerNewer(f"the tail of {mirror!r}", value)
-    return ActiveTail(**{key: value[key] for key in ActiveTail.__dataclass_fields__})
+    return ActiveTail(**{key: value[key] for key in ActiveTail.__dataclass_fields__ if key in value})
 
 
 def active_tails(values: Values) -> list[str]:
@@ -166,7 +167,7 @@ class Signs:
 
     def stop_asked(self) -> str | None:
         """Return who asked this job to stop; None if nobody did."""
-        value = self._state.read().get(_stop_key(self._me))
+        value = self._state.read().get(_stop_key(self._me.name, self._me.job))
         return None if value is None else str(_json(value).get("by", "somebody"))
 
     def wishes(self) -> Wishes:
@@ -175,7 +176,7 @@ class Signs:
 
     def forget_others(self) -> None:
         """Remove what earlier jobs of the mirror have left."""
-        mine = _sign_key(self._me), _stop_key(self._me)
+        mine = _sign_key(self._me), _stop_key(self._me.name, self._me.job)
         self._state.write({key: None for key in self._state.read() if key not in mine and not is_wish(key)})
 
 
@@ -245,9 +246,9 @@ class Watch:
             self._heard = now
 
 
-def ask_to_stop(state: State, tail: ActiveTail, by: str) -> None:
-    """Ask a tail to stop, wherever it runs. It sees that within two seconds."""
-    state.write({_stop_key(tail): json.dumps({"v": _VERSION, "by": by}).encode()})
+def ask_to_stop(state: State, mirror: str, job: str, by: str) -> None:
+    """Ask the tail ``job`` of a mirror to stop, wherever it runs. It sees that within two seconds."""
+    state.write({_stop_key(mirror, job): json.dumps({"v": _VERSION, "by": by}).encode()})
 
 
 def keys_of(mirror: str) -> str:
@@ -263,8 +264,8 @@ def _sign_key(tail: ActiveTail) -> str:
     return f"{keys_of(tail.name)}{tail.job}/sign"
 
 
-def _stop_key(tail: ActiveTail) -> str:
-    return f"{keys_of(tail.name)}{tail.job}/stop"
+def _stop_key(mirror: str, job: str) -> str:
+    return f"{keys_of(mirror)}{job}/stop"
 
 
 def _json(value: bytes) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Settings with secrets are on no command line and in no Spark setting: every user of the host can read the first, and
 Spark shows the second in its UI and in event logs. How they reach the driver depends on where it runs
-(:mod:`.client`). The driver passes them to the executors of a cluster in memory
+(:mod:`.client`, :mod:`.yarn`). The driver passes them to the executors of a cluster in memory
 (:class:`airflow_mirror.config.Handover`).
 """
 
@@ -114,8 +114,8 @@ def local_submit(submission: Submission) -> list[str]:
     command = [str(spark_home() / "bin" / "spark-submit"), "--master", submission.master, "--name", submission.name]
     for key, value in sorted(submission.conf.items()):
         command += ["--conf", f"{key}={value}"]
-    for option, value in (("--py-files", submission.py_files), ("--files", submission.files)):
-        command += [option, value] if value else []
+    for option, files in (("--py-files", submission.py_files), ("--files", submission.files)):
+        command += [option, files] if files else []
     return [*command, str(SCRIPT), *submission.arguments]
 
 

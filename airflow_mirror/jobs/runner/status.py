@@ -54,7 +54,7 @@ class StatusFile:
             "error": None,
         }
         self._turn = threading.RLock()  # progress is written from another thread
-        self._ended = False
+        self._state = RUNNING
         if self._dir is not None:
             try:
                 with lock(self._dir / "lock", wait_s=0.0) as file:
@@ -90,6 +90,12 @@ class StatusFile:
         with self._turn:
             return {key: self._content[key] for key in ("phase", "summary", "notes", "follows")}
 
+    def content(self) -> dict[str, Any]:
+        """Return what the file holds now, without its rows for partitions."""
+        with self._turn:
+            brief = {key: value for key, value in self._content.items() if key not in ("partitions", "left_out")}
+            return {"state": self._state, "updated": time.time(), **brief}
+
     def succeed(self, summary: dict[str, Any]) -> None:
         """Write the final state of a successful job."""
         self._write(SUCCEEDED, {"phase": "done", "summary": summary})
@@ -101,9 +107,9 @@ class StatusFile:
 
     def _write(self, state: str, changed: dict[str, Any]) -> None:
         with self._turn:
-            if self._ended:
+            if self._state in FINAL:
                 return
-            self._ended = state in FINAL
+            self._state = state
             self._content |= changed
             if self._dir is not None:
                 content = {"state": state, "updated": time.time(), **self._content}

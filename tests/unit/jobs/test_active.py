@@ -267,7 +267,7 @@ def test_tails_of_other_mirrors_are_their_own(ledger: MemoryLedger, state: Unrea
 def test_who_asks_for_a_stop_is_heard(state: Unreachable) -> None:
     one, another = tail(), tail()
     assert Signs(state, one).stop_asked() is None
-    ask_to_stop(state, one, "a task on host b")
+    ask_to_stop(state, one.name, one.job, "a task on host b")
     assert Signs(state, one).stop_asked() == "a task on host b" and Signs(state, another).stop_asked() is None
 
 
@@ -275,8 +275,8 @@ def test_a_new_tail_removes_what_old_ones_left(state: Unreachable, clock: Clock)
     """An old request to stop is not for it, and the topic does not grow with each start."""
     old, new = tail(), tail()
     Signs(state, old).give(RUNNING)
-    ask_to_stop(state, old, "somebody")
-    ask_to_stop(state, new, "somebody else")
+    ask_to_stop(state, old.name, old.job, "somebody")
+    ask_to_stop(state, new.name, new.job, "somebody else")
     Signs(state, new).forget_others()
     assert Signs(state, new).stop_asked() == "somebody else" and len(state.read()) == 1
 

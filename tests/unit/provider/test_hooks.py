@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +28,9 @@ from airflow_mirror.hooks import spark
 from airflow_mirror.hooks.kafka import MirrorKafkaHook
 from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.jobs.runner.client import ThisHost
+from airflow_mirror.jobs.runner.directory import open_generation
 from airflow_mirror.jobs.runner.spec import JobSpec
+from airflow_mirror.mirror import Mirror
 
 SECRETS = {
     "source": ClientConfig({"bootstrap.servers": "s:1", "sasl.password": "hunter2-source"}, "source"),
@@ -120,3 +124,44 @@ def test_for_a_cluster_the_providers_hook_makes_the_command(
     assert command[:3] == ["spark-submit", "--master", "spark://master:7077"]
     assert "spark.speculation=false" in command
     assert command[-4:] == ["--source", "env:AIRFLOW_MIRROR_SOURCE", "--target", "env:AIRFLOW_MIRROR_TARGET"]
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, host: str, **extra: str) -> Mirror:
+    connection = {"conn_type": "spark", "host": host, "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_SP", json.dumps(connection))
+    return Mirror(name="m", source="src", target="dst", topics=["t"])
+
+
+def test_deploy_mode_of_the_connection_decides_where_drivers_run(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    def place(host: str, **extra: str) -> str:
+        return spark.runner_for(connect(monkeypatch, host, **extra), "sp").place.name
+
+    assert place("yarn") == place("yarn", **{"deploy-mode": "client"}) == place("k8s://https://api:6443") == "client"
+    assert place("yarn", **{"deploy-mode": "cluster"}) == "yarn"
+    assert spark.runner_for(connect(monkeypatch, "yarn")).place.name == "client"
+
+
+@pytest.mark.parametrize(("host", "mode"), [("spark://h:7077", "cluster"), ("yarn", "clutser")])
+def test_deploy_mode_that_spark_lacks_there_is_refused(
+    monkeypatch: pytest.MonkeyPatch, home: Path, host: str, mode: str
+) -> None:
+    mirror = connect(monkeypatch, host, **{"deploy-mode": mode})
+    with pytest.raises(InvalidField, match=f"deploy-mode='{mode}'.*'sp'.*{host}.*Use client mode"):
+        spark.runner_for(mirror, "sp")
+
+
+def test_command_for_yarn_names_queue_tag_and_references(
+    monkeypatch: pytest.MonkeyPatch, home: Path, tmp_path: Path
+) -> None:
+    """With what the connection says; the passwords are not in it."""
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    mirror = connect(monkeypatch, "yarn", **{"deploy-mode": "cluster", "queue": "copies"})
+    job = JobSpec(kind="bulk_copy", mirror={"name": "m"}, master="yarn")
+    directory = open_generation(tmp_path / "job", job)
+    launch = spark.runner_for(mirror, "sp").place.launch(job, directory, SECRETS)
+    for descriptor in launch.descriptors:
+        os.close(descriptor)
+    command = " ".join(launch.command)
+    assert "--master yarn" in command and "--queue copies --deploy-mode cluster" in command
+    assert "spark.yarn.tags=airflow-mirror-" in command and "--source hadoop:airflow-mirror.source" in command
+    assert f"--files {directory}/mirror.json" in command and "hunter2" not in command

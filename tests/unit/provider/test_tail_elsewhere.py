@@ -13,7 +13,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_mirror.errors import InvalidField, MirrorCutOver, TailWouldNotStop
-from airflow_mirror.hooks.tail import TailView
+from airflow_mirror.hooks.tail import TailView, log_of
 from airflow_mirror.jobs.runner import active, process
 from airflow_mirror.jobs.runner.active import ActiveTail, Signs, active_tail
 from airflow_mirror.jobs.runner.local import LocalRunner
@@ -134,6 +134,22 @@ def test_tail_elsewhere_that_goes_on_is_an_error(
     monkeypatch.setattr(operators, "SILENCE_S", 0.0)
     with pytest.raises(TailWouldNotStop, match="host 'host-a' .* was asked to stop, and gives signs of life"):
         stop_tail(TailView(None, "m"), LocalRunner(home / "m"), tail, 0.1)  # type: ignore[arg-type]
+
+
+def test_tail_that_goes_on_is_killed_where_a_manager_can(
+    tail: ActiveTail, state: Beating, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another worker has started it: there is no handle here."""
+    state.stops = False
+    monkeypatch.setattr(operators, "SILENCE_S", 0.0)
+    runner, killed = LocalRunner(home / "m"), []
+    monkeypatch.setattr(runner.place, "kill", lambda job: killed.append(job) or True)
+    assert not stop_tail(TailView(None, "m"), runner, tail, 0.1)  # type: ignore[arg-type]
+    assert killed == [tail.job]
+
+
+def test_log_of_an_application_is_named_by_its_id(tail: ActiveTail) -> None:
+    assert log_of(replace(tail, application="application_17_0001")) == "the log of application_17_0001"
 
 
 def test_two_workers_that_start_at_once_share_one_tail(

@@ -1,0 +1,65 @@
+"""What a job whose driver runs on another host says about itself: its status, in the target's state.
+
+A status file there would be seen by nobody. What a client-mode job writes to ``status.json`` is written under a key of
+the job (:func:`report_key`) instead, without its rows for partitions: as one value while it runs, as pieces when it is
+over, because the summary of thousands of partitions fits into no record. A report in pieces is there as a whole or not
+at all, so a job is never half over. Each key has one writer: the job.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.jobs.runner.state import FINAL
+from airflow_mirror.ledger.state import in_pieces, whole
+
+if TYPE_CHECKING:
+    from airflow_mirror.ledger.state import State
+
+KEEP = 100  # reports of a mirror's jobs; whoever waits for one reads it within seconds
+
+
+def report_key(mirror: str, job: str) -> str:
+    """Return the key of a job's report, from its id."""
+    return f"run/{mirror}/{job}"
+
+
+def job_of(key: str) -> str:
+    """Return the id of the job whose report is at ``key``."""
+    return key.rpartition("/")[2]
+
+
+def mirror_of(key: str) -> str:
+    """Return the name of the mirror whose job reports at ``key``."""
+    return key.split("/")[1]
+
+
+def write(state: State, key: str, report: Mapping[str, Any]) -> None:
+    """Write what a job says now.
+
+    :param report: as in the status file.
+    :raises TryAgain: it is not known to be written.
+    """
+    text = json.dumps(report, separators=(",", ":"), default=str).encode()
+    state.write(in_pieces(f"{key}/last", text) if report["state"] in FINAL else {f"{key}/now": text})
+
+
+def read(state: State, key: str) -> dict[str, Any] | None:
+    """Return what a job said last; None if it has said nothing yet. :raises TryAgain: nobody knows."""
+    values = state.read()
+    text = whole(values, f"{key}/last") or values.get(f"{key}/now")
+    return None if text is None else dict(json.loads(text))
+
+
+def forget_old(state: State, mirror: str) -> None:
+    """Remove the reports of a mirror's jobs beyond the last :data:`KEEP`.
+
+    :param state: of the keys that begin with ``run/<mirror>/``; their values are not needed.
+    """
+    prefix = report_key(mirror, "")
+    keys = [key for key in state.read() if key.startswith(prefix)]
+    jobs = list(dict.fromkeys(key.removeprefix(prefix).split("/")[0] for key in keys))
+    too_old = set(jobs[:-KEEP])
+    state.write({key: None for key in keys if key.removeprefix(prefix).split("/")[0] in too_old})

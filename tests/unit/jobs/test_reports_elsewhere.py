@@ -1,0 +1,157 @@
+"""What a job whose files nobody sees says about itself, and who reads it."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from airflow_mirror.errors import NeedsHuman, TryAgain
+from airflow_mirror.jobs.driver import entry, presence, reporting
+from airflow_mirror.jobs.runner import reports
+from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.ledger.state import MOST_BYTES
+from tests.unit.ledger.memory import MemoryState
+
+KEY = reports.report_key("m", "abc")
+
+
+def report(state: str = "RUNNING", **content: Any) -> dict[str, Any]:
+    return {"state": state, "updated": 1.5, "phase": "copying", **content}
+
+
+def test_newest_report_replaces_the_one_before() -> None:
+    state = MemoryState()
+    assert reports.read(state, KEY) is None
+    for phase in ("starting", "copying"):
+        reports.write(state, KEY, report(phase=phase))
+        assert (reports.read(state, KEY) or {})["phase"] == phase
+    assert len(state.read()) == 1
+
+
+def test_last_report_larger_than_a_record_comes_back_whole() -> None:
+    state, summary = MemoryState(), {"end_offsets": {f"topic-{n}": n for n in range(60_000)}}
+    reports.write(state, KEY, report())
+    reports.write(state, KEY, report("SUCCEEDED", summary=summary))
+    assert len(state.read()) > 1 and max(map(len, state.read().values())) <= MOST_BYTES
+    assert (reports.read(state, KEY) or {})["summary"] == summary
+
+
+def test_half_of_a_last_report_ends_no_job() -> None:
+    """The job dies between two pieces."""
+    state = MemoryState(fails_at=2)
+    reports.write(state, KEY, report())
+    with pytest.raises(KeyboardInterrupt):
+        reports.write(state, KEY, report("SUCCEEDED", summary={"text": "x" * 2 * MOST_BYTES}))
+    assert (reports.read(state, KEY) or {})["state"] == "RUNNING"
+
+
+def test_reports_of_the_last_jobs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reports, "KEEP", 2)
+    state = MemoryState()
+    for job in ("one", "two", "three"):
+        reports.write(state, reports.report_key("m", job), report("FAILED"))
+    reports.write(state, reports.report_key("another", "one"), report())
+    reports.forget_old(state, "m")
+    left = {key.rsplit("/", 3)[0] if "/last/" in key else key for key in state.read()}
+    assert left == {"run/m/two", "run/m/three", "run/another/one/now"}
+
+
+# --- the job's side ---------------------------------------------------------------------------------------------------
+
+
+class Target:
+    """A target whose state fails to be written some times."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, failures: int = 0) -> None:
+        self.state, self._failures = MemoryState(), failures
+        self._write = self.state.write
+        monkeypatch.setattr(self.state, "write", self._try)
+        monkeypatch.setattr(reporting, "state_of", lambda *_, **__: self.state)
+        monkeypatch.setattr(reporting, "load", lambda *_: None)
+        monkeypatch.setattr(reporting, "ClusterAdmin", lambda _: closing(self))
+        monkeypatch.setattr(reporting, "_AGAIN_S", 0.0)
+
+    def close(self) -> None:
+        pass
+
+    def _try(self, values: Mapping[str, bytes | None]) -> None:
+        if self._failures and values:
+            self._failures -= 1
+            raise TryAgain("no broker answered")
+        self._write(values)
+
+    @property
+    def said(self) -> dict[str, Any]:
+        return reports.read(self.state, KEY) or {}
+
+
+def run(work: Any, key: str | None = KEY) -> int:
+    parser = argparse.ArgumentParser()
+    for name in ("--job-dir", "--report", "--target"):
+        parser.add_argument(name)
+    return entry.run(parser, ["--target", "t", *(["--report", key] if key else [])], work)
+
+
+def test_summary_of_a_job_is_its_last_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Target(monkeypatch, failures=3)
+    assert run(lambda *_: ({"records": 7}, None)) == 0
+    assert (target.said["state"], target.said["summary"], target.said["error"]) == ("SUCCEEDED", {"records": 7}, None)
+
+
+def test_error_of_a_job_is_reported_with_its_blame(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Target(monkeypatch)
+    assert run(lambda *_: ({"records": 7}, NeedsHuman("t-0: foreign data"))) == 1
+    said = target.said
+    assert (said["state"], said["blame"], said["error"], said["summary"]) == (
+        "FAILED", "human", "t-0: foreign data", {"records": 7},
+    )  # fmt: skip
+
+
+def test_bug_in_a_job_is_reported_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Target(monkeypatch)
+    with pytest.raises(ZeroDivisionError):
+        run(lambda *_: 1 / 0)  # type: ignore[arg-type, return-value]
+    assert (target.said["state"], target.said["error"]) == ("FAILED", "division by zero")
+
+
+def test_running_job_reports_its_phase_without_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    target, seen = Target(monkeypatch), threading.Event()
+    write = target.state.write
+
+    def see(values: Mapping[str, bytes | None]) -> None:
+        write(values)
+        if target.said.get("phase") == "copying":
+            seen.set()
+
+    monkeypatch.setattr(target.state, "write", see)
+    monkeypatch.setattr(reporting, "_EVERY_S", 0.01)
+
+    def work(_: argparse.Namespace, status: StatusFile) -> Any:
+        status.update("copying", partitions=[{"topic": "t"}])
+        assert seen.wait(60) and "partitions" not in target.said
+        return {}, None
+
+    assert run(work) == 0
+
+
+def test_job_without_a_key_reports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Target(monkeypatch)
+    assert run(lambda *_: ({}, None), key=None) == 0
+    assert target.state.read() == {}
+
+
+@pytest.mark.parametrize(
+    ("container", "application"),
+    [
+        ("container_1795420333967_0001_01_000001", "application_1795420333967_0001"),
+        ("container_e17_1795420333967_0012_01_000001", "application_1795420333967_0012"),  # after a restart of YARN
+        ("", ""),
+    ],
+)
+def test_application_of_a_driver_is_that_of_its_container(container: str, application: str) -> None:
+    assert presence._application({"CONTAINER_ID": container}) == application
