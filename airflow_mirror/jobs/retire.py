@@ -118,7 +118,7 @@ class Retirement:
     def _plan(self) -> Plan | None:
         plan_hash = kept.last_hash(self.ledger.values(), self.mirror)
         try:
-            return None if plan_hash is None else kept.fetch(plan_hash, self.mirror, self.target)
+            return None if plan_hash is None else kept.fetch(plan_hash, self.mirror, self.target, self.ledger)
         except PlanNotKept:  # an earlier try has removed it, after it had restored the settings
             return None
 

@@ -44,7 +44,8 @@ def cleaned(cluster: Cluster, topic: str, more: Callable[[], None]) -> None:
 
 def compare(clusters: tuple[Cluster, Cluster], topic: str, level: str = "batches", **fields: bool) -> PartitionComparison:
     pair = PartitionPair(source_topic=topic, target_topic=topic, partition=0, start_offset=0, held=True, **fields)
-    (verdict,) = compare_partitions([pair], *(config(cluster) for cluster in clusters), level)
+    source, target = map(config, clusters)
+    (verdict,) = compare_partitions([pair], source, target, level)
     return verdict
 
 
