@@ -121,9 +121,13 @@ def decide_each(
     :param refused: as for :func:`.build.decide`.
     """
     found, planned = Draft(), {t.source_topic: t for t in plan.topics}
+    names = {t.target_topic: t.source_topic for t in plan.topics}
     for name, state in sorted(here.items()):
         if name in planned:
             found.topics.append(grown(plan, planned[name], state))
+            continue
+        if (other := names.setdefault(plan.mirror.naming.target_topic(name), name)) != name:
+            found.left_out[name] = f"its name on the target is that of topic {other!r}. Change the policy, or exclude one"
             continue
         source = Inventory(cluster_id=plan.source_cluster_id, brokers=0, topics={name: state})
         words = {t: why for t, why in (refused or {}).items() if t == plan.mirror.naming.target_topic(name)}

@@ -15,6 +15,7 @@ from airflow_mirror.plan.inventory import Inventory
 from airflow_mirror.plan.life import Owned
 from airflow_mirror.plan.model import HoleEstimate
 from airflow_mirror.plan.upstream import Upstream
+from airflow_mirror.policy import Policy
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic
 from tests.unit.plan.test_model import NOW
 
@@ -82,6 +83,16 @@ def test_topic_that_is_blocked_is_left_out_alone() -> None:
     assert [t.source_topic for t in found.topics] == ["orders.a"]
     assert "holds data that this mirror did not write" in found.left_out["users"]
     assert "no such codec" in found.left_out["orders.b"]
+
+
+def test_two_topics_never_get_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not that of a topic which is mirrored, nor of one that appeared with it."""
+    plan = made("orders")
+    monkeypatch.setattr(Policy, "target_topic", lambda _, name: name.split(".")[0])
+    found = decided(plan, a_topic("orders.a"), a_topic("users.a"), a_topic("users.b"))
+    assert [t.source_topic for t in found.topics] == ["users.a"]
+    assert "that of topic 'orders'" in found.left_out["orders.a"]
+    assert "that of topic 'users.a'" in found.left_out["users.b"]
 
 
 def test_mirror_that_may_not_go_on_takes_nothing_in() -> None:
