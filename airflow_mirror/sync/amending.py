@@ -212,13 +212,18 @@ class Amending:
         self, plan: Plan, topics: list[TopicPlan], findings: list[Finding], now: datetime,
         feeds: Callable[[str], Collection[str]] | None = None,
     ) -> Plan:  # fmt: skip
-        """Make topics the mirror's, and amend a plan by them. ``feeds``: see :func:`.life.claim`."""
+        """Make topics the mirror's, and amend a plan by them.
+
+        :param feeds: see :func:`.life.claim`. It knows the new topics alone; the others are the mirror's already.
+        """
         amendment = next_amendment(plan, topics, findings, now.isoformat(timespec="seconds"))
         more = amended(plan, [amendment])
         self._right.confirm(self._target.wire)
         with self._right.writing:
             self._right.check()
-            claim(self._ledger, replace(more, topics=amendment.topics), self._target, feeds)
+            known = {t.source_topic for t in plan.topics}
+            new = tuple(t for t in amendment.topics if t.source_topic not in known)
+            claim(self._ledger, replace(more, topics=new), self._target, feeds)
             kept.amend(amendment, plan.mirror.name, self._plans, self._ledger)
         return more
 

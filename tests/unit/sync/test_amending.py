@@ -187,7 +187,7 @@ def test_look_that_is_cut_off_anywhere_is_continued_elsewhere(monkeypatch: pytes
         assert world.taken == found and names(found) == ["t", "t-map", "t-new"]
         assert found.topic("t").partitions == 4 == world.target.there["t"]
         assert world.target.there == {"t": 4, "t-new": 2, "t-map": 1}
-        assert owned_topics(MemoryLedger(world.records)).keys() == {"t", "t-map", "t-new"}
+        assert owned_topics(MemoryLedger(world.records)).keys() == {"t-map", "t-new"}  # the copy has claimed the other
         assert not report.left_out and report.amendments == 1
         expected = expected or world.effects
     assert len(expected or ()) < 14
@@ -253,6 +253,18 @@ def test_on_a_source_that_is_a_target_topics_join_at_the_second_look(world: Worl
     assert "seen for the first time" in report.left_out[0] and not report.added and not world.effects
     world.upstream = Upstream("src", {"t-new": Owned(topic_id="x", mirror="up", source_id="dc0")}, is_target=True)
     assert process.look(NOW_MS).added == ["t-new"]
+    assert owned_topics(MemoryLedger(world.records))["t-new"].upstream == ("dc0", "src")
+
+
+def test_topic_that_gets_partitions_comes_from_where_it_came_from(world: World) -> None:
+    """Only new topics are looked up on the source."""
+    world.source.there["t-new"] = 1
+    world.upstream = Upstream("src", {"t-new": Owned(topic_id="x", mirror="up", source_id="dc0")})
+    world.look()
+    world.source.there["t-new"] = 2
+    world.upstream = Upstream("src")
+    world.look()
+    assert world.taken.topic("t-new").partitions == 2
     assert owned_topics(MemoryLedger(world.records))["t-new"].upstream == ("dc0", "src")
 
 
