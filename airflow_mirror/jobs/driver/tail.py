@@ -434,7 +434,7 @@ def _rest_while_paused(tail: Tail, there: Presence, held: HeldLease, watches: Wa
 def _supervise(tail: Tail, there: Presence, progress: Progress, watches: Watches) -> None:
     """Wait until asked to stop or rest, or the query has ended; meanwhile discover partitions, and watch."""
     looked = time.monotonic()
-    followed = tail.ranges
+    followed = list[CopyRange]()  # so that what is gone is said at once
     well = looked  # last time at which no partition was known to have stopped
     while not tail.stopping.wait(_LOOK_EVERY_S) and there.wishes.pause is None:
         if not tail.query.isActive:
