@@ -8,15 +8,17 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_mirror.kafka.admin import ClusterAdmin, TopicInfo
+from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition, TopicInfo
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.kept import fetch, keep, prefix
@@ -25,6 +27,7 @@ from airflow_mirror.sync.topics import create_target_topics
 from sandbox import Cluster
 from tests.integration.copying import assert_equal, config, create, ends, properties_of, wait_until, write
 from tests.integration.test_spark_jobs import driver_of, end_job, stop, submit, summary_of
+from tests.integration.warm_jobs import WarmJobs
 
 
 class World:
@@ -34,8 +37,8 @@ class World:
         self.name, self.directory, self.clusters = name, directory, (source, target)
         self.source, self.target = (close.enter_context(ClusterAdmin(config(c), 120)) for c in self.clusters)
         self.mirror = Mirror(
-            name=f"m-{name[-8:]}", source="source", target="target", topics=[f"{name}-.*"], groups=["none"],
-            topic_interval_s=1,
+            name=f"m-{name[-8:]}", source="source", target="target", topics=[f"{name}-.*"], groups=[f"{name}.*"],
+            topic_interval_s=1, group_interval_s=1,
         )  # fmt: skip
         (directory / "mirror.json").write_text(json.dumps(self.mirror.to_dict()))
         self.properties = properties_of(directory, source, target)
@@ -74,6 +77,20 @@ class World:
         wait_until(lambda: ends(self.clusters[1], name, partitions) == at, f"{name} is copied", poll_s=0.2)
         assert_equal(*self.clusters, name, partitions)
 
+    def move_group(self, topic: str, offset: int) -> None:
+        """Set a group's position on the source, and wait until it is the target's."""
+        group, tp = f"{self.name}-group", TopicPartition(topic, 0)
+        self.source.commit_group_offsets(group, {tp: GroupPosition(offset)})
+        there = partial(self.target.group_offsets, group)
+        wait_until(lambda: tp in (its := there()) and its[tp].offset == offset, "the group has followed", poll_s=0.2)
+
+    def verify(self, jobs: WarmJobs, plan: Plan) -> dict[str, Any]:
+        """Compare as a task of the plan does, on a host without a file of it; return the summary."""
+        log = self.directory / "verify.log"
+        arguments = ["--mirror", str(self.directory / "mirror.json"), "--plan", str(self.directory / f"{plan.hash}.json")]
+        assert jobs.run("verify", *self.properties, *arguments, log=log) == 0, log.read_text()[-3000:]
+        return summary_of(log)
+
     def there(self, name: str) -> TopicInfo | None:
         return self.target.topics([name]).get(name)
 
@@ -109,7 +126,7 @@ def world(source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp
         yield World(source_cluster, target_cluster, topic_name, tmp_path, close)
 
 
-def test_topics_and_partitions_that_appear_are_copied_by_who_ever_comes(world: World) -> None:
+def test_topics_and_partitions_that_appear_are_copied_by_whoever_comes(world: World, warm_jobs: WarmJobs) -> None:
     """One that may not be mirrored is listed; one that is deleted, or created again, stops alone."""
     first, goes, again = world.create("first"), world.create("goes"), world.create("again")
     plan = world.plan()
@@ -134,6 +151,11 @@ def test_topics_and_partitions_that_appear_are_copied_by_who_ever_comes(world: W
         assert [t.source_topic for t in amended.topics] == sorted([again, first, goes, new])
         assert amended.hash == plan.hash != amended.revision == tail.status()["follows"]["topics"]["revision"]
         assert {t.target_topic for t in amended.topics} == active_topics(Ledger(world.target), amended, world.target)
+        # What carries out the plan by its hash has it: groups, and a comparison.
+        world.move_group(new, 20)
+        compared = world.verify(warm_jobs, plan)
+        assert compared["revision"] == amended.revision and not compared["differences"]
+        assert {f"{new}-0", f"{new}-1"} < compared["end_offsets"].keys()
         # Partitions are added.
         world.source.grow_partitions(first, 3)
         wait_until(lambda: (info := world.there(first)) is not None and info.partitions == 3, "it has grown", poll_s=0.2)
@@ -149,6 +171,7 @@ def test_topics_and_partitions_that_appear_are_copied_by_who_ever_comes(world: W
         tail.says("again", again)
         write(world.clusters[0], new, 30, seed=5, partition=1)
         world.equal(new, 2)
+        world.move_group(new, 33)
         tail.kill()
     late = world.create("late")
     with world.tail(plan) as tail:  # elsewhere: nothing but the target knows what was added
@@ -157,6 +180,7 @@ def test_topics_and_partitions_that_appear_are_copied_by_who_ever_comes(world: W
         world.equal(first, 3)
         world.equal(late)
         tail.says("gone", goes, "It is not copied any more")
+        assert any(goes in note for note in tail.status()["notes"])
         tail.says("again", again)
         tail.says("left_out", foreign)
         stop(tail.process, tail.log)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -71,6 +72,18 @@ def test_a_chain_tells_its_end_what_became_of_its_beginning() -> None:
     decided = len(world.ledgers["d"].records)
     tails[-1].look()
     assert len(world.ledgers["d"].records) == decided, "what has not changed is not said again"
+
+
+def test_topics_that_joined_are_looked_at_too() -> None:
+    world = World("ab")
+    plan = world.plan("a", "b")
+    before = replace(plan, topics=())
+    tail = LoopWatch(before, world.ledgers["a"].values, world.ledgers["b"], world.targets(plan))
+    tail.look()
+    assert not world.ledgers["b"].records
+    tail.follow(plan)
+    tail.look()
+    assert world.owner("b").upstream == ("a",)
 
 
 @pytest.mark.parametrize("error", [TryAgain("no broker answers"), LedgerLost("topic was deleted")])
