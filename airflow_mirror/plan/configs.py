@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from airflow_mirror.kafka.model import ConfigEntry
     from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.model import Plan
+    from airflow_mirror.plan.model import Plan, TopicPlan
 
 LONG_MAX = "9223372036854775807"
 
@@ -31,6 +31,9 @@ HELD_OPEN: Mapping[str, str] = {
     "retention.bytes": "-1",
     "retention.ms": "-1",  # counts from record timestamps: history would be deleted minutes after it arrived
 }
+
+# Of a compacted topic, in place of "delete", once its backlog has arrived (`airflow_mirror.sync.starts.compacting`).
+HELD_COMPACTED = "compact,delete"
 
 BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
 _DIFFERENCE = "message.timestamp.difference.max.ms"  # before Kafka 3.6, one limit for both
@@ -183,29 +186,51 @@ def kept(
 def _before_hold(key: str, entry: ConfigEntry, earlier: Mapping[str, str] | None) -> str | None:
     if not entry.is_override:
         return None
-    on_hold = earlier is not None and same_value(entry.value, HELD_OPEN.get(key))
+    on_hold = earlier is not None and is_on_hold(key, entry.value)
     return earlier.get(key) if earlier is not None and on_hold else entry.value
 
 
-def not_held(planned: Mapping[str, str], target: Mapping[str, ConfigEntry]) -> list[str]:
+def may_compact(t: TopicPlan) -> bool:
+    """Return whether a target topic may be compacted while the mirror writes. Maps are completed by counting records."""
+    return t.compacted and t.mode == "identical"
+
+
+def held_values(t: TopicPlan) -> dict[str, tuple[str, ...]]:
+    """Return the settings of a target topic that are on hold while the mirror writes, each with the values that do.
+
+    The first value is set where there is another one.
+    """
+    held = {key: (value,) for key, value in t.held_configs.items() if key in HELD_OPEN}
+    return held | ({"cleanup.policy": (HELD_OPEN["cleanup.policy"], HELD_COMPACTED)} if may_compact(t) else {})
+
+
+def is_on_hold(key: str, value: str | None) -> bool:
+    """Return whether a value is one of those that a setting has while a mirror writes."""
+    return key in HELD_OPEN and (
+        same_value(value, HELD_OPEN[key]) or (key == "cleanup.policy" and same_value(value, HELD_COMPACTED))
+    )
+
+
+def not_held(t: TopicPlan, target: Mapping[str, ConfigEntry]) -> list[str]:
     """Return which settings of a target topic would delete, change or refuse records while the mirror writes.
 
-    :param planned: the topic's overrides while the mirror writes, as planned.
     :param target: the topic's settings as they are.
     """
+    planned, held = t.held_configs, held_values(t)
     lines = []
     for key in (*HELD_OPEN, "max.message.bytes"):
         there = target[key].value if key in target else None
         enough = key == "max.message.bytes" and int(there or 0) >= int(planned.get(key) or 0)
-        if key in planned and not enough and not same_value(there, planned[key]):
+        fits = any(same_value(there, value) for value in held.get(key, (planned.get(key),)))
+        if key in planned and not enough and not fits:
             lines.append(f"{key} is {there}, must be {planned[key]}")
     return lines
 
 
 def is_held(target: Mapping[str, ConfigEntry]) -> bool:
-    """Return whether the settings of a target topic keep every record."""
+    """Return whether the settings of a target topic keep every record, or all that matter to a compacted topic."""
     keys = ("cleanup.policy", "retention.bytes", "retention.ms")
-    return all(key in target and same_value(target[key].value, HELD_OPEN[key]) for key in keys)
+    return all(key in target and is_on_hold(key, target[key].value) for key in keys)
 
 
 def compacted_topics(plan: Plan, target: Mapping[str, Mapping[str, ConfigEntry]]) -> set[str]:

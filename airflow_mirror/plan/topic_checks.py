@@ -229,7 +229,8 @@ def compacted(s: Situation) -> Iterator[Finding]:
             "compacted",
             f"{len(compacted)} of {count(len(s.topics), 'topic')}",
             f"compaction leaves holes in {some(compacted)}",
-            "cleanup.policy is 'delete' during the copy and the source's afterwards; until then all records take disk.",
+            "cleanup.policy is 'delete' while the backlog arrives, with mapped offsets until the mirror has ended; until "
+            "then all records take disk.",
         )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from airflow_mirror.kafka.model import ConfigEntry
-from airflow_mirror.plan.configs import HELD_OPEN, LIMITS, Rules, goal, same_value
+from airflow_mirror.plan.configs import HELD_OPEN, LIMITS, Rules, goal, is_on_hold, same_value
 from airflow_mirror.plan.target_configs import read_own_configs
 from airflow_mirror.sync.topics import settle
 
@@ -116,7 +116,7 @@ def diff(
         there = target.get(key)
         overridden = there is not None and there.is_override
         if rules.keeps(key) and not (hold and key in HELD_OPEN):
-            if not overridden or not same_value(target[key].value, HELD_OPEN.get(key)):
+            if not overridden or not is_on_hold(key, target[key].value):
                 continue
             value = (planned or {}).get(key)
         if hold and key in LIMITS and _lowers(there, value or (own or {}).get(key)):

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import HoldLost, TryAgain
-from airflow_mirror.plan.configs import HELD_OPEN, same_value
+from airflow_mirror.plan.configs import held_values, same_value
 from airflow_mirror.sync.set_again import TIMES, SetAgain
 
 if TYPE_CHECKING:
@@ -50,9 +50,7 @@ class HoldWatch:
 
     def follow(self, plan: Plan) -> None:
         """Check the topics of this plan from now on."""
-        self._held = {
-            t.target_topic: {key: value for key, value in t.held_configs.items() if key in HELD_OPEN} for t in plan.topics
-        }
+        self._held = {t.target_topic: held_values(t) for t in plan.topics}
 
     def look_in_turn(self) -> bool:
         """Check if it is time, and set changed settings again. Return whether any was changed.
@@ -87,15 +85,15 @@ class HoldWatch:
         found = {
             topic: {
                 key: entries[key]
-                for key, value in self._held[topic].items()
-                if key in entries and not same_value(entries[key].value, value)
+                for key, values in self._held[topic].items()
+                if key in entries and not any(same_value(entries[key].value, value) for value in values)
             }
             for topic, entries in self._target.topic_configs(there).items()
         }
         return {topic: keys for topic, keys in found.items() if keys}
 
     def _restore(self, topic: str, changed: Mapping[str, ConfigEntry]) -> None:
-        wanted = {key: self._held[topic][key] for key in changed}
+        wanted = {key: self._held[topic][key][0] for key in changed}
         for key, entry in changed.items():
             if self._set_again.times(topic, key, wanted[key]) == TIMES:
                 raise HoldLost(topic, key, wanted[key], entry.value, TIMES)

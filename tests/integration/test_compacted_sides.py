@@ -44,8 +44,7 @@ def cleaned(cluster: Cluster, topic: str, more: Callable[[], None]) -> None:
 
 def compare(clusters: tuple[Cluster, Cluster], topic: str, level: str = "batches", **fields: bool) -> PartitionComparison:
     pair = PartitionPair(source_topic=topic, target_topic=topic, partition=0, start_offset=0, held=True, **fields)
-    source, target = map(config, clusters)
-    (verdict,) = compare_partitions([pair], source, target, level)
+    (verdict,) = compare_partitions([pair], config(clusters[0]), config(clusters[1]), level)
     return verdict
 
 

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.life import begin, claim
+from airflow_mirror.sync.hold import HoldWatch
 from airflow_mirror.sync.right import Right
 from airflow_mirror.sync.starts import sights
 from airflow_mirror.sync.starts.follower import StartFollower
 from airflow_mirror.sync.starts.report import StartsReport
-from airflow_mirror.verify.partition import compare_partitions
-from airflow_mirror.verify.result import PartitionComparison, PartitionPair
+from airflow_mirror.verify.result import PartitionComparison
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.builders import plan_of, topic_plan
@@ -41,6 +43,7 @@ from tests.integration.copying import (
     write,
     write_transactions,
 )
+from tests.integration.test_compacted_sides import CLEANING, cleaned, compare, update
 from tests.integration.test_spark_jobs import end_job, stop, submit
 
 HOUR, DAY = 3_600_000, 86_400_000
@@ -76,16 +79,17 @@ class World:
             producer.produce(self.topic, b"value %d" % number, partition=0)
         assert producer.flush(240) == 0
 
-    def follow(self, hours: int) -> StartsReport:
-        """A pass every hour, each by a new process."""
+    def process(self) -> StartFollower:
+        state, ledger = state_of(self.target, sights.prefix(self.mirror.name)), Ledger(self.target)
+        right = Right(lambda: self.token)
+        return StartFollower(lambda: self.plan, self.mirror, self.source, self.target, state, ledger, right)
+
+    def follow(self, hours: int, process: StartFollower | None = None) -> StartsReport:
+        """A pass every hour, each by a new process unless one is given."""
         report = StartsReport()
         for _ in range(hours):
             self.now += HOUR
-            state = state_of(self.target, sights.prefix(self.mirror.name))
-            right = Right(lambda: self.token)
-            ledger = Ledger(self.target)
-            one = StartFollower(lambda: self.plan, self.mirror, self.source, self.target, state, ledger, right)
-            report = one.follow(self.now)
+            report = (process or self.process()).follow(self.now)
             assert not report.failed, report.failed
         return report
 
@@ -99,10 +103,8 @@ class World:
         self.source.alter_topic_configs(self.topic, {key.replace("_", "."): value for key, value in settings.items()})
         wait_until(lambda: self.starts()[0] == up_to, "the source's retention has deleted", poll_s=0.2)
 
-    def compare(self) -> PartitionComparison:
-        pair = PartitionPair(source_topic=self.topic, target_topic=self.topic, partition=0, start_offset=0, held=True)
-        (verdict,) = compare_partitions([pair], config(self.clusters[0]), config(self.clusters[1]))
-        return verdict
+    def compare(self, compacted: bool = False) -> PartitionComparison:
+        return compare(self.clusters, self.topic, "records", compacted=compacted)
 
 
 @pytest.fixture
@@ -195,6 +197,39 @@ def test_second_writer_ends_it_before_anything_is_deleted(world: World) -> None:
     with pytest.raises(LeaseLost):
         world.follow(2)
     assert world.starts() == (300, 0)
+
+
+def test_compacted_topic_is_cleaned_again_once_its_backlog_arrived(world: World) -> None:
+    """By the target's own log cleaner, while the copy goes on, and with the hold's watch content."""
+    (one,) = world.plan.topics
+    one = replace(one, compacted=True, held_configs=HELD_OPEN)
+    world.plan = replace(world.plan, topics=(one,))
+    world.target.alter_topic_configs(world.topic, {**HELD_OPEN, **CLEANING})
+    world.source.alter_topic_configs(world.topic, {"cleanup.policy": "compact", **CLEANING})
+    process = world.process()
+
+    def policy() -> str | None:
+        return world.target.topic_configs([world.topic])[world.topic]["cleanup.policy"].value
+
+    def more() -> None:
+        update(world.clusters[0], world.topic, 3, seed=world.now)
+        world.copy()
+
+    update(world.clusters[0], world.topic, 400, seed=1)
+    world.follow(2, process)
+    assert policy() == "delete"  # nothing was copied yet
+    world.copy()
+    assert world.follow(1, process).compacted and policy() == "compact,delete"
+    cleaned(world.clusters[1], world.topic, more)
+    cleaned(world.clusters[0], world.topic, more)
+    verdict = world.compare(compacted=True)
+    assert verdict.equal and verdict.records, verdict
+    assert not HoldWatch(world.plan, world.target, lambda: None).look_in_turn()
+    world.follow(1, process)
+    more()  # opened again in a log that was cleaned
+    world.source.alter_topic_configs(world.topic, {"cleanup.policy": "delete"})
+    world.follow(1, process)
+    assert policy() == "delete" and world.compare(compacted=True).equal
 
 
 def test_a_tail_shows_how_its_log_starts_follow(

@@ -114,7 +114,7 @@ def _check_held(topics: Iterable[TopicPlan], target: ClusterAdmin) -> None:
     """Refuse topics that hold data, possibly somebody else's, and whose settings would have to change."""
     by_name = {t.target_topic: t for t in topics}
     configs = target.topic_configs(by_name)
-    wrong = {name: lines for name, t in by_name.items() if (lines := not_held(t.held_configs, configs[name]))}
+    wrong = {name: lines for name, t in by_name.items() if (lines := not_held(t, configs[name]))}
     counts = {name: info.partitions for name, info in target.topics(wrong).items()}
     filled = {tp.topic for tp in _written(target, [TopicPartition(n, p) for n, c in counts.items() for p in range(c)])}
     if filled:

@@ -20,17 +20,17 @@ from airflow_mirror.copy.batches import tombstones
 from airflow_mirror.copy.opening.journal import LOOK_BACK, last_data_batch
 from airflow_mirror.errors import MirrorError, MissingRight, TryAgain
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.configs import Rules
+from airflow_mirror.plan.configs import Rules, may_compact
 from airflow_mirror.plan.life import active_topics
 from airflow_mirror.plan.target_configs import read_own_configs
-from airflow_mirror.sync.starts import deciding, sights
+from airflow_mirror.sync.starts import compacting, deciding, sights
 from airflow_mirror.sync.starts.deciding import Standing
 from airflow_mirror.sync.starts.report import StartsReport
 from airflow_mirror.sync.starts.sights import FOREVER, Retention, Seen, Sight
 from airflow_mirror.wire import requests
 
 if TYPE_CHECKING:
-    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.kafka.admin import ClusterAdmin, ConfigEntry
     from airflow_mirror.ledger.decisions import Decisions
     from airflow_mirror.ledger.state import State
     from airflow_mirror.mirror import Mirror
@@ -49,6 +49,7 @@ _NO_IDS = "its brokers tell no topic id (before 2.8): a topic that was created a
 _AGAIN = "the source's topic was deleted, or created again"
 
 Offsets = dict[TopicPartition, int]
+Configs = Mapping[str, Mapping[str, "ConfigEntry"]]
 
 
 class StartFollower:
@@ -70,6 +71,7 @@ class StartFollower:
         self._state, self._ledger, self._right = state, ledger, right
         self._report: StartsReport | None = None  # of the last pass, for people
         self._looked_ms = 0
+        self._ends: Offsets = {}  # of the source's logs in the last pass, by target partition
 
     def follow(self, now_ms: int) -> StartsReport:
         """Make one pass, if the last one was long enough ago; otherwise return its report.
@@ -108,7 +110,9 @@ class StartFollower:
         standings = self._standings(topics, report)
         ids = self._ids(topics, report)
         standings = {tp: one for tp, one in standings.items() if tp.topic in ids}
-        retention = self._retention({name: topics[name] for name in ids}, rules, report)
+        topics = {name: topics[name] for name in ids}
+        configs = self._source.topic_configs([t.source_topic for t in topics.values()])
+        retention = self._retention(topics, configs, rules, report)
         known, stale = self._known(ids)
         due = [name for name in ids if deciding.is_due(known[name], now_ms, self._delay_ms)]
         seen = self._see({tp: one for tp, one in standings.items() if tp.topic in due}, topics, retention, now_ms, report)
@@ -132,6 +136,7 @@ class StartFollower:
                 self._right.confirm(self._target.wire)
                 self._state.write(changed)
             self._delete(goals, report)
+        self._compact(topics, configs, standings, report)
         report.topics = len(ids)
 
     def _standings(self, topics: Mapping[str, TopicPlan], report: StartsReport) -> dict[TopicPartition, Standing]:
@@ -171,10 +176,12 @@ class StartFollower:
         return found
 
     def _retention(
-        self, topics: Mapping[str, TopicPlan], rules: Rules, report: StartsReport
-    ) -> dict[str, Retention]:  # fmt: skip
-        """Return how long the records of each topic stay, by both sides."""
-        configs = self._source.topic_configs([t.source_topic for t in topics.values()])
+        self, topics: Mapping[str, TopicPlan], configs: Configs, rules: Rules, report: StartsReport
+    ) -> dict[str, Retention]:
+        """Return how long the records of each topic stay, by both sides.
+
+        :param configs: of the source's topics.
+        """
         own = read_own_configs(self._target)
         found = {}
         for name, t in topics.items():
@@ -288,6 +295,26 @@ class StartFollower:
             report.failed += [f"{tp}: {error}" for tp, error in errors.items()]
             for tp in done:
                 log.info("%s: records below %d deleted, as at the source", tp, some[tp])
+
+    def _compact(
+        self, topics: Mapping[str, TopicPlan], configs: Configs, standings: Mapping[TopicPartition, Standing],
+        report: StartsReport,
+    ) -> None:  # fmt: skip
+        """Let topics be compacted again whose backlog has arrived, and none that the source does not compact."""
+        before, self._ends = self._ends, {tp: one.end for tp, one in standings.items()}
+        some = {name: t for name, t in topics.items() if may_compact(t)}
+        for name, entries in self._target.topic_configs(some).items():
+            its, source_topic = {tp: one for tp, one in standings.items() if tp.topic == name}, some[name].source_topic
+            level = compacting.is_level(self._source.wire.partitions(source_topic), its, before)
+            here, there = (one[compacting.POLICY].value or "" for one in (configs[source_topic], entries))
+            if (wanted := compacting.policy(some[name], level, here, there)) is None:
+                continue
+            with self._right.writing:
+                self._right.confirm(self._target.wire)
+                self._right.check()
+                self._target.alter_topic_configs(name, {compacting.POLICY: wanted})
+            report.compacted.append(f"{name}: {compacting.POLICY}: {there} -> {wanted}")
+            log.info("%s", report.compacted[-1])
 
 
 def _deleting(goals: Offsets, timeout_ms: int, check: Check) -> Ask[int]:

@@ -15,6 +15,7 @@ class StartsReport:
     :param topics: topics whose log starts follow.
     :param moved: partitions of which this pass deleted records.
     :param kept: partitions of which somebody deleted records at the source; the target keeps them.
+    :param compacted: topics whose ``cleanup.policy`` this pass set: compaction is back, or ended.
     :param longer: topics whose own retention on the target is longer than the source's: it decides.
     :param left_alone: partitions whose log starts don't follow.
     :param left_out: topics whose log starts don't follow.
@@ -25,6 +26,7 @@ class StartsReport:
     topics: int = 0
     moved: int = 0
     kept: list[str] = field(default_factory=list)
+    compacted: list[str] = field(default_factory=list)
     longer: list[str] = field(default_factory=list)
     left_alone: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)

@@ -89,6 +89,21 @@ def test_topic_that_joins_the_plan_is_held_from_then_on(world: World) -> None:
     assert world.watch.restored == {"a": 0, "b": 1}
 
 
+def test_compaction_that_came_back_is_on_hold_as_well() -> None:
+    """Only of a topic that the source compacts, and whose offsets stay the same."""
+    planned = decide(
+        a_mirror(), a_cluster(a_topic("a"), a_topic("b", cleanup_policy="compact")), a_cluster(cluster_id="c2"), (), NOW
+    )  # fmt: skip
+    target = Target(planned)
+    for topic in ("a", "b"):
+        target.change(topic, "cleanup.policy", "delete, compact")
+    HoldWatch(planned, target, lambda: None, lambda: 0.0).look_in_turn()
+    assert target.set == [("a", {"cleanup.policy": "delete"})]
+    target.change("b", "cleanup.policy", "compact")  # records could not be deleted by offset
+    HoldWatch(planned, target, lambda: None, lambda: 0.0).look_in_turn()
+    assert target.set[1:] == [("b", {"cleanup.policy": "delete"})]
+
+
 def test_state_of_the_hold_is_known_by_topic(world: World) -> None:
     """For who watches from outside: the last look's finding, and how often settings were set back."""
     assert (world.watch.intact, world.watch.restored) == ({}, {"a": 0, "b": 0})

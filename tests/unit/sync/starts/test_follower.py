@@ -64,6 +64,12 @@ class Side:
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
         return {name: configs(**self.settings) for name in names}
 
+    def partitions(self, topic: str) -> int:
+        return 2
+
+    def alter_topic_configs(self, topic: str, wanted: dict[str, str]) -> None:
+        self.settings |= {key.replace(".", "_"): value for key, value in wanted.items()}
+
     def log_sizes(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         if self.refuses_sizes:
             raise MissingRight("sizes", "CLUSTER_AUTHORIZATION_FAILED", "User:m")
@@ -119,9 +125,13 @@ class FakeRight:
 
 
 class World:
-    def __init__(self, mode: str = "identical", source_id: str = "id-on-source", **mirror: Any) -> None:
+    def __init__(
+        self, mode: str = "identical", source_id: str = "id-on-source", compacted: bool = False, **mirror: Any
+    ) -> None:
         own = {"retention.ms": str(10 * DAY), "cleanup.policy": "delete"}  # counts with `keep_configs` only
-        one = topic_plan("orders", {0: 0, 1: 0}, mode=mode, source_topic_id=source_id, configs=own)
+        one = topic_plan(
+            "orders", {0: 0, 1: 0}, mode=mode, source_topic_id=source_id, configs=own, compacted=compacted
+        )  # fmt: skip
         self.mirror = a_mirror(**mirror)
         self.plan = plan_of(self.mirror, one)
         self.source, self.target, self.right = Side("source"), Side("target"), FakeRight()
@@ -308,6 +318,33 @@ def test_a_lost_lease_deletes_nothing(world: World, lost_at: tuple[str, int]) ->
     with pytest.raises(LeaseLost):
         world.passes(2)
     assert world.target.deleted == [] and (world.state.read() == noted) is (lost_at in [("confirm", 1), ("confirm", 2)])
+
+
+def test_compaction_comes_back_when_the_backlog_has_arrived() -> None:
+    world = World(compacted=True)
+    world.source.settings |= {"cleanup_policy": "compact"}
+    world.produce(100)
+    world.target.logs[P0].times = world.target.logs[P0].times[:40]
+    world.passes(5)
+    assert "cleanup_policy" not in world.target.settings
+    world.target.logs[P0].times = list(world.source.logs[P0].times)
+    assert len(world.passes(1).compacted) == 1
+    assert world.target.settings["cleanup_policy"] == "compact,delete" and world.passes(9).compacted == []
+    world.source.settings["cleanup_policy"] = "delete"
+    world.passes(1)
+    assert world.target.settings["cleanup_policy"] == "delete"
+
+
+def test_a_lost_lease_changes_no_policy() -> None:
+    world = World(compacted=True)
+    world.source.settings |= {"cleanup_policy": "compact"}
+    world.produce(10)
+    world.passes(1)
+    world.right.asked.clear()
+    world.right.lost_at = ("confirm", 3)  # before the pass, before the sight, before the settings
+    with pytest.raises(LeaseLost):
+        world.passes(1)
+    assert "cleanup_policy" not in world.target.settings
 
 
 def test_partition_without_a_leader_holds_up_no_other(world: World) -> None:
