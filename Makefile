@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench soak test test-all coverage mutants dist lint types docs golden figures format clean lock
+.PHONY: help setup demo bench soak soak-disk test test-all coverage mutants dist lint types docs golden figures format clean lock
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9%-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ bench: setup ## compare with MirrorMaker 2 side by side, half an hour (BENCH=--h
 
 soak: setup ## kill copiers a hundred times at random moments and compare, a quarter of an hour (SOAK=--help lists options)
 	$(BIN)/python -m tests.soak $(SOAK)
+
+soak-disk: setup ## does the target's disk stay level while a tail runs, an hour (SOAK=--help lists options)
+	$(BIN)/python -m tests.soak.level_disk $(SOAK)
 
 test: setup ## what CI runs: unit tests, real brokers and Spark, one migration in a real Airflow
 	$(BIN)/python -m tests.parts unit core e2e $(TESTS)
