@@ -145,6 +145,12 @@ def is_anybody_writing(target: WireCluster, mirror: str) -> bool:
     return seen is not None and _FIRST_MARK_MS <= seen.timeout_ms < _FIRST_END_MS
 
 
+def is_writing_ended(target: WireCluster, mirror: str) -> bool:
+    """Return whether the lease was taken to end all writing: by a cutover, or by who gave up the mirror's topics."""
+    seen = TransactionClient(target, lease_id(mirror)).describe()
+    return seen is not None and seen.timeout_ms >= _FIRST_END_MS
+
+
 def confirm(target: WireCluster, token: LeaseToken) -> None:
     """Return if the lease is ours: a job that takes it from now on must wait :data:`HANDOVER_S` before it writes.
 

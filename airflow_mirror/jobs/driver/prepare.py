@@ -17,7 +17,7 @@ from airflow_mirror.copy.offsets.topic import make_ready
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import IDENTICAL, CopyRange
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.errors import LedgerLost, LedgerMissing
+from airflow_mirror.errors import LeaseLost, LedgerLost, LedgerMissing
 from airflow_mirror.jobs.driver.by_hand import plan_by_hand
 from airflow_mirror.jobs.driver.windows import Span, WindowBook, keys_of, resolve, summed, to_ms
 from airflow_mirror.jobs.runner.active import keys_of as jobs_of
@@ -302,13 +302,25 @@ class HeldLease:
     """
 
     def __init__(self, target: WireCluster, mirror: str) -> None:
-        self._target = target
+        self._target, self._mirror = target, mirror
         self.token = lease.take(target, mirror)
         self.safe_at = time.monotonic() + self.token.wait_s
 
     def withdraw(self) -> None:
         """Withdraw the lease, so that every task stops."""
         self.token = lease.withdraw(self._target, self.token)
+
+    def take_back(self, pause: Callable[[float], object]) -> None:
+        """Take the lease back from another job. When this returns, and only then, it is held, and writing is safe.
+
+        :param pause: waits so many seconds.
+        :raises LeaseLost: it was taken to end all writing. :raises TryAgain: see :func:`.lease.take`.
+        """
+        if lease.is_writing_ended(self._target, self._mirror):
+            raise LeaseLost(self.token.transactional_id, self.token.epoch, "that all writing was ended")
+        token = lease.take(self._target, self._mirror)
+        pause(token.wait_s)
+        self.token = token  # not before: what follows the data would write at once
 
     def release(self) -> None:
         """Release the lease, after all tasks have ended."""

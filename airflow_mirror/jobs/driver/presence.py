@@ -35,6 +35,7 @@ from airflow_mirror.jobs.runner.wishes import Wishes, require_not_paused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
+from airflow_mirror.plan.life import require_active
 
 if TYPE_CHECKING:
     from airflow_mirror.jobs.driver.entry import Outcome
@@ -82,6 +83,19 @@ class Presence:
         if self._me is not None:
             with ClusterAdmin(load(self._reference, "target")) as target:
                 _require(Ledger(target), self._me)
+
+    def require_decided(self, plan: Plan) -> None:
+        """Return if this job is decided to be the mirror's tail, and the topics are still the mirror's.
+
+        :raises LedgerMissing: nobody has decided that. :raises TailReplaced: another job is.
+        :raises MirrorCutOver: :raises TopicsOwned: see :func:`.life.require_active`.
+        """
+        if self._me is None:
+            raise LedgerMissing()
+        with ClusterAdmin(load(self._reference, "target")) as target:
+            ledger = Ledger(target)
+            _require(ledger, self._me)
+            require_active(ledger, plan, target)
 
     def ends_with(self, outcome: Outcome) -> Outcome:
         """Return how the job ends: as given, unless it was replaced. The last sign of the block says that."""

@@ -33,7 +33,7 @@ from airflow_mirror.copy.ranges import CopyRange, deal
 from airflow_mirror.copy.results import PartitionResult, add, summarise
 from airflow_mirror.copy.task import CopyWork, turn_of
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.errors import MirrorError, NeedsHuman, TryAgain
+from airflow_mirror.errors import LeaseLost, MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import arguments as cli
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.entry import Outcome
@@ -52,6 +52,7 @@ from airflow_mirror.jobs.driver.presence import Presence, presence
 from airflow_mirror.jobs.driver.publication import open_publication, publish
 from airflow_mirror.jobs.driver.session import spark_session
 from airflow_mirror.jobs.driver.watches import Watches
+from airflow_mirror.jobs.driver.way_back import WayBack
 from airflow_mirror.jobs.metrics.publish import Publication
 from airflow_mirror.jobs.progress.keeper import Progress
 from airflow_mirror.jobs.progress.listener import hosts_of
@@ -62,7 +63,7 @@ from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan, TopicPlan
-from airflow_mirror.wire.errors import UnknownTopic
+from airflow_mirror.wire.errors import Fenced, UnknownTopic
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +111,7 @@ class Tail:
         self.gone: dict[str, str] = {}
         self.totals: dict[tuple[str, int, int], PartitionResult] = {}
         self.failed: MirrorError | None = None
+        self.deposed: str | None = None  # why the tasks don't write: another job has taken the lease
         self.query: Any = None  # the stream that copies now
         self.stopping = stopping or threading.Event()
         self.withdrawn = threading.Event()  # the driver withdrew the lease from its tasks
@@ -247,8 +249,12 @@ class Tail:
         for error in errors:
             # If not final, the next turn opens the partition again, at its target's log end offset of that time.
             log.log(logging.ERROR if error.final else logging.WARNING, "%s", error.error)
-        if any(r.final for r in errors):
-            self.failed = NeedsHuman("\n".join(str(r.error) for r in errors if r.final))
+        final = [r for r in errors if r.final]
+        if final and all(r.lease_lost for r in final) and not self.stopping.is_set():
+            self.deposed = str(final[0].error)
+            raise TryAgain(self.deposed)
+        if final:
+            self.failed = NeedsHuman("\n".join(str(r.error) for r in final))
             raise self.failed
         if any(r.source_gone for r in results):
             with self._dealing:
@@ -370,13 +376,16 @@ def _copy_on(
     start: Callable[[int], Any], tail: Tail, there: Presence, held: HeldLease, progress: Progress, watches: Watches,
     status: StatusFile,
 ) -> None:  # fmt: skip
-    """Let one stream copy, and after a pause the next one, until the tail is over.
+    """Let one stream copy, and after a pause or a lost lease the next one, until the tail is over.
 
     :param start: starts the stream of a number.
     """
-    failed = 0
+    failed, back = 0, WayBack(there, held, status, tail.stopping)
     for number in count(1):
         _rest_while_paused(tail, there, held, watches, status)
+        if tail.deposed is not None:
+            back.go(tail.deposed, tail.job.plan)
+            tail.deposed = None
         if tail.is_over():
             return
         tail.withdrawn.clear()
@@ -385,6 +394,8 @@ def _copy_on(
             tail.query = start(number)
             _supervise(tail, there, progress, watches)
             failed = 0
+        except LeaseLost as e:  # the watch of settings may find it first
+            tail.deposed = str(e)
         except Exception as e:
             failed += 1
             if _NO_WORKER not in str(e) or failed == _STARTS:
@@ -413,6 +424,8 @@ def _withdraw(held: HeldLease, tail: Tail) -> None:
         held.withdraw()
     except MirrorError as e:
         tail.withdrawn.clear()
+        if isinstance(e, Fenced):
+            tail.deposed = str(e)
         log.warning("lease not withdrawn, tasks stop when they can't confirm it: %s", e)
 
 
@@ -423,12 +436,16 @@ def _rest_while_paused(tail: Tail, there: Presence, held: HeldLease, watches: Wa
     beyond what was copied, and a failover during a pause needs it.
     """
     while there.wishes.pause is not None and not tail.is_over():
-        if not tail.withdrawn.is_set():
-            _withdraw(held, tail)  # a task that could not be told to end would copy for the rest of its turn
-        if tail.withdrawn.is_set():
+        rests = tail.withdrawn.is_set() or tail.deposed is not None
+        if rests:
             status.update("paused")
-        watches.look()
-        tail.stopping.wait(_LOOK_EVERY_S if tail.withdrawn.is_set() else _WITHDRAW_AGAIN_S)
+        else:
+            _withdraw(held, tail)  # a task that could not be told to end would copy for the rest of its turn
+        try:
+            watches.look()
+        except LeaseLost as e:
+            tail.deposed = str(e)
+        tail.stopping.wait(_LOOK_EVERY_S if rests else _WITHDRAW_AGAIN_S)
 
 
 def _supervise(tail: Tail, there: Presence, progress: Progress, watches: Watches) -> None:
@@ -439,7 +456,7 @@ def _supervise(tail: Tail, there: Presence, progress: Progress, watches: Watches
     while not tail.stopping.wait(_LOOK_EVERY_S) and there.wishes.pause is None:
         if not tail.query.isActive:
             error = tail.query.exception()
-            if tail.failed is None:
+            if tail.failed is None and tail.deposed is None:
                 raise TryAgain(f"the streaming query ended: {error}")
             return
         if not progress.table.has_stopped():

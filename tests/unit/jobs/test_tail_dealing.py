@@ -87,6 +87,15 @@ def test_lease_taken_by_another_job_fails_a_stopping_tail(tail: Tail) -> None:
         ended(tail, error="lease lost", final=True, lease_lost=True)
 
 
+def test_lease_taken_by_another_job_deposes_a_running_tail(tail: Tail) -> None:
+    """It may take it back; a partition that failed for another cause is not forgotten for that."""
+    with pytest.raises(TryAgain, match="lease lost"):
+        ended(tail, error="lease lost", final=True, lease_lost=True)
+    assert (tail.deposed, tail.failed) == ("lease lost", None)
+    with pytest.raises(NeedsHuman, match="damaged"):
+        ended(tail, error="t-0: damaged", final=True)
+
+
 def test_failure_not_repeated_in_the_next_lease_is_forgotten(tail: Tail) -> None:
     ended(tail, error="t-0: no leader")
     ended(tail)
