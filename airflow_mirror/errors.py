@@ -302,6 +302,18 @@ class WriterRuns(JobConflict):
     """Another job of the mirror is writing; only one may write at a time."""
 
 
+class NameTaken(InputError):
+    """A mirror has the name of another one, between other clusters, whose tail lives."""
+
+    def __init__(self, mirror: str, where: str, theirs: tuple[object, object], ours: tuple[object, object]) -> None:
+        self.mirror, self.where = mirror, where
+        super().__init__(
+            f"the name {mirror!r} is taken: its tail ({where}) copies from {theirs[0]!r} to {theirs[1]!r}, this mirror "
+            f"goes from {ours[0]!r} to {ours[1]!r}. Nothing was touched. Give this one another name, or stop that tail "
+            "(StopMirrorOperator) if it is over."
+        )
+
+
 class TailDiffers(InputError):
     """The mirror's tail is running and executes another plan."""
 

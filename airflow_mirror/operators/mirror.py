@@ -7,7 +7,15 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import InvalidField, LedgerLost, LedgerMissing, MirrorCutOver, MirrorError, WriterRuns
+from airflow_mirror.errors import (
+    InvalidField,
+    LedgerLost,
+    LedgerMissing,
+    MirrorCutOver,
+    MirrorError,
+    NameTaken,
+    WriterRuns,
+)
 from airflow_mirror.hooks.gauges import tell_lag
 from airflow_mirror.hooks.home import poll_interval_s
 from airflow_mirror.hooks.spark import runner_for
@@ -121,7 +129,7 @@ class StartMirrorOperator(SparkJobOperator):
             if tail is not None and self.end in (None, "latest"):
                 return self._wait_for(run, tail)
             if tail is not None:
-                raise WriterRuns(TAIL, tail.directory, KIND_OF_MODE["tail"], self.kind)
+                raise WriterRuns(TAIL, f"{tail.directory} on host {tail.host}", KIND_OF_MODE["tail"], self.kind)
         return super().run(mirror, context)
 
     def _launch(self, mirror: Mirror, plan: Plan, replaces: str) -> Handle:
@@ -135,11 +143,12 @@ class StartMirrorOperator(SparkJobOperator):
     def _replace(self, run: TailRun, tail: ActiveTail) -> None:
         """Stop the mirror's tail of another plan, if requested.
 
-        :raises WriterRuns: it copies between other clusters, so it belongs to another mirror of the same name.
+        :raises NameTaken: it copies between other clusters, so it belongs to another mirror of the same name.
         :raises TailDiffers: it copies something else and may not be replaced.
         """
-        if (tail.mirror.get("source"), tail.mirror.get("target")) != (run.mirror.source, run.mirror.target):
-            raise WriterRuns(TAIL, tail.directory, KIND_OF_MODE["tail"], self.kind)
+        theirs, ours = (tail.mirror.get("source"), tail.mirror.get("target")), (run.mirror.source, run.mirror.target)
+        if theirs != ours:
+            raise NameTaken(run.mirror.name, log_of(tail), theirs, ours)
         if not flag("replace", self.replace):
             run.require_same(tail)
         self.secrets(run.mirror)  # fail before stopping a tail that can't be replaced

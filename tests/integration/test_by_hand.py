@@ -104,6 +104,24 @@ def test_verify_fails_on_an_empty_target_and_writes_nothing(
     assert target.group_offsets(f"airflow-mirror.{topic_name}.starts") == {}
 
 
+def test_changed_topics_groups_and_rate_copy_nothing_again(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str, run: Callable[..., str], tmp_path: Path
+) -> None:
+    """The same name goes on where it was, with what is new."""
+    more = f"{topic_name}-more"
+    for topic in (topic_name, more):
+        create(source_cluster, topic)
+        write(source_cluster, topic, 50, 1)
+    run("bulk")
+    assert summary_of(tmp_path / "job.log")["records"] == 50
+    write(source_cluster, topic_name, 7, 2)
+    changed = ["--include", more, "--groups", "billing.*", "--max-bytes-per-second", "1000000"]
+    run("bulk", *changed)
+    assert summary_of(tmp_path / "job.log")["records"] == 50 + 7
+    run("bulk", "--include", more)
+    assert summary_of(tmp_path / "job.log")["records"] == 0
+
+
 def test_a_second_mirror_of_the_same_topic_is_refused_by_name(
     source_cluster: Cluster, target_cluster: Cluster, target: ClusterAdmin, topic_name: str, run: Callable[..., str]
 ) -> None:
