@@ -233,13 +233,16 @@ def is_held(target: Mapping[str, ConfigEntry]) -> bool:
     return all(key in target and is_on_hold(key, target[key].value) for key in keys)
 
 
-def compacted_topics(plan: Plan, target: Mapping[str, Mapping[str, ConfigEntry]]) -> set[str]:
-    """Return the target topics of a plan of which a log cleaner may have taken records, on either side.
+def cleaned_sides(plan: Plan, target: Mapping[str, Mapping[str, ConfigEntry]]) -> dict[str, tuple[str, ...]]:
+    """Return on which sides a log cleaner may have taken records, by target topic; topics without any are left out.
+
+    Until its backlog has arrived, a target topic is not compacted: what it lacks then is lost.
 
     :param target: their settings as they are.
     """
-    cleaned = {name for name, entries in target.items() if "compact" in (entries["cleanup.policy"].value or "")}
-    return cleaned | {t.target_topic for t in plan.topics if t.compacted}
+    planned = {t.target_topic: ("source",) for t in plan.topics if t.compacted}
+    compacts = [name for name, entries in target.items() if "compact" in (entries["cleanup.policy"].value or "")]
+    return {**planned, **dict.fromkeys(compacts, ("source", "target"))}
 
 
 def left_out(

@@ -12,6 +12,7 @@ Keys are kept as digests, and only of what one side lacks. A record without a ke
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 import xxhash
@@ -52,11 +53,12 @@ class Lone(NamedTuple):
 class Gaps:
     """The lone records of one partition.
 
+    :param cleaned_on: the sides on which a log cleaner may have run: what another side lacks was never there, or is lost.
     :ivar count: how many there were.
     """
 
-    def __init__(self) -> None:
-        self.count = 0
+    def __init__(self, cleaned_on: Collection[str]) -> None:
+        self._cleaned_on, self.count = cleaned_on, 0
         self._waiting: dict[bytes, Lone] = {}  # by key: no later record of it was seen yet
         self._tombstones: dict[bytes, Lone] = {}
 
@@ -66,12 +68,13 @@ class Gaps:
 
     def lone(self, record: Record, source_offset: int | None) -> bool:
         """Note a record that one side lacks; return False if no cleaner takes such a record."""
-        if record.key is None:
+        found = Lone(record.offset, source_offset)
+        if record.key is None or found.lacking not in self._cleaned_on:
             return False
         self.seen(record)
         self.count += 1
         where = self._tombstones if record.value is None else self._waiting
-        where[_digest(record.key)] = Lone(record.offset, source_offset)
+        where[_digest(record.key)] = found
         return True
 
     def seen(self, record: Record) -> None:

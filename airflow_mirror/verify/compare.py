@@ -32,7 +32,7 @@ from airflow_mirror.wire import batch as wire_batch
 from airflow_mirror.wire import records as wire_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from airflow_mirror.copy.offsets.map import OffsetMap
     from airflow_mirror.wire.batch import RawBatch
@@ -173,7 +173,7 @@ class Cursor:
 def compare(
     source: Iterable[RawBatch], target: Iterable[RawBatch], start: int, end: int, *, by_batch: bool = False,
     through: OffsetMap | None = None, target_window: tuple[int, int] | None = None,
-    floors: tuple[Floor, Floor] | None = None, held: bool = False, compacted: bool = False,
+    floors: tuple[Floor, Floor] | None = None, held: bool = False, cleaned_on: Collection[str] = (),
 ) -> Tally:  # fmt: skip
     """Compare the records of two logs with offsets in [start, end).
 
@@ -184,9 +184,9 @@ def compare(
     :param target_window: the target's part of [start, end) of the source; with ``through``.
     :param floors: first offsets of both sides, if their log starts may move meanwhile; default: ``start``.
     :param held: the target's retention is off, so a record that it no longer has is a difference.
-    :param compacted: a log cleaner may have taken records, on either side.
+    :param cleaned_on: the sides, ``source`` and ``target``, on which a log cleaner may have taken records.
     """
-    gaps = Gaps() if compacted else None
+    gaps = Gaps(cleaned_on) if cleaned_on else None
     target_start, target_end = target_window or (start, end)
     source_floor, target_floor = floors or (Floor(start), Floor(target_start))
     left = Cursor("source", source, source_floor, end, through)

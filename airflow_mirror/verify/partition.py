@@ -137,7 +137,7 @@ def compare_partition(
             target_window=there,
             floors=floors,
             held=pair.held,
-            compacted=pair.compacted,
+            cleaned_on=pair.cleaned_on,
         )
     if tally.gaps and tally.difference is None:
         logs = (source, pair.source, start, end, source_log.stable), (target, pair.target, *there, target_log.stable)

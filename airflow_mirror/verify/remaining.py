@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_mirror.copy.ranges import MAPPED
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.configs import compacted_topics, is_held
+from airflow_mirror.plan.configs import cleaned_sides, is_held
 from airflow_mirror.sync.maps import map_source
 from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import PartitionPair
@@ -39,7 +39,7 @@ def verify_rest(
     def verify(ends: Mapping[TopicPartition, int]) -> list[PartitionComparison]:
         with ClusterAdmin(target) as admin:
             configs = admin.topic_configs(names)
-        held, compacted = {n for n, entries in configs.items() if is_held(entries)}, compacted_topics(plan, configs)
+        held, cleaned = {n for n, entries in configs.items() if is_held(entries)}, cleaned_sides(plan, configs)
         pairs = [
             PartitionPair(
                 source_topic=t.source_topic,
@@ -49,7 +49,7 @@ def verify_rest(
                 end_offset=ends[tp],
                 mapped=t.mode == MAPPED,
                 held=t.target_topic in held,
-                compacted=t.target_topic in compacted,
+                cleaned_on=cleaned.get(t.target_topic, ()),
             )
             for t in plan.topics
             for p in range(t.partitions)

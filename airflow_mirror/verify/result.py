@@ -14,7 +14,7 @@ from airflow_mirror.errors import InvalidField
 from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from airflow_mirror.wire.records import Record
 
@@ -50,7 +50,7 @@ class PartitionPair:
     :param end_offset: offset to stop at, exclusive; None goes to the end and requires that both ends are equal.
     :param mapped: its offsets are mapped; both bounds are the source's.
     :param held: the target's retention is off, so its log must start where the copy began.
-    :param compacted: a log cleaner may have taken records, on either side.
+    :param cleaned_on: the sides, ``source`` and ``target``, on which a log cleaner may have taken records.
     """
 
     source_topic: str
@@ -60,7 +60,7 @@ class PartitionPair:
     end_offset: int | None = None
     mapped: bool = False
     held: bool = False
-    compacted: bool = False
+    cleaned_on: Collection[str] = ()
 
     @property
     def source(self) -> TopicPartition:

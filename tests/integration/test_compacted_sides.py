@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -17,6 +18,7 @@ from sandbox import Cluster
 from tests.integration.copying import TILL_FLUSH, config, copy, create, ends, ranges_of, read
 
 KEYS = 30
+SOURCE, BOTH = ("source",), ("source", "target")
 CLEANING = {"min.cleanable.dirty.ratio": "0.001", "segment.ms": "300", "max.compaction.lag.ms": "100",
             "delete.retention.ms": "100"}  # fmt: skip
 
@@ -42,7 +44,7 @@ def cleaned(cluster: Cluster, topic: str, more: Callable[[], None]) -> None:
         more()
 
 
-def compare(clusters: tuple[Cluster, Cluster], topic: str, level: str = "batches", **fields: bool) -> PartitionComparison:
+def compare(clusters: tuple[Cluster, Cluster], topic: str, level: str = "batches", **fields: Any) -> PartitionComparison:
     pair = PartitionPair(source_topic=topic, target_topic=topic, partition=0, start_offset=0, held=True, **fields)
     (verdict,) = compare_partitions([pair], config(clusters[0]), config(clusters[1]), level)
     return verdict
@@ -64,13 +66,13 @@ def test_sides_that_were_cleaned_each_for_itself_are_equal(
     update(source_cluster, topic_name, 400, seed=1)
     copy(*both, ranges_of(source_cluster, topic_name))
     cleaned(source_cluster, topic_name, more)
-    found = compare(both, topic_name, level, compacted=True)
+    found = compare(both, topic_name, level, cleaned_on=SOURCE)
     assert found.equal and found.cleaned > 200, found
     assert not compare(both, topic_name, level).equal
     with ClusterAdmin(config(target_cluster)) as admin:
         admin.alter_topic_configs(topic_name, {"cleanup.policy": "compact,delete", **CLEANING})
     cleaned(target_cluster, topic_name, more)  # and the copy goes on in a log that is being cleaned
-    assert compare(both, topic_name, level, compacted=True).equal
+    assert compare(both, topic_name, level, cleaned_on=BOTH).equal
     assert ends(source_cluster, topic_name) == ends(target_cluster, topic_name)
 
 
@@ -84,12 +86,12 @@ def test_last_value_that_the_target_lacks_is_a_difference(
     both = source_cluster, target_cluster
     with ClusterAdmin(config(target_cluster)) as admin:
         admin.delete_records({TopicPartition(topic_name, 0): 1})
-    assert not compare(both, topic_name, compacted=True).equal  # somebody did that: settings are on hold
+    assert not compare(both, topic_name, cleaned_on=BOTH).equal  # somebody did that: settings are on hold
     producer = Producer({"bootstrap.servers": source_cluster.bootstrap})
     producer.produce(topic_name, b"only here", b"k1", partition=0)
     assert producer.flush(240) == 0
     producer = Producer({"bootstrap.servers": target_cluster.bootstrap})
     producer.produce(topic_name, b"only there", b"k2", partition=0)
     assert producer.flush(240) == 0
-    found = compare(both, topic_name, compacted=True)
+    found = compare(both, topic_name, cleaned_on=BOTH)
     assert not found.equal

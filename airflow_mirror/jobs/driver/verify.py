@@ -26,7 +26,7 @@ from airflow_mirror.jobs.driver.session import spark_session
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.configs import compacted_topics, is_held
+from airflow_mirror.plan.configs import cleaned_sides, is_held
 from airflow_mirror.sync.maps import OffsetMaps, map_source
 from airflow_mirror.verify.result import LEVELS, PartitionComparison, PartitionPair, differences, untouched
 from airflow_mirror.verify.spark import run_verify
@@ -67,7 +67,7 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     with ClusterAdmin(load(arguments.target, "target")) as admin:
         target_ids = {name: i.topic_id for name, i in admin.topics([t.target_topic for t in job.plan.topics]).items()}
         configs = admin.topic_configs(target_ids)
-    held, compacted = {n for n, entries in configs.items() if is_held(entries)}, compacted_topics(job.plan, configs)
+    held, cleaned = {n for n, entries in configs.items() if is_held(entries)}, cleaned_sides(job.plan, configs)
     status.update("starting Spark")
     with spark_session(f"airflow-mirror verify {mirror.name}") as spark:
         dealt = deal(ranges, arguments.tasks or spark.sparkContext.defaultParallelism, ends)
@@ -81,7 +81,7 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
                     end_offset=ends[r.source],
                     mapped=r.is_mapped,
                     held=r.target_topic in held,
-                    compacted=r.target_topic in compacted,
+                    cleaned_on=cleaned.get(r.target_topic, ()),
                 )
                 for r in part
             ]

@@ -15,6 +15,8 @@ from airflow_mirror.verify.result import Difference
 from airflow_mirror.wire.records import Record
 from tests.unit.verify.test_compare import log
 
+BOTH = ("source", "target")
+
 
 def a_log(*rows: tuple[int, str, str | None]) -> list[Record]:
     return [Record(at, 1000 + at, key.encode(), value and value.encode(), []) for at, key, value in rows]
@@ -23,7 +25,7 @@ def a_log(*rows: tuple[int, str, str | None]) -> list[Record]:
 def judged(source: list[Record], target: list[Record], end: int = 1000, by_batch: bool = True) -> Difference | None:
     """What a comparison up to ``end`` says that reads on as `verify.partition` does."""
     sizes = (3,) * 400
-    found = compare(log(source, *sizes), log(target, *sizes), 0, end, by_batch=by_batch, compacted=True)
+    found = compare(log(source, *sizes), log(target, *sizes), 0, end, by_batch=by_batch, cleaned_on=BOTH)
     if found.difference is not None or not found.gaps:
         return found.difference
     for record in [*source, *target]:
@@ -100,8 +102,16 @@ def test_lost_tombstone_whose_key_still_has_a_value_is_a_difference() -> None:
 def test_later_record_behind_the_compared_range_settles_it() -> None:
     target = [r for r in HISTORY if r.offset != 2]
     assert judged(HISTORY, target, end=5) is None
-    lost = compare(log(HISTORY), log(target), 0, 5, compacted=True).gaps
+    lost = compare(log(HISTORY), log(target), 0, 5, cleaned_on=BOTH).gaps
     assert lost is not None and lost.lost(False) is not None and lost.count == 1
+
+
+def test_what_only_a_cleaner_may_have_taken_is_lost_on_the_other_side() -> None:
+    """Until its backlog has arrived, the target is not compacted: a record that it lacks is no cleaner's work."""
+    thin = [r for r in HISTORY if r.offset != 2]
+    assert compare(log(thin), log(HISTORY), 0, 9, cleaned_on=("source",)).difference is None
+    lost = compare(log(HISTORY), log(thin), 0, 9, cleaned_on=("source",)).difference
+    assert lost and (lost.offset, lost.kind) == (2, "missing")
 
 
 def test_topic_that_is_not_compacted_takes_no_gap() -> None:
@@ -111,8 +121,8 @@ def test_topic_that_is_not_compacted_takes_no_gap() -> None:
 
 def test_record_without_a_key_is_no_cleaners_work() -> None:
     record = Record(0, 1, None, b"x", [])
-    assert not Gaps().lone(record, 0)
-    found = compare(log([record, *HISTORY[1:]]), log(HISTORY[1:]), 0, 9, compacted=True)
+    assert not Gaps(BOTH).lone(record, 0)
+    found = compare(log([record, *HISTORY[1:]]), log(HISTORY[1:]), 0, 9, cleaned_on=BOTH)
     assert found.difference and found.difference.kind == "missing"
 
 
@@ -127,7 +137,7 @@ def test_mapped_offsets_of_a_lost_value_are_both_named() -> None:
     through.add(0, 100, 7)
     there = [r._replace(offset=r.offset + 100) for r in HISTORY if r.offset != 5]
     gaps = compare(
-        log(HISTORY), log(there), 0, 7, through=through, target_window=(100, 107), compacted=True
+        log(HISTORY), log(there), 0, 7, through=through, target_window=(100, 107), cleaned_on=BOTH
     ).gaps  # fmt: skip
     lost = gaps and gaps.lost(True)
     assert lost and (lost.offset, lost.target_offset) == (5, 105)
