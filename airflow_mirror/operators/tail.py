@@ -189,13 +189,15 @@ def differences(tail: ActiveTail, mirror: Mirror, plan: Plan) -> list[str]:
     ]
     if tail.inputs == plan.digest:
         return lines
+    is_same_rule = not lines
     try:
         copied = {t.source_topic: t for t in plan_by_hash(tail.plan, mirror).topics}
     except InputError:
         return [*lines, "other topics (its plan is not there any more)"]
     planned = {t.source_topic: t for t in plan.topics}
     lines += [f"topic {name!r}: not in the tail's plan" for name in planned if name not in copied]
-    lines += [f"topic {name!r}: copied by the tail, not in this plan" for name in copied if name not in planned]
+    if not is_same_rule:  # else the source has it no more, and the tail gave it up; or it has joined since the plan
+        lines += [f"topic {name!r}: copied by the tail, not in this plan" for name in copied if name not in planned]
     for name in sorted(planned.keys() & copied.keys()):
         was, now = copied[name], planned[name]
         if was.source_topic_id != now.source_topic_id:

@@ -607,6 +607,22 @@ def test_new_plan_with_topics_that_joined_the_old_one_keeps_the_tail(
         assert again["job_dir"] == tail["dir"] and len(fake_spark[0]) == 1
 
 
+def test_topic_that_the_source_has_no_more_keeps_the_tail(
+    context: dict[str, Any], tail: Any, plan: Plan, mirror: dict[str, Any], fake_spark: Started, home: Path,
+    ledger: MemoryLedger, state: MemoryState,
+) -> None:  # fmt: skip
+    """The tail gave it up. The plan of another rule may not have it for another reason."""
+    gone, stays = (topic_plan(name, {0: 0}, source_topic_id=f"id-{name}") for name in ("gone", "stays"))
+    amend(next_amendment(plan, [gone, stays], [], "2026-02-01T00:00:00+00:00"), "m", state, ledger)
+    later = store_plan(home, replace(plan, topics=(stays, *plan.topics)))
+    again = StartMirrorOperator(plan=later.hash, task_id="t", mirror=mirror, mode="tail").execute(context)
+    assert again["job_dir"] == tail["dir"] and len(fake_spark[0]) == 1
+    narrower = store_plan(home, replace(later, mirror=replace(plan.mirror, exclude_topics=("gone",))))
+    task = StartMirrorOperator(plan=narrower.hash, task_id="t", mirror=narrower.mirror, mode="tail")
+    with pytest.raises(AirflowFailException, match="topic 'gone': copied by the tail, not in this plan"):
+        task.execute(context)
+
+
 @pytest.mark.parametrize("mode", ["bulk", "tail"])
 def test_a_tail_of_another_plan_is_not_stopped_unasked(
     context: dict[str, Any],
