@@ -161,6 +161,10 @@ RIGHTS: tuple[Right, ...] = (
         side=TARGET, on="cluster", operation="DESCRIBE", roles=(PLAN,),
         why="free disk of its brokers; without it the plan warns",
     ),
+    Right(
+        side=TARGET, on="cluster", operation="DESCRIBE", roles=(COPY,), when="identical offsets",
+        why="sizes of partitions, to see what `retention.bytes` explains; without it nothing does",
+    ),
     Right(side=TARGET, on="ledger", operation="CREATE", roles=(PLAN,), why="the first plan begins the ledger"),
     Right(side=TARGET, on="ledger", operation="READ", roles=_EVERY, why="whose topics are, what plans have"),
     Right(side=TARGET, on="ledger", operation="WRITE", roles=_LEDGER, why="make a topic the mirror's, hand it over"),

@@ -2,9 +2,10 @@
 
 1. The source does not have it: it lies below the source's log start, now and in every sight that counts.
 2. It was seen to be gone long before (``log_start_delay_s``), by the same topic's sight.
-3. Retention explains that: the record was older than ``retention.ms`` then, or the source's log was full, by
-   ``retention.bytes``. Each is the longer one of the source's and of what the target's will be: a backup may keep more.
-   And no later sight has a longer one: who shortened it by mistake, and set it back within the delay, loses nothing here.
+3. Retention explains that: the record was older than ``retention.ms`` then, or more than ``retention.bytes`` followed it.
+   Both are measured on the target's own records, which nobody has deleted. Each limit is the longer one of the source's
+   and of what the target's will be: a backup may keep more. And no later sight has a longer one: who shortened it by
+   mistake, and set it back within the delay, loses nothing here.
 4. It is not needed to tell where the copy goes on: the last batch of records stays.
 
 So the target's log never begins above the source's. That is why nobody else has to know what was deleted here: who
@@ -102,18 +103,30 @@ def young_from_ms(retention: Retention, at_ms: int) -> int | None:
     return at_ms - retention.ms if retention.ms <= at_ms else None
 
 
-def explained(now: Standing, is_full: bool, first_young: int | None) -> Seen:
+def beyond_size(now: Standing, limit: int, size: int | None, segment_bytes: int) -> int:
+    """Return the offset behind which the target still has ``limit`` bytes, by the mean size of an offset; 0: not known.
+
+    :param size: bytes of the target's log; None: not known.
+    :param segment_bytes: how much of it may lie before the log start: segments go as wholes.
+    """
+    held = (size or 0) - segment_bytes
+    if held <= 0 or limit >= FOREVER:
+        return 0
+    offsets = -(-limit * (now.there_end - now.there_start) // held)
+    return max(0, now.there_end - offsets)
+
+
+def explained(now: Standing, first_young: int | None, beyond: int) -> Seen:
     """Return what is noted of a partition.
 
-    :param is_full: the source's log holds ``retention.bytes`` or more, although it has been cut.
     :param first_young: offset of the target's first record of :func:`young_from_ms` or later; -1 if there is none; None
         if it is not known.
+    :param beyond: see :func:`beyond_size`.
     """
     if now.start <= now.there_start:
         return Seen(now.start, now.start)  # the target has nothing of it
-    if is_full or first_young == -1:
-        return Seen(now.start, min(now.start, now.there_end))
-    return Seen(now.start, min(now.start, now.there_end, first_young or 0))
+    old = now.start if first_young == -1 else first_young or 0
+    return Seen(now.start, min(now.start, now.there_end, max(old, beyond)))
 
 
 def decide(now: Standing, partition: int, sights: Sequence[Sight], count: Collection[Sight]) -> Decision:
@@ -148,6 +161,12 @@ def retention_of(values: Mapping[str, str | None]) -> Retention:
         return Retention(FOREVER, FOREVER)
     ms, size = (int(values.get(key) or -1) for key in ("retention.ms", "retention.bytes"))
     return Retention(FOREVER if ms < 0 else ms, FOREVER if size < 0 else size)
+
+
+def segment_bytes(configs: Mapping[str, ConfigEntry]) -> int:
+    """Return a topic's ``segment.bytes``; :data:`FOREVER` if it is not known."""
+    entry = configs.get("segment.bytes")
+    return FOREVER if entry is None or entry.value is None else int(entry.value)
 
 
 def target_values(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from airflow_mirror.copy.batches import tombstones
 from airflow_mirror.copy.opening.journal import LOOK_BACK, last_data_batch
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from airflow_mirror.wire.connection import Check
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _AT_ONCE = 200  # partitions between two confirmations of the lease
 _BY_KEY = "records are partitioned by key: offsets have no counterpart"
@@ -114,22 +115,24 @@ class StartFollower:
         configs = self._source.topic_configs([t.source_topic for t in topics.values()])
         retention = self._retention(topics, configs, rules, report)
         known, stale = self._known(ids)
-        due = [name for name in ids if deciding.is_due(known[name], now_ms, self._delay_ms)]
-        seen = self._see({tp: one for tp, one in standings.items() if tp.topic in due}, topics, retention, now_ms, report)
+        due = {name for name in ids if deciding.is_due(known[name], now_ms, self._delay_ms)}
+        segment_bytes = {name: deciding.segment_bytes(configs[t.source_topic]) for name, t in topics.items()}
+        wanted = {tp: one for tp, one in standings.items() if tp.topic in due}
+        seen = _by_topic(self._see(wanted, retention, segment_bytes, now_ms, report))
+        by_topic = _by_topic(standings)
         changed: dict[str, bytes | None] = dict.fromkeys(stale)
         goals: Offsets = {}
         for name in ids:
             count = deciding.counting(known[name], retention[name], now_ms, self._delay_ms)
             if name in due:
                 number = known[name][-1].number + 1 if known[name] else 1
-                its = {tp.partition: one for tp, one in seen.items() if tp.topic == name}
+                its = {tp.partition: one for tp, one in seen.get(name, {}).items()}
                 sight = Sight(number=number, at_ms=now_ms, ids=ids[name], retention=retention[name], seen=its)
                 over = [one.number for one in known[name] if count and one.number < count[-1].number]
                 changed |= {sights.key(self._name, name, one): None for one in over}
                 changed[sights.key(self._name, name, number)] = sights.dump(sight)
                 known[name].append(sight)
-            its_own = {tp: one for tp, one in standings.items() if tp.topic == name}
-            goals |= self._decide(its_own, topics[name].source_topic, known[name], count, report)
+            goals |= self._decide(by_topic.get(name, {}), topics[name].source_topic, known[name], count, report)
         goals = self._with_journal(goals, standings, report)
         with self._right.writing:
             if changed:
@@ -207,37 +210,32 @@ class StartFollower:
         return {name: sorted(some, key=lambda one: one.number) for name, some in found.items()}, stale
 
     def _see(
-        self, standings: Mapping[TopicPartition, Standing], topics: Mapping[str, TopicPlan],
-        retention: Mapping[str, Retention], now_ms: int, report: StartsReport,
+        self, standings: Mapping[TopicPartition, Standing], retention: Mapping[str, Retention],
+        segment_bytes: Mapping[str, int], now_ms: int, report: StartsReport,
     ) -> dict[TopicPartition, Seen]:  # fmt: skip
         """Return what is noted now: the source's log starts, and up to where retention explains them."""
         cut = {tp: one for tp, one in standings.items() if one.start > 0}
-        sizes = self._sizes(
-            {
-                TopicPartition(topics[tp.topic].source_topic, tp.partition)
-                for tp, one in cut.items()
-                if one.start > one.there_start and retention[tp.topic].bytes < FOREVER
-            },
-            report,
-        )
-        full = {
-            tp
-            for tp in cut
-            if sizes.get(TopicPartition(topics[tp.topic].source_topic, tp.partition), -1) >= retention[tp.topic].bytes
-        }
+        asked = [tp for tp, one in cut.items() if one.start > one.there_start]
         times: dict[int, list[TopicPartition]] = {}
-        for tp, one in cut.items():
+        for tp in asked:
             since_ms = deciding.young_from_ms(retention[tp.topic], now_ms)
-            if since_ms is not None and one.start > one.there_start and tp not in full:
+            if since_ms is not None:
                 times.setdefault(since_ms, []).append(tp)
         young: Offsets = {}
         for since_ms, tps in times.items():
             young |= _offsets(self._target.wire, f"offset for time {since_ms}", tps, since_ms, report)
-        return {tp: deciding.explained(one, tp in full, young.get(tp)) for tp, one in cut.items()}
+        sizes = self._sizes([tp for tp in asked if retention[tp.topic].bytes < FOREVER], report)
+        found = {}
+        for tp, one in cut.items():
+            limit, segment = retention[tp.topic].bytes, segment_bytes[tp.topic]
+            found[tp] = deciding.explained(
+                one, young.get(tp), deciding.beyond_size(one, limit, sizes.get(tp), segment)
+            )  # fmt: skip
+        return found
 
     def _sizes(self, tps: Collection[TopicPartition], report: StartsReport) -> Offsets:
         try:
-            return self._source.wire.log_sizes(tps) if tps else {}
+            return self._target.wire.log_sizes(tps) if tps else {}
         except (MissingRight, TryAgain) as e:
             told = report.left_alone if isinstance(e, MissingRight) else report.failed
             told.append(f"what retention.bytes explains of {len(tps)} partitions, as {min(tps)}, is not known: {e}")
@@ -302,10 +300,10 @@ class StartFollower:
     ) -> None:  # fmt: skip
         """Let topics be compacted again whose backlog has arrived, and none that the source does not compact."""
         before, self._ends = self._ends, {tp: one.end for tp, one in standings.items()}
-        some = {name: t for name, t in topics.items() if may_compact(t)}
+        some, by_topic = {name: t for name, t in topics.items() if may_compact(t)}, _by_topic(standings)
         for name, entries in self._target.topic_configs(some).items():
-            its, source_topic = {tp: one for tp, one in standings.items() if tp.topic == name}, some[name].source_topic
-            level = compacting.is_level(self._source.wire.partitions(source_topic), its, before)
+            source_topic = some[name].source_topic
+            level = compacting.is_level(self._source.wire.partitions(source_topic), by_topic.get(name, {}), before)
             here, there = (one[compacting.POLICY].value or "" for one in (configs[source_topic], entries))
             if (wanted := compacting.policy(some[name], level, here, there)) is None:
                 continue
@@ -315,6 +313,13 @@ class StartFollower:
                 self._target.alter_topic_configs(name, {compacting.POLICY: wanted})
             report.compacted.append(f"{name}: {compacting.POLICY}: {there} -> {wanted}")
             log.info("%s", report.compacted[-1])
+
+
+def _by_topic(found: Mapping[TopicPartition, T]) -> dict[str, dict[TopicPartition, T]]:
+    by_topic: dict[str, dict[TopicPartition, T]] = {}
+    for tp, one in found.items():
+        by_topic.setdefault(tp.topic, {})[tp] = one
+    return by_topic
 
 
 def _deleting(goals: Offsets, timeout_ms: int, check: Check) -> Ask[int]:

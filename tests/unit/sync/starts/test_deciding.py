@@ -15,12 +15,14 @@ from airflow_mirror.sync.starts import sights
 from airflow_mirror.sync.starts.deciding import (
     EVERY_MS,
     Standing,
+    beyond_size,
     counting,
     decide,
     explained,
     is_due,
     old_enough,
     retention_of,
+    segment_bytes,
     step_ms,
     target_values,
     young_from_ms,
@@ -118,9 +120,23 @@ def test_partition_that_was_not_seen_stays() -> None:
 )
 def test_retention_explains_up_to_the_first_young_record(first_young: int | None, there_end: int, noted: int) -> None:
     now = standing(there_end=there_end)
-    assert explained(now, False, first_young) == Seen(900, noted)
-    assert explained(now, True, first_young) == Seen(900, min(900, there_end))  # by its size
-    assert explained(standing(there_start=900), False, first_young) == Seen(900, 900)  # the target has nothing of it
+    assert explained(now, first_young, 0) == Seen(900, noted)
+    assert explained(now, first_young, 650) == Seen(900, max(noted, 650))  # by its size
+    assert explained(now, first_young, 990) == Seen(900, min(900, there_end))
+    assert explained(standing(there_start=900), first_young, 0) == Seen(900, 900)  # the target has nothing of it
+
+
+def test_size_limit_explains_what_the_target_has_beyond_it() -> None:
+    """By the mean size of its own records; a segment more may lie before its log start."""
+    now = standing(there_start=500, there_end=1500)
+    assert beyond_size(now, 3000, 10_000, 0) == 1200
+    assert beyond_size(now, 3000, 10_000, 4000) == 1000
+    assert beyond_size(now, 3001, 10_000, 4000) == 999  # rounded to keep more
+    assert beyond_size(now, 20_000, 10_000, 0) == 0
+    for unknown in (None, 4000, 0):
+        assert beyond_size(now, 1, unknown, 4000) == 0
+    assert beyond_size(now, FOREVER, 10**30, 0) == beyond_size(now, 1, 10_000, segment_bytes({})) == 0
+    assert segment_bytes(configs(segment_bytes="77")) == 77
 
 
 def test_search_by_time_is_never_one_for_the_logs_end() -> None:
