@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import TryAgain
+from airflow_mirror.errors import MirrorError, TryAgain
 from airflow_mirror.jobs.runner import process, reports
 from airflow_mirror.jobs.runner.active import SILENCE_S, ask_to_stop
 from airflow_mirror.jobs.runner.client import is_here, is_running
@@ -105,10 +105,9 @@ class Elsewhere:
         if spec.metrics:
             log.warning("%s is not written: the driver runs on another host", spec.metrics)
         write_json(directory / "status.json", {"state": RUNNING, "phase": "submitting", "updated": time.time()})
-        variables, descriptors = self.hand_over(secrets)
-        return Launch(
-            command=command, environment=environment(directory, os.environ) | variables, descriptors=descriptors
-        )
+        variables = environment(directory, os.environ)
+        more, descriptors = self.hand_over(secrets)  # last: nothing must fail while nobody knows of open files
+        return Launch(command=command, environment=variables | more, descriptors=descriptors)
 
     def reaches(self, handle: Handle) -> bool:
         """See :class:`.place.Place`."""
@@ -155,7 +154,7 @@ class Elsewhere:
                     while self._copy(state, handle).get("state") not in FINAL and time.monotonic() - asked < grace_s:
                         time.sleep(_LOOK_EVERY_S)
                 clean = self._copy(state, handle).get("state") in FINAL
-        except TryAgain as e:
+        except MirrorError as e:
             log.warning("the job can't be asked to stop: %s", e)
             clean = False
         self.clean_up(handle, ended_well=clean)
@@ -170,6 +169,10 @@ class Elsewhere:
             time.sleep(_LOOK_EVERY_S)
         if alive or (alive is None and not ended_well):
             self.kill(job)
+        path = Path(handle["dir"], "status.json")
+        known = read_json(path) or {}
+        if known.get("state") not in FINAL:
+            write_json(path, {**known, "gone": True})  # whatever it has said lately
 
     def close(self) -> None:
         """See :class:`.place.Place`."""

@@ -259,6 +259,31 @@ def test_other_jobs_are_killed_at_once(runner: LocalRunner, manager: Manager) ->
     assert manager.killed == [handle["id"]]
 
 
+def test_killed_job_is_over_although_it_spoke_a_moment_ago(runner: LocalRunner, manager: Manager) -> None:
+    handle = runner.ensure_started("bulk", spec(), SECRETS)
+    submitter_is_gone(handle)
+    for at in range(2):
+        say(manager, handle, "RUNNING", at=at)
+        assert runner.status(handle) == "RUNNING"
+    runner.cancel(handle)
+    assert runner.status(handle) == "LOST"
+
+
+def test_job_of_a_manager_that_can_not_be_asked_is_judged_by_its_age(
+    runner: LocalRunner, manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = runner.ensure_started("bulk", spec(), SECRETS)
+    submitter_is_gone(handle)
+    manager.applications[handle["id"]] = None
+    assert runner.status(handle) == "RUNNING", "it was submitted a moment ago"
+    say(manager, handle, "RUNNING")  # in 1970
+    assert runner.status(handle) == "RUNNING", "that is news"
+    monkeypatch.setattr(elsewhere, "SILENCE_S", 0.0)
+    assert runner.status(handle) == "LOST"
+    assert runner.ensure_started("bulk", spec(), SECRETS)["generation"] == 2
+    assert manager.killed == [handle["id"]], "it may live"
+
+
 def test_two_writers_and_another_spec_are_refused_elsewhere_too(runner: LocalRunner, manager: Manager) -> None:
     handle = runner.ensure_started("bulk", spec(), SECRETS)
     submitter_is_gone(handle)
