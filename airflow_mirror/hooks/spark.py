@@ -40,7 +40,8 @@ def _place(mirror: Mirror, spark_conn_id: str | None) -> Place:
     """Return where the drivers of the mirror's jobs run."""
     if spark_conn_id is None or (master := master_of(spark_conn_id)).startswith("local"):
         return ThisHost()
-    mode = BaseHook.get_connection(spark_conn_id).extra_dejson.get("deploy-mode") or "client"
+    extra = BaseHook.get_connection(spark_conn_id).extra_dejson
+    mode = extra.get("deploy-mode") or "client"
     if mode == "client":
         return ThisHost(provider_submit(spark_conn_id))
 
@@ -53,9 +54,13 @@ def _place(mirror: Mirror, spark_conn_id: str | None) -> Place:
         from airflow_mirror.jobs.runner.yarn import Yarn
 
         return Yarn(provider_submit(spark_conn_id), target)
+    if mode == "cluster" and master.startswith("k8s://"):
+        from airflow_mirror.jobs.runner.kubernetes import Kubernetes
+
+        return Kubernetes(provider_submit(spark_conn_id), target, master, extra.get("namespace") or "default")
     raise InvalidField(
         "deploy-mode", mode, f"of connection {spark_conn_id!r}: Spark runs no Python driver so on {master!r}",
-        "Use client mode there, or cluster mode on YARN.",
+        "Use client mode there, or cluster mode on YARN or Kubernetes.",
     )  # fmt: skip
 
 
@@ -83,10 +88,15 @@ def provider_submit(spark_conn_id: str) -> Submit:
 
     def submit(submission: Submission) -> list[str]:
         try:
-            from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+            from airflow.providers.apache.spark.hooks import spark_submit
         except ImportError:
             raise SparkMissing() from None
-        hook = SparkSubmitHook(
+        if submission.master.startswith("k8s") and getattr(spark_submit, "kube_client", None) is None:
+            raise InvalidField(
+                "spark_conn_id", spark_conn_id, "the Spark provider names no Kubernetes without that of Kubernetes",
+                "Install apache-airflow-providers-cncf-kubernetes.",
+            )  # fmt: skip
+        hook = spark_submit.SparkSubmitHook(
             conn_id=spark_conn_id,
             conf=dict(submission.conf),
             py_files=submission.py_files,

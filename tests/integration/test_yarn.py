@@ -98,7 +98,15 @@ class World:
 
     @property
     def spark(self) -> dict[str, Any]:
-        return {"spark_conn_id": "yarn", "spark_conf": self.yarn.spark_conf}
+        return {"spark_conn_id": "yarn", "spark_conf": {**self.yarn.spark_conf, **self.events}}
+
+    @property
+    def events(self) -> dict[str, str]:
+        """Settings for an event log, of which one could read."""
+        folder = self.yarn.directory / "events"
+        folder.mkdir(exist_ok=True)
+        off = {"spark.eventLog.compress": "false"}
+        return off | {"spark.eventLog.enabled": "true", "spark.eventLog.dir": folder.as_uri()}
 
     def state(self, job: str) -> str:
         """What YARN says of a job: its application's state and final state, ``none`` for no application."""
@@ -123,7 +131,7 @@ class World:
     def files_with_the_secret(self) -> list[Path]:
         """Of YARN, with staging, its caches and logs, and of the worker."""
         files = [file for folder in (self.yarn.directory, self.home) for file in folder.rglob("*") if file.is_file()]
-        assert len(files) > 10, "nothing was looked at"
+        assert len(files) > 10 and list((self.yarn.directory / "events").rglob("*")), "nothing was looked at"
         return [file for file in files if SECRET in _bytes_of(file)]
 
     def processes_with_the_secret(self) -> list[int]:

@@ -2,7 +2,7 @@
 
 Settings with secrets are on no command line and in no Spark setting: every user of the host can read the first, and
 Spark shows the second in its UI and in event logs. How they reach the driver depends on where it runs
-(:mod:`.client`, :mod:`.yarn`). The driver passes them to the executors of a cluster in memory
+(:mod:`.client`, :mod:`.yarn`, :mod:`.kubernetes`). The driver passes them to the executors of a cluster in memory
 (:class:`airflow_mirror.config.Handover`).
 """
 

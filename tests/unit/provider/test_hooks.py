@@ -138,6 +138,7 @@ def test_deploy_mode_of_the_connection_decides_where_drivers_run(monkeypatch: py
 
     assert place("yarn") == place("yarn", **{"deploy-mode": "client"}) == place("k8s://https://api:6443") == "client"
     assert place("yarn", **{"deploy-mode": "cluster"}) == "yarn"
+    assert place("k8s://https://api:6443", **{"deploy-mode": "cluster"}) == "kubernetes"
     assert spark.runner_for(connect(monkeypatch, "yarn")).place.name == "client"
 
 
@@ -165,3 +166,31 @@ def test_command_for_yarn_names_queue_tag_and_references(
     assert "--master yarn" in command and "--queue copies --deploy-mode cluster" in command
     assert "spark.yarn.tags=airflow-mirror-" in command and "--source hadoop:airflow-mirror.source" in command
     assert f"--files {directory}/mirror.json" in command and "hunter2" not in command
+
+
+def on_kubernetes(monkeypatch: pytest.MonkeyPatch, directory: Path) -> list[str]:
+    """Return the command for a job on Kubernetes."""
+    mirror = connect(monkeypatch, "k8s://https://api:6443", **{"deploy-mode": "cluster", "namespace": "mirrors"})
+    driver = "spark.kubernetes.driver.secretKeyRef.AIRFLOW_MIRROR_"
+    conf = {
+        "spark.kubernetes.container.image": "spark:1", "spark.kubernetes.file.upload.path": "s3a://bucket/jobs",
+        f"{driver}SOURCE": "src:settings", f"{driver}TARGET": "dst:settings",
+    }  # fmt: skip
+    job = JobSpec(kind="bulk_copy", mirror={"name": "m"}, master=spark.master_of("sp"), spark_conf=conf)
+    return spark.runner_for(mirror, "sp").place.launch(job, open_generation(directory, job), SECRETS).command
+
+
+def test_command_for_kubernetes_names_namespace_pod_and_secrets(
+    monkeypatch: pytest.MonkeyPatch, home: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.kube_client", object(), raising=False)
+    command = " ".join(on_kubernetes(monkeypatch, tmp_path / "job"))
+    assert "--master k8s://https://api:6443" in command and "--deploy-mode cluster" in command
+    assert "spark.kubernetes.namespace=mirrors" in command and "pod.name=airflow-mirror-" in command
+    assert "secretKeyRef.AIRFLOW_MIRROR_SOURCE=src:settings" in command and "hunter2" not in command
+
+
+def test_kubernetes_without_its_provider_is_refused(monkeypatch: pytest.MonkeyPatch, home: Path, tmp_path: Path) -> None:
+    monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.kube_client", None, raising=False)
+    with pytest.raises(InvalidField, match="'sp'.*Install apache-airflow-providers-cncf-kubernetes"):
+        on_kubernetes(monkeypatch, tmp_path / "job")

@@ -1,0 +1,99 @@
+"""Submitting to Kubernetes: the names of Secrets, and never what is in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.errors import InvalidField
+from airflow_mirror.jobs.runner.command import Submission, local_submit
+from airflow_mirror.jobs.runner.directory import open_generation
+from airflow_mirror.jobs.runner.kubernetes import Kubernetes, pod_of
+from airflow_mirror.jobs.runner.spec import JobSpec
+
+SECRETS = {
+    role: ClientConfig({"bootstrap.servers": "x:1", "sasl.password": f"hunter2-{role}"}, role)
+    for role in ("source", "target")
+}
+DRIVER, EXECUTOR = (f"spark.kubernetes.{of}.secretKeyRef.AIRFLOW_MIRROR_" for of in ("driver", "executor"))
+CONF = {
+    "spark.kubernetes.container.image": "registry/spark:1",
+    "spark.kubernetes.file.upload.path": "s3a://bucket/jobs",
+    f"{DRIVER}SOURCE": "kafka-src:settings",
+    f"{DRIVER}TARGET": "kafka-dst:settings",
+}
+
+
+def spec(**changed: str | None) -> JobSpec:
+    conf = {key: value for key, value in {**CONF, **changed}.items() if value is not None}
+    mirror = {"name": "m", "source": "a", "target": "b"}
+    return JobSpec(kind="bulk_copy", mirror=mirror, master="k8s://https://api:6443", spark_conf=conf)
+
+
+@pytest.fixture
+def place() -> Kubernetes:
+    return Kubernetes(local_submit, lambda: None, "k8s://https://api:6443", "mirrors")  # type: ignore
+
+
+def test_driver_gets_its_settings_by_reference_to_secrets(place: Kubernetes, tmp_path: Path) -> None:
+    directory = open_generation(tmp_path / "job", spec())
+    launch = place.launch(spec(), directory, SECRETS)
+    command = " ".join(launch.command)
+    assert f"{DRIVER}SOURCE=kafka-src:settings" in command and f"{DRIVER}TARGET=kafka-dst:settings" in command
+    assert "--source env:AIRFLOW_MIRROR_SOURCE --target env:AIRFLOW_MIRROR_TARGET" in command
+    assert "--settings-from" not in command, "executors get them from the driver"
+    assert launch.descriptors == () and "hunter2" not in command + str(dict(launch.environment))
+    assert not [file for file in directory.rglob("*") if file.is_file() and b"hunter2" in file.read_bytes()]
+
+
+def test_executors_with_secrets_of_their_own_read_those(place: Kubernetes) -> None:
+    assert place.arguments(spec(**{f"{EXECUTOR}SOURCE": "a:b"})) == (), "one is not enough"
+    both = spec(**{f"{EXECUTOR}SOURCE": "a:b", f"{EXECUTOR}TARGET": "c:d"})
+    assert place.arguments(both) == ("--settings-from", "executor")
+
+
+def test_pod_is_named_after_the_job_and_found_by_that(place: Kubernetes) -> None:
+    settings = place.settings(spec(), "abc")
+    assert settings["spark.kubernetes.driver.pod.name"] == pod_of("abc") == "airflow-mirror-abc"
+    assert settings["spark.kubernetes.submission.waitAppCompletion"] == "false"
+    assert place.kill_command("abc")[1:] == [
+        "--master", "k8s://https://api:6443", "--kill", "mirrors:airflow-mirror-abc",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({f"{DRIVER}SOURCE": None}, "secretKeyRef.AIRFLOW_MIRROR_SOURCE=None.*from a Secret"),
+        ({f"{DRIVER}TARGET": "kafka-dst"}, "secretKeyRef.AIRFLOW_MIRROR_TARGET='kafka-dst'.*NAME:KEY"),
+        ({"spark.kubernetes.driverEnv.AIRFLOW_MIRROR_SOURCE": "hunter2"}, "driverEnv.*would see the password"),
+        ({"spark.kubernetes.container.image": None}, "container.image=None.*no image"),
+        ({"spark.kubernetes.file.upload.path": None}, "file.upload.path=None.*job's files"),
+        ({"spark.kubernetes.namespace": "other"}, "namespace='other'.*names 'mirrors'"),
+        ({"spark.kubernetes.driver.pod.name": "mine"}, "pod.name='mine'.*Leave it out"),
+    ],
+)
+def test_what_can_not_work_is_refused_by_name(place: Kubernetes, changed: dict[str, str | None], message: str) -> None:
+    with pytest.raises(InvalidField, match=message) as caught:
+        place.settings(spec(**changed), "abc")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_drivers_own_image_is_enough_to_begin(place: Kubernetes) -> None:
+    """Spark itself says that executors have none."""
+    image = {"spark.kubernetes.container.image": None, "spark.kubernetes.driver.container.image": "d:1"}
+    assert "spark.kubernetes.driver.container.image" in place.settings(spec(**image), "abc")
+
+
+def test_submission_carries_nothing_that_the_manager_does_not_need(tmp_path: Path) -> None:
+    seen: list[Submission] = []
+
+    def submit(submission: Submission) -> list[str]:
+        seen.append(submission)
+        return []
+
+    place = Kubernetes(submit, lambda: None, "k8s://https://api:6443")  # type: ignore
+    place.launch(spec(), open_generation(tmp_path / "job", spec()), SECRETS)
+    assert not [key for key in seen[0].conf if key.startswith("spark.yarn") or "python" in key]
