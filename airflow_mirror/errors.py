@@ -245,6 +245,19 @@ class TopicsOwned(InputError):
         )
 
 
+class TopicsShared(InputError):
+    """A mirror that shares its target topics was asked for what only their one owner can do."""
+
+    def __init__(self, mirror: str, what: str) -> None:
+        self.mirror, self.what = mirror, what
+        super().__init__(
+            f"mirror {mirror!r} can't {what}: it shares its target topics with mirrors of other sources "
+            "(ownership='shared'), and what is right for its own records there need not be for theirs. Start consumers "
+            "at the earliest offset or by time, and grant rights by hand; or give each source topics of its own "
+            "(policy='prefix')."
+        )
+
+
 class TargetTopicsDiffer(InputError):
     """Topics on the target, not created by this mirror, can't take the source's records."""
 

@@ -29,6 +29,7 @@ _CHOICES = {
     "partitioning": ("preserve", "by_key"),
     "isolation": ("read_committed", "read_uncommitted"),
     "delivery": ("idempotent", "transactional"),
+    "ownership": ("exclusive", "shared"),
     "compacted_filler": ("markers", "tombstones"),
     "use_defaults_from": ("auto", "source", "target"),
 }
@@ -81,6 +82,9 @@ class Mirror:
         compared.
     :param delivery: ``idempotent``, or ``transactional``: in transactions that also commit the progress, for
         read_committed consumers that must never see part of a transaction of the mirror. Needs mapped offsets.
+    :param ownership: ``exclusive``: each target topic has one mirror. ``shared``: several mirrors may write to one target
+        topic, with transactional delivery only. Order within a partition holds for each source. A position of a group
+        would stand for all sources, so groups don't move, and there is no cutover.
     :param max_bytes_per_second: average write rate of a job to the target, over all its tasks; None: no limit.
     :param merge_below: in bytes; batches of a backlog that are smaller than this on average are merged; 0 never.
     :param start: ``earliest``, ``latest`` or an ISO 8601 time: start of a partition that is not yet on the target.
@@ -129,6 +133,7 @@ class Mirror:
     hole_budget_bytes: int = 8_000_000_000  # 100 million markers: half an hour in bulk on one partition (54 k/s)
     compacted_filler: str = "markers"
     delivery: str = "idempotent"
+    ownership: str = "exclusive"
     max_bytes_per_second: int | None = None
     merge_below: int = 1024
 
@@ -170,6 +175,18 @@ class Mirror:
                 raise InvalidField(name, value, "it can't keep offsets identical", "Use offsets='auto' or 'mapped'.")
         if self.delivery == "transactional" and self.partitioning == "by_key":
             raise InvalidField("delivery", self.delivery, "not together with by_key", "Use partitioning='preserve'.")
+        if self.shares and self.delivery != "transactional":
+            raise InvalidField(
+                "ownership", self.ownership, "where others write, the log does not say how far a copy got",
+                "Use delivery='transactional', or policy='prefix' with a topic for each source.",
+            )  # fmt: skip
+        for name, cause in (
+            ("sync_groups", "a position on a shared topic stands for the records of all its sources"),
+            ("sync_configs", "the sources would set each other's settings for ever"),
+            ("sync_acls", "readers of one source's records would be given another's"),
+        ):
+            if self.shares and getattr(self, name):
+                raise InvalidField(name, True, f"ownership='shared': {cause}", f"Use {name}=False.")
 
     def _check_following(self) -> None:
         for name in ("sync_groups", "sync_topics", "sync_configs", "sync_acls", "remove_acls", "sync_log_starts"):
@@ -200,6 +217,11 @@ class Mirror:
     def naming(self) -> Policy:
         """The naming policy as a value."""
         return Policy(self.policy, self.source_alias or self.source, self.separator)
+
+    @property
+    def shares(self) -> bool:
+        """Whether other mirrors may write to the same target topics."""
+        return self.ownership == "shared"
 
     @property
     def may_keep_offsets(self) -> bool:

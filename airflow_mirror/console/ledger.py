@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from airflow_mirror.errors import InputError
 from airflow_mirror.files import replace_file
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.export import export, restore
-from airflow_mirror.plan.life import Owned, owned_topics, release
+from airflow_mirror.plan.life import Owned, owned_topics, release, shares
 
 if TYPE_CHECKING:
     import argparse
@@ -47,18 +48,22 @@ def add(commands: Any) -> None:
 
 def _show(arguments: argparse.Namespace) -> None:
     with target_of(arguments) as target:
-        topics = dict(sorted(owned_topics(Ledger(target)).items()))
-        there = {name: info.topic_id for name, info in target.topics(list(topics)).items()}
+        topics = sorted(shares(Ledger(target)), key=itemgetter(0))
+        there = {name: info.topic_id for name, info in target.topics([name for name, _ in topics]).items()}
     if arguments.json:
-        rows = [{"topic": topic, **vars(one), "state": _state(one, there.get(topic))} for topic, one in topics.items()]
+        rows = [{"topic": topic, **_fields(one), "state": _state(one, there.get(topic))} for topic, one in topics]
         print(json.dumps(rows, indent=1))
         return
     table = Table(box=box.SIMPLE_HEAD)
     for column in ("topic", "mirror", "source cluster", "state"):
         table.add_column(column, overflow="fold")
-    for topic, one in topics.items():
+    for topic, one in topics:
         table.add_row(topic, one.mirror, one.source_id, _state(one, there.get(topic)))
     Console().print(table if topics else "no topic belongs to a mirror")
+
+
+def _fields(one: Owned) -> dict[str, Any]:
+    return {key: found for key, found in vars(one).items() if key != "sharers"}
 
 
 def _state(one: Owned, topic_id: str | None) -> str:

@@ -21,7 +21,7 @@ from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.kept import last_hash
-from airflow_mirror.plan.life import owned_topics
+from airflow_mirror.plan.life import shares
 
 if TYPE_CHECKING:
     import argparse
@@ -81,9 +81,9 @@ class _View:
     def rows(self) -> list[dict[str, Any]]:
         """Return the mirrors by name, as far as is known by now."""
         values = self._ledger.values()
-        owned = owned_topics(self._ledger)
-        topics = Counter(one.mirror for one in owned.values())
-        opened = Counter(one.mirror for one in owned.values() if one.opened_by)
+        owned = [one for _, one in shares(self._ledger)]
+        topics = Counter(one.mirror for one in owned)
+        opened = Counter(one.mirror for one in owned if one.opened_by)
         names = sorted({*topics, *active_tails(values)})
         said = self._state.read()
         return [

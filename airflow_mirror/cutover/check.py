@@ -14,7 +14,7 @@ from airflow_mirror.errors import InputError, PlanAmended, PlanOutdated, Verific
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.amendment import added_since
 from airflow_mirror.plan.inventory import missing_topics
-from airflow_mirror.plan.life import require_active
+from airflow_mirror.plan.life import require_active, require_alone
 
 if TYPE_CHECKING:
     from airflow_mirror.cutover.context import Run
@@ -24,6 +24,7 @@ def precheck(run: Run) -> None:
     """Check everything that can be checked before the fence is raised, because afterwards every second counts.
 
     :raises MirrorCutOver: the target topics are already in production.
+    :raises TopicsShared: others write to them.
     :raises PlanOutdated: lists all changes since the plan, and matching topics that the plan lacks.
     :raises PlanAmended: the plan got topics since it was compared.
     :raises GroupActive: a group already consumes on the target.
@@ -37,6 +38,7 @@ def precheck(run: Run) -> None:
             " nor proofs can be translated. Switch producers and consumers by hand, consumers at earliest or "
             "by time."
         )
+    require_alone(run.plan, "cut over")
     mapped = [t.source_topic for t in run.plan.topics if t.mode != "identical"]
     if mapped and (run.tail_positions is None or run.translate_offset is None):
         raise InputError(

@@ -108,12 +108,17 @@ class Retirement:
         plan, held = self._plan(), [topic for topic, one in owned.items() if one.opened_by is None]
         planned = set() if plan is None else {t.target_topic for t in plan.topics}
         unknown = sorted(set(held) - planned)
+        lines += [f"{topic}: on hold, because others share it" for topic in sorted(self._of_others() & set(held))]
         lines += [f"{line} (in production: yours to set)" for line in self._settings(opened=True, dry_run=True)]
         return lines + [f"{topic}: its settings; no plan that is kept says what they were to be" for topic in unknown]
 
     def _owned(self) -> dict[str, Owned]:
         """Return what is decided about the mirror's topics."""
-        return {topic: one for topic, one in life.owned_topics(self.ledger).items() if one.mirror == self.mirror}
+        return {topic: one for topic, one in life.shares(self.ledger) if one.mirror == self.mirror}
+
+    def _of_others(self) -> set[str]:
+        """Return the topics that others have, perhaps besides the mirror: they still write on."""
+        return {topic for topic, one in life.shares(self.ledger) if one.mirror != self.mirror}
 
     def _plan(self) -> Plan | None:
         plan_hash = kept.last_hash(self.ledger.values(), self.mirror)
@@ -131,10 +136,14 @@ class Retirement:
         if plan is None:
             return []
         there = self.target.topics([t.target_topic for t in plan.topics])
+        others = self._of_others()
         meant = {
             topic
             for topic, one in self._owned().items()
-            if (one.opened_by is not None) is opened and topic in there and one.topic_id in ("", there[topic].topic_id)
+            if topic not in others
+            and (one.opened_by is not None) is opened
+            and topic in there
+            and one.topic_id in ("", there[topic].topic_id)
         }
         plan = replace(plan, topics=tuple(t for t in plan.topics if t.target_topic in meant))
         report = sync_configs(plan, LastSeen(plan, self.seen.read()), self.target, hold=False, dry_run=dry_run)

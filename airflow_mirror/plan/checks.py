@@ -82,6 +82,19 @@ def _partitioning(s: Situation) -> Iterator[Finding]:
         )
 
 
+def _ownership(s: Situation) -> Iterator[Finding]:
+    if s.mirror.shares:
+        yield Finding(
+            "warn",
+            "ownership",
+            f"mirror {s.mirror.name!r}",
+            "ownership='shared': other mirrors may write to the same target topics",
+            "Order holds within a partition for each source, not between sources. Groups and ACLs don't follow, and "
+            "there is no cutover: start consumers at the earliest offset or by time. A topic has the settings that were "
+            "set last: hold=False only once every mirror of it is done.",
+        )
+
+
 def _offsets(s: Situation) -> Iterator[Finding]:
     for pair, topic in zip(s.pairs, s.topics, strict=True):
         if pair.begun and pair.begun != topic.mode:
@@ -140,7 +153,7 @@ def _open_transactions(s: Situation) -> Iterator[Finding]:
 
 
 def _groups(s: Situation) -> Iterator[Finding]:
-    if not s.source.groups and s.mirror.groups and s.mirror.partitioning == "preserve":
+    if not s.source.groups and s.mirror.groups and s.mirror.partitioning == "preserve" and not s.mirror.shares:
         yield Finding(
             "warn",
             "groups",
@@ -200,6 +213,7 @@ CHECKS: tuple[Check, ...] = (
     ("brokers", "the source's brokers tell all that a mirror asks", brokers.old_source),
     ("lease", "the target's brokers take the writer lease", brokers.lease),
     ("partitioning", "records keep their partition", _partitioning),
+    ("ownership", "each target topic has one mirror", _ownership),
     ("offsets", "topics continue in the mode in which their copy began", _offsets),
     ("target_data", "no foreign data on the target", topic_checks.target_data),
     ("partitions", "partition counts are equal, or the topic is created", topic_checks.partitions),

@@ -6,6 +6,9 @@ time, on any worker; it must then neither turn retention off nor copy into the t
 
 A topic that was deleted and created again has another id: it belongs to nobody.
 
+Mirrors that write in transactions may share a topic if all of them want to (``ownership="shared"``): each one's committed
+progress says where it goes on, not the log's end. Such a topic is never handed over.
+
 The cutover calls :func:`mark_cut_over` *before* it lets anybody write, and :func:`take_back` if it backs out: after a
 crash between the two, tasks refuse to continue instead of overwriting data.
 """
@@ -16,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import LedgerMissing, LedgerNewer, MirrorCutOver, NotCutOver, TopicsOwned
+from airflow_mirror.errors import LedgerMissing, LedgerNewer, MirrorCutOver, NotCutOver, TopicsOwned, TopicsShared
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.partition import TopicPartition
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from airflow_mirror.plan.model import Plan
 
 _VERSION = 1
+_SHARED = 2  # a version that does not know of sharing must not take the topic for its own
 _KEY = "topic/"
 _AT_ONCE = 1000  # topics in a decision; with longest names it stays below what a broker takes (1 MiB)
 
@@ -43,6 +47,7 @@ class Owned:
     :param opened_at: when, ISO 8601.
     :param released: the mirror gives it up, and a job of it may still write: nobody may begin to.
     :param upstream: ids of all clusters that its records come from, sorted; None: only the source cluster is known.
+    :param sharers: the mirrors that share it, each as if it had the topic alone; ``mirror`` and ``source_id`` are empty.
     """
 
     topic_id: str
@@ -52,6 +57,7 @@ class Owned:
     opened_at: str | None = None
     released: bool | None = None
     upstream: tuple[str, ...] | None = None
+    sharers: tuple[Owned, ...] = ()
 
     @classmethod
     def of(cls, topic: str, value: Any) -> Owned:
@@ -59,25 +65,46 @@ class Owned:
 
         :raises LedgerNewer: a newer version of the package wrote it: "it is free" is not a safe assumption.
         """
+        if isinstance(value, dict) and value.get("v") == _SHARED:
+            return cls.shared(*(cls.of(topic, one) for one in value["sharers"]))
         if not isinstance(value, dict) or value.get("v") != _VERSION:
             raise LedgerNewer(f"topic {topic!r}", value)
-        known: dict[str, Any] = {key: value.get(key) for key in cls.__dataclass_fields__}
+        known: dict[str, Any] = {key: value.get(key) for key in cls.__dataclass_fields__ if key != "sharers"}
         return cls(**{**known, "upstream": tuple(known["upstream"]) if known["upstream"] else None})
+
+    @classmethod
+    def shared(cls, *sharers: Owned) -> Owned:
+        """Return a topic that these mirrors share."""
+        by_name = sorted(sharers, key=lambda one: (one.mirror, one.source_id))
+        return cls(topic_id=by_name[0].topic_id, mirror="", source_id="", sharers=tuple(by_name))
 
     @property
     def owner(self) -> str:
         """Whose it is, for people."""
+        if self.sharers:
+            return f"shared by {', '.join(one.owner for one in self.sharers)}"
         gives_up = ", which is giving it up" if self.released else ""
         return f"mirror {self.mirror!r} of cluster {self.source_id}{gives_up}"
 
     @property
     def feeds(self) -> frozenset[str]:
         """The clusters that records come from; none where applications write, because it is in production."""
+        if self.sharers:
+            return frozenset().union(*(one.feeds for one in self.sharers))
         return frozenset() if self.opened_by is not None else frozenset(self.upstream or (self.source_id,))
+
+    def of_mirror(self, mirror: str, source_id: str) -> Owned | None:
+        """Return it as one mirror has it, alone or with others; None if it has not."""
+        return next((one for one in self.sharers or (self,) if (one.mirror, one.source_id) == (mirror, source_id)), None)
 
     def value(self) -> dict[str, Any]:
         """Return it as JSON has it."""
-        return {"v": _VERSION, **{key: found for key, found in vars(self).items() if found is not None}}
+        if self.sharers:
+            return {"v": _SHARED, "sharers": [one.value() for one in self.sharers]}
+        return {
+            "v": _VERSION,
+            **{key: found for key, found in vars(self).items() if key != "sharers" and found is not None},
+        }
 
 
 def begin(plan: Plan, target: ClusterAdmin) -> Ledger:
@@ -117,9 +144,12 @@ def claim(
         wanted = {}
         for topic in plan.topics:
             if (there := topic.target_topic) in topic_ids:
-                before = owned[there].upstream if there in owned else None
-                upstream = tuple(sorted(feeds(topic.source_topic))) if feeds else before
-                wanted[there] = Owned(topic_id=topic_ids[there], mirror=name, source_id=source, upstream=upstream)
+                before = owned[there].of_mirror(name, source) if there in owned else None
+                known = before.upstream if before is not None else None
+                upstream = tuple(sorted(feeds(topic.source_topic))) if feeds else known
+                mine = Owned(topic_id=topic_ids[there], mirror=name, source_id=source, upstream=upstream)
+                others = (one for one in owned[there].sharers if one is not before) if there in owned else ()
+                wanted[there] = Owned.shared(*others, mine) if plan.mirror.shares else mine
         return _some({t: one for t, one in wanted.items() if owned.get(t) != one})
 
     _decide_all(ledger, change)
@@ -131,7 +161,9 @@ def mark_cut_over(ledger: Decisions, plan: Plan, topic_ids: Mapping[str, str], a
     :param topic_ids: current ids of the target topics, by name.
     :param at: ISO 8601.
     :raises TopicsOwned: some belong to other mirrors; nothing was decided.
+    :raises TopicsShared: so do all of them.
     """
+    require_alone(plan, "hand over topics")
     ours = Owned(topic_id="", mirror=plan.mirror.name, source_id=plan.source_cluster_id)
     by = plan.hash  # once: to hash a large plan takes seconds
     topic_ids = {t: topic_ids[t] for t in _topics(plan) if t in topic_ids}
@@ -175,10 +207,10 @@ def give_up(ledger: Decisions, mirror: str) -> list[str]:
     """Decide that nobody begins to write into what a mirror owns and has not handed over; return its topics' names."""
 
     def given_up(values: Values) -> Values | None:
-        return _some({t: replace(one, released=True) for t, one in _of(values, mirror) if not one.released})
+        return _some({t: _without(one, mirror) for t, one in _of(values, mirror, released=False)})
 
     _decide_all(ledger, given_up)
-    return sorted(topic for topic, one in _of(ledger.values(), mirror) if one.released)
+    return sorted(topic for topic, _ in _of(ledger.values(), mirror, released=True))
 
 
 def free(ledger: Decisions, mirror: str, topics: Collection[str]) -> None:
@@ -188,7 +220,8 @@ def free(ledger: Decisions, mirror: str, topics: Collection[str]) -> None:
     """
 
     def freed(values: Values) -> Values | None:
-        return _some({t: None for t, one in _of(values, mirror) if one.released and t in topics})
+        ended = ((t, one) for t, one in _of(values, mirror, released=True) if t in topics)
+        return _some({t: _without(one, mirror, free=True) for t, one in ended})
 
     _decide_all(ledger, freed)
 
@@ -201,6 +234,15 @@ def require_active(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
     values = ledger.values()
     if any(_KEY + topic in values for topic in _topics(plan)):
         _require_free(values, plan, _ids(plan, target))
+
+
+def require_alone(plan: Plan, what: str) -> None:
+    """Refuse what a mirror can do with topics of its own only.
+
+    :raises TopicsShared: the mirror shares its target topics.
+    """
+    if plan.mirror.shares:
+        raise TopicsShared(plan.mirror.name, what)
 
 
 def require_opened(ledger: Decisions, plan: Plan) -> None:
@@ -230,18 +272,19 @@ def not_ours(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> dict[str, s
 
 def active_topics(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> set[str]:
     """Return those of the plan's target topics that this mirror may write to: they are its own, and not in production."""
-    topic_ids, us = _ids(plan, target), (plan.mirror.name, plan.source_cluster_id)
-    owned = decided(ledger.values(), topic_ids)
-    return {
-        topic
-        for topic, one in owned.items()
-        if (one.mirror, one.source_id) == us and one.opened_by is None and not one.released
-    }
+    owned = decided(ledger.values(), _ids(plan, target))
+    ours = {t: one.of_mirror(plan.mirror.name, plan.source_cluster_id) for t, one in owned.items()}
+    return {t for t, one in ours.items() if one is not None and one.opened_by is None and not one.released}
 
 
 def owned_topics(ledger: Decisions) -> dict[str, Owned]:
     """Return what is decided, by target topic; one that was created again since has another id."""
     return dict(_all(ledger.values()))
+
+
+def shares(ledger: Decisions) -> list[tuple[str, Owned]]:
+    """Return target topics, each with one mirror that has it; one that is shared comes several times."""
+    return [(topic, share) for topic, one in _all(ledger.values()) for share in one.sharers or (one,)]
 
 
 def is_about_topic(key: str) -> bool:
@@ -251,7 +294,7 @@ def is_about_topic(key: str) -> bool:
 
 def topics_of(ledger: Decisions, mirror: str, source_id: str, target: ClusterAdmin) -> list[str]:
     """Return the target topics that belong to a mirror, in production or not; one that was created again is nobody's."""
-    ours = {t: one for t, one in _all(ledger.values()) if (one.mirror, one.source_id) == (mirror, source_id)}
+    ours = {t: one for t, one in _all(ledger.values()) if one.of_mirror(mirror, source_id) is not None}
     there = target.topics(list(ours))
     return [t for t, one in ours.items() if t in there and one.topic_id in ("", there[t].topic_id)]
 
@@ -269,9 +312,17 @@ def _require_mine(owned: Mapping[str, Owned], plan: Plan) -> None:
         raise TopicsOwned(plan.mirror.name, {topic: one.owner for topic, one in others.items()})
 
 
+def _may_own(one: Owned, plan: Plan) -> bool:
+    """Return whether a topic is, or may become, also this mirror's."""
+    mine = one.of_mirror(plan.mirror.name, plan.source_cluster_id)
+    if mine is not None:
+        return not mine.released and plan.mirror.shares == bool(one.sharers)
+    # One name is one lease, one group of progress, one set of transactional ids.
+    return plan.mirror.shares and bool(one.sharers) and all(s.mirror != plan.mirror.name for s in one.sharers)
+
+
 def _others(owned: Mapping[str, Owned], plan: Plan) -> dict[str, Owned]:
-    us = plan.mirror.name, plan.source_cluster_id
-    return {topic: one for topic, one in owned.items() if (one.mirror, one.source_id) != us or one.released}
+    return {topic: one for topic, one in owned.items() if not _may_own(one, plan)}
 
 
 def decided(values: Values, topic_ids: Mapping[str, str]) -> dict[str, Owned]:
@@ -284,8 +335,23 @@ def decided(values: Values, topic_ids: Mapping[str, str]) -> dict[str, Owned]:
     return {t: one for t, one in known if one.topic_id in ("", topic_ids[t])}
 
 
-def _of(values: Values, mirror: str) -> list[tuple[str, Owned]]:
-    return [(topic, one) for topic, one in _all(values) if one.mirror == mirror and one.opened_by is None]
+def _of(values: Values, mirror: str, *, released: bool) -> list[tuple[str, Owned]]:
+    """Return the topics of all mirrors of a name that are not in production, and that these give up, or don't."""
+
+    def is_one(one: Owned) -> bool:
+        return one.mirror == mirror and one.opened_by is None and bool(one.released) == released
+
+    return [(topic, one) for topic, one in _all(values) if any(map(is_one, one.sharers or (one,)))]
+
+
+def _without(one: Owned, mirror: str, *, free: bool = False) -> Owned | None:
+    """Return what a topic is once a mirror gives it up, or (``free``) has; None: nobody's."""
+    if not one.sharers:
+        return None if free else replace(one, released=True)
+    left = [s for s in one.sharers if s.mirror != mirror]
+    if not free:
+        left += [replace(s, released=True) for s in one.sharers if s.mirror == mirror]
+    return Owned.shared(*left) if left else None
 
 
 def _all(values: Values) -> Iterator[tuple[str, Owned]]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField, MissingRight, NoAuthorizer, RequestRefused
 from airflow_mirror.kafka.acls import open_by_default
+from airflow_mirror.plan.life import require_alone
 from airflow_mirror.sync.acl_rules import CUTOVER, EARLY, could_be_ours, own_patterns, rewrite, writers_of
 from airflow_mirror.sync.acl_scope import Scope, others
 from airflow_mirror.sync.own_rights import closing
@@ -166,12 +167,14 @@ def sync_acls(
     :param dry_run: only report.
     :param granted: returns what each write is done in; it raises where nothing may be written any more.
     :raises InvalidField: a phase that does not exist, a principal that nobody knows, or an ambiguous map of principals.
+    :raises TopicsShared: readers of one source's records would be given another's.
     :raises NoAuthorizer: the target has none.
     :raises NotKept: a change is not visible when read back.
     :raises AclMissing: the principal lacks DESCRIBE on the cluster, or on the target ALTER.
     """
     if phase not in PHASES:
         raise InvalidField("phase", phase, "unknown", f"Use one of {', '.join(PHASES)}.")
+    require_alone(plan, "let ACLs follow")
     rules, notes = _rules_of_source(source)
     remove = remove and not notes  # a source that has lost its authorizer has not taken any right back
     scope = read_scope(plan, source, target, rules, own or {}, cluster_wide=cluster_wide)

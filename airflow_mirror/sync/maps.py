@@ -29,10 +29,12 @@ class MapSource(NamedTuple):
 
     :param mirror: name of the Mirror, from which its producer ids are derived.
     :param committed_only: read_committed; aborted records were not copied.
+    :param shared: other mirrors may write to the same target topics: what a map does not name is theirs.
     """
 
     mirror: str
     committed_only: bool
+    shared: bool = False
 
     def open(self, ranges: Iterable[CopyRange] | None = None) -> Maps:
         """Return the maps of some ranges; None: of any."""
@@ -47,6 +49,7 @@ class Maps:
 
     def __init__(self, whose: MapSource, flows: Collection[str] | None) -> None:
         self._whose, self._store = whose, MapStore(whose.mirror, flows)
+        self.shared = whose.shared
 
     def complete(self, one: CopyRange, source: WireCluster, target: WireCluster) -> OffsetMap:
         """Return the map of a range, complete up to the current ends of both logs.
@@ -62,7 +65,7 @@ def map_source(plan: Plan) -> MapSource | None:
     """Return whose maps a plan needs; None if none of its topics is mapped."""
     if not mapped_topics(plan):
         return None
-    return MapSource(plan.mirror.name, plan.mirror.isolation == "read_committed")
+    return MapSource(plan.mirror.name, plan.mirror.isolation == "read_committed", plan.mirror.shares)
 
 
 def mapped_topics(plan: Plan) -> dict[str, TopicPlan]:

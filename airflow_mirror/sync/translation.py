@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.life import require_alone
 from airflow_mirror.sync.groups import GroupReport, commit_groups, read_positions, reverse, translate_positions
 from airflow_mirror.sync.maps import OffsetMaps
 
@@ -29,9 +30,11 @@ def translate_groups(
     :param allow_rewind: also commit where the group is already further on the other cluster.
     :param back: from the target to the source, for groups that return.
     :raises GroupActive: a group has members where its positions are to be set; no group was changed.
+    :raises TopicsShared: a position on the target stands for other sources, too.
     :raises OffsetOutOfRange: the other cluster does not hold a position (yet). Without ``commit`` it is a problem of the
         report.
     """
+    require_alone(plan, "translate positions of groups")
     topics = reverse(plan.topics) if back else plan.topics
     left, right = (target, source) if back else (source, target)
     with ClusterAdmin(left) as here, ClusterAdmin(right) as there:

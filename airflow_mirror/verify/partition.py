@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from airflow_mirror.copy.fingerprint import decoded
-from airflow_mirror.copy.offsets.map import OffsetMap
+from airflow_mirror.copy.offsets.map import OffsetMap, Where
 from airflow_mirror.copy.writer import priming
 from airflow_mirror.errors import BrokerError, ForeignData, InvalidField, NoOffsetMap, NothingFetched
 from airflow_mirror.partition import TopicPartition
@@ -127,9 +127,12 @@ def compare_partition(
     tally = Tally(0, 0, difference)
     if level != "offsets" and difference is None:
         floors = Floor(start), Floor(there[0])
+        copies = data_batches(target, pair.target, *there, floor=floors[1])
+        if through is not None and maps is not None and maps.shared:
+            copies = _named(copies, through)
         tally = compare(
             data_batches(source, pair.source, start, end, committed=isolation == "read_committed", floor=floors[0]),
-            data_batches(target, pair.target, *there, floor=floors[1]),
+            copies,
             start,
             end,
             by_batch=level == "batches",
@@ -190,6 +193,11 @@ def _judge(gaps: Gaps, logs: tuple[_Log, _Log], committed: bool, through: Offset
 def _records(cluster: WireCluster, tp: TopicPartition, start: int, end: int, committed: bool) -> Iterator[Record]:
     for raw in data_batches(cluster, tp, start, end, committed=committed, floor=Floor(start)):
         yield from (record for record in decoded(raw, tp, cluster.role) if start <= record.offset < end)
+
+
+def _named(batches: Iterator[RawBatch], by: OffsetMap) -> Iterator[RawBatch]:
+    """Yield the batches that a map names. A batch has one producer: it is this mirror's, or another one's."""
+    return (raw for raw in batches if by.to_source(raw.first_offset).where is Where.RECORD)
 
 
 def _fillers_in_front(target: WireCluster, tp: TopicPartition, log: LogBounds) -> Difference | None:

@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airflow_mirror.console.main import main
 from airflow_mirror.copy.options import CopyOptions
-from airflow_mirror.errors import LedgerLost, MirrorLoop, PlanBlocked
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.errors import LedgerLost, MirrorLoop, PlanBlocked, TopicsOwned
 from airflow_mirror.jobs.driver.by_hand import plan_clusters
 from airflow_mirror.jobs.driver.prepare import CopyJob, resolve_ranges
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import SETTINGS, Ledger
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
-from airflow_mirror.plan.life import begin, claim, mark_cut_over, owned_topics
+from airflow_mirror.plan.life import begin, claim, mark_cut_over, owned_topics, release
 from airflow_mirror.plan.upstream import upstream_of
 from airflow_mirror.policy import DECISIONS
 from airflow_mirror.sync.loops import LoopWatch
 from airflow_mirror.sync.topics import create_target_topics
+from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster, clusters
 from tests.builders import plan_of, topic_plan
 from tests.integration import copying
 from tests.integration.copying import config, create, ends, properties_of, read, wait_until, write
 from tests.integration.test_spark_jobs import end_job, submit
+
+SHARED = {"ownership": "shared", "delivery": "transactional", "sync_groups": False, "sync_configs": False}
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +58,7 @@ class World:
     topic: str
     close: ExitStack
     admins: dict[str, ClusterAdmin] = field(default_factory=dict)
+    last: dict[str, Plan] = field(default_factory=dict)  # plans by source
 
     def __post_init__(self) -> None:
         for name, cluster in self.sites.items():
@@ -57,9 +71,9 @@ class World:
             write(self.sites[site], topic or self.topic, count, seed=ord(site))
 
     def plan(self, here: str, there: str, **fields: Any) -> Plan:
-        name = f"{here}-{there}-{self.topic[-8:]}"
-        found = {"topics": [f"(.*[.])?{self.topic}"], "source": here, "target": there, **fields}
-        plan = plan_clusters(Mirror(name=name, **found), self.admins[here], self.admins[there])
+        found = {"name": f"{here}-{there}-{self.topic[-8:]}", "topics": [f"(.*[.])?{self.topic}"], **fields}
+        mirror = Mirror(source=here, target=there, **found)
+        plan = plan_clusters(mirror, self.admins[here], self.admins[there])
         plan.raise_if_blocked()
         return plan
 
@@ -73,15 +87,20 @@ class World:
 
     def flow(self, here: str, there: str, **fields: Any) -> Plan:
         """Copy everything that is there now."""
-        plan = self.start(here, there, **fields)
-        job = CopyJob(mirror=plan.mirror, source="", target="", plan=plan, options=CopyOptions(mirror=plan.mirror.name))
-        with WireCluster(config(self.sites[here])) as source:
-            ranges = resolve_ranges(job, source, "earliest", "latest")
+        plan = self.last[here] = self.start(here, there, **fields)
+        ranges = self.ranges(here)
         results = copying.copy(
             self.sites[here], self.sites[there], ranges, plan.mirror.name, delivery=plan.mirror.delivery
         )
         assert [(r.error, r.done) for r in results] == [(None, True)] * len(ranges)
         return plan
+
+    def ranges(self, here: str) -> list[CopyRange]:
+        """Return what is there now, as the last plan says."""
+        plan = self.last[here]
+        job = CopyJob(mirror=plan.mirror, source="", target="", plan=plan, options=CopyOptions(mirror=plan.mirror.name))
+        with WireCluster(config(self.sites[here])) as source:
+            return resolve_ranges(job, source, "earliest", "latest")
 
     def records(self, site: str, topic: str | None = None) -> list[Any]:
         """What a consumer reads there, without offsets."""
@@ -145,6 +164,77 @@ def test_fan_in_by_prefix_keeps_sources_apart(world: World) -> None:
         assert world.records("c", f"{here}.{world.topic}") == world.records(here)
 
 
+def merged(world: World) -> None:
+    """What is on ``c`` are all records of ``a`` and ``b``, each once, in the order of its source; and maps say so."""
+    there = world.records("c")
+    for here in "ab":
+        ours = world.records(here)
+        assert [record for record in there if record in ours] == ours
+        found = verify_rest(world.last[here], *(config(world.sites[site]) for site in (here, "c")), level="records")
+        ends_here = {TopicPartition(world.topic, 0): ends(world.sites[here], world.topic)[0][1]}
+        assert [(one.equal, one.records) for one in found(ends_here)] == [(True, len(ours))]
+    assert len(there) == len(world.records("a")) + len(world.records("b"))
+
+
+def test_fan_in_to_a_shared_topic_goes_on_after_each_other(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An exclusive mirror gets it neither before the last one has given it up, nor does a sharing one get another's."""
+    world.fill("a", "b")
+    for round_ in range(2):
+        for here in "ab":
+            world.flow(here, "c", **SHARED)
+            write(world.sites[here], world.topic, 10, seed=10 * ord(here) + round_)
+    for here in "ab":
+        world.flow(here, "c", **SHARED)
+    merged(world)
+    assert world.upstream("c") == ["a", "b"]
+    _, _, _, target = properties_of(tmp_path, world.sites["a"], world.sites["c"])
+    assert main(["ledger", "show", "--target", target, "--json"]) == 0
+    shown = [row for row in json.loads(capsys.readouterr().out) if row["topic"] == world.topic]
+    assert [(row["mirror"], row["state"]) for row in shown] == [
+        (world.last[here].mirror.name, "the mirror's") for here in "ab"
+    ]
+    alone = replace(world.last["a"], mirror=replace(world.last["a"].mirror, name="alone", ownership="exclusive"))
+    with pytest.raises(TopicsOwned, match="shared by mirror 'a-c-.*, mirror 'b-c-"):
+        claim(Ledger(world.admins["c"]), alone, world.admins["c"])
+    with pytest.raises(PlanBlocked, match="its records come from the target"):
+        world.plan("c", "b")
+    ledger = Ledger(world.admins["c"])
+    assert release(ledger, world.last["a"].mirror.name, lambda: None) == [world.topic]
+    assert world.upstream("c") == ["b"]
+
+
+@pytest.mark.faults
+def test_fan_in_at_the_same_time_holds_each_record_once(world: World) -> None:
+    """Both are killed again and again while the other one writes, in the middle of transactions."""
+    world.fill("a", "b", count=700)
+    chance, ranges = random.Random(7), {}
+    for here in "ab":
+        world.last[here] = world.start(here, "c", **SHARED)
+        ranges[here] = world.ranges(here)
+
+    def copier(here: str) -> subprocess.Popen[str]:
+        return copying.copier_process(
+            world.sites[here], world.sites["c"], ranges[here], world.last[here].mirror.name, wait=False,
+            delivery="transactional", transaction_bytes=9000, max_bytes_per_second=40_000,
+        )  # fmt: skip
+
+    running = {here: copier(here) for here in "ab"}
+    for victim in "abab":
+        before = ends(world.sites["c"], world.topic)
+        wait_until(lambda b=before: ends(world.sites["c"], world.topic) != b, "they write")
+        time.sleep(chance.random())
+        if running[victim].poll() is None:
+            os.killpg(running[victim].pid, signal.SIGKILL)
+        running[victim].communicate()
+        running[victim] = copier(victim)
+    for process in running.values():
+        assert [(r.error, r.done) for r in copying.results_of(process)] == [(None, True)]
+    copying.await_stable(world.sites["c"], world.topic)
+    merged(world)
+
+
 def test_fan_out_is_two_mirrors_of_one_source(world: World) -> None:
     world.fill("a")
     for there in "bc":
@@ -166,10 +256,10 @@ def test_a_chain_of_three_ends_where_it_would_close(world: World) -> None:
 def test_a_mesh_of_three_by_prefix_is_no_ring(world: World) -> None:
     """Each of six mirrors selects everything. A copy of a copy is one, but nothing comes home, and nothing would."""
     world.fill(*"abc")
-    mesh = "ab", "ba", "bc", "cb", "ca", "ac"
-    for here, there in map(tuple, mesh):
+    mesh = list(itertools.permutations("abc", 2))
+    for here, there in mesh:
         world.flow(here, there, policy="prefix")
-    for here, there in map(tuple, mesh):
+    for here, there in mesh:
         planned = [t.source_topic for t in world.plan(here, there, policy="prefix").topics]
         assert world.topic in planned and f"{there}.{world.topic}" not in planned
     for site in "abc":

@@ -77,6 +77,11 @@ def add_flow(p: argparse.ArgumentParser) -> None:
         "--delivery", choices=("idempotent", "transactional"),
         help="transactional: records and progress appear together; mapped offsets only (default: idempotent)",
     )  # fmt: skip
+    flow.add_argument(
+        "--ownership", choices=("exclusive", "shared"),
+        help="shared: other mirrors may write to the same target topics; with\n--delivery transactional only; groups and "
+        "settings don't follow (default: exclusive)",
+    )  # fmt: skip
     flow.add_argument("--max-bytes-per-second", type=int, metavar="N", help="largest average rate (default: no limit)")
 
 
@@ -137,7 +142,10 @@ def mirror_of(arguments: argparse.Namespace) -> Mirror:
         "compacted_filler": arguments.compacted_filler,
         "partitioning": arguments.partitioning,
         "delivery": arguments.delivery,
+        "ownership": arguments.ownership,
         "max_bytes_per_second": arguments.max_bytes_per_second,
     }
     values.update({k: v for k, v in given.items() if v is not None})
+    if arguments.ownership == "shared":
+        values |= {"sync_groups": False, "sync_configs": False}
     return Mirror.from_dict(values)

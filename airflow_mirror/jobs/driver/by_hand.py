@@ -107,7 +107,9 @@ def copy_modes(mirror: Mirror, source_topics: Iterable[str], target: ClusterAdmi
     maps = [] if mirror.offsets == "identical" else [MAPS]  # which a principal then need not see
     there = target.topics([*wanted, *maps])
     begun = MapStore(mirror.name).begun(target.wire) if MAPS in there else set()
-    return {t: MAPPED if t in there and (t, there[t].topic_id) in begun else IDENTICAL for t in wanted}
+    modes = {t: MAPPED if t in there and (t, there[t].topic_id) in begun else IDENTICAL for t in wanted}
+    # What a shared topic holds may be of others, who have begun it in their way.
+    return {t: mode for t, mode in modes.items() if mode == MAPPED} if mirror.shares else modes
 
 
 def _check_held(topics: Iterable[TopicPlan], target: ClusterAdmin) -> None:
@@ -132,7 +134,7 @@ def begun_at(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, modes: 
     positions = target.group_offsets(starts_group(mirror.name))
     sources = source.topics([name for name in source.topic_names() if mirror.selects_topic(name)])
     names = {mirror.naming.target_topic(name): info for name, info in sources.items()}
-    there = target.topics([name for name in names if modes.get(name) != MAPPED])
+    there = target.topics([name for name in names if modes.get(name) != MAPPED and not mirror.shares])
     written = _written(target, [TopicPartition(i.name, p) for i in there.values() for p in range(i.partitions)])
     starts: dict[str, dict[int, int]] = {}
     for tp, log_start in written.items():

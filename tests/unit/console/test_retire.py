@@ -19,12 +19,16 @@ from airflow_mirror.cutover.report import CutoverReport, FenceRecord
 from airflow_mirror.jobs import retire as core
 from airflow_mirror.jobs.driver import windows
 from airflow_mirror.jobs.runner import active
+from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan import kept
+from airflow_mirror.plan.life import Owned
 from airflow_mirror.sync import seen_configs
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.starts import sights
 from airflow_mirror.verify import proof
+from tests.builders import plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
+from tests.unit.plan.builders import a_mirror
 
 PREFIXES = (kept.prefix, active.keys_of, notes.prefix, seen_configs.prefix, windows.keys_of, proof.keys_of, sights.prefix)
 
@@ -125,6 +129,24 @@ def test_what_was_handed_over_stays_decided(target: Target, tmp_path: Path, caps
     assert "topic/live" in target.ledger.values() and target.log == ["forget airflow-mirror.m"]
     left = json.loads(capsys.readouterr().out)["left"]
     assert left[0] == "live: in production since noon. That stays decided: no task of the mirror may write there"
+
+
+def test_a_shared_topic_stays_with_the_others_and_on_hold(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sharers = [Owned(topic_id="x", mirror=name, source_id="A") for name in ("m", "m2")]
+    target.ledger.decide(lambda _: {"topic/t": Owned.shared(*sharers).value()})
+    plan = plan_of(a_mirror(name="m"), topic_plan("t", {0: 0}, source_topic_id="s"))
+    target.topics = lambda names: {name: TopicInfo(name, "x", 1, 1) for name in names}  # type: ignore[method-assign]
+    monkeypatch.setattr(target, "delete_topics", lambda _: None, raising=False)
+    monkeypatch.setattr(core.Retirement, "_plan", lambda _: plan)
+    monkeypatch.setattr(
+        core, "sync_configs", lambda plan, *_, **__: SimpleNamespace(drift=[t.target_topic for t in plan.topics])
+    )
+    assert run(tmp_path, "--yes") == 0
+    said = capsys.readouterr().out
+    assert "stays      t: on hold, because others share it" in said and "settings" not in said
+    assert target.ledger.values() == {"topic/t": Owned.shared(sharers[1]).value()}
 
 
 def test_settings_that_no_plan_knows_are_named(

@@ -21,6 +21,7 @@ from airflow_mirror.errors import (
     MirrorCutOver,
     PlanAmended,
     PlanOutdated,
+    TopicsShared,
     VerificationFailed,
 )
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition, TopicInfo
@@ -126,6 +127,10 @@ def test_what_no_cutover_can_carry_over_is_refused(run: Run) -> None:
         precheck(run)
     run.plan = replace(whole, mirror=replace(whole.mirror, partitioning="by_key"))
     with pytest.raises(InputError, match="neither groups nor proofs can be translated"):
+        precheck(run)
+    shared = {"ownership": "shared", "delivery": "transactional", "sync_groups": False, "sync_configs": False}
+    run.plan = replace(whole, mirror=replace(whole.mirror, **shared))
+    with pytest.raises(TopicsShared, match="can't cut over"):
         precheck(run)
 
 

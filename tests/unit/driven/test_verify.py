@@ -136,3 +136,30 @@ def test_empty_answer_below_the_end_does_not_end_a_comparison(
     for level in ("batches", "records"):
         verdict = compared(level)
         assert verdict.equal and verdict.records == RECORDS
+
+
+@pytest.mark.parametrize("level", ["batches", "records"])
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_what_others_wrote_to_a_shared_topic_is_no_difference(
+    source: DrivenCluster, target: DrivenCluster, level: str, is_damaged: bool
+) -> None:
+    """But what is this mirror's still has to be all of its records."""
+    (here,), (there,) = source.create("t").logs, target.create("t").logs
+    ours, theirs = Writer(here), Writer(there)
+    for _ in range(3):
+        ours.plain(4)
+        theirs.plain(3, size=33)
+        done = copy(source, target, ranges_of(source, "t", MAPPED), delivery="transactional")
+        assert set(errors(done).values()) == {None}
+    theirs.plain(2)
+    if is_damaged:
+        with source.lock:
+            here.truncate(4)
+            Writer(here).plain(8, size=21)
+    pair = PartitionPair(source_topic="t", target_topic="t", partition=0, start_offset=0, end_offset=12, mapped=True)
+    verdicts = [
+        compare_partitions([pair], source.config, target.config, level, maps=MapSource("m", True, shared))[0]
+        for shared in (True, False)
+    ]
+    assert [one.equal for one in verdicts] == [not is_damaged, False]
+    assert verdicts[0].records == (0 if is_damaged else 12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.model import Plan, TopicPlan
-from airflow_mirror.policy import starts_group
+from airflow_mirror.policy import MAPS, starts_group
 from tests.unit.cutover.builders import a_plan
 
 MIRROR = Mirror(name="flow", source="src", target="dst", topics=["orders", "users"], start="latest")
@@ -106,6 +107,22 @@ def test_records_partitioned_by_key_are_remembered_by_their_maps() -> None:
     target = FakeAdmin({"orders": [(0, 0)]})
     by_hand.remember(plan_of({0: 1, 1: 2}, replace(MIRROR, offsets="mapped", partitioning="by_key")), target)
     assert target.committed == {}
+
+
+SHARED = {"ownership": "shared", "delivery": "transactional", "sync_groups": False, "sync_configs": False}
+
+
+def test_what_a_shared_topic_holds_does_not_say_where_we_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others may have filled it. What this mirror has begun, its maps say."""
+    mirror = replace(MIRROR, **SHARED)
+    source, target = FakeAdmin({"orders": [(0, 500)]}), FakeAdmin({"orders": [(3, 70)], MAPS: [(0, 0)]})
+    target.wire = None  # type: ignore[attr-defined]
+    begun = set[tuple[str, str]]()
+    monkeypatch.setattr(by_hand, "MapStore", lambda _: SimpleNamespace(begun=lambda _: begun))
+    for maps, modes in ((set(), {}), ({("orders", "id-orders")}, {"orders": MAPPED})):
+        begun |= maps
+        assert by_hand.copy_modes(mirror, source.topic_names(), target) == modes
+        assert by_hand.begun_at(mirror, source, target, modes).starts == {}
 
 
 BY_AGE = {**HELD_OPEN, "retention.ms": "604800000"}

@@ -179,6 +179,31 @@ def test_transactional_delivery_needs_mapped_offsets_and_auto_gives_them() -> No
         a_mirror(partitioning="by_key", offsets="identical")
 
 
+SHARED = {"ownership": "shared", "delivery": "transactional", "sync_groups": False, "sync_configs": False}
+
+
+def test_what_a_shared_topic_can_not_promise_is_said() -> None:
+    """Records of others in it are no surprise, and that no group moves is no missing right."""
+    made = plan(a_topic(), [a_topic(spans=((0, 9), (0, 4), (0, 0)))], mirror=a_mirror(**SHARED))
+    assert levels(made, "ownership") == ["warn"] and levels(made, "groups") == ["pass"] and not made.blocks
+    assert made.topics[0].mode == "mapped" and levels(plan(a_topic()), "ownership") == ["pass"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"delivery": "idempotent"}, "ownership='shared': where others write.*delivery='transactional'"),
+        ({"sync_groups": True}, "sync_groups=True: ownership='shared'.*sync_groups=False"),
+        ({"sync_configs": True}, "sync_configs=True: ownership='shared'.*sync_configs=False"),
+        ({"sync_acls": True}, "sync_acls=True: ownership='shared'.*sync_acls=False"),
+        ({"ownership": "ours"}, "ownership='ours': unknown. Use one of exclusive, shared"),
+    ],
+)
+def test_sharing_that_can_not_be_is_refused_with_the_remedy(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidField, match=message):
+        a_mirror(**{**SHARED, **fields})
+
+
 def test_more_replicas_than_brokers_are_capped_and_said() -> None:
     made = plan(a_topic(replicas=3), brokers=2)
     assert levels(made, "replication") == ["warn"] and made.topics[0].replication_factor == 2

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_mirror.errors import InputError, MirrorCutOver, NotCutOver, TopicsOwned
-from airflow_mirror.plan.life import claim, mark_cut_over, release, require_active, require_opened, take_back
+from airflow_mirror.errors import InputError, MirrorCutOver, NotCutOver, TopicsOwned, TopicsShared
+from airflow_mirror.plan.life import (
+    active_topics,
+    claim,
+    mark_cut_over,
+    owned_topics,
+    release,
+    require_active,
+    require_opened,
+    take_back,
+    topics_of,
+)
 from airflow_mirror.plan.model import Plan
 from tests.unit.ledger.memory import MemoryLedger
 from tests.unit.plan.test_model import a_plan
@@ -199,7 +210,7 @@ def test_released_mirror_keeps_what_is_in_production(ledger: MemoryLedger) -> No
 
 def test_what_a_newer_version_decided_is_no_permission(ledger: MemoryLedger) -> None:
     plan = a_plan()
-    ledger.decide(lambda _: {f"topic/{plan.topics[0].target_topic}": {"v": 2, "state": "?"}})
+    ledger.decide(lambda _: {f"topic/{plan.topics[0].target_topic}": {"v": 3, "state": "?"}})
     with pytest.raises(InputError, match="this version can't read"):
         require_active(ledger, plan, there(plan))
     with pytest.raises(InputError, match="this version can't read"):
@@ -215,6 +226,98 @@ def test_very_many_topics_are_a_few_decisions(ledger: MemoryLedger) -> None:
     mark_cut_over(ledger, plan, ids(plan, "i" * 22), NOON)
     take_back(ledger, plan.hash)
     require_active(ledger, plan, there(plan, "i" * 22))
+
+
+def sharing(plan: Plan, name: str, source_id: str) -> Plan:
+    fields = {"ownership": "shared", "delivery": "transactional", "sync_groups": False, "sync_configs": False}
+    return replace(of_another(plan, name=name, **fields), source_cluster_id=source_id)
+
+
+def test_mirrors_that_both_want_to_share_a_topic(ledger: MemoryLedger) -> None:
+    """Each of them has it, and nobody else; a name stands for one source only."""
+    plan = a_plan()
+    one, two = sharing(plan, "one", "a"), sharing(plan, "two", "b")
+    slow = MemoryLedger(ledger.records)
+    appended = slow.append
+
+    def at_the_same_time(value: bytes) -> int:
+        slow.append = appended  # type: ignore[method-assign]
+        claim(ledger, one, there(plan), lambda _: {"a", "z"})
+        return appended(value)
+
+    slow.append = at_the_same_time  # type: ignore[method-assign]
+    claim(slow, two, there(plan))
+    for mine in (one, two):
+        claim(ledger, mine, there(plan))
+        require_active(ledger, mine, there(plan))
+        assert active_topics(ledger, mine, there(plan)) == set(ids(plan))
+        assert topics_of(ledger, mine.mirror.name, mine.source_cluster_id, there(plan)) == list(ids(plan))
+    (owned, *_) = owned_topics(ledger).values()
+    assert [(s.mirror, s.source_id) for s in owned.sharers] == [("one", "a"), ("two", "b")]
+    assert owned.feeds == {"a", "z", "b"}
+    for other in (plan, of_another(plan, name="one"), sharing(plan, "one", "b")):
+        with pytest.raises(TopicsOwned, match="shared by mirror 'one' of cluster a, mirror 'two' of cluster b"):
+            claim(ledger, other, there(plan))
+        assert active_topics(ledger, other, there(plan)) == set()
+
+
+def test_a_topic_of_one_mirror_is_not_shared(ledger: MemoryLedger) -> None:
+    plan = a_plan()
+    claim(ledger, plan, there(plan))
+    for other in (sharing(plan, "other", "a"), sharing(plan, plan.mirror.name, plan.source_cluster_id)):
+        with pytest.raises(TopicsOwned, match=f"dc1.orders: mirror {plan.mirror.name!r} of cluster"):
+            claim(ledger, other, there(plan))
+
+
+def test_a_shared_topic_is_never_handed_over(ledger: MemoryLedger) -> None:
+    one = sharing(a_plan(), "one", "a")
+    claim(ledger, one, there(one))
+    with pytest.raises(TopicsShared, match="mirror 'one' can't hand over topics"):
+        mark_cut_over(ledger, one, ids(one), NOON)
+
+
+def test_who_gives_up_a_shared_topic_leaves_it_to_the_others(ledger: MemoryLedger) -> None:
+    """Killed anywhere on the way, and run again; the last one leaves nothing."""
+    plan = a_plan()
+    one, two = sharing(plan, "one", "a"), sharing(plan, "two", "b")
+    for mine in (one, two):
+        claim(ledger, mine, there(plan))
+
+    def killed() -> None:
+        with pytest.raises(TopicsOwned, match="mirror 'one' of cluster a, which is giving it up"):
+            require_active(ledger, one, there(plan))
+        assert active_topics(ledger, one, there(plan)) == set()
+        require_active(ledger, two, there(plan))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        release(ledger, "one", killed)
+    assert release(ledger, "one", lambda: None) == sorted(ids(plan))
+    with pytest.raises(TopicsOwned, match="shared by mirror 'two' of cluster b"):
+        claim(ledger, plan, there(plan))
+    claim(ledger, one, there(plan))
+    for name in ("two", "one"):
+        release(ledger, name, lambda: None)
+    assert ledger.values() == {}
+    claim(ledger, plan, there(plan))
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["claim", "release", "interrupted"])), max_size=14))
+def test_a_topic_has_one_mirror_or_only_sharing_ones(deeds: list[tuple[int, str]]) -> None:
+    base, records = a_plan(), list[bytes]()
+    plans = [of_another(base, name="m0"), of_another(base, name="m1"), sharing(base, "s2", "a"), sharing(base, "s3", "b")]
+
+    def cut() -> None:
+        raise KeyboardInterrupt
+
+    for who, what in deeds:
+        with suppress(TopicsOwned, KeyboardInterrupt):
+            if what == "claim":
+                claim(MemoryLedger(records), plans[who], there(base))
+            else:
+                release(MemoryLedger(records), plans[who].mirror.name, cut if what == "interrupted" else lambda: None)
+        writing = {n for n, plan in enumerate(plans) if active_topics(MemoryLedger(records), plan, there(base))}
+        assert len(writing) <= 1 or writing == {2, 3}
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["claim", "open", "back", "release"])), max_size=12))

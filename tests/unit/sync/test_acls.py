@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_mirror.errors import InvalidField, MissingRight, NoAuthorizer, NotKept, RequestRefused
+from airflow_mirror.errors import InvalidField, MissingRight, NoAuthorizer, NotKept, RequestRefused, TopicsShared
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupInfo
 from airflow_mirror.mirror import Mirror
@@ -77,7 +77,7 @@ class Cluster:
 
 
 def synced(source: Cluster, target: Cluster, topics: Iterable[str] = ("orders",), **given: Any) -> AclReport:
-    fields = {name: given.pop(name) for name in ("policy", "principals") if name in given}
+    fields = {name: given.pop(name) for name in list(given) if name in Mirror.__dataclass_fields__}
     mirror = Mirror(name="m", source="dc1", target="dc2", **fields)
     names = {name: mirror.naming.target_topic(name) for name in topics}
     plan = plan_of(
@@ -95,6 +95,14 @@ def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 READ, WRITE = rule("orders", "READ", "ALLOW", ALICE), rule("orders", "WRITE", "ALLOW", BOB)
 DENY = rule("orders", "READ", "DENY", BOB)
+
+
+def test_readers_of_one_source_do_not_get_what_another_shares() -> None:
+    source, target = Cluster("source", READ, WRITE, DENY), Cluster("target")
+    shared = {"ownership": "shared", "delivery": "transactional", "sync_groups": False, "sync_configs": False}
+    with pytest.raises(TopicsShared, match="can't let ACLs follow"):
+        synced(source, target, **shared)
+    assert target.done == []
 
 
 def test_readers_come_early_writers_at_the_cutover_and_then_nothing() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.errors import OffsetOutOfRange
+from airflow_mirror.errors import OffsetOutOfRange, TopicsShared
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition as TP
@@ -89,4 +90,14 @@ def test_a_position_without_a_counterpart_is_a_problem_or_an_error(clusters: dic
     assert len(translate_groups(PLAN, SOURCE, TARGET).problems) == 1
     with pytest.raises(OffsetOutOfRange, match="offset 12: the target holds"):
         translate_groups(PLAN, SOURCE, TARGET, commit=True)
+    assert clusters["target"].committed == {}
+
+
+@pytest.mark.parametrize("commit", [False, True])
+def test_positions_on_shared_topics_are_not_translated(clusters: dict[str, Cluster], commit: bool) -> None:
+    """There a position stands for the records of other sources, too."""
+    shared = {"ownership": "shared", "delivery": "transactional", "sync_groups": False, "sync_configs": False}
+    plan = replace(PLAN, mirror=replace(PLAN.mirror, **shared))
+    with pytest.raises(TopicsShared, match="can't translate positions"):
+        translate_groups(plan, SOURCE, TARGET, commit=commit)
     assert clusters["target"].committed == {}
