@@ -77,6 +77,7 @@ PARTS = (
         _BY_FILE,
     ),
     Part("spark", ("tests/integration",), "spark", 8, "a Spark cluster: lost executors and workers, live progress"),
+    Part("months", ("tests/integration",), "months", 12, "what runs for months: all that follows a tail", _BY_FILE),
     Part("versions", ("tests/integration",), "versions", 15, "brokers of other versions"),
     Part("drills", ("tests/e2e",), "drills", 8, "drills, windows and backfills in a real Airflow"),
     Part("tools", ("tests/integration",), "tools", 8, "sandbox, demo and benchmarks"),

@@ -72,6 +72,7 @@ def test_latest_run_twice_by_hand_copies_what_came_in_between(
     assert ends(target_cluster, topic_name)[0] == (before, before + 100, before + 100)
 
 
+@pytest.mark.spark
 def test_old_records_survive_a_target_with_short_retention(
     source_cluster: Cluster, target_cluster: Cluster, target: ClusterAdmin, topic_name: str, run: Callable[..., str]
 ) -> None:
@@ -104,6 +105,7 @@ def test_verify_fails_on_an_empty_target_and_writes_nothing(
     assert target.group_offsets(f"airflow-mirror.{topic_name}.starts") == {}
 
 
+@pytest.mark.spark
 def test_changed_topics_groups_and_rate_copy_nothing_again(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, run: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -137,6 +139,7 @@ def test_a_second_mirror_of_the_same_topic_is_refused_by_name(
     assert len(read(target_cluster, topic_name)) == 20
 
 
+@pytest.mark.spark
 def test_mapped_copy_by_hand_goes_on_as_the_target_says(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, run: Callable[..., str], tmp_path: Path
 ) -> None:

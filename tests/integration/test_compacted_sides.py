@@ -17,6 +17,8 @@ from airflow_mirror.verify.result import PartitionComparison, PartitionPair
 from sandbox import Cluster
 from tests.integration.copying import TILL_FLUSH, config, copy, create, ends, ranges_of, read
 
+pytestmark = pytest.mark.months
+
 KEYS = 30
 SOURCE, BOTH = ("source",), ("source", "target")
 CLEANING = {"min.cleanable.dirty.ratio": "0.001", "segment.ms": "300", "max.compaction.lag.ms": "100",

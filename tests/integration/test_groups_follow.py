@@ -273,6 +273,7 @@ def test_a_thousand_groups_are_followed_in_one_pass(world: World) -> None:
     )
 
 
+@pytest.mark.months
 def test_groups_and_settings_follow_while_a_tail_runs_and_no_longer_after_it(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path
 ) -> None:

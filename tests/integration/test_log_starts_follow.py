@@ -46,6 +46,8 @@ from tests.integration.copying import (
 from tests.integration.test_compacted_sides import CLEANING, cleaned, compare, update
 from tests.integration.test_spark_jobs import end_job, stop, submit
 
+pytestmark = pytest.mark.months
+
 HOUR, DAY = 3_600_000, 86_400_000
 
 

@@ -30,6 +30,8 @@ from airflow_mirror.sync.topics import create_target_topics
 from sandbox import Cluster
 from tests.integration.copying import config, copy, create, ends, map_keys, properties_of, ranges_of, write
 
+pytestmark = pytest.mark.months
+
 RETENTION = {"retention.ms": "9000000000000"}
 
 

@@ -29,6 +29,8 @@ from tests.integration.copying import assert_equal, config, create, ends, proper
 from tests.integration.test_spark_jobs import driver_of, end_job, stop, submit, summary_of
 from tests.integration.warm_jobs import WarmJobs
 
+pytestmark = pytest.mark.months
+
 
 class World:
     """A mirror of all topics whose names begin with a test's own, with a plan that its target keeps."""

@@ -41,6 +41,8 @@ from tests.integration import copying
 from tests.integration.copying import config, create, ends, properties_of, read, wait_until, write
 from tests.integration.test_spark_jobs import end_job, submit
 
+pytestmark = pytest.mark.months
+
 SHARED = {"ownership": "shared", "delivery": "transactional", "sync_groups": False, "sync_configs": False}
 
 
@@ -205,7 +207,6 @@ def test_fan_in_to_a_shared_topic_goes_on_after_each_other(
     assert world.upstream("c") == ["b"]
 
 
-@pytest.mark.faults
 def test_fan_in_at_the_same_time_holds_each_record_once(world: World) -> None:
     """Both are killed again and again while the other one writes, in the middle of transactions."""
     world.fill("a", "b", count=700)
@@ -294,7 +295,6 @@ def test_tails_stop_a_ring_whose_plans_were_made_at_once(world: World) -> None:
             world.plan(here, there)
 
 
-@pytest.mark.spark
 def test_a_tail_ends_when_its_records_come_back(world: World, tmp_path: Path) -> None:
     """A mirror in the other direction begins while it runs, started by somebody whose version knows nothing of rings."""
     world.fill("a")
