@@ -99,7 +99,7 @@ class CutoverOperator(PlannedOperator):
         limits = Limits(**{name: number(name, getattr(self, name)) for name in _LIMITS})
         plan, configs = self.stored_plan(mirror), configs_of(mirror)
         results = upstream_results(self, "compares_plan", mirror, context)
-        compared = [str(r["revision"]) for r in results if "revision" in r]
+        compared = [str(r["revision"]) for r in results if r.get("plan") == plan.hash]
         run_dir = report_dir(mirror, context["ti"].run_id)
         with (
             ClusterAdmin(configs["source"]) as source,

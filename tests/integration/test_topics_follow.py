@@ -156,7 +156,7 @@ def test_topics_and_partitions_that_appear_are_copied_by_whoever_comes(world: Wo
         # What carries out the plan by its hash has it: groups, and a comparison.
         world.move_group(new, 20)
         compared = world.verify(warm_jobs, plan)
-        assert compared["revision"] == amended.revision and not compared["differences"]
+        assert (compared["plan"], compared["revision"]) == (plan.hash, amended.revision) and not compared["differences"]
         assert {f"{new}-0", f"{new}-1"} < compared["end_offsets"].keys()
         # Partitions are added.
         world.source.grow_partitions(first, 3)

@@ -95,7 +95,7 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
         )
     summary = _summary(verdicts, arguments.level, time.monotonic() - begun) | window
     summary |= {"proven": _proven(verdicts, starts), "target_topic_ids": target_ids}
-    summary |= {"mirror": mirror.name, "revision": job.plan.revision}
+    summary |= {"mirror": mirror.name, "plan": job.plan.hash, "revision": job.plan.revision}
     if summary["differences"]:
         return summary, VerificationFailed(summary["differences"])
     nothing = _nothing_compared(verdicts, arguments, {r.source: r.end_offset or 0 for r in ranges}, job)

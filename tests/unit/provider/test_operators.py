@@ -330,7 +330,7 @@ def test_cutover_is_told_which_revisions_were_compared_before_it(
     mirror: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By all comparisons of this mirror upstream, also mapped ones."""
+    """By all comparisons of its plan upstream, also mapped ones."""
     seen = []
 
     def cut_over(*_: Any, compared: Any, **__: Any) -> None:
@@ -344,8 +344,13 @@ def test_cutover_is_told_which_revisions_were_compared_before_it(
         cutover = CutoverOperator(task_id="t", mirror=mirror, plan=PLAN)
         verify >> cutover  # type: ignore[operator]
     context["ti"].returned = {
-        "verify0": {"mirror": "m", "revision": "r0", "records": 7},
-        "verify1": [{"mirror": "m", "revision": "r1"}, {"mirror": "other", "revision": "r2"}, None],
+        "verify0": {"mirror": "m", "plan": PLAN, "revision": "r0", "records": 7},
+        "verify1": [
+            {"mirror": "m", "plan": PLAN, "revision": "r1"},
+            {"mirror": "m", "plan": "another", "revision": "r2"},
+            {"mirror": "other", "plan": PLAN, "revision": "r3"},
+            None,
+        ],
     }
     with pytest.raises(AirflowFailException, match="far enough"):
         cutover.execute(context)
