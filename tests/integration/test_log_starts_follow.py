@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -49,6 +50,7 @@ from tests.integration.test_spark_jobs import end_job, stop, submit
 pytestmark = pytest.mark.months
 
 HOUR, DAY = 3_600_000, 86_400_000
+MIB = 1 << 20
 
 
 class World:
@@ -74,11 +76,11 @@ class World:
         assert all(r.error is None for r in copy(*self.clusters, ranges_of(self.clusters[0], self.topic)))
         self.own_again()
 
-    def fresh(self, count: int) -> None:
+    def fresh(self, count: int, value: bytes = b"value") -> None:
         """Append records of now."""
         producer = Producer({"bootstrap.servers": self.clusters[0].bootstrap})
         for number in range(count):
-            producer.produce(self.topic, b"value %d" % number, partition=0)
+            producer.produce(self.topic, value + b" %d" % number, partition=0)
         assert producer.flush(240) == 0
 
     def process(self) -> StartFollower:
@@ -162,6 +164,21 @@ def test_quiet_topic_that_expired_altogether_can_be_copied_on(world: World) -> N
     world.copy()
     verdict = world.compare()
     assert verdict.equal and verdict.records == 40
+
+
+def test_size_limit_is_followed_and_a_cut_into_its_last_segment_is_not(world: World) -> None:
+    for admin in (world.source, world.target):
+        admin.alter_topic_configs(world.topic, {"segment.bytes": str(MIB)})
+    world.fresh(800, os.urandom(10_000))
+    world.copy()
+    world.source.alter_topic_configs(world.topic, {"retention.bytes": str(3 * MIB)})
+    wait_until(lambda: world.starts()[0] > 350, "the source's retention has deleted", poll_s=0.2)
+    world.follow(26)
+    source, target = world.starts()
+    assert 350 < target <= source and world.compare().equal
+    world.source.delete_records({world.tp: 790})  # the broker still has the whole segment
+    assert world.follow(40).kept
+    assert world.starts()[1] < 490 and world.compare().equal  # three MiB of 10 KB each
 
 
 def test_transactions_follow_once_the_copys_markers_are_as_old(world: World) -> None:
