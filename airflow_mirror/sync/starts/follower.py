@@ -44,6 +44,7 @@ T = TypeVar("T")
 
 _AT_ONCE = 200  # partitions between two confirmations of the lease
 _BY_KEY = "records are partitioned by key: offsets have no counterpart"
+_SHARED = "mirrors of other sources write to it, too"
 _MAPPED = "its offsets are mapped"
 _NOT_OURS = "the ledger does not say that {} is this mirror's and not in production"
 _NO_IDS = "its brokers tell no topic id (before 2.8): a topic that was created again would not be noticed"
@@ -95,10 +96,10 @@ class StartFollower:
     def _topics(self, plan: Plan, report: StartsReport) -> dict[str, TopicPlan]:
         """Return the topics whose log starts follow, by their name on the target."""
         active = active_topics(self._ledger, plan, self._target)
-        by_key = plan.mirror.partitioning == "by_key"
+        whole = _BY_KEY if plan.mirror.partitioning == "by_key" else _SHARED if plan.mirror.shares else ""
         found = {}
         for t in plan.topics:
-            cause = _BY_KEY if by_key else _MAPPED if t.mode != "identical" else "" if t.source_topic_id else _NO_IDS
+            cause = whole or (_MAPPED if t.mode != "identical" else "" if t.source_topic_id else _NO_IDS)
             if not cause and t.target_topic not in active:
                 cause = _NOT_OURS.format(t.target_topic)
             if cause:

@@ -26,6 +26,9 @@ from tests.unit.plan.builders import a_mirror, configs
 HOUR, DAY = 3_600_000, 86_400_000
 NOW = 1_800_000_000_000
 P0 = TopicPartition("orders", 0)
+SHARED: dict[str, Any] = {
+    "ownership": "shared", "delivery": "transactional", "sync_groups": False, "sync_configs": False, "sync_acls": False,
+}  # fmt: skip
 _WHAT = {-2: "start", -1: "end"}
 
 
@@ -289,6 +292,7 @@ def test_log_start_that_fell_at_the_source_stops_the_partition(world: World) -> 
         (World(mode="mapped"), "its offsets are mapped"),
         (World(source_id=""), "no topic id"),
         (World(partitioning="by_key"), "partitioned by key"),
+        (World(**SHARED), "mirrors of other sources"),
     ],
 )
 def test_what_can_not_follow_is_listed_with_its_cause(world: World, cause: str) -> None:
