@@ -39,6 +39,7 @@ from airflow_mirror.plan.life import require_active
 
 if TYPE_CHECKING:
     from airflow_mirror.jobs.driver.entry import Outcome
+    from airflow_mirror.jobs.driver.prepare import CopyJob
     from airflow_mirror.plan import Plan
 
 log = logging.getLogger(__name__)
@@ -184,7 +185,7 @@ def _require(ledger: Ledger, me: ActiveTail) -> None:
 
 @contextmanager
 def presence(
-    plan: Plan, arguments: argparse.Namespace, status: StatusFile, stopping: threading.Event
+    job: CopyJob, arguments: argparse.Namespace, status: StatusFile, stopping: threading.Event
 ) -> Iterator[Presence]:
     """Decide that this process is the mirror's tail, and give signs of life until the block ends.
 
@@ -195,8 +196,9 @@ def presence(
     :raises TailRuns: another one lives, here or elsewhere.
     :raises MirrorPaused: the ledger is lost, and the mirror paused.
     """
-    me = ActiveTail(
-        mirror=plan.mirror.to_dict(), plan=plan.hash, inputs=plan.digest, directory=arguments.job_dir or "",
+    plan = job.plan
+    me = ActiveTail(  # its own Mirror: in what no plan depends on, as a rate, the plan's may differ
+        mirror=job.mirror.to_dict(), plan=plan.hash, inputs=plan.digest, directory=arguments.job_dir or "",
         application=_application(os.environ),
     )  # fmt: skip
     if arguments.report:

@@ -287,7 +287,7 @@ def _run(arguments: argparse.Namespace, status: StatusFile, publication: Publica
     mirror = cli.mirror_of(arguments)
     job = prepare(arguments, mirror)
     stopping = threading.Event()
-    with presence(job.plan, arguments, status, stopping) as there:
+    with presence(job, arguments, status, stopping) as there:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopping.set())
         tail = _copy(job, arguments, status, stopping, there, publication)

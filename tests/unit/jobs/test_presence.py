@@ -1,0 +1,104 @@
+"""What a tail says of itself on the target, and what it hears there."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.errors import LedgerLost, MirrorPaused
+from airflow_mirror.jobs.driver import presence as module
+from airflow_mirror.jobs.driver.prepare import CopyJob
+from airflow_mirror.jobs.driver.presence import Presence, presence
+from airflow_mirror.jobs.runner.active import Watch, active_tail
+from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.jobs.runner.wishes import Wish, wish
+from airflow_mirror.mirror import Mirror
+from tests.builders import plan_of, topic_plan
+from tests.unit.ledger.memory import MemoryLedger, MemoryState
+
+
+class Target:
+    """A target of which nobody knows more than its ledger and its state."""
+
+    def __init__(self) -> None:
+        self.ledger: Any = MemoryLedger()
+        self.state = MemoryState()
+        self.plan = plan_of(Mirror(name="m", source="a", target="b"), topic_plan("t", {0: 0}, source_topic_id="id"))
+        self.job = CopyJob(
+            mirror=self.plan.mirror, source="a", target="b", plan=self.plan, options=CopyOptions(mirror="m")
+        )
+
+    @contextmanager
+    def tail(self) -> Iterator[Presence]:
+        arguments = argparse.Namespace(target="b", job_dir=None, report=None, replaces="", takeover=False)
+        with presence(self.job, arguments, StatusFile(None), threading.Event()) as there:
+            yield there
+            there.ends_with(({}, None))
+
+
+@pytest.fixture
+def target(monkeypatch: pytest.MonkeyPatch) -> Target:
+    one = Target()
+
+    @contextmanager
+    def admin(_: Any) -> Iterator[None]:
+        yield None
+
+    monkeypatch.setattr(module, "load", lambda *_: None)
+    monkeypatch.setattr(module, "ClusterAdmin", admin)
+    monkeypatch.setattr(module, "Ledger", lambda _: one.ledger)
+    monkeypatch.setattr(module, "state_of", lambda *_, **__: one.state)
+    monkeypatch.setattr(module, "_LISTEN_EVERY_S", 0.01)
+    monkeypatch.setattr(module, "SIGN_EVERY_S", 0.01)
+    return one
+
+
+def until(question: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not question():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_tail_is_known_by_its_own_mirror_not_the_plans(target: Target) -> None:
+    """Rates may differ from the plan's. A task that asks for the very rate must not be refused for it."""
+    target.job = replace(target.job, mirror=replace(target.plan.mirror, max_bytes_per_second=7))
+    with target.tail():
+        there = active_tail(target.ledger.values(), "m")
+        assert there is not None and there.mirror["max_bytes_per_second"] == 7 and there.plan == target.plan.hash
+
+
+def test_wishes_are_known_at_the_start_and_heard_later(target: Target) -> None:
+    pause = Wish(by="ann@desk", at="noon")
+    wish(target.state, "m", "pause", pause)
+    with target.tail() as there:
+        assert there.wishes.pause == pause
+        wish(target.state, "m", "pause", None)
+        wish(target.state, "m", "rate", Wish(by="bob", at="one", max_bytes_per_second=5))
+        until(lambda: there.wishes.pause is None and there.wishes.rate_or(None) == 5)
+        tail, watch = active_tail(target.ledger.values(), "m"), Watch(target.state)
+        assert tail is not None
+        until(lambda: (sign := watch.sign(tail)) is not None and (sign.heard.get("rate") or {}).get("by") == "bob")
+
+
+def test_paused_tail_does_not_begin_where_it_could_hear_nothing(target: Target) -> None:
+    """Its ledger is lost; copying goes on without, but not against a wish."""
+
+    class Lost:
+        def values(self) -> Any:
+            raise LedgerLost("it was deleted")
+
+    target.ledger = Lost()
+    with target.tail() as there:
+        assert there.wishes.pause is None
+    wish(target.state, "m", "pause", Wish(by="ann@desk", at="noon"))
+    with pytest.raises(MirrorPaused, match="paused by ann@desk since noon"), target.tail():
+        raise AssertionError("it must not copy")
