@@ -92,7 +92,8 @@ class Retirement:
             yield Step("groups", lines, partial(self.target.forget_group_offsets, group, positions))
         scratch = [*self.target.topics([scratch_topic(self.mirror)])]
         yield Step("scratch", scratch, lambda: self.target.delete_topics(scratch))
-        keys = [key for key in self.keys.read() if _is_of(key, self.mirror)]
+        # Plans before their amendments: half of them gone, it would be a plan that can't be read.
+        keys = sorted((key for key in self.keys.read() if _is_of(key, self.mirror)), key=lambda key: "+" in key)
         yield Step("state", _counted(keys), lambda: self.keys.write(dict.fromkeys(keys)))
         topics = [f"topic: {len(ours)}"] if ours else []
         yield Step("decisions", topics + _counted(self._decided(self.ledger.values())), self._forget)

@@ -23,6 +23,7 @@ from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import build, kept
+from airflow_mirror.plan.amendment import next_amendment
 from airflow_mirror.plan.life import claim, mark_cut_over, owned_topics
 from airflow_mirror.policy import starts_group
 from airflow_mirror.sync.configs import sync_configs
@@ -36,7 +37,7 @@ RETENTION = {"retention.ms": "9000000000000"}
 
 
 class World:
-    """A mirror of two topics with mapped offsets; one of them was handed over, the other one is on hold."""
+    """A mirror of two topics with mapped offsets: one was handed over; the other joined later, and is on hold."""
 
     def __init__(self, name: str, source: Cluster, target: Cluster, clusters: list[str], admin: ClusterAdmin) -> None:
         self.name, self.ours, self.opened = name, f"{name}-ours", f"{name}-opened"
@@ -49,7 +50,11 @@ class World:
         self.ledger.create()
         with ClusterAdmin(config(source)) as here:
             self.plan = build(mirror, here, admin, probe_target=False)
-            kept.keep(self.plan, self.state, self.ledger)
+            first, joined = sorted(self.plan.topics, key=lambda t: t.target_topic == self.ours)
+            rule = replace(self.plan, topics=(first,))
+            kept.keep(rule, self.state, self.ledger)
+            amendment = next_amendment(rule, [joined], [], rule.created_at)
+            kept.amend(amendment, name, self.state, self.ledger)
             create_target_topics(self.plan, admin)
             claim(self.ledger, self.plan, admin)
             sync_configs(self.plan, here, admin)
