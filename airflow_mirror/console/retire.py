@@ -14,7 +14,7 @@ from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.leftovers import fences_up
 from airflow_mirror.cutover.writers import end_writing
 from airflow_mirror.errors import InputError, MirrorNotOver
-from airflow_mirror.jobs.retire import Retirement, Step
+from airflow_mirror.jobs.retire import Part, Retirement
 from airflow_mirror.jobs.runner.active import Watch, keys_of
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
@@ -94,7 +94,7 @@ def _run(arguments: argparse.Namespace) -> None:
     _tell(arguments, found, [*left, *_BY_ITSELF])
 
 
-def _fences(arguments: argparse.Namespace, target: ClusterAdmin) -> tuple[list[Step], list[str]]:
+def _fences(arguments: argparse.Namespace, target: ClusterAdmin) -> tuple[list[Part], list[str]]:
     """Return the steps that lift fences, and which stay.
 
     :raises MirrorNotOver: a cutover was killed, and its fence is up.
@@ -113,11 +113,11 @@ def _fences(arguments: argparse.Namespace, target: ClusterAdmin) -> tuple[list[S
         if arguments.source is None:
             left.append(f"the fence of cutover {run_dir.name}, kept on purpose: --source lifts it")
         else:
-            steps.append(Step("fence", [f"of cutover {run_dir.name}"], partial(lift, arguments, mirror, run_dir, report)))
+            steps.append(Part("fence", [f"of cutover {run_dir.name}"], partial(lift, arguments, mirror, run_dir, report)))
     return steps, left
 
 
-def _show(step: Step) -> None:
+def _show(step: Part) -> None:
     for line in step.lines[:_SHOWN]:
         print(f"{step.name:<10} {line}")
     if (more := len(step.lines) - _SHOWN) > 0:

@@ -143,7 +143,7 @@ def compare_partition(
             cleaned_on=pair.cleaned_on,
         )
     if tally.gaps and tally.difference is None:
-        logs = (source, pair.source, start, end, source_log.stable), (target, pair.target, *there, target_log.stable)
+        logs = (source, pair.source, end, source_log), (target, pair.target, there[1], target_log)
         difference = _judge(tally.gaps, logs, isolation == "read_committed", through)
         tally = tally._replace(difference=difference)
     difference = tally.difference or bounds_difference(pair, source_log, held)
@@ -168,20 +168,23 @@ def compare_partition(
     )
 
 
-_Log = tuple[WireCluster, TopicPartition, int, int, int]  # start and end of what was compared, and the log's stable end
+_Log = tuple[WireCluster, TopicPartition, int, LogBounds]  # with the end of what was compared
 
 
 def _judge(gaps: Gaps, logs: tuple[_Log, _Log], committed: bool, through: OffsetMap | None) -> Difference | None:
-    """Read what decides about records that only one side has: what follows the compared range, and what precedes."""
-    for number, (cluster, tp, _, end, stable) in enumerate(logs):
-        if gaps and end < stable:
-            for record in _records(cluster, tp, end, stable, committed or number == 1):
+    """Read what decides about records that only one side has: what follows the compared range, and all before its end.
+
+    A tombstone's key may lie before what is compared now: both sides had it there, and were equal.
+    """
+    for number, (cluster, tp, end, log) in enumerate(logs):
+        if gaps and end < log.stable:
+            for record in _records(cluster, tp, end, log.stable, committed or number == 1):
                 gaps.seen(record)
     found = gaps.lost(through is not None)
-    for side, (cluster, tp, start, end, _) in zip(("source", "target"), logs, strict=True):
+    for side, (cluster, tp, end, log) in zip(("source", "target"), logs, strict=True):
         if found is not None or not gaps.lacks(side):
             continue
-        for record in _records(cluster, tp, start, end, committed or side == "target"):
+        for record in _records(cluster, tp, log.start, end, committed or side == "target"):
             if through is not None and side == "source":
                 record = record._replace(offset=through.to_target(record.offset).offset)
             found = gaps.left_behind(side, record, through is not None)

@@ -30,7 +30,7 @@ FOREIGN = {
         "--bootstrap-server", "--command-config", "--add", "--allow-principal", "--operation", "--topic", "--group",
         "--transactional-id", "--cluster", "--resource-pattern-type",
     },
-    "spark-submit": {"--master", "--py-files", "--conf", "--driver-java-options"},
+    "spark-submit": {"--master", "--py-files", "--conf", "--driver-java-options", "--files"},
 }  # fmt: skip
 OWN = (
     "spark_jobs/bulk_copy.py", "spark_jobs/streaming_tail.py", "spark_jobs/verify.py", "demo", "sandbox", "sandbox up",
