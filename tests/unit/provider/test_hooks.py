@@ -29,6 +29,7 @@ from airflow_mirror.hooks.kafka import MirrorKafkaHook
 from airflow_mirror.hooks.outcomes import task_outcome
 from airflow_mirror.jobs.runner.client import ThisHost
 from airflow_mirror.jobs.runner.directory import open_generation
+from airflow_mirror.jobs.runner.kubernetes import Kubernetes
 from airflow_mirror.jobs.runner.spec import JobSpec
 from airflow_mirror.mirror import Mirror
 
@@ -188,6 +189,12 @@ def test_command_for_kubernetes_names_namespace_pod_and_secrets(
     assert "--master k8s://https://api:6443" in command and "--deploy-mode cluster" in command
     assert "spark.kubernetes.namespace=mirrors" in command and "pod.name=airflow-mirror-" in command
     assert "secretKeyRef.AIRFLOW_MIRROR_SOURCE=src:settings" in command and "hunter2" not in command
+
+
+def test_pod_is_looked_for_in_the_namespace_of_the_connection(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    mirror = connect(monkeypatch, "k8s://https://api:6443", **{"deploy-mode": "cluster", "namespace": "mirrors"})
+    place = spark.runner_for(mirror, "sp").place
+    assert isinstance(place, Kubernetes) and place.kill_command("1")[-1] == "mirrors:airflow-mirror-1"
 
 
 def test_kubernetes_without_its_provider_is_refused(monkeypatch: pytest.MonkeyPatch, home: Path, tmp_path: Path) -> None:
