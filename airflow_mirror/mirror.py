@@ -33,8 +33,7 @@ _CHOICES = {
     "compacted_filler": ("markers", "tombstones"),
     "use_defaults_from": ("auto", "source", "target"),
 }
-# What no copy depends on: it may change while one runs.
-ACCESS_FIELDS = frozenset({"principals"})
+ACCESS_FIELDS = frozenset({"principals"})  # on which no copy depends, but whoever lets rights follow
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -228,6 +227,11 @@ class Mirror:
         """Whether offsets of some topic may stay identical; ``auto`` decides that for each topic."""
         mapped = self.offsets == "mapped" or self.delivery == "transactional" or self.partitioning == "by_key"
         return not mapped
+
+    @property
+    def tail_ignores(self) -> frozenset[str]:
+        """Fields on which this mirror's tail does not depend: they may change while it runs. A bulk copy never does."""
+        return frozenset() if self.sync_acls else ACCESS_FIELDS
 
     def selects_topic(self, topic: str) -> bool:
         """Return whether the source topic ``topic`` belongs to this flow."""

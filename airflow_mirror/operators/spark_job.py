@@ -98,9 +98,10 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
 
     def spec(self, mirror: Mirror, plan: Plan) -> JobSpec:
         """Return the job's specification; the same for every try of a task."""
+        ignored = mirror.tail_ignores if self.kind == "streaming_tail" else ACCESS_FIELDS
         return JobSpec(
             kind=self.kind,
-            mirror={key: value for key, value in mirror.to_dict().items() if key not in ACCESS_FIELDS},
+            mirror={key: value for key, value in mirror.to_dict().items() if key not in ignored},
             args=self.job_args(mirror),
             spark_conf={str(k): str(v) for k, v in self.spark_conf.items()},
             master=master_of(self.spark_conn_id),

@@ -15,7 +15,6 @@ from airflow_mirror.hooks.tail import log_of
 from airflow_mirror.jobs.runner import process, state
 from airflow_mirror.jobs.runner.active import SILENCE_S
 from airflow_mirror.jobs.runner.local import TAIL
-from airflow_mirror.mirror import ACCESS_FIELDS
 from airflow_mirror.operators.summaries import progress_line
 
 if TYPE_CHECKING:
@@ -184,7 +183,7 @@ def differences(tail: ActiveTail, mirror: Mirror, plan: Plan) -> list[str]:
     theirs, ours = tail.mirror, mirror.to_dict()
     lines = [
         f"{key}: {theirs.get(key)!r} there, {ours.get(key)!r} asked for"
-        for key in sorted({**theirs, **ours}.keys() - ACCESS_FIELDS)
+        for key in sorted({**theirs, **ours}.keys() - mirror.tail_ignores)
         if theirs.get(key) != ours.get(key)
     ]
     if tail.inputs == plan.digest:

@@ -30,6 +30,7 @@ from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.kafka import session
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import TopicInfo
+from airflow_mirror.mirror import Mirror
 from airflow_mirror.operators.acls import SyncAclsOperator
 from airflow_mirror.operators.base import PlannedOperator, flag, load_plan, number
 from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator
@@ -594,6 +595,22 @@ def test_new_plan_of_the_same_topics_keeps_the_tail(
     other = {**mirror, "principals": {"User:a": "User:b"}}  # no tail has to do with them
     again = StartMirrorOperator(plan=planned_again(plan, home), task_id="t", mirror=other, mode="tail").execute(context)
     assert again["job_dir"] == tail["dir"] and len(fake_spark[0]) == 1
+
+
+def test_tail_whose_rights_follow_has_the_map_of_principals(
+    context: dict[str, Any], plan: Plan, mirror: dict[str, Any], fake_spark: Started, home: Path,
+    connections: Callable[..., None],
+) -> None:  # fmt: skip
+    """Without it the source's names would get the rights, whoever they are on the target."""
+    fake_spark[1]["is"] = "copying"
+    follows = {**mirror, "sync_acls": True, "principals": {"User:a": "User:b"}}
+    for kind, wanted in (("tail", {"User:a": "User:b"}), ("bulk", None)):
+        task = StartMirrorOperator(plan=PLAN, task_id="t", mirror=follows, mode=kind)
+        assert task.spec(Mirror.coerce(follows), plan).mirror.get("principals") == wanted
+    StartMirrorOperator(plan=PLAN, task_id="t", mirror=follows, mode="tail").execute(context)
+    other = {**follows, "principals": {"User:a": "User:c"}}
+    with pytest.raises(AirflowFailException, match="principals: .*User:b.* there, .*User:c.* asked for"):
+        StartMirrorOperator(plan=PLAN, task_id="t", mirror=other, mode="tail").execute(context)
 
 
 def test_new_plan_with_topics_that_joined_the_old_one_keeps_the_tail(
