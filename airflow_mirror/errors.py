@@ -599,6 +599,17 @@ class CutoverRunning(TryAgain):
         )
 
 
+class EndUnknown(TryAgain):
+    """The target could not be told that a cutover is at its end, or that it is not."""
+
+    def __init__(self, cluster: str, cause: str) -> None:
+        self.cluster = cluster
+        super().__init__(
+            f"nobody knows whether the target has on record that the cutover is done ({cause}). Nothing was undone, and "
+            f"the {cluster} cluster stays fenced. Run the cutover again once the target answers."
+        )
+
+
 class CutoverCancelled(TryAgain):
     """The cutover was asked to stop, and backed out."""
 

@@ -8,10 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.console.clusters import HELP, add_target, target_of
-from airflow_mirror.console.lift_fence import home_of, lift
+from airflow_mirror.console.lift_fence import add_home, lift, runs_of
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.cutover import report as reports
-from airflow_mirror.cutover.leftovers import fences_up
+from airflow_mirror.cutover.kept import fences_up
+from airflow_mirror.cutover.kept import prefix as reports_prefix
 from airflow_mirror.cutover.writers import end_writing
 from airflow_mirror.errors import InputError, MirrorNotOver
 from airflow_mirror.jobs.retire import Part, Retirement
@@ -41,7 +42,7 @@ _SHOWN = 20  # of each step
 _BY_ITSELF = (
     "its transactional ids (writer lease, padding): a broker forgets them after transactional.id.expiration.ms, a week",
     "the rights of its principal: 'airflow-mirror rights' prints them",
-    "its directory below [mirror] home, with the reports of its cutovers",
+    "its directories below [mirror] home, on each host: logs, and reports for people",
 )
 
 
@@ -62,9 +63,7 @@ def add(commands: Any) -> None:
         "--source", metavar="CLUSTER",
         help=f"also lift the fences that finished cutovers have kept up there: {HELP}",
     )  # fmt: skip
-    p.add_argument(
-        "--home", metavar="DIR", help="where the reports of its cutovers are (default: Airflow's [mirror] home)"
-    )
+    add_home(p)
     p.add_argument(
         "--fence", default="acl", metavar="acl|FUNCTION", help="how it was raised, as for CutoverOperator (default: acl)"
     )
@@ -82,8 +81,10 @@ def _run(arguments: argparse.Namespace) -> None:
         )  # fmt: skip
         retirement.require_over(Watch(state_of(target, keys_of(name))), may_be_held=arguments.end_writing)
         fences, stays = _fences(arguments, target)
-        left = [*stays, *retirement.left()]
-        for step in (*fences, *retirement.steps()):
+        known = tuple(f"{reports_prefix(name)}{run}/" for run in stays)
+        left = [f"the fence of cutover {run}, kept on purpose, and its report: --source lifts it" for run in stays]
+        left += retirement.left()
+        for step in (*fences, *retirement.steps(keep=known)):
             if not step.lines:
                 continue
             found.append({"step": step.name, "lines": step.lines})
@@ -95,26 +96,23 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _fences(arguments: argparse.Namespace, target: ClusterAdmin) -> tuple[list[Part], list[str]]:
-    """Return the steps that lift fences, and which stay.
+    """Return the steps that lift fences, and the runs whose fence stays.
 
     :raises MirrorNotOver: a cutover was killed, and its fence is up.
     """
-    home = home_of(arguments)
-    if home is None:
-        return [], ["fences on the source: only reports of its cutovers know them (--home)"]
-    mirror = home / arguments.mirror
-    steps, left = [], []
-    for run_dir, report, error in fences_up(mirror / "runs"):
+    steps, stays = [], []
+    values = state_of(target, reports_prefix(arguments.mirror)).read()
+    for run, report, error in fences_up(values, arguments.mirror, runs_of(arguments)):
         if report is None:
-            raise error or InputError(f"{run_dir}: its report can't be read.")
+            raise error or InputError(f"{run}: its report can't be read.")
         if report.fence is None or not report.fence.kept or report.outcome != reports.DONE:
-            cause = f"a fence of its cutover in {run_dir} is up"
+            cause = f"a fence of its cutover {run} is up"
             raise MirrorNotOver(arguments.mirror, cause, "Lift it ('airflow-mirror lift-fence'), or cut over again.")
         if arguments.source is None:
-            left.append(f"the fence of cutover {run_dir.name}, kept on purpose: --source lifts it")
+            stays.append(run)
         else:
-            steps.append(Part("fence", [f"of cutover {run_dir.name}"], partial(lift, arguments, mirror, run_dir, report)))
-    return steps, left
+            steps.append(Part("fence", [f"of cutover {run}"], partial(lift, arguments, target, run, report)))
+    return steps, stays
 
 
 def _show(step: Part) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import asdict
+from datetime import UTC, datetime
 from time import sleep
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from airflow_mirror.console.clusters import add_target, target_of
+from airflow_mirror.cutover.fence import fence_text
+from airflow_mirror.cutover.kept import REPORTS, FenceUp, fences_up, mirrors_in
 from airflow_mirror.jobs.runner.active import JOBS, ActiveTail, Sign, Watch, active_tail, active_tails
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.jobs.runner.wishes import Wishes
@@ -25,6 +28,7 @@ from airflow_mirror.plan.life import shares
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
     from airflow_mirror.kafka.admin import ClusterAdmin
 
@@ -67,7 +71,7 @@ class _View:
     """Looks at a target again and again."""
 
     def __init__(self, target: ClusterAdmin) -> None:
-        self._ledger, self._state = Ledger(target), state_of(target, JOBS)
+        self._ledger, self._state = Ledger(target), state_of(target, JOBS, REPORTS)
         self._watches: dict[str, Watch] = {}
 
     def settled(self) -> list[dict[str, Any]]:
@@ -84,11 +88,13 @@ class _View:
         owned = [one for _, one in shares(self._ledger)]
         topics = Counter(one.mirror for one in owned)
         opened = Counter(one.mirror for one in owned if one.opened_by)
-        names = sorted({*topics, *active_tails(values)})
         said = self._state.read()
+        fences = {name: list(fences_up(said, name)) for name in mirrors_in(said)}
+        names = sorted({*topics, *active_tails(values), *(name for name, up in fences.items() if up)})
         return [
             {"mirror": name, "topics": topics[name], "in_production": opened[name], "plan": last_hash(values, name)}
             | self._tail(active_tail(values, name), Wishes.of(said, name))
+            | {"fences": [_fence(up) for up in fences.get(name, [])]}
             for name in names
         ]
 
@@ -114,6 +120,24 @@ class _View:
         }
 
 
+def _fence(up: FenceUp) -> dict[str, Any]:
+    """Return what JSON says of a fence that is, or may be, up."""
+    if up.report is None or up.report.fence is None:
+        return {"run": up.run, "error": str(up.error)}
+    report, fence = up.report, up.report.fence
+    since = datetime.fromtimestamp(fence.requested, UTC).isoformat(timespec="seconds")
+    said = {"run": up.run, "attempt": report.attempt, "host": report.host, "since": since, "kind": fence.kind}
+    return {**said, "kept": fence.kept, "changes": fence_text(fence.kind, fence.intent)}
+
+
+def _fence_line(fence: Mapping[str, Any]) -> str:
+    """Return what people read of it."""
+    if "error" in fence:
+        return f"run {fence['run']}: {fence['error']}"
+    why = "kept after the cutover" if fence["kept"] else f"cutover {fence['run']}, attempt {fence['attempt']}"
+    return f"the source is fenced ({fence['kind']}) since {fence['since']} from {fence['host']}: {why}"
+
+
 def _followers(sign: Sign) -> list[str]:
     """Return what a person should know about what follows the data."""
     said = []
@@ -133,7 +157,8 @@ def _shown(rows: list[dict[str, Any]]) -> Group:
         topics = f"{row['topics']:,}" + (f", {row['in_production']:,} in production" if row["in_production"] else "")
         tail = row["tail"] + (f" on {row['host']}" if row["host"] else "")
         table.add_row(row["mirror"], topics, tail, row["phase"], _number(row["lag"]), _number(row["records_per_s"]))
-    said = (f"{row['mirror']}: {row['said'][:_LONGEST]}" for row in rows if row["said"])
+    said = [f"{row['mirror']}: {_fence_line(fence)}" for row in rows for fence in row["fences"]]
+    said += [f"{row['mirror']}: {row['said'][:_LONGEST]}" for row in rows if row["said"]]
     return Group(table if rows else "this target has no mirror", *(Text(line) for line in said))
 
 

@@ -16,6 +16,7 @@ from airflow_mirror.partition import TopicPartition
 if TYPE_CHECKING:
     from airflow_mirror.copy.writer.lease import LeaseToken
     from airflow_mirror.cutover.fence import Fence
+    from airflow_mirror.cutover.kept import Kept
     from airflow_mirror.cutover.report import CutoverReport
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.kafka.model import GroupPosition
@@ -70,6 +71,7 @@ class Run:
 
     :param source_log: protocol connection to the source; reads log end offsets.
     :param target_log: protocol connection to the target.
+    :param kept: where the report is written, and found by the next process. :param run_dir: for people.
     :param verify: compares up to the given source ends; called while the source is fenced.
     :param mirror: selects the consumer groups that move.
     :param tail_positions: source offsets up to which the target holds everything, for topics with mapped offsets.
@@ -98,6 +100,7 @@ class Run:
     verify: Verify
     limits: Limits
     report: CutoverReport
+    kept: Kept
     run_dir: Path
     log: Log = field(default_factory=lambda: logging.getLogger("airflow_mirror.cutover"))
     tail_positions: Callable[[], Offsets] | None = None
@@ -127,8 +130,8 @@ class Run:
         return {TopicPartition(row["topic"], row["partition"]): row["end"] for row in self.report.ends}
 
     def save(self) -> None:
-        """Write the report to disk."""
-        self.report.save(self.run_dir)
+        """Write the report. Errors as for :meth:`Kept.save`."""
+        self.kept.save(self.report)
 
     def check_stop(self) -> None:
         """Raise :class:`CutoverCancelled` if the cutover was asked to stop."""

@@ -5,7 +5,7 @@ fences nothing, a producer quota only delays, and a small ``max.message.bytes`` 
 the transaction for good. Super users bypass ACLs, so a fence is trusted only after the log end offsets have stopped
 moving (`cutover.quiet`).
 
-The order is describe, record, create: the intended changes are on disk before the first change is made. Any process
+The order is describe, record, create: the intended changes are on the target before the first change is made. Any process
 that finds that record can undo exactly these changes and nothing that existed before.
 """
 

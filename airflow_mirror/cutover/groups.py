@@ -8,7 +8,7 @@ again on the target. So each group must be at rest on the source first. The repo
 - ``stood still``: it has members and lag, but no position has moved for longer than consumers take between two commits.
   A consumer that commits less often may have read further than it committed.
 
-The target's earlier positions are on disk before the first commit. They are restored if the cutover backs out.
+The target's earlier positions are on record before the first commit. They are restored if the cutover backs out.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ def _commit(run: Run, settled: Mapping[str, Settled]) -> None:
         GroupRecord(group=group, settled=s.why, source_state=s.state, positions=rows[group], before=before[group])
         for group, s in sorted(settled.items())
     ]
-    run.save()  # intent on disk before effect
+    run.save()  # intent on record before effect
     done = sync.commit_groups(run.target, translated, allow_rewind=run.allow_rewind)
     actions = {(m.group, m.source): m.action for m in done.moves}
     for record in run.report.groups:

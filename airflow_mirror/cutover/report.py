@@ -1,7 +1,7 @@
 """The record of a cutover: rewritten before and after every change, so that a kill at any moment leaves evidence.
 
-`report.json` is all that a cutover stores. A later process reads from it what must be undone. Therefore each intent is
-on disk before its effect, and the file is replaced atomically. It never holds a secret or a record.
+It is all that a cutover stores. A later process, perhaps on another host, reads from it what must be undone. Therefore
+each intent is on the target before its effect (:mod:`.kept`). It never holds a secret or a record.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from airflow_mirror.errors import InputError
 from airflow_mirror.files import replace_file
+from airflow_mirror.jobs.runner.process import hostname
 
 VERSION = 1
 JSON_NAME, HTML_NAME = "report.json", "report.html"
@@ -80,6 +81,7 @@ class GroupRecord:
 class CutoverReport:
     """Everything about one run of a cutover; JSON and HTML show the same.
 
+    :param host: of the process that wrote it first, for people.
     :param outcome: ``running``, ``cut_over``, ``backed_out`` or ``undo_failed``.
     :param state: how far it got, a state of :mod:`airflow_mirror.cutover.steps`.
     :param ends: rows of ``topic, partition, end``: the fenced log end offsets of the source.
@@ -95,6 +97,7 @@ class CutoverReport:
     mirror: str
     plan_hash: str
     attempt: int = 1
+    host: str = field(default_factory=hostname)
     outcome: str = RUNNING
     state: str = "CAUGHT_UP"
     started: float = field(default_factory=time.time)
@@ -162,8 +165,7 @@ class CutoverReport:
         return cls(**kept)
 
     def save(self, run_dir: Path) -> None:
-        """Replace ``report.json``; on return it is on disk and survives a power failure."""
-        self.updated = time.time()
+        """Replace ``report.json``; on return it is on disk."""
         run_dir.mkdir(parents=True, exist_ok=True)
         replace_file(run_dir / JSON_NAME, json.dumps(self.to_dict(), indent=1, sort_keys=True))
 
@@ -178,7 +180,16 @@ class CutoverReport:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
+        return cls.from_json(text, str(path))
+
+    @classmethod
+    def from_json(cls, text: str, where: str) -> CutoverReport:
+        """Build from JSON.
+
+        :param where: it was found, for the error.
+        :raises InputError: it is not a report, so it is unknown what has to be undone.
+        """
         try:
             return cls.from_dict(json.loads(text))
         except (ValueError, TypeError, KeyError) as e:
-            raise InputError(f"{path} is not a cutover report ({e}). Restore it: it says what a fence changed.") from e
+            raise InputError(f"{where} is not a cutover report ({e}). Restore it: it says what a fence changed.") from e

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.check import precheck, reverify
 from airflow_mirror.cutover.context import Limits, Log, Run
 from airflow_mirror.cutover.fence import fence_text
+from airflow_mirror.cutover.kept import Kept, reports_of
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.writers import end_writing, hold_lease
 from airflow_mirror.errors import (
@@ -71,13 +72,14 @@ def run_cutover(
     writer lease, the tail has to be started again.
 
     After any failure the groups get their positions back and the fence is lifted before the error is raised again. A
-    killed process leaves the fence up; the next call with this ``run_dir`` lifts it and starts from the beginning, and
-    :func:`lift_leftover_fence` lifts it too. A call for a finished cutover changes nothing: it compares once more and
-    returns the report.
+    killed process leaves the fence up; the next call with a ``run_dir`` of this name, on any host, lifts it and starts
+    from the beginning, and :func:`lift_leftover_fence` lifts it too. A call for a finished cutover changes nothing: it
+    compares once more and returns the report.
 
     :param fence: how producers are kept away; see :mod:`airflow_mirror.cutover.fence`.
     :param keep_fence: leave the source fenced afterwards, so that nobody writes where nobody reads.
-    :param run_dir: directory of this cutover; holds ``report.json``, ``report.html`` and a lock.
+    :param run_dir: directory of this cutover. Its name is the run's, by which the target keeps the report. Holds a lock,
+        and for people ``report.json`` and ``report.html``.
     :param verify: compares up to the given source ends. It runs while the source is fenced, so it should compare only
         what was not compared before.
     :param limits: time limits of the steps.
@@ -94,6 +96,7 @@ def run_cutover(
     :raises FenceLeaks, FenceGone, TransactionsOpen, DrainTimedOut, TargetMoved, VerificationFailed, GroupsStillMoving,
         CutoverCancelled, LeaseLost: after backing out.
     :raises OpeningUnfinished: an earlier process ended while it opened the target, and the source is no longer fenced.
+    :raises EndUnknown: the target does not answer at the very end; the fence stays up until it does.
     :raises FenceNotLifted: backing out failed; producers may still be kept out.
     :raises CutoverRunning: another process holds ``run_dir``.
     """
@@ -115,6 +118,7 @@ def run_cutover(
             verify=verify,
             limits=limits or Limits(),
             report=CutoverReport(mirror=mirror.name, plan_hash=plan.hash),
+            kept=Kept(reports_of(target, mirror.name), mirror.name, run_dir.name, run_dir),
             run_dir=run_dir,
             log=log,
             tail_positions=tail_positions,
@@ -160,11 +164,11 @@ def _run(run: Run) -> CutoverReport:
 
 
 def recover(run: Run) -> CutoverReport | None:
-    """Undo what an earlier attempt in this directory left behind; return its report, None if there was no attempt.
+    """Undo what an earlier attempt of this run left behind; return its report, None if there was no attempt.
 
     :raises NotUndone: undoing failed; a new attempt would hide that.
     """
-    earlier = CutoverReport.load(run.run_dir)
+    earlier = run.kept.load()
     if earlier is None or earlier.outcome == reports.DONE or earlier.is_opening:
         return earlier
     if earlier.outcome in (reports.RUNNING, reports.UNDO_FAILED):
@@ -181,14 +185,15 @@ def recover(run: Run) -> CutoverReport | None:
 
 
 def lift_leftover_fence(
-    run_dir: Path, source: ClusterAdmin, target: ClusterAdmin, fence: Fence | None = None, *,
+    kept: Kept, source: ClusterAdmin, target: ClusterAdmin, fence: Fence | None = None, *,
     life: Decisions | None = None, kept_too: bool = False,
 ) -> list[str]:  # fmt: skip
-    """Lift the fence that a killed cutover left in ``run_dir``, for a teardown task. Does nothing if there is none.
+    """Lift the fence that a killed cutover left up, for a teardown task. Does nothing if there is none.
 
     A finished cutover's fence stays, unless ``kept_too``. Before that fence is lifted the mirror's writer lease is
     taken, so that no tail copies new source records into a target that is in use.
 
+    :param kept: the report of that cutover. A fence is lifted also if the target can't be told.
     :param target: used only for a finished cutover.
     :param life: as passed to the cutover; the entries of a killed one are removed.
     :param fence: the fence that was used; needed unless it was an ACL fence.
@@ -198,15 +203,15 @@ def lift_leftover_fence(
     :raises FenceNotLifted: names what is still in place.
     :raises OpeningUnfinished: the target may be open; only the cutover itself can continue from there.
     """
-    if not (run_dir / reports.JSON_NAME).exists():
+    if kept.load_anyhow() is None:
         return []
-    with _locked(run_dir):
-        report = CutoverReport.load(run_dir)
+    with nullcontext() if kept.directory is None else _locked(kept.directory):
+        report = kept.load_anyhow()
         if report is None or report.fence is None or not report.is_fenced or (report.fence.kept and not kept_too):
             return []
         used = steps.recorded_fence(report.fence, fence, source)
         if report.is_opening:
-            raise OpeningUnfinished(str(run_dir), "run the cutover again")
+            raise OpeningUnfinished(kept.run, "run the cutover again")
         if report.outcome == reports.DONE:
             end_writing(target.config, report.mirror)
         lines = fence_text(report.fence.kind, report.fence.intent)
@@ -216,7 +221,10 @@ def lift_leftover_fence(
             except MirrorError as e:  # it must not keep applications from writing to the source
                 lines.append(f"but the target's topics may still count as in production: {e}")
         steps.lift_recorded(used, report.fence, source.role)
-        report.save(run_dir)
+        try:
+            kept.save(report)
+        except MirrorError as e:
+            lines.append(f"but the target still says that it is up: {e}")
         return lines
 
 
@@ -237,7 +245,7 @@ def _remembered(report: CutoverReport) -> dict[str, Any]:
 def _write_html(run: Run) -> None:
     try:
         replace_file(run.run_dir / reports.HTML_NAME, html.render(run.report))
-    except OSError as e:  # report.json is the record; this is only its readable form
+    except OSError as e:  # it is for people
         run.log.warning("report.html could not be written: %s", e)
 
 

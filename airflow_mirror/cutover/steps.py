@@ -28,7 +28,16 @@ from airflow_mirror.cutover.writers import (
     stop_writers,
     take_lease,
 )
-from airflow_mirror.errors import FenceGone, FenceLeaks, FenceNotLifted, InputError, OpeningUnfinished, TryAgain
+from airflow_mirror.errors import (
+    EndUnknown,
+    FenceGone,
+    FenceLeaks,
+    FenceNotLifted,
+    InputError,
+    MirrorError,
+    OpeningUnfinished,
+    TryAgain,
+)
 from airflow_mirror.plan.life import mark_cut_over, take_back
 
 if TYPE_CHECKING:
@@ -64,7 +73,7 @@ class Step:
 
 
 def raise_fence(run: Run) -> dict[str, Any]:
-    """Describe the fence, record it, raise it: the intent is on disk before the first change."""
+    """Describe the fence, record it, raise it: the intent is on the target before the first change."""
     intent = run.fence.intent(sorted({t.source_topic for t in run.plan.topics}))
     run.report.fence = FenceRecord(kind=run.fence.kind, intent=intent, requested=time.time())
     run.save()
@@ -148,7 +157,7 @@ def take_back_topics(run: Run) -> str:
 def open_target(run: Run) -> dict[str, Any]:
     """Check both sides for the last time, then let applications write to the target.
 
-    Once this is on disk nothing can be undone, because applications may have written to the target.
+    Once this is on record nothing can be undone, because applications may have written to the target.
     """
     require_no_writer(run)
     return _open(run)
@@ -203,7 +212,7 @@ def walk(run: Run, steps: Sequence[Step] = STEPS) -> None:
             _do(run, step, reports.DONE if step is steps[-1] else reports.RUNNING)
     except BaseException as e:
         if run.report.outcome == reports.DONE or run.report.opening is not None:
-            # Either it is on disk already, or the target is open and the disk does not say so: nothing may be undone.
+            # Either it is on record, or may be, or the target is open and the record does not say so: undo nothing.
             raise
         run.report.error = f"{type(e).__name__}: {e}"
         back_out(run, steps)
@@ -239,7 +248,7 @@ def finish_opening(run: Run) -> None:
 def back_out(run: Run, steps: Sequence[Step] = STEPS) -> None:
     """Undo every step that was begun, last one first. If one undo fails, the others are still done.
 
-    Also works on a report that was loaded from disk, long after its process ended.
+    Also works on a report that was loaded, long after its process ended.
     """
     begun = {record.name for record in run.report.steps}
     failed = False
@@ -258,7 +267,7 @@ def back_out(run: Run, steps: Sequence[Step] = STEPS) -> None:
         run.report.state = CAUGHT_UP
         try:
             run.save()
-        except OSError as e:  # a full disk may be the cause; the fence is lifted all the same
+        except MirrorError as e:  # a target that is away may be the cause; the fence is lifted all the same
             run.log.warning("the report could not be written: %s", e)
 
 
@@ -282,8 +291,27 @@ def _do(run: Run, step: Step, outcome: str) -> None:
         run.save()
     except BaseException:
         run.report.state, run.report.outcome = before, reports.RUNNING
+        if outcome == reports.DONE:
+            _require_no_end(run, step)
         raise
     run.log.info("%s: done in %.1f s", step.name, record.seconds)
+
+
+def _require_no_end(run: Run, last: Step) -> None:
+    """Write that the cutover is not at its end, where a writing that says so may have arrived without an answer.
+
+    What was undone, while the next process finds a finished cutover, would leave both clusters open. If this can't be
+    written either, nothing is undone, and the fence stays up: the next process goes by what is there.
+
+    :raises EndUnknown: it can't.
+    """
+    try:
+        run.save()
+    except BaseException as e:
+        run.report.state, run.report.outcome = last.to, reports.DONE
+        if isinstance(e, MirrorError):
+            raise EndUnknown(run.source.role, str(e)) from e
+        raise
 
 
 @contextmanager

@@ -75,8 +75,11 @@ class Retirement:
                 "If none runs, it was killed: --end-writing takes the lease and waits until nothing can be written.",
             )  # fmt: skip
 
-    def steps(self) -> Iterator[Part]:
-        """Yield what is to be done, in order. Each step must be done before the next one is asked for, or none at all."""
+    def steps(self, keep: tuple[str, ...] = ()) -> Iterator[Part]:
+        """Yield what is to be done, in order. Each step must be done before the next one is asked for, or none at all.
+
+        :param keep: what the keys of the state begin with that stay: reports of cutovers whose fence is up.
+        """
         owned = self._owned()
         ours = sorted(topic for topic, one in owned.items() if one.opened_by is None)
         nobodys = [f"{topic}: nobody's afterwards; its data stay" for topic in ours]
@@ -92,8 +95,9 @@ class Retirement:
             yield Part("groups", lines, partial(self.target.forget_group_offsets, group, positions))
         scratch = [*self.target.topics([scratch_topic(self.mirror)])]
         yield Part("scratch", scratch, lambda: self.target.delete_topics(scratch))
+        found = (key for key in self.keys.read() if _is_of(key, self.mirror) and not key.startswith(keep))
         # Plans before their amendments: half of them gone, it would be a plan that can't be read.
-        keys = sorted((key for key in self.keys.read() if _is_of(key, self.mirror)), key=lambda key: "+" in key)
+        keys = sorted(found, key=lambda key: "+" in key)
         yield Part("state", _counted(keys), lambda: self.keys.write(dict.fromkeys(keys)))
         topics = [f"topic: {len(ours)}"] if ours else []
         yield Part("decisions", topics + _counted(self._decided(self.ledger.values())), self._forget)

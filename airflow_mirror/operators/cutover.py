@@ -29,9 +29,10 @@ class CutoverOperator(PlannedOperator):
 
     The tail must be running, unless the target already holds everything. After any failure, or if the task is asked to
     stop, groups get their positions back and the fence is lifted. A task that was killed with SIGKILL leaves the fence
-    up; its next try, or LiftFenceOperator, lifts it. Clearing a finished task changes nothing and compares once more.
-    Topics that joined the plan after its upstream comparison are refused before anything is touched: nobody has compared
-    or approved them. Reports go to ``report.json`` and ``report.html`` in the run's directory; returns their summary.
+    up; its next try, or LiftFenceOperator, lifts it, on whichever worker. Clearing a finished task changes nothing and
+    compares once more. Topics that joined the plan after its upstream comparison are refused before anything is touched:
+    nobody has compared or approved them. The report is kept on the target, and for people in ``report.json`` and
+    ``report.html`` in the run's directory; returns its summary.
 
     :param fence: ``acl``, or the dotted path of a function that takes the source's ClusterAdmin and returns a Fence
         (templated).
@@ -156,6 +157,7 @@ class LiftFenceOperator(MirrorOperator):
         :raises FenceNotLifted: names what is still in place.
         """
         from airflow_mirror.cutover.fence import fence_of
+        from airflow_mirror.cutover.kept import Kept, reports_of
         from airflow_mirror.cutover.run import lift_leftover_fence
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.ledger.decisions import Ledger
@@ -164,7 +166,8 @@ class LiftFenceOperator(MirrorOperator):
         with admins_of(mirror) as (source, target):
             fence, life = fence_of(self.fence, source), Ledger(target)
             kept_too = flag("kept_too", self.kept_too)
-            lifted = lift_leftover_fence(run_dir, source, target, fence, life=life, kept_too=kept_too)
+            kept = Kept(reports_of(target, mirror.name), mirror.name, run_dir.name, run_dir)
+            lifted = lift_leftover_fence(kept, source, target, fence, life=life, kept_too=kept_too)
         for line in lifted:
             self.log.warning("lifted: %s", line)
         return compact({"lifted": lifted})

@@ -171,7 +171,7 @@ RIGHTS: tuple[Right, ...] = (
     Right(side=TARGET, on="ledger", operation="DESCRIBE_CONFIGS", roles=_EVERY, why="see that it keeps its records"),
     Right(side=TARGET, on="state", operation="CREATE", roles=(PLAN,), why="keep plans, where any worker finds them"),
     Right(side=TARGET, on="state", operation="READ", roles=_EVERY, why="find the plan, find the tail"),
-    Right(side=TARGET, on="state", operation="WRITE", roles=(PLAN, COPY, VERIFY), why="plans, proofs, signs of life"),
+    Right(side=TARGET, on="state", operation="WRITE", roles=_EVERY, why="plans, proofs, signs of life, reports"),
     Right(side=TARGET, on="maps", operation="CREATE", roles=(COPY,), when="mapped offsets", why="store offset maps"),
     Right(side=TARGET, on="maps", operation="READ", roles=_EVERY, when="mapped offsets", why="read offset maps"),
     Right(side=TARGET, on="maps", operation="WRITE", roles=(COPY,), when="mapped offsets", why="store offset maps"),

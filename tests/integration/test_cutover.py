@@ -26,6 +26,7 @@ from airflow_mirror.cutover import quiet
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.fence import AclFence, CallableFence, Intent
+from airflow_mirror.cutover.kept import Kept, fences_up, reports_of
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.run import lift_leftover_fence, run_cutover
 from airflow_mirror.cutover.steps import STEPS
@@ -95,6 +96,12 @@ def write(world: World, count: int, user: str | None = "admin") -> None:
     for i in range(count):
         producer.produce(world.topic, b"value %d" % i, None if i % 3 else b"", i % 2, timestamp=1_700_000_000_000 - i * 7)
     assert producer.flush(120) == 0
+
+
+def kept(world: World, run_dir: Path | None = None) -> Kept:
+    """The report of a run, as its worker finds it."""
+    found = run_dir or world.run_dir
+    return Kept(reports_of(world.target, world.mirror.name), world.mirror.name, found.name, found)
 
 
 def caught_up(world: World) -> None:
@@ -523,9 +530,9 @@ def test_finished_cutover_run_again_changes_nothing_and_verifies(world: World) -
     world.group("g", {0: 1}, "target")
     with pytest.raises(VerificationFailed, match="was set to 2, has 1"):
         cut_over(world)
-    assert lift_leftover_fence(world.run_dir, world.source, world.target) == []
+    assert lift_leftover_fence(kept(world), world.source, world.target) == []
     assert world.acls() == acls
-    assert lift_leftover_fence(world.run_dir, world.source, world.target, kept_too=True) != []
+    assert lift_leftover_fence(kept(world), world.source, world.target, kept_too=True) != []
     assert world.acls() == []
 
 
@@ -545,8 +552,9 @@ def child(world: World, run_dir: Path, kill_after: int) -> subprocess.Popen[byte
 def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """kill -9 after every single write of the report, and while the target is opened, with producers that go on writing.
 
-    Every second time a teardown comes before the second run. Whatever happened, the target ends where the cutover says,
-    and is in production, for all who read the ledger, from before it was opened.
+    What comes next is on another worker, whose disk is empty. Every second time a teardown comes before the second run.
+    Whatever happened, the target ends where the cutover says, and is in production, for all who read the ledger, from
+    before it was opened.
     """
 
     def opened_by() -> str | None:
@@ -579,14 +587,15 @@ def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkey
                 opening = left["outcome"] == reports.RUNNING and left["opening"] is not None
                 assert not (opening or (run_dir / "opened").exists()) or opened_by()
                 forward += opening
+                other = world.directory / "another worker" / run_dir.name
                 if kill_after % 2 and not opening:
-                    lift_leftover_fence(run_dir, world.source, world.target, life=Ledger(world.target))
+                    lift_leftover_fence(kept(world, other), world.source, world.target, life=Ledger(world.target))
                     assert world.acls() == [], f"fence left after a kill behind write {kill_after}"
                     assert bool(opened_by()) == (left["outcome"] == reports.DONE)
             over = left["outcome"] == reports.DONE or opening
             with nullcontext() if over else EngineTail(world):  # a tail has to be started again after a way back
                 report = cut_over(
-                    world, run_dir=run_dir, keep_fence=False, plan=Plan.load(world.directory / "plan.json"),
+                    world, run_dir=other, keep_fence=False, plan=Plan.load(world.directory / "plan.json"),
                     open_target=lambda d=run_dir: opens(d), life=Ledger(world.target),
                 )  # fmt: skip
                 assert report.outcome == reports.DONE and opened_by() == report.plan_hash
@@ -608,7 +617,7 @@ def test_console_lifts_the_fence_of_a_killed_cutover_and_keeps_a_finished_ones(
 ) -> None:
     for name, seconds in LEASE_TIMES.items():
         monkeypatch.setattr(lease, name, seconds)
-    command = ["lift-fence", "--mirror", world.mirror.name, "--home", str(world.directory)]
+    command = ["lift-fence", "--mirror", world.mirror.name, "--home", str(world.directory / "another host")]
     for role, admin in (("source", world.source), ("target", world.target)):
         file = world.directory / f"{role}.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in admin.config.properties.items()))
@@ -619,6 +628,8 @@ def test_console_lifts_the_fence_of_a_killed_cutover_and_keeps_a_finished_ones(
         caught_up(world)
         assert child(world, runs / "killed", 3).wait(300) == -signal.SIGKILL  # behind the fence's own write
         wait_for(lambda: "DENY WRITE User:*" in world.acls())
+        values = reports_of(world.target, world.mirror.name).read()
+        assert [up.run for up in fences_up(values, world.mirror.name)] == ["killed"]
         assert console(command) == 0
         assert f"lifted: DENY WRITE on topic {world.topic}" in capsys.readouterr().out and world.acls() == []
     with Tail(world):
@@ -650,7 +661,7 @@ def test_second_process_is_refused_while_the_first_is_at_work(world: World) -> N
             with pytest.raises(CutoverRunning):
                 cut_over(world)
             with pytest.raises(CutoverRunning):
-                lift_leftover_fence(world.run_dir, world.source, world.target)
+                lift_leftover_fence(kept(world), world.source, world.target)
             assert "DENY WRITE User:*" in world.acls()
         finally:
             process.send_signal(signal.SIGTERM)
@@ -664,4 +675,7 @@ def test_secrets_are_nowhere_in_the_run_directory(world: World, caplog: pytest.L
     with Tail(world):
         cut_over(world)
     text = caplog.text + "".join(p.read_text() for p in world.run_dir.iterdir())
+    found = reports_of(world.target, world.mirror.name).read()
+    text += b"".join(found.values()).decode()
+    assert found
     assert "admin-secret" not in text

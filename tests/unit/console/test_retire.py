@@ -15,6 +15,8 @@ import pytest
 from airflow_mirror.console import retire
 from airflow_mirror.console.main import main
 from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.kept import prefix as reports_prefix
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord
 from airflow_mirror.jobs import retire as core
 from airflow_mirror.jobs.driver import windows
@@ -30,7 +32,10 @@ from tests.builders import plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.plan.builders import a_mirror
 
-PREFIXES = (kept.prefix, active.keys_of, notes.prefix, seen_configs.prefix, windows.keys_of, proof.keys_of, sights.prefix)
+PREFIXES = (
+    kept.prefix, active.keys_of, notes.prefix, seen_configs.prefix, windows.keys_of, proof.keys_of, sights.prefix,
+    reports_prefix,
+)  # fmt: skip
 
 
 class Target:
@@ -173,17 +178,17 @@ def test_held_lease_is_ended_only_when_told(target: Target, tmp_path: Path, caps
     assert target.log[0] == "writing of m ends, topics are given up" and not target.maps
 
 
-def fenced(home: Path, **changes: Any) -> None:
+def fenced(target: Target, **changes: Any) -> None:
     record = FenceRecord(kind="acl", intent={"deny": []}, requested=time.time(), kept=changes.pop("kept", False))
     report = CutoverReport(mirror="m", plan_hash="", fence=record)
     report.outcome = changes.pop("outcome", reports.RUNNING)
-    report.save(home / "m" / "runs" / "monday")
+    Kept(target.state, "m", "monday", None).save(report)
 
 
 def test_fence_of_a_killed_cutover_keeps_the_mirror(
     target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fenced(tmp_path)
+    fenced(target)
     assert run(tmp_path, "--yes", "--source", "src") == 2
     assert "is up. Nothing was changed. Lift it ('airflow-mirror lift-fence')" in capsys.readouterr().err
     assert target.maps and target.log == []
@@ -192,17 +197,19 @@ def test_fence_of_a_killed_cutover_keeps_the_mirror(
 def test_fence_of_a_finished_cutover_is_lifted_on_request(
     target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before anything else, because its plan says how."""
-    fenced(tmp_path, kept=True, outcome=reports.DONE)
+    """Before anything else, because its plan says how. Until then its report stays: it says what the fence changed."""
+    fenced(target, kept=True, outcome=reports.DONE)
+    target.state.write({"plan/m/x": b"{}"})
 
-    def lift(arguments: Any, mirror: Path, run_dir: Path, report: CutoverReport) -> str:
+    def lift(arguments: Any, where: Target, name: str, report: CutoverReport) -> str:
         assert (arguments.source, arguments.fence, arguments.kept_too) == ("src", "acl", True)
-        target.log.append(f"lift {mirror.name}/{run_dir.name}, {len(target.maps)} map")
+        target.log.append(f"lift {report.mirror}/{name}, {len(where.maps)} map")
         return "lifted"
 
     monkeypatch.setattr(retire, "lift", lift)
     assert run(tmp_path, "--yes") == 0
-    assert "stays      the fence of cutover monday, kept on purpose: --source lifts it" in capsys.readouterr().out
+    assert "the fence of cutover monday, kept on purpose, and its report: --source lifts it" in capsys.readouterr().out
+    assert [key.split("/")[:3] for key in target.state.read()] == [["report", "m", "monday"]]
     target.maps, target.log = ["m/t/t-0"], []
     assert run(tmp_path, "--source", "src", "--yes") == 0
-    assert target.log[0] == "lift m/monday, 1 map"
+    assert target.log[0] == "lift m/monday, 1 map" and not target.state.read()

@@ -11,6 +11,8 @@ import pytest
 
 from airflow_mirror.console import status
 from airflow_mirror.console.main import main
+from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.report import CutoverReport, FenceRecord
 from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
@@ -89,6 +91,27 @@ def test_a_tail_runs_once_it_gave_a_sign_while_we_looked(
     assert row["said"] == "t-1: broken\nretention was set again" and len(later) == 1
     assert main(["status", "--target", "dst"]) == 0
     assert "12,345" in capsys.readouterr().out
+
+
+def test_fence_that_is_up_is_named_whatever_host_raised_it(
+    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also of a mirror that has neither a topic nor a tail any more."""
+    intent = {"topics": ["orders"]}
+    for run, changes in {"monday": {}, "friday": {"kept": True}, "over": {"lifted": 5.0}}.items():
+        record = FenceRecord(kind="callable", intent=intent, requested=0.0, **changes)
+        Kept(state, "m", run, None).save(CutoverReport(mirror="m", plan_hash="p", attempt=2, host="w-3", fence=record))
+    state.write({"report/m/broken/000001-x/0/1": b"{"})
+    (row,) = seen(capsys)
+    shared = {"attempt": 2, "host": "w-3", "since": "1970-01-01T00:00:00+00:00", "kind": "callable"}
+    assert row["mirror"] == "m" and row["fences"][:2] == [
+        {"run": run, **shared, "kept": kept, "changes": ["callable, topics orders"]}
+        for run, kept in (("monday", False), ("friday", True))
+    ]
+    assert main(["status", "--target", "dst"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    fenced = "m: the source is fenced (callable) since 1970-01-01T00:00:00+00:00 from w-3:"
+    assert f"{fenced} cutover monday, attempt 2 {fenced} kept after the cutover m: run broken: report/m/broken" in said
 
 
 def test_watching_goes_on_until_interrupted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.cutover.context import Limits, Run
+from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import LeaseLost, RequestRefused
 from airflow_mirror.kafka.model import Acl, ConfigEntry
@@ -16,6 +18,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
 from tests.builders import plan_of, topic_plan
+from tests.unit.ledger.memory import MemoryState
 
 if TYPE_CHECKING:
     import pytest
@@ -108,6 +111,17 @@ class Leases:
         return self.holder is not None and self.is_job
 
 
+@functools.cache
+def target_of(run_dir: Path) -> MemoryState:
+    """The state on the target of the cutover that has this directory on some host."""
+    return MemoryState()
+
+
+def kept_in(run_dir: Path) -> Kept:
+    """The report of that cutover, as a new process finds it."""
+    return Kept(target_of(run_dir), "flow", run_dir.name, run_dir)
+
+
 def a_run(tmp_path: Path, fence: Any, source: Any = None) -> Run:
     plan = a_plan("orders", "payments")
     return Run(
@@ -122,5 +136,6 @@ def a_run(tmp_path: Path, fence: Any, source: Any = None) -> Run:
         verify=lambda _: [],
         limits=Limits(poll_s=0.001),
         report=CutoverReport(mirror="flow", plan_hash=plan.hash),
+        kept=kept_in(tmp_path),
         run_dir=tmp_path,
     )  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from airflow_mirror.cutover import groups, steps
 from airflow_mirror.cutover.check import drift, precheck, reverify
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.fence import CallableFence
-from airflow_mirror.cutover.report import CutoverReport, FenceRecord, GroupRecord
+from airflow_mirror.cutover.report import FenceRecord, GroupRecord
 from airflow_mirror.cutover.run import lift_leftover_fence
 from airflow_mirror.errors import (
     GroupActive,
@@ -29,7 +29,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.amendment import amended, next_amendment
 from airflow_mirror.plan.model import Plan
 from tests.builders import topic_plan
-from tests.unit.cutover.builders import Acls, Logs, a_run
+from tests.unit.cutover.builders import Acls, Logs, a_run, kept_in
 from tests.unit.ledger.memory import MemoryLedger
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
@@ -204,7 +204,7 @@ def test_teardown_gives_topics_of_a_killed_cutover_back(run: Run) -> None:
     """The next DAG run has a directory of its own, and would be refused for ever."""
     killed_after_hand_over(run)
     assert run.life is not None and opened(run)
-    lift_leftover_fence(run.run_dir, run.source, run.target, run.fence, life=run.life)
+    lift_leftover_fence(run.kept, run.source, run.target, run.fence, life=run.life)
     assert not opened(run)
 
 
@@ -216,9 +216,9 @@ def test_teardown_lifts_the_fence_without_a_ledger(run: Run, monkeypatch: pytest
         raise LedgerLost("it was deleted")
 
     monkeypatch.setattr(run.life, "decide", lost)
-    lines = lift_leftover_fence(run.run_dir, run.source, run.target, run.fence, life=run.life)
+    lines = lift_leftover_fence(run.kept, run.source, run.target, run.fence, life=run.life)
     assert "may still count as in production: the ledger on the target is lost: it was deleted" in lines[-1]
-    left = CutoverReport.load(run.run_dir)
+    left = kept_in(run.run_dir).load()
     assert left is not None and left.fence is not None and left.fence.lifted is not None
 
 
@@ -226,7 +226,7 @@ def test_way_back_gives_topics_back(run: Run) -> None:
     killed_after_hand_over(run)
     run.report.steps = [steps.StepRecord(name="hand_over", status="done", started=1.0)]  # type: ignore[attr-defined]
     steps.back_out(run)
-    left = CutoverReport.load(run.run_dir)
+    left = kept_in(run.run_dir).load()
     assert not opened(run)
     assert left is not None and left.undone[0]["what"] == "the topics are the mirror's again"
 
@@ -253,7 +253,7 @@ def test_looking_again_says_what_became_of_source_and_fence(finished: Run) -> No
     assert finished.report.steps[-1].name == "verify_again"
     evidence = finished.report.steps[-1].evidence
     assert (evidence["source_moved_since"], evidence["fence_is_up"]) == ({"orders-0": [100, 103]}, False)
-    left = CutoverReport.load(finished.run_dir)
+    left = kept_in(finished.run_dir).load()
     assert left is not None and left.steps[-1].evidence == evidence
 
 

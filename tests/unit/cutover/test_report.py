@@ -28,6 +28,7 @@ def a_report() -> CutoverReport:
         mirror="flow",
         plan_hash="ab12",
         attempt=2,
+        host="worker-3",
         outcome="cut_over",
         state="CUT_OVER",
         started=1_790_000_000.5,

@@ -23,11 +23,11 @@ from airflow_mirror.cutover.fence import AclFence, CallableFence
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord
 from airflow_mirror.errors import CutoverCancelled, CutoverRunning, InputError, NotUndone
 from tests.builders import rule
-from tests.unit.cutover.builders import Acls, a_plan, a_run
+from tests.unit.cutover.builders import Acls, a_plan, a_run, kept_in
 
 DENY = rule("orders", "WRITE", "DENY")
 
-NOWHERE = SimpleNamespace(config=ClientConfig({"bootstrap.servers": "localhost:1"}, "source"), role="source")
+NOWHERE = SimpleNamespace(config=ClientConfig({"bootstrap.servers": "localhost:1"}, "source"), wire=None, role="source")
 
 
 def fenced(run_dir: Path, kind: str, outcome: str = reports.RUNNING) -> CutoverReport:
@@ -36,7 +36,7 @@ def fenced(run_dir: Path, kind: str, outcome: str = reports.RUNNING) -> CutoverR
     report = CutoverReport(mirror="flow", plan_hash=a_plan("orders", "payments").hash, outcome=outcome)
     report.fence = FenceRecord(kind=kind, intent=intent, requested=10.0, kept=outcome == reports.DONE)
     report.steps = [StepRecord(name="fence", status="done", started=10.0)]
-    report.save(run_dir)
+    kept_in(run_dir).save(report)
     return report
 
 
@@ -47,18 +47,18 @@ def test_fence_of_another_kind_does_not_lift_this_one(tmp_path: Path) -> None:
     fenced(tmp_path, "acl")
     cutover.recover(a_run(tmp_path, other, acls))
     assert acls.acls == set() and calls == []
-    left = CutoverReport.load(tmp_path)
+    left = kept_in(tmp_path).load()
     assert left is not None and left.outcome == reports.BACKED_OUT
 
     fenced(tmp_path, "callable")
     with pytest.raises(NotUndone, match=r"fence: InputError: the fence that is up is of kind 'callable'.*kind 'acl'"):
         cutover.recover(a_run(tmp_path, AclFence(acls), acls))  # type: ignore[arg-type]
-    left = CutoverReport.load(tmp_path)
+    left = kept_in(tmp_path).load()
     assert left is not None and left.is_fenced
     for given in (None, AclFence(acls)):  # type: ignore[arg-type]
         with pytest.raises(InputError, match="Pass the fence that was used"):
-            cutover.lift_leftover_fence(tmp_path, acls, acls, given)  # type: ignore[arg-type]
-    assert cutover.lift_leftover_fence(tmp_path, acls, acls, other) and calls == ["off"]  # type: ignore[arg-type]
+            cutover.lift_leftover_fence(kept_in(tmp_path), acls, acls, given)  # type: ignore[arg-type]
+    assert cutover.lift_leftover_fence(kept_in(tmp_path), acls, acls, other) and calls == ["off"]  # type: ignore[arg-type]
 
 
 def test_finished_cutover_looks_at_the_fence_that_it_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,14 +107,14 @@ def test_first_attempt_checks_first_and_lifts_fence_under_lease(
     run.keep_fence = keep_fence
     assert cutover._run(run).attempt == 1
     assert seen.calls == ["precheck", "walk"] + ([] if keep_fence else ["hold_lease", "off"])
-    assert keep_fence or not CutoverReport.load(tmp_path).is_fenced  # type: ignore[union-attr]
+    assert keep_fence or not kept_in(tmp_path).load().is_fenced  # type: ignore[union-attr]
 
 
 def test_what_the_precheck_finds_touches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Steps(monkeypatch, broken="precheck")
     with pytest.raises(RuntimeError, match="precheck"):
         cutover._run(a_run(tmp_path, seen.fence))
-    assert seen.calls == ["precheck"] and CutoverReport.load(tmp_path) is None
+    assert seen.calls == ["precheck"] and kept_in(tmp_path).load() is None
 
 
 @pytest.mark.parametrize("outcome", [reports.RUNNING, reports.UNDO_FAILED])
@@ -140,20 +140,20 @@ def test_failed_undo_lets_no_new_attempt_begin(tmp_path: Path, monkeypatch: pyte
     seen = Steps(monkeypatch, broken="off")
     report = fenced(tmp_path, "callable", reports.UNDO_FAILED)
     report.undone = [{"step": "commit_groups", "what": "restore_groups", "ok": False, "error": "of an earlier time"}]
-    report.save(tmp_path)
+    kept_in(tmp_path).save(report)
     for _ in range(2):
         with pytest.raises(NotUndone, match="fence: RuntimeError: off") as caught:
             cutover._run(a_run(tmp_path, seen.fence))
         assert len(caught.value.failures) == 1  # of this time
     assert seen.calls == ["off", "off"]
-    assert CutoverReport.load(tmp_path).is_fenced  # type: ignore[union-attr]
+    assert kept_in(tmp_path).load().is_fenced  # type: ignore[union-attr]
 
 
 def test_finished_cutover_of_another_plan_is_not_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Steps(monkeypatch)
     report = fenced(tmp_path, "callable", reports.DONE)
     report.plan_hash = "0" * 64
-    report.save(tmp_path)
+    kept_in(tmp_path).save(report)
     with pytest.raises(InputError, match="holds the cutover of another plan"):
         cutover._run(a_run(tmp_path, seen.fence))
     assert seen.calls == []
@@ -164,10 +164,10 @@ def test_rerun_of_a_finished_cutover_lifts_its_fence_under_lease(tmp_path: Path,
     seen = Steps(monkeypatch)
     report = fenced(tmp_path, "callable", reports.DONE)
     report.fence.kept = False  # type: ignore[union-attr]
-    report.save(tmp_path)
+    kept_in(tmp_path).save(report)
     cutover._run(a_run(tmp_path, seen.fence))
     assert seen.calls == ["hold_lease", "off", "reverify"]
-    assert not CutoverReport.load(tmp_path).is_fenced  # type: ignore[union-attr]
+    assert not kept_in(tmp_path).load().is_fenced  # type: ignore[union-attr]
 
 
 # --- the teardown ---
@@ -188,12 +188,12 @@ def test_teardown_lifts_what_was_not_meant_to_stay_once(
     seen = Steps(monkeypatch)
     fenced(tmp_path, "callable", outcome)
     for _ in range(2):
-        cutover.lift_leftover_fence(tmp_path, NOWHERE, NOWHERE, seen.fence, kept_too=kept_too)  # type: ignore[arg-type]
+        cutover.lift_leftover_fence(kept_in(tmp_path), NOWHERE, NOWHERE, seen.fence, kept_too=kept_too)  # type: ignore[arg-type]
     assert seen.calls == calls
 
 
 def test_teardown_without_a_cutover_does_nothing(tmp_path: Path) -> None:
-    assert cutover.lift_leftover_fence(tmp_path, NOWHERE, NOWHERE) == []  # type: ignore[arg-type]
+    assert cutover.lift_leftover_fence(kept_in(tmp_path), NOWHERE, NOWHERE) == []  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -202,7 +202,7 @@ def test_one_process_at_a_time_holds_the_directory(tmp_path: Path, monkeypatch: 
     seen = Steps(monkeypatch)
     fenced(tmp_path, "callable")
     with cutover._locked(tmp_path), pytest.raises(CutoverRunning):
-        cutover.lift_leftover_fence(tmp_path, NOWHERE, NOWHERE, seen.fence)  # type: ignore[arg-type]
+        cutover.lift_leftover_fence(kept_in(tmp_path), NOWHERE, NOWHERE, seen.fence)  # type: ignore[arg-type]
     assert seen.calls == []
 
 

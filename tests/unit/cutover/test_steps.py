@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
+import shutil
 import signal
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,12 @@ import pytest
 
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import steps
+from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.cutover.run import _interruptible
+from airflow_mirror.cutover.run import _interruptible, recover
 from airflow_mirror.cutover.steps import EXPIRE_ON_RESTART, STEPS, Step, back_out, walk
-from airflow_mirror.errors import BrokerError, CutoverCancelled, FenceNotLifted
-from tests.unit.cutover.builders import Acls, a_run
+from airflow_mirror.errors import BrokerError, CutoverCancelled, EndUnknown, FenceNotLifted, TryAgain
+from tests.unit.cutover.builders import Acls, a_run, kept_in
 
 
 class Recorder:
@@ -28,16 +31,17 @@ class Recorder:
         self.calls: list[str] = []
         self._run_dir, self._broken, self._error = run_dir, broken, error or RuntimeError("broken")
 
-    def on_disk(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self._run_dir / "report.json").read_text())
-        return found
+    def on_record(self) -> dict[str, Any]:
+        found = kept_in(self._run_dir).load()
+        assert found is not None
+        return found.to_dict()
 
     def intent(self, topics: list[str]) -> dict[str, Any]:
         return {"topics": topics}
 
     def raise_(self, intent: dict[str, Any]) -> None:
-        # The intent must be on disk before the effect, or a kill right here could never be undone.
-        assert self.on_disk()["fence"]["intent"] == intent == {"topics": ["orders", "payments"]}
+        # The intent must be on the target before the effect, or a kill right here could never be undone.
+        assert self.on_record()["fence"]["intent"] == intent == {"topics": ["orders", "payments"]}
         self.calls.append("raise")
         self._break("fence")
 
@@ -96,7 +100,7 @@ def test_all_steps_in_order_and_nothing_undone(tmp_path: Path) -> None:
     walk(run, fence.steps())
     assert fence.calls == ["raise", *NAMES[1:]]
     assert (run.report.outcome, run.report.state, run.report.undone) == (reports.DONE, steps.CUT_OVER, [])
-    assert fence.on_disk()["outcome"] == reports.DONE
+    assert fence.on_record()["outcome"] == reports.DONE
 
 
 @pytest.mark.parametrize("broken", NAMES)
@@ -111,10 +115,10 @@ def test_failure_in_any_step_is_undone_backwards_and_reraised(tmp_path: Path, br
     done = NAMES[: NAMES.index(broken) + 1]
     restored = ["restore"] if "commit_groups" in done else []
     assert fence.calls == ["raise", *done[1:], *restored, "lift"]
-    on_disk = fence.on_disk()
-    assert on_disk["outcome"] == reports.BACKED_OUT and on_disk["state"] == steps.CAUGHT_UP
-    assert on_disk["fence"]["lifted"] is not None and on_disk["error"].startswith(type(error).__name__)
-    assert on_disk["steps"][-1]["name"] == broken and on_disk["steps"][-1]["status"] == "failed"
+    on_record = fence.on_record()
+    assert on_record["outcome"] == reports.BACKED_OUT and on_record["state"] == steps.CAUGHT_UP
+    assert on_record["fence"]["lifted"] is not None and on_record["error"].startswith(type(error).__name__)
+    assert on_record["steps"][-1]["name"] == broken and on_record["steps"][-1]["status"] == "failed"
 
 
 def test_after_going_back_the_same_walk_finishes(tmp_path: Path) -> None:
@@ -123,7 +127,7 @@ def test_after_going_back_the_same_walk_finishes(tmp_path: Path) -> None:
         walk(a_run(tmp_path, fence), fence.steps())
     again = Recorder(tmp_path)
     walk(a_run(tmp_path, again), again.steps())
-    assert again.on_disk()["outcome"] == reports.DONE
+    assert again.on_record()["outcome"] == reports.DONE
 
 
 def test_undo_that_fails_does_not_keep_the_fence_up(tmp_path: Path) -> None:
@@ -154,7 +158,7 @@ def test_fence_that_cannot_be_lifted_is_the_error(tmp_path: Path) -> None:
     with pytest.raises(FenceNotLifted, match=r"orders, payments") as caught:
         walk(a_run(tmp_path, fence), fence.steps())
     assert isinstance(caught.value.__cause__, ValueError)
-    loaded = CutoverReport.load(tmp_path)
+    loaded = kept_in(tmp_path).load()
     assert loaded is not None and loaded.is_fenced and loaded.outcome == reports.UNDO_FAILED
 
 
@@ -175,69 +179,154 @@ def test_lift_is_retried_while_a_broker_is_away(tmp_path: Path, monkeypatch: pyt
     assert fence.calls.count("lift") == 4 and run.report.outcome == reports.BACKED_OUT
 
 
-def test_full_disk_does_not_keep_the_fence_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+AWAY = TryAgain("no broker answered")
+
+
+def away(monkeypatch: pytest.MonkeyPatch, when: Callable[[CutoverReport], bool]) -> None:
+    """Let the target answer no writing of a report that is chosen."""
+    save = Kept.save
+
+    def fails(self: Kept, report: CutoverReport) -> None:
+        if when(report):
+            raise AWAY
+        save(self, report)
+
+    monkeypatch.setattr(Kept, "save", fails)
+
+
+def test_target_that_is_away_does_not_keep_the_fence_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fence = Recorder(tmp_path)
     run = a_run(tmp_path, fence)
-    save, saves = CutoverReport.save, 0
-
-    def full(self: CutoverReport, directory: Path) -> None:
-        nonlocal saves
-        saves += 1
-        if saves > 4:  # two of the fence's, one after it, one before the next step
-            raise OSError(28, "No space left on device")
-        save(self, directory)
-
-    monkeypatch.setattr(CutoverReport, "save", full)
-    with pytest.raises(OSError, match="No space"):
+    away(monkeypatch, lambda report: bool(fence.calls))
+    with pytest.raises(TryAgain, match="no broker answered"):
         walk(run, fence.steps())
-    assert fence.calls[-1] == "lift" and not run.report.is_fenced
+    assert fence.calls == ["raise", "lift"] and not run.report.is_fenced
 
 
 def test_original_error_is_raised_over_that_of_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fence = Recorder(tmp_path, "drain")
-    save = CutoverReport.save
-
-    def full_when_backing_out(self: CutoverReport, directory: Path) -> None:
-        if self.error is not None:
-            raise OSError(28, "No space left on device")
-        save(self, directory)
-
-    monkeypatch.setattr(CutoverReport, "save", full_when_backing_out)
+    away(monkeypatch, lambda report: report.error is not None)
     with pytest.raises(RuntimeError, match="broken"):
         walk(a_run(tmp_path, fence), fence.steps())
     assert fence.calls[-1] == "lift"
 
 
-def test_disk_full_before_the_fence_means_no_fence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fence = Recorder(tmp_path)
+def test_target_away_before_the_fence_means_no_fence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for writings in (0, 1):  # the step's own, and that of what the fence will change
+        fence = Recorder(tmp_path)
+        seen: list[CutoverReport] = []
+        away(monkeypatch, lambda report, n=writings, seen=seen: seen.append(report) or len(seen) > n)  # type: ignore[misc]
+        with pytest.raises(TryAgain, match="no broker answered"):
+            walk(a_run(tmp_path, fence), fence.steps())
+        assert "raise" not in fence.calls
+
+
+def test_full_disk_ends_no_cutover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is on it is for people."""
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(CutoverReport, "save", full)
-    with pytest.raises(OSError, match="No space"):
-        walk(a_run(tmp_path, fence), fence.steps())
-    assert "raise" not in fence.calls
+    fence = Recorder(tmp_path)
+    walk(a_run(tmp_path, fence), fence.steps())
+    assert fence.on_record()["outcome"] == reports.DONE
 
 
 def test_end_that_could_not_be_recorded_is_not_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last write decides: without it on disk, a restart would undo, so the process that failed to write it does."""
+    """The last write decides: without it on the target, a restart would undo, so who could not write it does.
+
+    The answer alone may be lost. So the target is told that this is not the end before anything is undone.
+    """
     fence = Recorder(tmp_path)
     run = a_run(tmp_path, fence)
-    save = CutoverReport.save
+    save = Kept.save
 
-    def fails_at_the_end(self: CutoverReport, directory: Path) -> None:
-        if self.outcome == reports.DONE:
-            raise OSError(28, "No space left on device")
-        save(self, directory)
+    def loses_an_answer(self: Kept, report: CutoverReport) -> None:
+        if "lift" in fence.calls:
+            raise AWAY
+        save(self, report)
+        if report.outcome == reports.DONE:
+            raise AWAY
 
-    monkeypatch.setattr(CutoverReport, "save", fails_at_the_end)
-    with pytest.raises(OSError, match="No space"):
+    monkeypatch.setattr(Kept, "save", loses_an_answer)
+    with pytest.raises(TryAgain, match="no broker answered"):
         walk(run, fence.steps())
     assert fence.calls[-2:] == ["restore", "lift"] and run.report.outcome == reports.BACKED_OUT
+    assert fence.on_record()["outcome"] == reports.RUNNING, "the next process undoes it once more"
 
 
-def test_interrupt_after_the_end_is_on_disk_undoes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("arrives", [True, False])
+def test_fence_stays_while_nobody_knows_what_the_target_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arrives: bool
+) -> None:
+    """If it were lifted, and the target said that the cutover is done, both clusters would be open."""
+    fence = Recorder(tmp_path)
+    save, gone = Kept.save, list[str]()
+
+    def gone_at_the_end(self: Kept, report: CutoverReport) -> None:
+        if report.outcome == reports.DONE or gone:
+            if arrives and not gone:
+                save(self, report)
+            gone.append("")
+            raise AWAY
+        save(self, report)
+
+    with monkeypatch.context() as patched, pytest.raises(EndUnknown, match="Run the cutover again"):
+        patched.setattr(Kept, "save", gone_at_the_end)
+        walk(a_run(tmp_path, fence), fence.steps())
+    assert "lift" not in fence.calls
+    found, calls = next_process(tmp_path, monkeypatch)
+    assert found is not None and (found.outcome, calls) == (
+        (reports.DONE, []) if arrives else (reports.BACKED_OUT, ["restore", "lift"])
+    )
+
+
+def next_process(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[CutoverReport | None, list[str]]:
+    """Return what a process on another host finds, after it has undone that, and what it called."""
+    shutil.rmtree(run_dir, ignore_errors=True)
+    recorder = Recorder(run_dir)
+    with monkeypatch.context() as patched:
+        patched.setattr(back_out, "__defaults__", (recorder.steps(),))
+        return recover(a_run(run_dir, recorder)), recorder.calls
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_next_process_on_an_empty_disk_undoes_a_kill_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: bool
+) -> None:
+    """The first process dies right before, or after, its n-th writing arrives. Its host is lost with it."""
+    save, killed = Kept.save, 0
+    for fatal in range(60):
+        run_dir = tmp_path / f"run-{fatal}"
+        first, writings = Recorder(run_dir), 0
+
+        def save_or_die(self: Kept, report: CutoverReport, fatal: int = fatal) -> None:
+            nonlocal writings
+            writings += 1
+            if written or writings <= fatal:
+                save(self, report)
+            if writings > fatal:
+                raise SystemExit
+
+        with monkeypatch.context() as patched, suppress(SystemExit, FenceNotLifted):
+            patched.setattr(Kept, "save", save_or_die)
+            patched.setattr(steps, "back_out", lambda *_: None)  # nobody lives to do that
+            walk(a_run(run_dir, first), first.steps())
+        found, calls = next_process(run_dir, monkeypatch)
+        if found is not None and found.outcome == reports.DONE:
+            assert first.calls[-1] == "open_target" and calls == []
+            if writings <= fatal:
+                break
+            continue
+        killed += 1
+        assert ("raise" not in first.calls) or calls[-1] == "lift"
+        assert ("commit_groups" not in first.calls) or calls[-2:] == ["restore", "lift"]
+        assert found is None or found.outcome == reports.BACKED_OUT
+    assert killed > 20
+
+
+def test_interrupt_after_the_end_is_on_record_undoes_nothing(tmp_path: Path) -> None:
     fence = Recorder(tmp_path)
     run = a_run(tmp_path, fence)
 
@@ -251,7 +340,7 @@ def test_interrupt_after_the_end_is_on_disk_undoes_nothing(tmp_path: Path) -> No
     run.log = Interrupting()
     with pytest.raises(KeyboardInterrupt):
         walk(run, fence.steps())
-    assert "lift" not in fence.calls and fence.on_disk()["outcome"] == reports.DONE
+    assert "lift" not in fence.calls and fence.on_record()["outcome"] == reports.DONE
 
 
 def test_second_interrupt_does_not_disturb_going_back(tmp_path: Path) -> None:
@@ -265,7 +354,7 @@ def test_second_interrupt_does_not_disturb_going_back(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         walk(a_run(tmp_path, fence), fence.steps())
-    assert fence.calls[-1] == "lift" and fence.on_disk()["outcome"] == reports.BACKED_OUT
+    assert fence.calls[-1] == "lift" and fence.on_record()["outcome"] == reports.BACKED_OUT
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -285,7 +374,7 @@ def test_report_of_a_killed_attempt_is_enough_to_go_back(tmp_path: Path) -> None
     dead = Recorder(tmp_path)
     run = a_run(tmp_path, dead)
     walk(run, dead.steps()[:3])
-    left = CutoverReport.load(tmp_path)
+    left = kept_in(tmp_path).load()
     assert left is not None
     left.outcome = reports.RUNNING  # as a process leaves it that is killed in the fourth step
     fence = Recorder(tmp_path)

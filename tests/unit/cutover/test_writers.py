@@ -16,11 +16,13 @@ from airflow_mirror.cutover import run as cutover
 from airflow_mirror.cutover import steps, writers
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.fence import CallableFence
+from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord
 from airflow_mirror.cutover.run import lift_leftover_fence
 from airflow_mirror.errors import (
     CutoverCancelled,
     DrainTimedOut,
+    EndUnknown,
     FenceGone,
     FenceLeaks,
     JobNotRunning,
@@ -28,10 +30,11 @@ from airflow_mirror.errors import (
     MirrorPaused,
     OpeningUnfinished,
     TargetMoved,
+    TryAgain,
 )
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.partition import TopicPartition
-from tests.unit.cutover.builders import Leases, Logs, a_run
+from tests.unit.cutover.builders import Leases, Logs, a_run, kept_in
 from tests.unit.ledger.memory import MemoryState
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
@@ -115,14 +118,14 @@ def test_lease_that_was_released_is_not_waited_for(world: World, monkeypatch: py
     assert leases.clock == 0
 
 
-def test_token_is_on_disk_before_the_wait(world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_is_on_record_before_the_wait(world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
     def die(run: Run, seconds: float | None = None) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Run, "pause", die)
     with pytest.raises(KeyboardInterrupt):
         sealed(world.run)
-    left = CutoverReport.load(world.run.run_dir)
+    left = kept_in(world.run.run_dir).load()
     assert left is not None and left.lease is not None and left.lease["epoch"] == 2
 
 
@@ -202,8 +205,8 @@ def test_leftover_fence_is_lifted_by_a_new_process_under_lease(
     report.outcome, report.fence.kept = reports.DONE, True  # type: ignore[union-attr]
     world.run.save()
     fence, admin = world.run.fence, type("Admin", (), {"config": None, "role": "source"})()
-    assert lift_leftover_fence(world.run.run_dir, admin, admin, fence) == []
-    assert lift_leftover_fence(world.run.run_dir, admin, admin, fence, kept_too=True) != []
+    assert lift_leftover_fence(world.run.kept, admin, admin, fence) == []
+    assert lift_leftover_fence(world.run.kept, admin, admin, fence, kept_too=True) != []
     assert slept == [lease.HANDOVER_S] and world.calls == ["lift"]
 
 
@@ -226,7 +229,7 @@ def test_target_behind_without_a_tail_is_refused_before_the_fence(world: World, 
     writers.require_tail(world.run)  # nothing left to copy
 
 
-def test_killed_before_its_lease_is_on_disk_wants_a_tail(
+def test_killed_before_its_lease_is_on_record_wants_a_tail(
     world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next try can not know that the lease was its own.
@@ -242,9 +245,9 @@ def test_killed_before_its_lease_is_on_disk_wants_a_tail(
         def die(*_: object) -> None:
             raise KeyboardInterrupt
 
-        killed.setattr(CutoverReport, "save", die)
+        killed.setattr(Kept, "save", die)
         writers.stop_writers(world.run)
-    left = CutoverReport.load(world.run.run_dir)
+    left = kept_in(world.run.run_dir).load()
     assert leases.taken == 1 and left is not None and left.lease is None
 
     monkeypatch.setattr(cutover, "precheck", lambda run: writers.require_tail(run))
@@ -253,7 +256,7 @@ def test_killed_before_its_lease_is_on_disk_wants_a_tail(
     with pytest.raises(JobNotRunning, match=r"orders-0 by 10.*start the tail"):
         cutover._run(fresh.run)
     assert fresh.calls == ["lift"]
-    assert [u["what"] for u in CutoverReport.load(world.run.run_dir).undone] == [  # type: ignore[union-attr]
+    assert [u["what"] for u in kept_in(world.run.run_dir).load().undone] == [  # type: ignore[union-attr]
         "the tail may have lost its lease: start it again",
         "fence lifted",
     ]
@@ -311,13 +314,13 @@ def test_teardown_does_not_lift_the_fence_of_an_unfinished_opening(world: World,
     found = cut_off_while_opening(world)
     run = found.run
     with pytest.raises(OpeningUnfinished):
-        lift_leftover_fence(run.run_dir, run.source, run.target, run.fence, kept_too=True)
+        lift_leftover_fence(run.kept, run.source, run.target, run.fence, kept_too=True)
     assert found.fenced
 
 
-def test_intent_to_open_is_on_disk_before_the_call(world: World, leases: Leases) -> None:
+def test_intent_to_open_is_on_record_before_the_call(world: World, leases: Leases) -> None:
     def look() -> None:
-        left = CutoverReport.load(world.run.run_dir)
+        left = kept_in(world.run.run_dir).load()
         assert left is not None and left.is_opening
         world.calls.append("open")
 
@@ -327,22 +330,23 @@ def test_intent_to_open_is_on_disk_before_the_call(world: World, leases: Leases)
     assert world.calls == ["open"]
 
 
-def test_disk_full_after_the_target_was_opened_undoes_nothing(
+def test_target_away_after_it_was_opened_undoes_nothing(
     world: World, leases: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save = CutoverReport.save
+    save, gone = Kept.save, list[str]()
 
-    def full(self: CutoverReport, directory: Path) -> None:
-        if self.outcome == reports.DONE:
-            raise OSError(28, "No space left on device")
-        save(self, directory)
+    def away(self: Kept, report: CutoverReport) -> None:
+        if report.outcome == reports.DONE or gone:
+            gone.append("")
+            raise TryAgain("no broker answered")
+        save(self, report)
 
-    monkeypatch.setattr(CutoverReport, "save", full)
+    monkeypatch.setattr(Kept, "save", away)
     world.run.open_target = lambda: world.calls.append("open")
     sealed(world.run)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(EndUnknown, match="no broker answered"):
         steps.walk(world.run, steps.STEPS[-1:])
-    left = CutoverReport.load(world.run.run_dir)
+    left = kept_in(world.run.run_dir).load()
     assert world.calls == ["open"] and world.fenced and left is not None and left.is_opening
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -15,12 +16,14 @@ from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.fence import CallableFence
+from airflow_mirror.cutover.kept import Kept, reports_of
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import FenceNotLifted, JobNotRunning, LeaseLost
 from airflow_mirror.kafka.model import GroupInfo, TopicInfo
+from airflow_mirror.policy import STATE
 from airflow_mirror.wire.cluster import WireCluster
-from tests.driven.cluster import DrivenCluster
+from tests.driven.cluster import DrivenCluster, topic_config
 from tests.driven.content import Writer
 from tests.driven.copying import Following, ends, ranges_of
 from tests.unit.cutover.builders import a_plan
@@ -34,6 +37,7 @@ class Admin:
 
     def __init__(self, config: ClientConfig) -> None:
         self.config, self.role = config, config.role
+        self.wire = WireCluster(config)
 
     def topic_names(self) -> list[str]:
         return ["t"]
@@ -55,6 +59,7 @@ class World:
         self.source, self.target, self.run_dir, self.calls = source, target, run_dir, list[str]()
         self.log = source.create("t").logs[0]
         target.create("t")
+        target.create(STATE, config=topic_config({"message.timestamp.type": "LogAppendTime"}))
         self.write(10)
 
     def write(self, count: int) -> None:
@@ -63,11 +68,22 @@ class World:
 
     def cut_over(self) -> CutoverReport:
         note = self.calls.append
-        return run_cutover(
-            PLAN.mirror, PLAN, Admin(self.source.config), Admin(self.target.config),  # type: ignore[arg-type]
-            fence=CallableFence(lambda: note("on"), lambda: note("off")), keep_fence=True, run_dir=self.run_dir,
-            verify=lambda _: [], limits=LIMITS,
-        )  # fmt: skip
+        source, target = Admin(self.source.config), Admin(self.target.config)
+        with closing(source.wire), closing(target.wire):
+            return run_cutover(
+                PLAN.mirror, PLAN, source, target,  # type: ignore[arg-type]
+                fence=CallableFence(lambda: note("on"), lambda: note("off")), keep_fence=True, run_dir=self.run_dir,
+                verify=lambda _: [], limits=LIMITS,
+            )  # fmt: skip
+
+    def report(self) -> CutoverReport:
+        """The report that the target has."""
+        target = Admin(self.target.config)
+        with closing(target.wire):
+            state = reports_of(target, PLAN.mirror.name)  # type: ignore[arg-type]
+            found = Kept(state, PLAN.mirror.name, self.run_dir.name, None).load()
+        assert found is not None
+        return found
 
     @contextmanager
     def tail(self) -> Iterator[None]:
@@ -111,7 +127,7 @@ class Killed(BaseException):
 
 
 def kill(world: World, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    """Cut over until ``where`` is called, and take nothing back: nobody lives to do that."""
+    """Cut over until ``where`` is called, and take nothing back: nobody lives to do that. Its host is lost with it."""
 
     def die(*_: object) -> None:
         raise Killed
@@ -121,6 +137,7 @@ def kill(world: World, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
         killed.setattr(steps, "back_out", lambda *_: None)
         world.cut_over()
     assert isinstance(caught.value.__cause__, Killed)
+    shutil.rmtree(world.run_dir)
 
 
 # Between the taking of the lease and the report that says so.
@@ -128,11 +145,11 @@ JUST_TAKEN = "airflow_mirror.cutover.writers.asdict"
 
 
 def test_retry_after_kill_with_lease_asks_for_the_tail_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing on disk says that the tail is gone; the lease does."""
+    """No report says that the tail is gone; the lease does."""
     with world.tail():
         kill(world, monkeypatch, JUST_TAKEN)
-    left = CutoverReport.load(world.run_dir)
-    assert left is not None and (left.outcome, left.lease) == (reports.RUNNING, None)
+    left = world.report()
+    assert (left.outcome, left.lease) == (reports.RUNNING, None)
     assert left.steps[-1].name == "stop_writers"
 
     world.write(4)

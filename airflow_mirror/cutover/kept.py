@@ -1,0 +1,171 @@
+"""Reports of cutovers on the target: whoever comes next, on whichever host, reads there what has to be undone.
+
+Each writing of a report has keys of its own, which are removed after the next one is there. So a process that is killed
+between two pieces leaves the one before, whole: what the new one announces was not done yet. The keys name the process
+that wrote them, because one that was thought dead must not mix its pieces with another one's.
+
+The file in the run's directory is for people. It is read only where the target has no report, or can't be asked: a fence
+must come down whatever became of the target.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from typing import TYPE_CHECKING, NamedTuple
+
+from airflow_mirror.cutover.report import JSON_NAME, CutoverReport
+from airflow_mirror.errors import InputError, TryAgain
+from airflow_mirror.ledger.state import in_pieces, state_of, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.ledger.state import State
+
+REPORTS = "report/"  # what the keys of all reports begin with
+_LOG = logging.getLogger("airflow_mirror.cutover")
+# For one writing. An election takes nine seconds; nobody can write to either cluster for longer than this in vain.
+_PATIENCE_S = 30.0
+
+
+def prefix(mirror: str) -> str:
+    """Return what the keys of a mirror's reports begin with; the run's name follows."""
+    return f"{REPORTS}{mirror}/"
+
+
+def reports_of(target: ClusterAdmin, mirror: str) -> State:
+    """Return the reports of a mirror's cutovers on its target."""
+    return state_of(target, prefix(mirror), patience_s=_PATIENCE_S)
+
+
+class Kept:
+    """The report of one run, where it must survive.
+
+    :param state: of the keys that begin with :func:`prefix` of the mirror.
+    :param run: the run's name, of which the mirror has one.
+    :param directory: of the file for people; None: there is none on this host.
+    """
+
+    def __init__(self, state: State, mirror: str, run: str, directory: Path | None) -> None:
+        self.run, self.directory = run, directory
+        self._state, self._prefix = state, f"{prefix(mirror)}{run}/"
+        self._me, self._number = uuid.uuid4().hex[:8], 0
+        self._keys: dict[str, None] | None = None  # that are, or may be, there; None: nobody looked yet
+
+    def load(self) -> CutoverReport | None:
+        """Return the report; None if there was no attempt.
+
+        :raises InputError: it can't be read, so it is unknown what has to be undone.
+        :raises TryAgain: the target can't be asked.
+        """
+        values = self._look()
+        report = _newest(values, self._prefix)
+        return self.on_disk() if report is None else report
+
+    def load_anyhow(self) -> CutoverReport | None:
+        """Return the report; if the target can't be asked, as it was last written on this host."""
+        try:
+            return self.load()
+        except TryAgain as e:
+            report = self.on_disk()
+            if report is None:
+                raise
+            _LOG.warning("the target can't be asked for its report (%s); taking the file in %s", e, self.directory)
+            return report
+
+    def on_disk(self) -> CutoverReport | None:
+        """Return the report as it was last written on this host."""
+        return None if self.directory is None else CutoverReport.load(self.directory)
+
+    def save(self, report: CutoverReport) -> None:
+        """Write the report; on return it survives the loss of this host.
+
+        :raises TryAgain: it is not known to be written. It may be nevertheless, until the next one is.
+        :raises MissingRight: it can't be written.
+        """
+        if self._keys is None:
+            self._look()
+        assert self._keys is not None
+        report.updated = time.time()
+        self._number += 1
+        key = f"{self._prefix}{self._number:06d}-{self._me}"
+        text = json.dumps(report.to_dict(), separators=(",", ":"), sort_keys=True)
+        pieces = in_pieces(key, text.encode())
+        old, self._keys = self._keys, self._keys | dict.fromkeys(pieces)
+        self._state.write({**pieces, **old})
+        self._keys = dict.fromkeys(pieces)
+        if self.directory is not None:
+            try:
+                report.save(self.directory)
+            except OSError as e:  # it is for people
+                _LOG.warning("the report could not be written to %s: %s", self.directory, e)
+
+    def _look(self) -> Mapping[str, bytes]:
+        """Read what is there, and number what comes after it."""
+        values = self._state.read()
+        self._keys = {key: None for key in values if key.startswith(self._prefix)}
+        self._number = max([self._number, *(_number(name) for name in _names(self._keys, self._prefix))])
+        return values
+
+
+class FenceUp(NamedTuple):
+    """A run whose fence is up, or whose report can't be read: then nobody knows.
+
+    :param report: None if it can't be read; ``error`` says why.
+    """
+
+    run: str
+    report: CutoverReport | None
+    error: InputError | None = None
+
+
+def fences_up(values: Mapping[str, bytes], mirror: str, runs: Path | None = None) -> Iterator[FenceUp]:
+    """Yield the runs of a mirror whose fence is, or may be, up.
+
+    :param values: the mirror's reports on the target.
+    :param runs: directory of its runs on this host, for those of which the target has no report.
+    """
+    start = prefix(mirror)
+    there = _names(values, start)
+    here = () if runs is None else sorted(path.parent.name for path in runs.glob(f"*/{JSON_NAME}"))
+    for run in dict.fromkeys((*there, *here)):
+        try:
+            report = _newest(values, f"{start}{run}/")
+            if report is None and runs is not None:
+                report = CutoverReport.load(runs / run)
+        except InputError as e:
+            yield FenceUp(run, None, e)
+            continue
+        if report is not None and report.is_fenced:
+            yield FenceUp(run, report)
+
+
+def mirrors_in(values: Mapping[str, bytes]) -> list[str]:
+    """Return the mirrors of which there are reports."""
+    return _names(values, REPORTS)
+
+
+def _names(keys: Mapping[str, object], start: str) -> list[str]:
+    """Return what follows ``start`` in the keys, up to the next slash; each once, in the order of the keys."""
+    return list(dict.fromkeys(key.removeprefix(start).partition("/")[0] for key in keys if key.startswith(start)))
+
+
+def _number(name: str) -> int:
+    return int(name.partition("-")[0])
+
+
+def _newest(values: Mapping[str, bytes], start: str) -> CutoverReport | None:
+    """Return the last report that is there as a whole.
+
+    :raises InputError: it is none.
+    """
+    for name in sorted(_names(values, start), key=_number, reverse=True):
+        text = whole(values, f"{start}{name}")
+        if text is not None:
+            return CutoverReport.from_json(text.decode(), f"{start}{name} in the target's ledger")
+    return None

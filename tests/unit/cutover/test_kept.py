@@ -1,0 +1,132 @@
+"""The report on the target: what a process on another host, with an empty disk, finds of one that was killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.kept import Kept, fences_up, mirrors_in
+from airflow_mirror.cutover.report import CutoverReport, FenceRecord
+from airflow_mirror.errors import InputError, TryAgain
+from airflow_mirror.ledger import state as ledger_state
+from tests.unit.ledger.memory import MemoryState
+
+
+def a_report(text: str = "", mirror: str = "m", **fence: object) -> CutoverReport:
+    record = FenceRecord(kind="acl", intent={"deny": []}, requested=1.0)
+    for name, value in fence.items():
+        setattr(record, name, value)
+    return CutoverReport(mirror=mirror, plan_hash="p", fence=record, error=text)
+
+
+def elsewhere(state: MemoryState, run: str = "monday", mirror: str = "m") -> Kept:
+    """The same run on a host that has no file of it."""
+    return Kept(state, mirror, run, None)
+
+
+def test_report_is_found_where_no_file_is(tmp_path: Path) -> None:
+    state = MemoryState()
+    here = Kept(state, "m", "monday", tmp_path)
+    assert here.load() is None
+    for text in ("first", "second"):
+        here.save(a_report(text))
+    found = elsewhere(state).load()
+    assert found is not None and found.error == "second" and found == here.on_disk()
+    assert elsewhere(state, run="mon").load() is None and elsewhere(state, mirror="m2").load() is None
+    assert len(state.read()) == 1, "of earlier writings nothing stays"
+
+
+def test_kill_between_two_pieces_leaves_the_writing_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_state, "MOST_BYTES", 200)
+    for fatal in range(100):
+        state = MemoryState()
+        Kept(state, "m", "monday", None).save(a_report("first"))
+        pieces = len(state.read())
+        assert pieces > 2
+        state.fails_at = pieces + fatal
+        try:
+            Kept(state, "m", "monday", None).save(a_report("second " * 50))
+        except KeyboardInterrupt:
+            state.fails_at = None
+            new = len(state.read()) - pieces  # before the old ones are removed
+            found = elsewhere(state).load()
+            assert found is not None and found.error in ("first", "second " * 50)
+            assert fatal > pieces or new <= 0 or found.error == "first"
+            elsewhere(state).save(a_report("third"))
+            assert len({key.split("/")[3] for key in state.read()}) == 1, "what was left is removed by the next writing"
+            continue
+        assert fatal > 2 * pieces
+        return
+    pytest.fail("it is never done")
+
+
+def test_two_processes_of_one_run_do_not_mix_their_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One was thought dead, and wakes up."""
+    monkeypatch.setattr(ledger_state, "MOST_BYTES", 200)
+    state = MemoryState()
+    old, new = elsewhere(state), elsewhere(state)
+    for kept, text in ((old, "old"), (new, "new"), (old, "old again")):
+        kept.load()
+        kept.save(a_report(text))
+    found = elsewhere(state).load()
+    assert found is not None and found.error == "old again"
+
+
+def test_full_disk_is_no_reason_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(CutoverReport, "save", full)
+    state = MemoryState()
+    Kept(state, "m", "monday", tmp_path).save(a_report("first"))
+    assert elsewhere(state).load() is not None and "could not be written" in caplog.text
+
+
+class Away(MemoryState):
+    """A target that does not answer."""
+
+    def read(self) -> dict[str, bytes]:
+        raise TryAgain("no broker answered")
+
+
+def test_file_counts_only_where_the_target_can_not_tell(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    state = MemoryState()
+    a_report("in the file").save(tmp_path)
+    for kept in (Kept(state, "m", "monday", tmp_path), Kept(Away(), "m", "monday", tmp_path)):
+        found = kept.load_anyhow()
+        assert found is not None and found.error == "in the file"
+    assert "can't be asked" in caplog.text
+    with pytest.raises(TryAgain):
+        Kept(Away(), "m", "monday", tmp_path).load()  # a cutover that begins must know
+    with pytest.raises(TryAgain):
+        elsewhere(Away()).load_anyhow()  # type: ignore[arg-type]
+    elsewhere(state).save(a_report("on the target"))
+    found = Kept(state, "m", "monday", tmp_path).load()
+    assert found is not None and found.error == "on the target"
+
+
+def test_fences_of_all_runs_are_found_and_unreadable_ones_named(tmp_path: Path) -> None:
+    state = MemoryState()
+    elsewhere(state, "monday").save(a_report())
+    elsewhere(state, "tuesday").save(a_report(lifted=2.0))
+    elsewhere(state, "friday").save(a_report(kept=True))
+    elsewhere(state, "other", "m2").save(a_report(mirror="m2"))
+    state.write({"report/m/broken/000001-x/0/1": b"{"})
+    a_report().save(tmp_path / "lost")
+    a_report().save(tmp_path / "tuesday")  # of another host, before the fence was lifted
+    up = list(fences_up(state.read(), "m", tmp_path))
+    assert [one.run for one in up] == ["monday", "friday", "broken", "lost"]
+    assert up[2].report is None and isinstance(up[2].error, InputError) and "report/m/broken" in str(up[2].error)
+    assert mirrors_in(state.read()) == ["m", "m2"]
+
+
+def test_report_of_a_newer_version_is_refused() -> None:
+    state = MemoryState()
+    state.write({"report/m/monday/000001-x/0/1": b'{"version": 9}'})
+    with pytest.raises(InputError, match="version 9"):
+        elsewhere(state).load()
+    assert reports.VERSION == 1
