@@ -591,10 +591,10 @@ class DrainTimedOut(TryAgain):
 class CutoverRunning(TryAgain):
     """Another process is running the same cutover."""
 
-    def __init__(self, run_dir: str) -> None:
-        self.run_dir = run_dir
+    def __init__(self, where: str) -> None:
+        self.where = where
         super().__init__(
-            f"another process holds the lock of this cutover ({run_dir}). Two cutovers would lift each other's fence. "
+            f"another process is at work on this cutover ({where}). Two cutovers would lift each other's fence. "
             "Wait until it has ended, or end it: it then lifts its fence."
         )
 

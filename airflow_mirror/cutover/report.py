@@ -14,7 +14,6 @@ from typing import Any
 
 from airflow_mirror.errors import InputError
 from airflow_mirror.files import replace_file
-from airflow_mirror.jobs.runner.process import hostname
 
 VERSION = 1
 JSON_NAME, HTML_NAME = "report.json", "report.html"
@@ -81,7 +80,8 @@ class GroupRecord:
 class CutoverReport:
     """Everything about one run of a cutover; JSON and HTML show the same.
 
-    :param host: of the process that wrote it first, for people.
+    :param process: that made this attempt: ``host, where, pid, started, job`` (as in
+        :class:`airflow_mirror.jobs.runner.active.ActiveTail`); None: nobody knows.
     :param outcome: ``running``, ``cut_over``, ``backed_out`` or ``undo_failed``.
     :param state: how far it got, a state of :mod:`airflow_mirror.cutover.steps`.
     :param ends: rows of ``topic, partition, end``: the fenced log end offsets of the source.
@@ -97,7 +97,7 @@ class CutoverReport:
     mirror: str
     plan_hash: str
     attempt: int = 1
-    host: str = field(default_factory=hostname)
+    process: dict[str, Any] | None = None
     outcome: str = RUNNING
     state: str = "CAUGHT_UP"
     started: float = field(default_factory=time.time)
@@ -114,6 +114,11 @@ class CutoverReport:
     undone: list[dict[str, Any]] = field(default_factory=list)
     earlier: list[dict[str, Any]] = field(default_factory=list)
     version: int = VERSION
+
+    @property
+    def host(self) -> str:
+        """Where this attempt was made, for people."""
+        return "unknown" if self.process is None else str(self.process["host"])
 
     @property
     def is_fenced(self) -> bool:

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from airflow_mirror.cutover import html, steps
 from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.alive import require_over, signs_of_life
 from airflow_mirror.cutover.check import precheck, reverify
 from airflow_mirror.cutover.context import Limits, Log, Run
 from airflow_mirror.cutover.fence import fence_text
@@ -24,6 +25,7 @@ from airflow_mirror.errors import (
     MirrorError,
     NotUndone,
     OpeningUnfinished,
+    TryAgain,
 )
 from airflow_mirror.files import lock, replace_file
 from airflow_mirror.jobs.runner.active import keys_of
@@ -98,11 +100,13 @@ def run_cutover(
     :raises OpeningUnfinished: an earlier process ended while it opened the target, and the source is no longer fenced.
     :raises EndUnknown: the target does not answer at the very end; the fence stays up until it does.
     :raises FenceNotLifted: backing out failed; producers may still be kept out.
-    :raises CutoverRunning: another process holds ``run_dir``.
+    :raises CutoverRunning: another process is at work on this cutover.
     """
+    report = CutoverReport(mirror=mirror.name, plan_hash=plan.hash)
     with (
         _locked(run_dir),
         _interruptible(),
+        signs_of_life(target.config, report),
         WireCluster(source.config) as source_log,
         WireCluster(target.config) as target_log,
     ):
@@ -117,7 +121,7 @@ def run_cutover(
             keep_fence=keep_fence,
             verify=verify,
             limits=limits or Limits(),
-            report=CutoverReport(mirror=mirror.name, plan_hash=plan.hash),
+            report=report,
             kept=Kept(reports_of(target, mirror.name), mirror.name, run_dir.name, run_dir),
             run_dir=run_dir,
             log=log,
@@ -166,12 +170,14 @@ def _run(run: Run) -> CutoverReport:
 def recover(run: Run) -> CutoverReport | None:
     """Undo what an earlier attempt of this run left behind; return its report, None if there was no attempt.
 
+    :raises CutoverRunning: its process lives.
     :raises NotUndone: undoing failed; a new attempt would hide that.
     """
     earlier = run.kept.load()
     if earlier is None or earlier.outcome == reports.DONE or earlier.is_opening:
         return earlier
     if earlier.outcome in (reports.RUNNING, reports.UNDO_FAILED):
+        require_over(run.target, earlier)
         run.log.warning("attempt %d was interrupted in state %s; undoing what it did", earlier.attempt, earlier.state)
         earlier.error = earlier.error or f"the process was ended in state {earlier.state}"
         fresh, run.report = run.report, earlier
@@ -210,6 +216,7 @@ def lift_leftover_fence(
         if report is None or report.fence is None or not report.is_fenced or (report.fence.kept and not kept_too):
             return []
         used = steps.recorded_fence(report.fence, fence, source)
+        _require_over(target, report)
         if report.is_opening:
             raise OpeningUnfinished(kept.run, "run the cutover again")
         if report.outcome == reports.DONE:
@@ -226,6 +233,15 @@ def lift_leftover_fence(
         except MirrorError as e:
             lines.append(f"but the target still says that it is up: {e}")
         return lines
+
+
+def _require_over(target: ClusterAdmin, report: CutoverReport) -> None:
+    try:
+        require_over(target, report)
+    except CutoverRunning:
+        raise
+    except TryAgain as e:  # producers must be able to write to the source again, whatever became of the target
+        _LOG.warning("whether the cutover's process lives, the target can't tell: %s", e)
 
 
 def _finish(run: Run) -> None:

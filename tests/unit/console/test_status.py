@@ -100,7 +100,8 @@ def test_fence_that_is_up_is_named_whatever_host_raised_it(
     intent = {"topics": ["orders"]}
     for run, changes in {"monday": {}, "friday": {"kept": True}, "over": {"lifted": 5.0}}.items():
         record = FenceRecord(kind="callable", intent=intent, requested=0.0, **changes)
-        Kept(state, "m", run, None).save(CutoverReport(mirror="m", plan_hash="p", attempt=2, host="w-3", fence=record))
+        report = CutoverReport(mirror="m", plan_hash="p", attempt=2, process={"host": "w-3"}, fence=record)
+        Kept(state, "m", run, None).save(report)
     state.write({"report/m/broken/000001-x/0/1": b"{"})
     (row,) = seen(capsys)
     shared = {"attempt": 2, "host": "w-3", "since": "1970-01-01T00:00:00+00:00", "kind": "callable"}

@@ -28,7 +28,7 @@ def a_report() -> CutoverReport:
         mirror="flow",
         plan_hash="ab12",
         attempt=2,
-        host="worker-3",
+        process={"host": "worker-3", "where": "worker-3/4026531836", "pid": 7, "started": 99, "job": "c0ffee"},
         outcome="cut_over",
         state="CUT_OVER",
         started=1_790_000_000.5,

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +29,12 @@ from tests.unit.cutover.builders import Acls, a_plan, a_run, kept_in
 DENY = rule("orders", "WRITE", "DENY")
 
 NOWHERE = SimpleNamespace(config=ClientConfig({"bootstrap.servers": "localhost:1"}, "source"), wire=None, role="source")
+
+
+@pytest.fixture(autouse=True)
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no target that would hear signs of life."""
+    monkeypatch.setattr(cutover, "signs_of_life", lambda *_: nullcontext())
 
 
 def fenced(run_dir: Path, kind: str, outcome: str = reports.RUNNING) -> CutoverReport:

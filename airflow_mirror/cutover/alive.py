@@ -1,0 +1,71 @@
+"""Whether the process of a cutover lives, on whatever host: nobody may lift the fence of one that is at work.
+
+It gives signs in the target's ledger, as a tail does (:mod:`airflow_mirror.jobs.runner.active`), under the name that its
+report holds. A lock on a file would tell only its own host. Signs decide nothing: one that was frozen for longer than
+:data:`~airflow_mirror.jobs.runner.active.SILENCE_S`, and wakes up, finds its fence gone before it opens the target.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from airflow_mirror.cutover import report as reports
+from airflow_mirror.errors import CutoverRunning, MirrorError
+from airflow_mirror.jobs.runner.active import SIGN_EVERY_S, ActiveTail, Signs, Watch, keys_of
+from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.state import state_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_mirror.config import ClientConfig
+    from airflow_mirror.cutover.report import CutoverReport
+
+_LOG = logging.getLogger("airflow_mirror.cutover")
+_PATIENCE_S = 5.0  # for one sign
+
+
+@contextmanager
+def signs_of_life(target: ClientConfig, report: CutoverReport) -> Iterator[None]:
+    """Name this process in a report, and give signs in a thread of its own until the block ends."""
+    me = ActiveTail(mirror={"name": report.mirror}, plan=report.plan_hash, inputs="", directory="")
+    report.process = {name: getattr(me, name) for name in ("host", "where", "pid", "started", "job")}
+    over = threading.Event()
+
+    def give() -> None:
+        with ClusterAdmin(target) as admin:
+            signs = Signs(state_of(admin, keys_of(me.name), patience_s=_PATIENCE_S), me)
+            while True:
+                last = over.is_set()
+                try:
+                    signs.give(SUCCEEDED if last else RUNNING, phase="cutover")
+                except MirrorError as e:
+                    _LOG.warning("no sign of life in the target's ledger, and the cutover goes on: %s", e)
+                if last:
+                    return
+                over.wait(SIGN_EVERY_S)
+
+    thread = threading.Thread(target=give, name="signs", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def require_over(target: ClusterAdmin, report: CutoverReport) -> None:
+    """Return if the process of an attempt has ended; may listen for half a minute if it was on another host.
+
+    :raises CutoverRunning: it lives.
+    :raises TryAgain: of another type: the target can't be asked.
+    """
+    if report.outcome != reports.RUNNING or report.process is None:
+        return
+    one = ActiveTail(mirror={"name": report.mirror}, plan=report.plan_hash, inputs="", directory="", **report.process)
+    if Watch(state_of(target, keys_of(report.mirror))).settled(one) == RUNNING:
+        raise CutoverRunning(f"on host {one.host}; it gives signs of life")
