@@ -164,7 +164,7 @@ def _newest(values: Mapping[str, bytes], start: str) -> CutoverReport | None:
 
     :raises InputError: it is none.
     """
-    for name in sorted(_names(values, start), key=_number, reverse=True):
+    for name in reversed(sorted(_names(values, start), key=_number)):  # of the same number, the one that came later
         text = whole(values, f"{start}{name}")
         if text is not None:
             return CutoverReport.from_json(text.decode(), f"{start}{name} in the target's ledger")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from airflow_mirror.cutover import check, groups, steps
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.report import StepRecord
+from airflow_mirror.cutover.run import recover
 from airflow_mirror.errors import GroupActive, GroupsStillMoving, MissingRight
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.partition import TopicPartition
@@ -155,6 +157,34 @@ def test_a_cutover_that_fails_behind_the_groups_puts_them_back(tmp_path: Path) -
     opening = steps.Step("open_target", moving.to, steps.CUT_OVER, fail, None)
     with pytest.raises(RuntimeError, match="does not open"):
         steps.walk(world.run, (moving, opening))
+    assert at(world.target.positions) == {ORDERS: 40}
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_next_process_on_an_empty_disk_puts_groups_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    """The first one, and its host, is lost right before or right after the groups are committed."""
+    world = World(tmp_path, {ORDERS: 90, PAYMENTS: 7}, {ORDERS: 40})
+    commit = groups.sync.commit_groups
+
+    def die(*arguments: Any, dry_run: bool = False, **options: Any) -> Any:
+        if dry_run or committed:
+            done = commit(*arguments, dry_run=dry_run, **options)
+        if not dry_run:
+            raise SystemExit
+        return done
+
+    with monkeypatch.context() as killed, pytest.raises(SystemExit):
+        killed.setattr(groups.sync, "commit_groups", die)
+        killed.setattr(steps, "back_out", lambda *_: None)
+        steps.walk(world.run, [step for step in steps.STEPS if step.name == "commit_groups"])
+    assert at(world.target.positions) == ({ORDERS: 90, PAYMENTS: 7} if committed else {ORDERS: 40})
+    shutil.rmtree(tmp_path)
+    second = World(tmp_path, {}, {})
+    second.run.target = world.target  # type: ignore[assignment]
+    found = recover(second.run)
+    assert found is not None and [group.group for group in found.groups] == ["billing"]
     assert at(world.target.positions) == {ORDERS: 40}
 
 

@@ -67,11 +67,11 @@ def test_two_processes_of_one_run_do_not_mix_their_pieces(monkeypatch: pytest.Mo
     monkeypatch.setattr(ledger_state, "MOST_BYTES", 200)
     state = MemoryState()
     old, new = elsewhere(state), elsewhere(state)
-    for kept, text in ((old, "old"), (new, "new"), (old, "old again")):
-        kept.load()
+    assert old.load() is new.load() is None
+    for kept, text in ((old, "old " * 99), (new, "new")):
         kept.save(a_report(text))
-    found = elsewhere(state).load()
-    assert found is not None and found.error == "old again"
+        found = elsewhere(state).load()
+        assert found is not None and found.error == text
 
 
 def test_full_disk_is_no_reason_to_stop(
