@@ -563,6 +563,18 @@ class JobNotRunning(TryAgain):
         super().__init__(f"job {name!r} is not running (it is {status}). {remedy}")
 
 
+class MirrorUnhealthy(TryAgain):
+    """A mirror that replicates is not well; lists everything that was found."""
+
+    def __init__(self, mirror: str, findings: Sequence[str]) -> None:
+        self.mirror, self.findings = mirror, list(findings)
+        lines = "\n".join(f"  - {finding}" for finding in self.findings)
+        super().__init__(
+            f"mirror {mirror!r} is not well; {len(self.findings)} finding(s):\n{lines}\nNothing was touched. A tail "
+            "that has ended is started again by the task that starts it; the tail's log says more of the rest."
+        )
+
+
 class NothingCompared(TryAgain):
     """A comparison found no difference because it compared nothing."""
 

@@ -39,6 +39,7 @@ def get_provider_info() -> dict[str, Any]:
             "operators.topics",
             "operators.acls",
             "operators.mirror",
+            "operators.health",
             "operators.verify",
             "operators.offsets",
             "operators.cutover",

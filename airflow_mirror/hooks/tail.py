@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_mirror.errors import LedgerMissing
 from airflow_mirror.jobs.runner import state
 from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.jobs.runner.status import error_of
 
 if TYPE_CHECKING:
+    from airflow_mirror.jobs.health.judging import TailFacts
     from airflow_mirror.jobs.runner.active import ActiveTail, Sign
     from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.mirror import Mirror
 
 
 class TailView:
@@ -54,6 +57,24 @@ class TailView:
     def sign(self, tail: ActiveTail) -> Sign | None:
         """Return the last sign that it gave."""
         return self._watch.sign(tail)
+
+    def look(self, mirror: Mirror) -> TailFacts:
+        """Return what the target knows of the tail, and how it differs from ``mirror``. Takes as long as :meth:`living`.
+
+        A target without a ledger knows of none. :raises LedgerLost: nobody knows.
+        """
+        from airflow_mirror.jobs.health.judging import TailFacts
+        from airflow_mirror.jobs.runner.wishes import Wishes
+
+        try:
+            tail = self.living() or self.tail()
+        except LedgerMissing:
+            tail = None
+        pause = Wishes.of(self._state.read(), self._mirror).pause
+        if tail is None:
+            return TailFacts(pause=pause)
+        status, sign = self.status(tail), self.sign(tail)
+        return TailFacts(active=tail, status=status, sign=sign, pause=pause, differing=tail.differing(mirror))
 
     def require_not_paused(self) -> None:
         """Return unless the mirror is paused. :raises MirrorPaused: it is."""

@@ -180,12 +180,7 @@ def stop_tail(view: TailView, runner: LocalRunner, tail: ActiveTail, grace_s: fl
 
 def differences(tail: ActiveTail, mirror: Mirror, plan: Plan) -> list[str]:
     """Return how a running tail differs from a mirror and its plan, as readable lines."""
-    theirs, ours = tail.mirror, mirror.to_dict()
-    lines = [
-        f"{key}: {theirs.get(key)!r} there, {ours.get(key)!r} asked for"
-        for key in sorted({**theirs, **ours}.keys() - mirror.tail_ignores)
-        if theirs.get(key) != ours.get(key)
-    ]
+    lines = tail.differing(mirror)
     if tail.inputs == plan.digest:
         return lines
     is_same_rule = not lines

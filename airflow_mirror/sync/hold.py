@@ -16,7 +16,7 @@ from airflow_mirror.plan.configs import held_values, same_value
 from airflow_mirror.sync.set_again import TIMES, SetAgain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.kafka.model import ConfigEntry
@@ -62,7 +62,7 @@ class HoldWatch:
             return False
         self._looked = self._clock()
         try:
-            changed = self._changed()
+            changed = changed_settings(self._held, self._target)
         except TryAgain as e:
             log.warning("settings of target topics were not checked: %s", e)
             self.intact = {}
@@ -80,18 +80,6 @@ class HoldWatch:
         """For each target topic, how many settings were set back, each counted every time. Another thread may ask."""
         return {**dict.fromkeys(self._held, 0), **self._set_again.by_topic()}
 
-    def _changed(self) -> dict[str, dict[str, ConfigEntry]]:
-        there = self._target.topics(self._held)  # a deleted topic is reported by the task that copies it
-        found = {
-            topic: {
-                key: entries[key]
-                for key, values in self._held[topic].items()
-                if key in entries and not any(same_value(entries[key].value, value) for value in values)
-            }
-            for topic, entries in self._target.topic_configs(there).items()
-        }
-        return {topic: keys for topic, keys in found.items() if keys}
-
     def _restore(self, topic: str, changed: Mapping[str, ConfigEntry]) -> None:
         wanted = {key: self._held[topic][key][0] for key in changed}
         for key, entry in changed.items():
@@ -107,3 +95,22 @@ class HoldWatch:
             line = f"{topic}: {key} was changed to {entry.value}, set back to {wanted[key]}"
             self.notes.append(f"{line} ({times} of {TIMES} times)")
             log.warning("%s. Only a comparison finds what a broker deleted or changed meanwhile", self.notes[-1])
+
+
+def changed_settings(
+    held: Mapping[str, Mapping[str, Sequence[str]]], target: ClusterAdmin
+) -> dict[str, dict[str, ConfigEntry]]:
+    """Return the settings of target topics that are not on hold, as they are there.
+
+    :param held: by topic and key, the values that are. A topic that is not there has no settings.
+    """
+    there = target.topics(held)  # a deleted topic is reported by the task that copies it
+    found = {
+        topic: {
+            key: entries[key]
+            for key, values in held[topic].items()
+            if key in entries and not any(same_value(entries[key].value, value) for value in values)
+        }
+        for topic, entries in target.topic_configs(there).items()
+    }
+    return {topic: keys for topic, keys in found.items() if keys}

@@ -81,11 +81,11 @@ def look(source: ClusterAdmin, table: Table, kept_s: Mapping[str, float] | None)
     starts = source.offsets(partitions, "earliest")
     if kept_s is None:
         configs = source.topic_configs({tp.topic for tp in partitions})
-        kept_s = {topic: kept for topic, entries in configs.items() if (kept := _kept_s(entries)) is not None}
+        kept_s = {topic: kept for topic, entries in configs.items() if (kept := retention_s(entries)) is not None}
     return Retained(starts, kept_s)
 
 
-def _kept_s(entries: Mapping[str, ConfigEntry]) -> float | None:
+def retention_s(entries: Mapping[str, ConfigEntry]) -> float | None:
     """Return for how long a topic keeps records; None if it deletes none for their age."""
     if "delete" not in (entries["cleanup.policy"].value or ""):
         return None

@@ -28,6 +28,7 @@ from airflow_mirror.jobs.runner.wishes import Wishes, is_wish
 if TYPE_CHECKING:
     from airflow_mirror.ledger.decisions import Decisions, Values
     from airflow_mirror.ledger.state import State
+    from airflow_mirror.mirror import Mirror
 
 JOBS = "job/"  # what the keys of all jobs begin with
 SIGN_EVERY_S = 5.0
@@ -73,6 +74,15 @@ class ActiveTail:
     def is_gone(self) -> bool:
         """Whether it is certain that its process has ended. False proves nothing."""
         return self.is_here and self.started is not None and not process.is_alive(self.pid, self.started)
+
+    def differing(self, mirror: Mirror) -> list[str]:
+        """Return the fields in which its Mirror differs from another one, as readable lines."""
+        theirs, ours = self.mirror, mirror.to_dict()
+        return [
+            f"{key}: {theirs.get(key)!r} there, {ours.get(key)!r} asked for"
+            for key in sorted({**theirs, **ours}.keys() - mirror.tail_ignores)
+            if theirs.get(key) != ours.get(key)
+        ]
 
     def value(self) -> dict[str, Any]:
         """Return it as JSON has it."""

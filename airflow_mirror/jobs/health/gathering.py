@@ -1,0 +1,138 @@
+"""Ask both clusters how a mirror is. Only Kafka is asked, so that any worker can."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.errors import MirrorError, RequestRefused
+from airflow_mirror.jobs.health.judging import Facts, Limits, TailFacts
+from airflow_mirror.jobs.metrics.retained import retention_s
+from airflow_mirror.plan.configs import held_values
+from airflow_mirror.sync import lag
+from airflow_mirror.sync.hold import changed_settings
+from airflow_mirror.sync.maps import OffsetMaps
+from airflow_mirror.wire.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.partition import TopicPartition
+    from airflow_mirror.plan.model import Plan
+
+_T = TypeVar("_T")
+
+# What a tail needs to copy a record that it is in time with. A source that gets old records all the time has one that
+# is late at each moment; only what was there a while ago, and is not copied yet, says that the tail is.
+BETWEEN_S = 5.0
+
+
+def gather(
+    plan: Plan,
+    source: ClusterAdmin,
+    target: ClusterAdmin,
+    look: Callable[[], TailFacts],
+    limits: Limits,
+    *,
+    clock: Callable[[], float] = time.time,
+    pause: Callable[[float], None] = time.sleep,
+) -> Facts:
+    """Return what both clusters say of the mirror of a plan. Takes ten seconds; if its tail is lost, forty.
+
+    What can't be asked is in :attr:`Facts.unknown`, and the rest is asked all the same.
+
+    :param look: returns what the target knows of the tail.
+    :param clock: wall-clock time, in seconds; record timestamps are compared with it.
+    """
+    unknown: dict[str, MirrorError] = {}
+
+    def ask(check: str, question: Callable[[], _T]) -> _T | None:
+        try:
+            return question()
+        except MirrorError as e:
+            unknown[check] = e
+            return None
+
+    with OffsetMaps(plan, source.config, target.config) as maps:
+        mapped = maps.positions if maps else None
+
+        def lags() -> list[lag.PartitionLag]:
+            return lag.measure(plan, source, target, mapped)
+
+        before = {one.source: one.end for one in ask("lag", lags) or ()}
+        pause(BETWEEN_S)
+        facts = Facts(
+            tail=ask("tail", look) or TailFacts(),
+            lags=ask("lag", lags) or (),
+            lease=ask("lease", lambda: _lease(plan, target)) or "",
+            not_held=ask("hold", lambda: _not_held(plan, target)) or (),
+            free_bytes=ask("disk", target.usable_bytes) or {},
+            fenced=ask("fence", lambda: _fenced(plan, source)) or (),
+            unknown=unknown,
+        )
+    behind = {one.source: one.position for one in facts.lags if one.position < before.get(one.source, 0)}
+    late = ask("lag", lambda: _older(source, behind, limits.max_lag_s, clock())) or ()
+    racing, lost = ask("retention", lambda: _retention(source, behind, limits, clock())) or ({}, {})
+    return replace(facts, late=late, racing=racing, lost=lost)
+
+
+def _older(
+    source: ClusterAdmin, positions: Mapping[TopicPartition, int], age_s: float | None, now_s: float
+) -> set[TopicPartition]:
+    """Return the partitions whose first record at or after a position is older than ``age_s``."""
+    if age_s is None or not positions:
+        return set()
+    young = source.offsets(positions, round((now_s - age_s) * 1000))  # -1: all of them are older
+    return {tp for tp, position in positions.items() if young[tp] < 0 or position < young[tp]}
+
+
+def _retention(
+    source: ClusterAdmin, behind: Mapping[TopicPartition, int], limits: Limits, now_s: float
+) -> tuple[dict[TopicPartition, float], dict[TopicPartition, int]]:
+    """Return the partitions without headroom, and what the source has already deleted.
+
+    Brokers delete a segment by its newest timestamp: no record goes before its own time is up (UnifiedLog). Timestamps
+    are taken to grow along the log.
+    """
+    if not behind:
+        return {}, {}
+    starts = source.offsets(behind, "earliest")
+    lost = {tp: starts[tp] - position for tp, position in behind.items() if starts[tp] > position}
+    kept = {name: retention_s(entries) for name, entries in source.topic_configs({tp.topic for tp in behind}).items()}
+    by_time: dict[float, dict[TopicPartition, int]] = defaultdict(dict)
+    for tp, position in behind.items():
+        if (time_s := kept[tp.topic]) is not None:
+            by_time[time_s][tp] = position
+    racing = {
+        tp: time_s
+        for time_s, positions in by_time.items()
+        for tp in _older(source, positions, time_s - limits.headroom_s(time_s), now_s)
+    }
+    return racing, lost
+
+
+def _lease(plan: Plan, target: ClusterAdmin) -> str:
+    name = plan.mirror.name
+    if lease.is_anybody_writing(target.wire, name):
+        return "a job"
+    return "a cutover" if lease.is_writing_ended(target.wire, name) else "nobody"
+
+
+def _not_held(plan: Plan, target: ClusterAdmin) -> list[tuple[str, str, str | None]]:
+    changed = changed_settings({t.target_topic: held_values(t) for t in plan.topics}, target)
+    return [(topic, key, entry.value) for topic, keys in sorted(changed.items()) for key, entry in keys.items()]
+
+
+def _fenced(plan: Plan, source: ClusterAdmin) -> list[str]:
+    """Return the source topics that nobody may write to, by the rule of a fence (:mod:`airflow_mirror.cutover.fence`)."""
+    rule = {"principal": "User:*", "host": "*", "operation": "WRITE", "permission": "DENY"}
+    try:
+        found = source.describe_acls(resource_type="TOPIC", pattern_type="LITERAL", **rule)
+    except RequestRefused as e:
+        if e.code == ErrorCode.SECURITY_DISABLED:
+            return []
+        raise
+    return sorted({acl.name for acl in found} & {t.source_topic for t in plan.topics})

@@ -1,0 +1,241 @@
+"""What is wrong with a mirror, from what both clusters say of it. No socket, no clock.
+
+Each check answers with a line for each thing that is wrong. What could not be asked is a finding as well: who does not
+know whether a mirror is well must not be told that it is. Only what a cluster never tells (a right that the mirror need
+not have, a broker that is too old) does no more than warn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from airflow_mirror.errors import InvalidField, MirrorError, MissingRight
+from airflow_mirror.jobs.runner import state
+from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Sign
+from airflow_mirror.jobs.runner.wishes import Wish
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.wording import count, duration, size, some
+from airflow_mirror.sync.lag import PartitionLag
+from airflow_mirror.wire.errors import ApiNotServed
+
+WARN_ONLY = ("paused", "fence", "left_out", "notes")
+_TOLD_BY_FEW = ("disk", "fence", "lease")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """From where on something is wrong.
+
+    :param max_lag_s: how old a record may be that the target still lacks; None: any age.
+    :param max_lag_records: how many offsets a partition may be behind; None: any number.
+    :param min_headroom_s: how long it must be at least until the source deletes a record that the target lacks. Of
+        topics that keep less than twice that: half of what they keep.
+    :param min_free_bytes: of each broker of the target.
+    :param warn_only: checks whose findings do not fail.
+    :raises InvalidField: there is no such check.
+    """
+
+    max_lag_s: float | None = 300.0
+    max_lag_records: int | None = None
+    min_headroom_s: float = 6 * 3600.0
+    min_free_bytes: int = 10_000_000_000
+    warn_only: Collection[str] = WARN_ONLY
+
+    def __post_init__(self) -> None:
+        if unknown := set(self.warn_only) - CHECKS.keys():
+            raise InvalidField("warn_only", sorted(unknown), "no such check", f"Use some of {', '.join(CHECKS)}.")
+
+    def headroom_s(self, kept_s: float) -> float:
+        """Return the least headroom of a topic that keeps its records so long."""
+        return min(self.min_headroom_s, kept_s / 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TailFacts:
+    """What the target knows of a mirror's tail.
+
+    :param active: the one that is decided; None if none ever was. :param differing: see :meth:`.ActiveTail.differing`.
+    """
+
+    active: ActiveTail | None = None
+    status: str = ""
+    sign: Sign | None = None
+    pause: Wish | None = None
+    differing: Sequence[str] = ()
+
+    @property
+    def runs(self) -> bool:
+        """Whether it lives."""
+        return self.active is not None and state.is_active(self.status)
+
+    @property
+    def said(self) -> Sign:
+        """The last sign of a tail that lives; an empty one of any other."""
+        return self.sign if self.runs and self.sign is not None else Sign(number=0, state=self.status)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What both clusters say of a mirror at one time.
+
+    :param lease: who holds the writer lease: ``a job``, ``a cutover`` or ``nobody``.
+    :param late: partitions that lack a record that is older than ``max_lag_s``.
+    :param racing: partitions without the headroom, and for how many seconds their topics keep records.
+    :param lost: how many offsets the source has deleted of a partition before they were copied.
+    :param not_held: settings of target topics that are not on hold: the topic, the key and the value there.
+    :param free_bytes: see :meth:`.ClusterAdmin.usable_bytes`.
+    :param fenced: source topics that refuse all producers.
+    :param unknown: checks whose question got no answer.
+    """
+
+    tail: TailFacts = field(default_factory=TailFacts)
+    lease: str = "a job"
+    lags: Sequence[PartitionLag] = ()
+    late: Collection[TopicPartition] = ()
+    racing: Mapping[TopicPartition, float] = field(default_factory=dict)
+    lost: Mapping[TopicPartition, int] = field(default_factory=dict)
+    not_held: Sequence[tuple[str, str, str | None]] = ()
+    free_bytes: Mapping[int, int | None] = field(default_factory=dict)
+    fenced: Sequence[str] = ()
+    unknown: Mapping[str, MirrorError] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that is wrong.
+
+    :param fails: the mirror is not well; else a person should know, no more.
+    """
+
+    check: str
+    what: str
+    fails: bool
+
+    def __str__(self) -> str:
+        return f"{self.check}: {self.what}"
+
+
+def judge(facts: Facts, limits: Limits) -> list[Finding]:
+    """Return what is wrong; empty: the mirror is well."""
+    found = []
+    for check, answer in CHECKS.items():
+        fails = check not in limits.warn_only
+        error = facts.unknown.get(check)
+        if error is not None:
+            never_told = check in _TOLD_BY_FEW and isinstance(error, (MissingRight, ApiNotServed))
+            found.append(Finding(check=check, what=f"not known: {error}", fails=fails and not never_told))
+        else:
+            found += [Finding(check=check, what=line, fails=fails) for line in answer(facts, limits)]
+    return found
+
+
+def _tail(facts: Facts, _: Limits) -> Iterator[str]:
+    tail, one = facts.tail, facts.tail.active
+    if one is None:
+        yield "it was never started"
+    elif tail.status == state.LOST:
+        yield f"no sign of life from host {one.host} for {SILENCE_S:.0f} s: the process or the host is lost"
+    elif state.is_succeeded(tail.status):
+        yield f"it was stopped on host {one.host}"
+    elif not tail.runs:
+        why = tail.sign.error if tail.sign is not None else None
+        yield f"it ended with an error on host {one.host}: {why or 'it does not say why'}"
+    elif tail.differing:
+        yield f"the one on host {one.host} copies by other rules: {'; '.join(tail.differing)}"
+
+
+def _paused(facts: Facts, _: Limits) -> Iterator[str]:
+    if facts.tail.pause is not None:
+        behind = sum(lag.records for lag in facts.lags)
+        yield f"paused {facts.tail.pause}, {behind:,} offsets behind; nothing is copied until 'airflow-mirror resume'"
+
+
+def _lease(facts: Facts, _: Limits) -> Iterator[str]:
+    if facts.tail.said.phase == "copying" and facts.lease != "a job":
+        yield f"the tail says that it copies, but {facts.lease} holds the writer lease: nothing can be written"
+
+
+def _lag(facts: Facts, limits: Limits) -> Iterator[str]:
+    if facts.tail.pause is not None:
+        return  # that is why
+    records = {lag.source: lag.records for lag in facts.lags}
+    if facts.late and limits.max_lag_s is not None:
+        shown = some(f"{tp} by {count(records.get(tp, 0), 'offset')}" for tp in sorted(facts.late))
+        yield f"{_partitions(facts.late)} more than {duration(limits.max_lag_s)} behind: {shown}"
+    most = limits.max_lag_records
+    far = {} if most is None else {tp: n for tp, n in records.items() if n > most}
+    if far:
+        shown = some(f"{tp} by {n:,}" for tp, n in sorted(far.items(), key=lambda one: -one[1]))
+        yield f"{_partitions(far)} more than {count(most or 0, 'offset')} behind: {shown}"
+
+
+def _retention(facts: Facts, limits: Limits) -> Iterator[str]:
+    if facts.lost:
+        shown = some(f"{tp} {count(n, 'offset')}" for tp, n in sorted(facts.lost.items()))
+        yield f"the source has deleted records that were not copied: {shown}"
+    if facts.racing:
+        shown = some(f"{tp} (keeps {duration(kept)})" for tp, kept in sorted(facts.racing.items()))
+        least = min(limits.headroom_s(kept) for kept in facts.racing.values())
+        yield f"the source will delete records that are not copied in less than {duration(least)}: {shown}"
+
+
+def _stopped(facts: Facts, _: Limits) -> Iterator[str]:
+    summary = facts.tail.said.summary
+    if stopped := summary.get("states", {}).get("stopped"):
+        yield f"{count(stopped, 'partition')} stopped: {'; '.join(summary.get('stopped', []))}"
+
+
+def _hold(facts: Facts, _: Limits) -> Iterator[str]:
+    for topic, key, value in facts.not_held:
+        yield f"target topic {topic!r}: {key} is {value}: brokers may delete, change or refuse records"
+
+
+def _follow(facts: Facts, _: Limits) -> Iterator[str]:
+    for kind, report in facts.tail.said.follows.items():
+        if report.get("error"):
+            yield f"{kind} do not follow: {report['error']}"
+
+
+def _left_out(facts: Facts, _: Limits) -> Iterator[str]:
+    yield from facts.tail.said.follows.get("topics", {}).get("said", [])
+
+
+def _notes(facts: Facts, _: Limits) -> Iterator[str]:
+    sign = facts.tail.said
+    yield from sign.notes[-3:]
+    for kind, report in sign.follows.items():
+        if kind != "topics":
+            yield from (f"{kind}: {line}" for line in report.get("said", []))
+
+
+def _disk(facts: Facts, limits: Limits) -> Iterator[str]:
+    full = {one: free for one, free in facts.free_bytes.items() if free is not None and free < limits.min_free_bytes}
+    if full:
+        shown = some(f"broker {one} {size(free)}" for one, free in sorted(full.items()))
+        yield f"less than {size(limits.min_free_bytes)} free on the target: {shown}"
+
+
+def _fence(facts: Facts, _: Limits) -> Iterator[str]:
+    if facts.fenced:
+        yield f"the source refuses all producers of {some(facts.fenced)}: a cutover runs, or has left its fence up"
+
+
+def _partitions(found: Collection[object]) -> str:
+    return f"{count(len(found), 'partition')} {'is' if len(found) == 1 else 'are'}"
+
+
+CHECKS: Mapping[str, Callable[[Facts, Limits], Iterator[str]]] = {
+    "tail": _tail,
+    "paused": _paused,
+    "lease": _lease,
+    "lag": _lag,
+    "retention": _retention,
+    "stopped": _stopped,
+    "hold": _hold,
+    "follow": _follow,
+    "left_out": _left_out,
+    "notes": _notes,
+    "disk": _disk,
+    "fence": _fence,
+}

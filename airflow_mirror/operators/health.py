@@ -1,0 +1,114 @@
+"""CheckMirrorOperator: is the mirror that replicates well?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import JobNotRunning, MirrorUnhealthy
+from airflow_mirror.hooks.gauges import tell_lag
+from airflow_mirror.hooks.remembered import last_plan
+from airflow_mirror.hooks.tail import TailView
+from airflow_mirror.jobs.runner.local import TAIL
+from airflow_mirror.operators.base import MirrorOperator, number
+from airflow_mirror.operators.summaries import compact
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
+
+    from airflow_mirror.jobs.health.judging import Facts, Limits
+    from airflow_mirror.mirror import Mirror
+
+__all__ = ["CheckMirrorOperator"]
+
+_START = "Run the task that starts it (StartMirrorOperator, mode='tail')."
+
+
+class CheckMirrorOperator(MirrorOperator):
+    """Looks at a mirror whose tail replicates, and fails with everything that is wrong. Changes nothing.
+
+    Both clusters are asked and nothing else, so it runs on any worker, beside a tail on any host. It looks at the topics
+    of the mirror's last plan, as amended. Returns a summary with the warnings.
+
+    :param max_lag_s: how old a record may be that the target still lacks; None: any age (templated).
+    :param max_lag_records: how many offsets a partition may be behind; None: any number (templated).
+    :param min_headroom_s: how long it must be at least until the source deletes a record that the target lacks; of topics
+        that keep less than twice that: half of what they keep (templated).
+    :param min_free_bytes: what each broker of the target must have free, where it tells (templated).
+    :param warn_only: checks whose findings are warnings: of ``tail``, ``paused``, ``lease``, ``lag``, ``retention``,
+        ``stopped``, ``hold``, ``follow``, ``left_out``, ``notes``, ``disk`` and ``fence`` (templated).
+    """
+
+    template_fields: Sequence[str] = (
+        "mirror", "max_lag_s", "max_lag_records", "min_headroom_s", "min_free_bytes", "warn_only",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        max_lag_s: float | str | None = 300.0,
+        max_lag_records: int | str | None = None,
+        min_headroom_s: float | str = 6 * 3600.0,
+        min_free_bytes: int | str = 10_000_000_000,
+        warn_only: Sequence[str] | str = ("paused", "fence", "left_out", "notes"),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.max_lag_s, self.max_lag_records = max_lag_s, max_lag_records
+        self.min_headroom_s, self.min_free_bytes, self.warn_only = min_headroom_s, min_free_bytes, warn_only
+
+    def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
+        """Look, and judge.
+
+        :raises MirrorUnhealthy: lists every finding that is no warning.
+        :raises JobNotRunning: the mirror has no plan yet.
+        """
+        from airflow_mirror.hooks.kafka import admins_of
+        from airflow_mirror.jobs.health.gathering import gather
+        from airflow_mirror.jobs.health.judging import judge
+        from airflow_mirror.sync import lag
+
+        limits = self._limits()
+        with admins_of(mirror) as (source, target):
+            plan = last_plan(mirror, target)
+            if plan is None:
+                raise JobNotRunning(TAIL, "never started", _START)
+            view = TailView(target, mirror.name)
+            facts = gather(plan, source, target, lambda: view.look(mirror), limits)
+        found = judge(facts, limits)
+        tell_lag(mirror.name, lag.summary(list(facts.lags)))
+        for one in found:
+            self.log.log(40 if one.fails else 30, "%s", one)
+        if wrong := [str(one) for one in found if one.fails]:
+            raise MirrorUnhealthy(mirror.name, wrong)
+        return compact({**_summary(facts), "warnings": [str(one) for one in found]})
+
+    def _limits(self) -> Limits:
+        from airflow_mirror.jobs.health.judging import Limits
+
+        most = _number_or_none("max_lag_records", self.max_lag_records)
+        return Limits(
+            max_lag_s=_number_or_none("max_lag_s", self.max_lag_s),
+            max_lag_records=None if most is None else int(most),
+            min_headroom_s=number("min_headroom_s", self.min_headroom_s),
+            min_free_bytes=int(number("min_free_bytes", self.min_free_bytes)),
+            warn_only=[self.warn_only] if isinstance(self.warn_only, str) else list(self.warn_only),
+        )
+
+
+def _number_or_none(name: str, value: object) -> float | None:
+    return None if str(value) in ("None", "") else number(name, value)
+
+
+def _summary(facts: Facts) -> dict[str, Any]:
+    from airflow_mirror.sync import lag
+
+    tail = facts.tail.active
+    free = [one for one in facts.free_bytes.values() if one is not None]
+    return {
+        "host": tail.host if tail else None,
+        "phase": facts.tail.said.phase,
+        **lag.summary(list(facts.lags)),
+        "least_free_bytes": min(free, default=None),
+    }

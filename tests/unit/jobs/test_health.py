@@ -1,0 +1,300 @@
+"""What is wrong with a mirror that replicates: the judgement, and what both clusters are asked for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.errors import BrokerError, ClusterUnreachable, InvalidField, MissingRight, RequestRefused
+from airflow_mirror.jobs.health.gathering import gather
+from airflow_mirror.jobs.health.judging import CHECKS, Facts, Limits, TailFacts, judge
+from airflow_mirror.jobs.runner.active import ActiveTail, Sign
+from airflow_mirror.jobs.runner.wishes import Wish
+from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.sync.lag import PartitionLag
+from airflow_mirror.wire.errors import ApiNotServed
+from tests.builders import plan_of, rule, topic_plan
+
+MIRROR = Mirror(name="m", source="src", target="dst", topics=["t"])
+ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
+TAIL = ActiveTail(mirror=MIRROR.to_dict(), plan="p", inputs="i", directory="/jobs/1", host="host-a", where="a")
+SIGN = Sign(number=1, state="RUNNING", phase="copying", summary={"states": {"copying": 2}})
+WELL = Facts(tail=TailFacts(active=TAIL, status="RUNNING", sign=SIGN), lags=[PartitionLag(ZERO, 9, 9)])
+
+
+def found(limits: Limits | None = None, **changed: Any) -> list[tuple[str, str, bool]]:
+    findings = judge(replace(WELL, **changed), limits or Limits())
+    return [(one.check, one.what, one.fails) for one in findings]
+
+
+def tail(**changed: Any) -> TailFacts:
+    return replace(WELL.tail, **changed)
+
+
+def sign(**changed: Any) -> TailFacts:
+    return tail(sign=replace(SIGN, **changed))
+
+
+# --- judging ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_mirror_that_is_well_has_no_finding() -> None:
+    assert found() == []
+
+
+def test_a_tail_that_does_not_copy_says_why() -> None:
+    """What its last sign says is of no use then, but for the error."""
+    stale = replace(SIGN, follows={"groups": {"error": "x"}}, notes=("n",), error="disk full")
+    assert found(tail=TailFacts()) == [("tail", "it was never started", True)]
+    ((_, lost, fails),) = found(tail=tail(status="LOST", sign=stale))
+    assert lost.startswith("no sign of life from host host-a for 30 s") and fails
+    assert found(tail=tail(status="FAILED", sign=stale)) == [
+        ("tail", "it ended with an error on host host-a: disk full", True)
+    ]
+    assert found(tail=tail(status="SUCCEEDED", sign=None)) == [("tail", "it was stopped on host host-a", True)]
+
+
+def test_a_tail_of_another_specification_is_named_by_its_fields() -> None:
+    other = TAIL.differing(replace(MIRROR, topics=["u"], principals={"User:a": "User:b"}))
+    assert other == ["topics: ['t'] there, ['u'] asked for"]
+    assert found(tail=tail(differing=other)) == [
+        ("tail", "the one on host host-a copies by other rules: topics: ['t'] there, ['u'] asked for", True)
+    ]
+
+
+def test_a_paused_mirror_warns_and_its_lag_is_no_finding() -> None:
+    """The race against the source's retention goes on all the same."""
+    paused = tail(pause=Wish(by="ann@desk", at="noon"), sign=replace(SIGN, phase="paused"))
+    findings = found(tail=paused, lags=[PartitionLag(ZERO, 5, 9)], late={ZERO}, racing={ZERO: 7200.0}, lease="nobody")
+    assert [(check, fails) for check, _, fails in findings] == [("paused", False), ("retention", True)]
+    assert findings[0][1] == (
+        "paused by ann@desk since noon, 4 offsets behind; nothing is copied until 'airflow-mirror resume'"
+    )
+
+
+@pytest.mark.parametrize("holder", ["nobody", "a cutover"])
+def test_a_tail_without_its_lease_writes_nothing(holder: str) -> None:
+    ((check, what, fails),) = found(lease=holder)
+    assert (check, fails) == ("lease", True) and f"but {holder} holds the writer lease" in what
+    assert found(lease=holder, tail=sign(phase="starting Spark")) == [], "it has not taken it yet"
+
+
+def test_lag_in_seconds_and_in_records_have_a_limit_each() -> None:
+    lags = [PartitionLag(ZERO, 0, 2000), PartitionLag(ONE, 0, 10)]
+    assert found(lags=lags) == [], "no number of records is too many by default"
+    assert found(lags=lags, late={ZERO}) == [("lag", "1 partition is more than 5 min behind: t-0 by 2,000 offsets", True)]
+    assert found(Limits(max_lag_records=9), lags=lags) == [
+        ("lag", "2 partitions are more than 9 offsets behind: t-0 by 2,000, t-1 by 10", True)
+    ]
+
+
+def test_what_the_source_deletes_is_told_before_and_after() -> None:
+    lines = [what for _, what, _ in found(racing={ONE: 7200.0}, lost={ZERO: 12})]
+    assert lines == [
+        "the source has deleted records that were not copied: t-0 12 offsets",
+        "the source will delete records that are not copied in less than 60 min: t-1 (keeps 2 h)",
+    ]
+
+
+def test_stopped_partitions_are_counted_and_their_errors_shown() -> None:
+    stopped = {"states": {"stopped": 2}, "stopped": ["t-0: x", "t-1: y"]}
+    assert found(tail=sign(summary=stopped)) == [("stopped", "2 partitions stopped: t-0: x; t-1: y", True)]
+
+
+def test_what_follows_fails_with_an_error_and_warns_with_a_remark() -> None:
+    follows = {"groups": {"error": "no right", "said": ["1 position(s) left alone"]}, "topics": {"said": ["1 left out"]}}
+    assert found(tail=sign(follows=follows, notes=("t: retention.ms was changed",))) == [
+        ("follow", "groups do not follow: no right", True),
+        ("left_out", "1 left out", False),
+        ("notes", "t: retention.ms was changed", False),
+        ("notes", "groups: 1 position(s) left alone", False),
+    ]
+
+
+def test_settings_disk_and_fence_are_looked_at() -> None:
+    limits = Limits(min_free_bytes=2_000_000_000)
+    findings = found(
+        limits,
+        not_held=[("t", "retention.ms", "5")],
+        free_bytes={1: 1_500_000_000, 2: None, 3: 2_000_000_000},
+        fenced=["t"],
+    )
+    assert [(check, fails) for check, _, fails in findings] == [("hold", True), ("disk", True), ("fence", False)]
+    assert "'t': retention.ms is 5" in findings[0][1]
+    assert findings[1][1] == "less than 2.0 GB free on the target: broker 1 1.5 GB"
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_question_without_an_answer_is_a_finding(check: str) -> None:
+    """It fails, unless the check only warns: a cluster that is away must not look well."""
+    away = ClusterUnreachable("source", "k:1", "refused")
+    assert [(one[0], one[2]) for one in found(unknown={check: away})] == [(check, check not in Limits().warn_only)]
+
+
+@pytest.mark.parametrize("error", [MissingRight("x", "y", "z"), ApiNotServed("b", "a", 0, None)])
+def test_what_few_clusters_tell_only_warns(error: Any) -> None:
+    assert [one[2] for one in found(Limits(warn_only=()), unknown={"disk": error, "lag": error})] == [True, False]
+
+
+def test_which_checks_warn_is_a_choice_among_known_ones() -> None:
+    assert [one[2] for one in found(Limits(warn_only=["lag"]), late={ZERO}, fenced=["t"])] == [False, True]
+    with pytest.raises(InvalidField, match=r"warn_only.*Use some of tail, paused"):
+        Limits(warn_only=["lagg"])
+
+
+# --- gathering -------------------------------------------------------------------------------------------------------
+
+NOW_S = 1_000_000.0
+
+
+class Cluster:
+    """Topic ``t`` with two partitions. ``log`` is its start, its end, and the times of its records from its start on."""
+
+    def __init__(self, logs: Mapping[int, tuple[int, int]], **settings: str) -> None:
+        self.config = ClientConfig({"bootstrap.servers": "127.0.0.1:1"}, "cluster")
+        self.logs, self.settings, self.age_s = dict(logs), settings, {offset: 0.0 for offset in range(100)}
+        self.wire, self.acls, self.away = None, list[Any](), set[str]()
+
+    def _ask(self, what: str) -> None:
+        if what in self.away:
+            raise BrokerError(what, 7, "REQUEST_TIMED_OUT")
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        self._ask("topics")
+        info = TopicInfo(name="t", topic_id="i", partitions=len(self.logs), replication_factor=1)
+        return {name: info for name in names if name == "t"}
+
+    def offsets(self, partitions: Iterable[TopicPartition], spec: str | int) -> dict[TopicPartition, int]:
+        self._ask("offsets")
+        return {tp: self._offset(*self.logs[tp.partition], spec) for tp in partitions}
+
+    def _offset(self, start: int, end: int, spec: str | int) -> int:
+        if isinstance(spec, str):
+            return start if spec == "earliest" else end
+        return next((o for o in range(start, end) if (NOW_S - self.age_s[o]) * 1000 >= spec), -1)
+
+    def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
+        entries = {key.replace("_", "."): ConfigEntry(value=v, source="D") for key, v in self.settings.items()}
+        return {name: entries for name in names}
+
+    def usable_bytes(self) -> dict[int, int | None]:
+        self._ask("disk")
+        return {1: 5}
+
+    def describe_acls(self, **fields: str) -> list[Any]:
+        self._ask("fence")
+        return self.acls
+
+
+class World:
+    def __init__(self) -> None:
+        self.plan = plan_of(
+            MIRROR, topic_plan("t", {0: 0, 1: 0}, source_topic_id="i", held_configs={"retention.ms": "-1"})
+        )
+        self.source = Cluster({0: (0, 50), 1: (0, 50)}, cleanup_policy="delete", retention_ms="3600000")
+        self.target = Cluster({0: (0, 50), 1: (0, 50)}, retention_ms="-1")
+        self.meanwhile: Any = lambda: None
+
+    def gather(self, **limits: Any) -> Facts:
+        source: Any = self.source
+        target: Any = self.target
+        return gather(
+            self.plan, source, target, lambda: WELL.tail, Limits(**limits), clock=lambda: NOW_S,
+            pause=lambda _: self.meanwhile(),
+        )  # fmt: skip
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(lease, "is_anybody_writing", lambda *_: True)
+    return World()
+
+
+def test_a_mirror_that_keeps_up_is_found_well(world: World) -> None:
+    facts = world.gather()
+    assert facts.unknown == {} and not (facts.late or facts.racing or facts.lost or facts.not_held)
+    assert facts.free_bytes == {1: 5} and facts.lease == "a job"
+    assert [lag.records for lag in facts.lags] == [0, 0]
+
+
+def test_only_old_records_that_stay_uncopied_are_late(world: World) -> None:
+    """Of three partitions that lack something at first: one catches up, one lacks a young record, one an old one."""
+    world.plan = plan_of(MIRROR, topic_plan("t", {0: 0, 1: 0, 2: 0}, source_topic_id="i"))
+    world.source.logs = dict.fromkeys(range(3), (0, 50))
+    world.target.logs = {0: (0, 40), 1: (0, 45), 2: (0, 40)}
+    world.source.age_s |= {o: 301.0 for o in range(45)}
+    world.meanwhile = lambda: world.target.logs.update({0: (0, 50)})
+    assert world.gather().late == {TopicPartition("t", 2)}
+    assert not world.gather(max_lag_s=302.0).late
+    assert not world.gather(max_lag_s=None).late
+
+
+def test_a_log_without_a_young_record_is_late(world: World) -> None:
+    """The broker finds no offset for the time then."""
+    world.source.age_s = {o: 301.0 for o in range(100)}
+    world.target.logs[0] = (0, 40)
+    assert world.gather().late == {ZERO}
+
+
+def test_old_records_that_have_just_come_are_not_late(world: World) -> None:
+    """A tail that is in time has some of a topic whose records are always old."""
+    world.source.age_s = {o: 9999.0 for o in range(100)}
+    world.meanwhile = lambda: world.source.logs.update({0: (0, 60)})
+    assert not world.gather().late
+
+
+def test_headroom_is_measured_by_what_the_topic_keeps(world: World) -> None:
+    """A topic that keeps an hour has half an hour of headroom, whatever is asked for."""
+    world.target.logs = {0: (0, 40), 1: (0, 50)}
+    world.source.age_s |= {o: 1801.0 for o in range(41)}
+    assert world.gather().racing == {ZERO: 3600.0}
+    assert world.gather(min_headroom_s=1700.0).racing == {}
+    world.source.settings["cleanup_policy"] = "compact"
+    assert world.gather().racing == {}
+
+
+def test_what_is_gone_before_it_was_copied_is_lost(world: World) -> None:
+    world.target.logs, world.source.logs[0] = {0: (0, 40), 1: (0, 50)}, (43, 50)
+    assert world.gather().lost == {ZERO: 3}
+
+
+def test_a_changed_setting_is_not_held(world: World) -> None:
+    world.target.settings["retention_ms"] = "7"
+    assert world.gather().not_held == [("t", "retention.ms", "7")]
+
+
+def test_topics_that_nobody_may_write_to_are_fenced(world: World) -> None:
+    world.source.acls = [rule("t", "WRITE", "DENY"), rule("other", "WRITE", "DENY")]
+    assert world.gather().fenced == ["t"]
+
+
+def test_a_cluster_without_an_authorizer_has_no_fence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(**_: str) -> list[Any]:
+        raise RequestRefused("describe ACLs", 54, "SECURITY_DISABLED")
+
+    monkeypatch.setattr(world.source, "describe_acls", none)
+    facts = world.gather()
+    assert not facts.fenced and facts.unknown == {}
+
+
+def test_what_gets_no_answer_leaves_the_rest_known(world: World) -> None:
+    world.source.away, world.target.away = {"offsets", "fence"}, {"disk"}
+    facts = world.gather()
+    assert facts.unknown.keys() == {"lag", "fence", "disk"}
+    assert facts.tail == WELL.tail and facts.lease == "a job"
+
+
+@pytest.mark.parametrize(("ended", "holder"), [(True, "a cutover"), (False, "nobody")])
+def test_who_holds_the_lease_is_told_apart(
+    world: World, monkeypatch: pytest.MonkeyPatch, ended: bool, holder: str
+) -> None:
+    monkeypatch.setattr(lease, "is_anybody_writing", lambda *_: False)
+    monkeypatch.setattr(lease, "is_writing_ended", lambda *_: ended)
+    assert world.gather().lease == holder

@@ -1,0 +1,136 @@
+"""CheckMirrorOperator: what it takes, what it returns, and how it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from airflow_mirror.hooks.tail import TailView
+from airflow_mirror.jobs.health import gathering
+from airflow_mirror.jobs.health.judging import WARN_ONLY, Facts, Limits, TailFacts
+from airflow_mirror.jobs.runner import active
+from airflow_mirror.jobs.runner.active import ActiveTail, Sign
+from airflow_mirror.jobs.runner.wishes import Wish, wish
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.operators import health
+from airflow_mirror.operators.health import CheckMirrorOperator
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan import Plan
+from airflow_mirror.sync.lag import PartitionLag
+from tests.unit.ledger.memory import MemoryLedger, MemoryState
+from tests.unit.provider.conftest import THE_PLAN
+
+
+class Asked:
+    """What the operator asks for; ``facts`` is what it gets."""
+
+    def __init__(self) -> None:
+        self.facts = Facts(lags=[PartitionLag(TopicPartition("t", 0), 7, 9)], free_bytes={1: 5 * 10**10, 2: None})
+        self.plan: Plan | None = THE_PLAN
+        self.limits: Limits | None = None
+        self.tail = TailFacts(
+            active=ActiveTail(
+                mirror=THE_PLAN.mirror.to_dict(), plan="p", inputs="i", directory="/jobs/1", host="host-a", where="a"
+            ),
+            status="RUNNING",
+            sign=Sign(number=1, state="RUNNING", phase="copying", follows={"groups": {"said": ["one left alone"]}}),
+        )
+
+    def gather(self, plan: Plan, source: Any, target: Any, look: Any, limits: Limits) -> Facts:
+        assert plan is self.plan
+        self.limits = limits
+        return replace(self.facts, tail=self.tail)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    one = Asked()
+
+    @contextmanager
+    def admins(_: Mirror) -> Iterator[tuple[Any, Any]]:
+        yield None, None
+
+    monkeypatch.setattr("airflow_mirror.hooks.kafka.admins_of", admins)
+    monkeypatch.setattr(gathering, "gather", one.gather)
+    monkeypatch.setattr(health, "last_plan", lambda *_: one.plan)
+    return one
+
+
+def check(mirror: dict[str, Any], **given: Any) -> CheckMirrorOperator:
+    return CheckMirrorOperator(task_id="check", mirror=mirror, **given)
+
+
+def test_a_mirror_that_is_well_returns_its_figures_and_warnings(
+    asked: Asked, mirror: dict[str, Any], context: dict[str, Any]
+) -> None:
+    assert check(mirror).execute(context) == {
+        "host": "host-a", "phase": "copying", "partitions": 1, "lag_records": 2, "max_lag_records": 2, "worst": "t-0",
+        "least_free_bytes": 5 * 10**10, "warnings": ["notes: groups: one left alone"],
+    }  # fmt: skip
+
+
+def test_everything_that_is_wrong_is_in_one_error(asked: Asked, mirror: dict[str, Any], context: dict[str, Any]) -> None:
+    """It may be retried: what a tail that is started again gets right is no alarm. Warnings are not in it."""
+    asked.facts = replace(asked.facts, late={TopicPartition("t", 0)}, not_held=[("t", "retention.ms", "5")])
+    with pytest.raises(AirflowException, match=r"MirrorUnhealthy: mirror 'm' .* 2 finding\(s\)") as failed:
+        check(mirror).execute(context)
+    assert not isinstance(failed.value, AirflowFailException)
+    assert "lag: 1 partition is" in str(failed.value) and "hold: target topic 't'" in str(failed.value)
+    assert "one left alone" not in str(failed.value)
+
+
+def test_limits_are_what_a_form_yields(asked: Asked, mirror: dict[str, Any], context: dict[str, Any]) -> None:
+    check(mirror).execute(context)
+    assert asked.limits == Limits(warn_only=list(WARN_ONLY)), "the defaults of both are the same"
+    check(
+        mirror, max_lag_s="None", max_lag_records="7", min_headroom_s="60", min_free_bytes=1, warn_only="notes"
+    ).execute(context)
+    assert asked.limits == Limits(
+        max_lag_s=None, max_lag_records=7, min_headroom_s=60.0, min_free_bytes=1, warn_only=["notes"]
+    )
+
+
+@pytest.mark.parametrize("given", [{"max_lag_s": "soon"}, {"min_free_bytes": -1}, {"warn_only": ["tial"]}])
+def test_wrong_limits_fail_before_anything_is_asked(
+    asked: Asked, mirror: dict[str, Any], context: dict[str, Any], given: dict[str, Any]
+) -> None:
+    with pytest.raises(AirflowFailException, match=next(iter(given))):
+        check(mirror, **given).execute(context)
+    assert asked.limits is None
+
+
+def test_a_mirror_without_a_plan_was_never_started(asked: Asked, mirror: dict[str, Any], context: dict[str, Any]) -> None:
+    asked.plan = None
+    with pytest.raises(AirflowException, match="never started.*Run the task that starts it"):
+        check(mirror).execute(context)
+
+
+# --- the tail, as the target knows it --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def view(ledger: MemoryLedger, state: MemoryState, monkeypatch: pytest.MonkeyPatch) -> TailView:
+    monkeypatch.setattr(active, "_LOOK_EVERY_S", 0.01)
+    return TailView(None, "m")  # type: ignore[arg-type]
+
+
+def test_a_target_without_a_tail_knows_of_none(view: TailView, connections: Callable[..., None]) -> None:
+    assert view.look(THE_PLAN.mirror) == TailFacts()
+
+
+def test_a_tail_is_looked_at_with_its_last_sign(view: TailView, ledger: MemoryLedger, state: MemoryState) -> None:
+    tail = ActiveTail(mirror=THE_PLAN.mirror.to_dict(), plan="p", inputs="i", directory="/jobs/1")
+    ledger.decide(lambda _: {"active/m": tail.value()})
+    wish(state, "m", "pause", Wish(by="ann@desk", at="noon"))
+    sign = Sign(number=3, state="FAILED", error="disk full")
+    state.write({f"job/m/{tail.job}/sign": sign.encode()})
+    found = view.look(replace(THE_PLAN.mirror, topics=["u"]))
+    assert (found.active, found.status, found.runs) == (tail, "FAILED", False)
+    assert found.sign is not None and found.sign.error == "disk full"
+    assert found.pause is not None and found.pause.by == "ann@desk"
+    assert found.differing == ["topics: ['t'] there, ['u'] asked for"]
