@@ -103,6 +103,18 @@ class TailView:
         raise error_of(TAIL, status, sign.blame, sign.error or "it does not say why", log_of(tail))
 
 
+def replicates(mirror: Mirror) -> bool:
+    """Return whether the mirror's tail lives, on whatever host, and copies by the mirror's fields.
+
+    :raises MirrorError: the target can't be asked.
+    """
+    from airflow_mirror.hooks.kafka import MirrorKafkaHook
+
+    with MirrorKafkaHook(mirror.target, "target").admin() as target:
+        found = TailView(target, mirror.name).look(mirror)
+    return found.runs and not found.differing
+
+
 def log_of(tail: ActiveTail) -> str:
     """Return where the tail's log is, for people."""
     if tail.application:

@@ -64,11 +64,11 @@ class StartMirrorOperator(SparkJobOperator):
     :param replace: stop a running tail that executes another plan, instead of failing (templated).
     :param attached: tail only: stay and supervise it, for executors whose host ends with the task (Kubernetes). The task
         shows its figures, starts it again when it fails, with growing pauses, or on this host when its own is lost, and
-        ends when it is stopped or cut over. A task that is killed ends the tail that it started.
+        ends when it is stopped or cut over. A task that is killed ends the tail that it started (templated).
     """
 
     template_fields: Sequence[str] = (
-        *SparkJobOperator.template_fields, "start", "end", "late_s", "start_timeout_s", "replace",
+        *SparkJobOperator.template_fields, "start", "end", "late_s", "start_timeout_s", "replace", "attached",
     )  # fmt: skip
 
     def __init__(
@@ -80,11 +80,11 @@ class StartMirrorOperator(SparkJobOperator):
         late_s: float | str | None = None,
         start_timeout_s: float | str = 300.0,
         replace: bool | str = False,
-        attached: bool = False,
+        attached: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if attached and mode != "tail":
+        if attached is not False and mode != "tail":
             raise InvalidField(
                 "attached", attached, "a bulk copy is always attached", "Leave it out, or use mode='tail'."
             )
@@ -112,6 +112,7 @@ class StartMirrorOperator(SparkJobOperator):
         from airflow_mirror.plan.life import require_active
 
         plan, patience_s = self.stored_plan(mirror), number("start_timeout_s", self.start_timeout_s)
+        stays = flag("attached", self.attached)
         with MirrorKafkaHook(mirror.target, "target").admin() as target:
             require_active(Ledger(target), plan, target)
             self._prepare(mirror)
@@ -125,7 +126,7 @@ class StartMirrorOperator(SparkJobOperator):
                 tail = None
             if self.mode == "tail":
                 started = run.start(tail)
-                return run.stay(lambda: self._is_over(target, plan)) if self.attached else started
+                return run.stay(lambda: self._is_over(target, plan)) if stays else started
             if tail is not None and self.end in (None, "latest"):
                 return self._wait_for(run, tail)
             if tail is not None:
@@ -137,7 +138,7 @@ class StartMirrorOperator(SparkJobOperator):
             TAIL, dataclasses.replace(self.spec(mirror, plan), replaces=replaces), self.secrets(mirror)
         )
         # Not attached, the tail outlives this task by design, so killing the task must not stop it.
-        self._job = handle if self.attached else None
+        self._job = handle if flag("attached", self.attached) else None
         return handle
 
     def _replace(self, run: TailRun, tail: ActiveTail) -> None:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import nullcontext
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pendulum
 import pytest
 from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.exceptions import AirflowSkipException
 from airflow.serialization.serialized_objects import DagSerialization
 
+from airflow_mirror.example_dags.kafka_replication import replication
 from airflow_mirror.mirror import DEFAULT_EXCLUDED_GROUPS
 
 DAGS = Path(__file__).parents[3] / "dags"
-IDS = {"kafka_migration", "kafka_window_backfill", "kafka_dr_drill"}
+FILES = {"kafka_migration", "kafka_window_backfill", "kafka_dr_drill", "kafka_replication"}
+IDS = FILES | {"kafka_replication_health", "kafka_replication_stop"}
+BY_HAND = {"kafka_migration", "kafka_replication_stop"}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +48,7 @@ def test_parsing_imports_neither_spark_nor_kafka() -> None:
     code = f"""
 import sys
 sys.path.insert(0, {str(DAGS)!r})
-import {", ".join(sorted(IDS))}
+import {", ".join(sorted(FILES))}
 heavy = [m for m in ("pyspark", "confluent_kafka", "kafka", "pyarrow", "pandas") if m in sys.modules]
 assert not heavy, heavy
 """
@@ -82,4 +88,73 @@ def test_the_drill_cleans_up_whatever_happens(bag: Any) -> None:
 
 
 def test_dags_with_a_schedule_wait_until_someone_turns_them_on(bag: Any) -> None:
-    assert {d.dag_id for d in bag.dags.values() if d.is_paused_upon_creation} == IDS - {"kafka_migration"}
+    assert {d.dag_id for d in bag.dags.values() if d.is_paused_upon_creation} == IDS - BY_HAND
+
+
+# --- replication -----------------------------------------------------------------------------------------------------
+
+
+def test_a_tail_that_lives_is_asked_for_no_plan(bag: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    dag = bag.dags["kafka_replication"]
+    order = [task.task_id for task in dag.topological_sort()]
+    assert order == ["is_start_wanted", "plan", "create_topics", "sync_configs", "start_tail"]
+    asked = []
+    wanted = dag.get_task("is_start_wanted").python_callable
+    monkeypatch.setitem(wanted.__globals__, "replicates", lambda mirror: asked.append(mirror.name) or True)
+    assert wanted(params=dag.params.dump()) is False
+    monkeypatch.setitem(wanted.__globals__, "replicates", lambda mirror: False)
+    assert wanted(params=dag.params.dump()) is True
+    assert asked == ["replication"]
+
+
+def test_scheduled_runs_of_a_replication_take_what_its_file_says() -> None:
+    mirror = {"name": "m", "source": "src", "target": "dst", "topics": ["t"], "sync_acls": True}
+    alerts = [lambda context: None]
+    dags = replication(
+        "m_replication", mirror, every=timedelta(minutes=1), on_failure_callback=alerts, max_lag_s=60, attached=True
+    )
+    assert [dag.dag_id for dag in dags] == ["m_replication", "m_replication_health", "m_replication_stop"]
+    start, health, stop = dags
+    assert start.params["attached"] is True and health.params["max_lag_s"] == 60
+    assert all(dag.params["mirror"] == mirror for dag in dags)
+    assert start.schedule == health.schedule == timedelta(minutes=1) and stop.schedule is None
+    assert health.get_task("check").on_failure_callback == alerts
+    with pytest.raises(TypeError, match="no form has a field max_lag"):
+        replication("x", mirror, max_lag=60)
+
+
+@pytest.mark.parametrize("dag_id", ["kafka_replication", "kafka_replication_health", "kafka_replication_stop"])
+def test_every_field_of_a_replication_is_explained_and_used(bag: Any, dag_id: str) -> None:
+    dag = bag.dags[dag_id]
+    used = " ".join(str(getattr(task, name)) for task in dag.tasks for name in task.template_fields)
+    for name in dag.params:
+        assert dag.params.get_param(name).schema["description_md"], name
+        assert f"{{{{ params.{name} }}}}" in used, name
+
+
+class BeforeThis:
+    """A task's view of the run before: in which state it ended, or None for the first run."""
+
+    def __init__(self, state: str | None) -> None:
+        self.state = state
+
+    def get_previous_dagrun(self) -> BeforeThis | None:
+        return None if self.state is None else self
+
+
+@pytest.mark.parametrize(
+    ("task_id", "before", "tells"),
+    [
+        ("became_healthy", None, True), ("became_healthy", "failed", True), ("became_healthy", "success", False),
+        ("became_unhealthy", None, True), ("became_unhealthy", "success", True), ("became_unhealthy", "failed", False),
+    ],
+)  # fmt: skip
+def test_assets_are_told_when_health_changes(bag: Any, task_id: str, before: str | None, tells: bool) -> None:
+    """A skipped task tells nobody. The run is red when the check failed, because its other end has not run then."""
+    dag = bag.dags["kafka_replication_health"]
+    teller = dag.get_task(task_id)
+    assert [asset.name for asset in teller.outlets] == [f"kafka_replication_{task_id.removeprefix('became_')}"]
+    assert teller.upstream_task_ids == {"check"}
+    assert teller.trigger_rule == ("all_success" if task_id == "became_healthy" else "all_failed")
+    with nullcontext() if tells else pytest.raises(AirflowSkipException):
+        teller.python_callable(ti=BeforeThis(before))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_mirror.hooks.tail import TailView
+from airflow_mirror.hooks.tail import TailView, replicates
 from airflow_mirror.jobs.health import gathering
 from airflow_mirror.jobs.health.judging import WARN_ONLY, Facts, Limits, TailFacts
 from airflow_mirror.jobs.runner import active
@@ -134,3 +134,17 @@ def test_a_tail_is_looked_at_with_its_last_sign(view: TailView, ledger: MemoryLe
     assert found.sign is not None and found.sign.error == "disk full"
     assert found.pause is not None and found.pause.by == "ann@desk"
     assert found.differing == ["topics: ['t'] there, ['u'] asked for"]
+
+
+def test_only_a_living_tail_of_the_same_fields_replicates(
+    view: TailView, ledger: MemoryLedger, connections: Callable[..., None]
+) -> None:
+    mirror = THE_PLAN.mirror
+    assert not replicates(mirror), "there is none"
+    tail = ActiveTail(mirror=mirror.to_dict(), plan="p", inputs="i", directory="/jobs/1")
+    ledger.decide(lambda _: {"active/m": tail.value()})
+    assert replicates(mirror), "it is this process"
+    assert not replicates(replace(mirror, topics=["u"]))
+    gone = replace(tail, pid=2**22 + 1, job="another")
+    ledger.decide(lambda _: {"active/m": gone.value()})
+    assert not replicates(mirror)

@@ -40,6 +40,7 @@ from airflow_mirror.operators.drill import (
     LoseSourceOperator,
     OpenDrillOperator,
 )
+from airflow_mirror.operators.health import CheckMirrorOperator
 from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
 from airflow_mirror.operators.offsets import TranslateConsumerOffsetsOperator
 from airflow_mirror.operators.plan import PlanMirrorOperator
@@ -61,7 +62,7 @@ from tests.unit.provider.conftest import PLAN, Started, store_plan
 
 NEEDS_CLUSTERS = [
     PlanMirrorOperator, CreateTargetTopicsOperator, SyncTopicConfigsOperator, SyncAclsOperator, StartMirrorOperator,
-    VerifyMirrorOperator, TranslateConsumerOffsetsOperator, CutoverOperator, OpenDrillOperator,
+    VerifyMirrorOperator, TranslateConsumerOffsetsOperator, CutoverOperator, OpenDrillOperator, CheckMirrorOperator,
 ]  # fmt: skip
 
 EVERY_OPERATOR = [
@@ -392,7 +393,7 @@ def test_queue_pool_and_timeout_are_the_tasks_own(operator: Any, mirror: dict[st
 @pytest.mark.parametrize("operator", EVERY_OPERATOR)
 def test_fields_of_a_task_can_be_templates(operator: Any, mirror: dict[str, Any], context: dict[str, Any]) -> None:
     """All but those that decide what kind of task it is, when the DAG is parsed, and what leads to secrets."""
-    fixed = {"mode", "attached", "deferrable", "durable", "secrets"}
+    fixed = {"mode", "deferrable", "durable", "secrets"}
     ours = [c for c in operator.__mro__ if c.__module__.startswith("airflow_mirror.") and "__init__" in vars(c)]
     named = {p for c in ours for p in inspect.signature(vars(c)["__init__"]).parameters} - {"self", "kwargs"}
     assert named - fixed <= set(operator.template_fields)

@@ -265,7 +265,7 @@ def test_killed_supervisor_ends_the_tail_that_it_started(
 
     happen([interrupted])
     for attached in (False, True):
-        task = start(mirror, attached=attached)
+        task = start(mirror, attached=str(attached))
         with suppress(KeyboardInterrupt):
             task.execute(context)
         task.on_kill()
@@ -275,6 +275,7 @@ def test_killed_supervisor_ends_the_tail_that_it_started(
         StopMirrorOperator(task_id="s", mirror=mirror).execute(context)
 
 
-def test_only_a_tail_can_be_attached(mirror: dict[str, Any]) -> None:
+@pytest.mark.parametrize("attached", [True, "{{ params.attached }}"])
+def test_only_a_tail_can_be_attached(mirror: dict[str, Any], attached: bool | str) -> None:
     with pytest.raises(InvalidField, match="a bulk copy"):
-        start(mirror, mode="bulk", attached=True)
+        start(mirror, mode="bulk", attached=attached)

@@ -1,0 +1,190 @@
+"""Replicate continuously: three DAGs that keep a mirror's tail running, tell whether it is well, and stop it.
+
+* `kafka_replication` has the tail run. Turned on, it looks every five minutes: a tail that lives is left alone; without
+  one it plans, creates what is missing on the target, and starts the tail. With `attached` its run lasts as long as the
+  tail.
+* `kafka_replication_health` asks both clusters every five minutes, and fails with what is wrong. Beside the first one,
+  because with `attached` that one has no time to look. When the mirror gets well, or is not well any more, an event of
+  the asset `kafka_replication_healthy` or `kafka_replication_unhealthy` tells other DAGs.
+* `kafka_replication_stop` ends the tail. Turn the first two off before, or the tail is started again.
+
+Scheduled runs take what the file says, so a mirror has a file of its own:
+
+.. code-block:: python
+
+    from airflow_mirror.example_dags.kafka_replication import replication
+
+    mirror = {"name": "orders", "source": "kafka_dc1", "target": "kafka_dc2", "topics": ["orders.*"]}
+    dag, health, stop = replication("orders_replication", mirror, max_lag_s=60)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG, Asset, Param, task
+from airflow.sdk.exceptions import AirflowSkipException
+
+from airflow_mirror.hooks.outcomes import task_outcome
+from airflow_mirror.hooks.tail import replicates
+from airflow_mirror.jobs.health.judging import CHECKS, Limits
+from airflow_mirror.operators.base import mirror_from
+from airflow_mirror.operators.health import CheckMirrorOperator
+from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
+from airflow_mirror.operators.plan import PlanMirrorOperator
+from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopicConfigsOperator
+
+__all__ = ["dag", "health", "replication", "stop"]
+
+EVERY = timedelta(minutes=5)
+MIRROR = {"name": "replication", "source": "kafka_source", "target": "kafka_target", "topics": [".*"]}
+USUAL = Limits()
+
+# Of each field: its default, and what the form says. A DAG takes those that it needs.
+FIELDS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "mirror": (MIRROR, {
+        "type": "object", "required": ["name", "source", "target"],
+        "description_md": "The Mirror: its `name`, the connections `source` and `target`, and any other of its fields.",
+    }),
+    "attached": (False, {
+        "type": "boolean",
+        "description_md": "The task stays with the tail and supervises it: for executors whose host ends with the task "
+        "(Kubernetes). Else the tail outlives the run.",
+    }),
+    "replace_tail": (False, {
+        "type": "boolean",
+        "description_md": "Stop a tail that copies other topics, or in another way, instead of refusing.",
+    }),
+    "spark_conn_id": (None, {
+        "type": ["null", "string"],
+        "description_md": "Connection (type `spark`) of a Spark cluster; empty runs Spark on the worker.",
+    }),
+    "grace_s": (60.0, {
+        "type": "number", "minimum": 0, "description_md": "Seconds that the tail may take to finish.",
+    }),
+    "max_lag_s": (USUAL.max_lag_s, {
+        "type": ["null", "number"], "minimum": 0,
+        "description_md": "How old a record may be that the target still lacks, in seconds; empty: any age.",
+    }),
+    "max_lag_records": (USUAL.max_lag_records, {
+        "type": ["null", "integer"], "minimum": 0,
+        "description_md": "How many offsets a partition may be behind; empty: any number.",
+    }),
+    "min_headroom_s": (USUAL.min_headroom_s, {
+        "type": "number", "minimum": 0,
+        "description_md": "Seconds that are left at least until the source deletes a record that the target lacks; of "
+        "topics that keep less than twice that, half of what they keep.",
+    }),
+    "min_free_bytes": (USUAL.min_free_bytes, {
+        "type": "integer", "minimum": 0, "description_md": "Bytes that each broker of the target must have free.",
+    }),
+    "warn_only": (list(USUAL.warn_only), {
+        "type": "array", "items": {"type": "string", "enum": list(CHECKS)},
+        "description_md": f"Checks whose findings only warn, of {', '.join(f'`{check}`' for check in CHECKS)}.",
+    }),
+}  # fmt: skip
+START, STOP = ("mirror", "attached", "replace_tail", "spark_conn_id"), ("mirror", "spark_conn_id", "grace_s")
+CHECK = ("mirror", "max_lag_s", "max_lag_records", "min_headroom_s", "min_free_bytes", "warn_only")
+
+
+def replication(
+    dag_id: str = "kafka_replication",
+    mirror: Mapping[str, Any] = MIRROR,
+    *,
+    every: timedelta = EVERY,
+    on_failure_callback: Callable[..., None] | Sequence[Callable[..., None]] | None = None,
+    **defaults: Any,
+) -> tuple[DAG, DAG, DAG]:
+    """Return the DAGs that keep the tail of one mirror running, check it, and stop it.
+
+    :param dag_id: of the first; the others have ``_health`` and ``_stop`` behind it, and the assets ``_healthy`` and
+        ``_unhealthy``.
+    :param mirror: the Mirror's fields.
+    :param every: how often it is made sure that the tail runs, and checked.
+    :param on_failure_callback: what Airflow calls when a task has failed for good, such as a notifier.
+    :param defaults: of the other fields of the forms; scheduled runs take them.
+    :raises TypeError: no form has such a field.
+    """
+    if unknown := defaults.keys() - FIELDS.keys():
+        raise TypeError(f"no form has a field {', '.join(sorted(unknown))}")
+    defaults["mirror"] = dict(mirror)
+
+    def dag_of(suffix: str, what: str, fields: Sequence[str], **given: Any) -> DAG:
+        return DAG(
+            f"{dag_id}{suffix}",
+            description=what,
+            doc_md=__doc__,
+            catchup=False,
+            max_active_runs=1,
+            params={name: Param(defaults.get(name, FIELDS[name][0]), **FIELDS[name][1]) for name in fields},
+            tags=["kafka-mirror"],
+            default_args={
+                "retries": 1, "retry_delay": timedelta(minutes=1), "on_failure_callback": on_failure_callback,
+            },
+            **given,
+        )  # fmt: skip
+
+    timed = {"schedule": every, "is_paused_upon_creation": True}
+    start = dag_of("", "Have the tail of a mirror run", START, **timed)
+    check = dag_of("_health", "Tell whether a replication is well", CHECK, **timed)
+    stop = dag_of("_stop", "Stop the tail of a mirror", STOP, schedule=None)
+    with start:
+        _start()
+    with check:
+        _check(Asset(f"{dag_id}_healthy"), Asset(f"{dag_id}_unhealthy"))
+    with stop:
+        StopMirrorOperator(
+            task_id="stop_tail", mirror="{{ params.mirror }}", spark_conn_id="{{ params.spark_conn_id }}",
+            grace_s="{{ params.grace_s }}",
+        )  # fmt: skip
+    return start, check, stop
+
+
+def _start() -> None:
+    @task.short_circuit
+    def is_start_wanted(params: dict[str, Any]) -> bool:
+        """Go on unless the tail lives: a plan every few minutes would be work for nothing."""
+        with task_outcome():
+            return not replicates(mirror_from(params["mirror"]))
+
+    given = {"mirror": "{{ params.mirror }}"}
+    plan = PlanMirrorOperator(task_id="plan", **given)
+    create_topics = CreateTargetTopicsOperator(task_id="create_topics", **given)
+    sync_configs = SyncTopicConfigsOperator(task_id="sync_configs", hold=True, **given)
+    start_tail = StartMirrorOperator(
+        task_id="start_tail",
+        mode="tail",
+        attached="{{ params.attached }}",
+        replace="{{ params.replace_tail }}",
+        spark_conn_id="{{ params.spark_conn_id }}",
+        **given,
+    )
+    is_start_wanted() >> plan >> create_topics >> sync_configs >> start_tail
+
+
+def _check(healthy: Asset, unhealthy: Asset) -> None:
+    check = CheckMirrorOperator(task_id="check", **{name: f"{{{{ params.{name} }}}}" for name in CHECK})
+
+    # A task that fails tells no asset, and one that is skipped neither.
+    @task(outlets=[healthy])
+    def became_healthy(**context: Any) -> None:
+        """Tell the asset, unless the run before was well, too."""
+        _skip_if_before(context, "success")
+
+    @task(outlets=[unhealthy], trigger_rule="all_failed")
+    def became_unhealthy(**context: Any) -> None:
+        """Tell the asset, unless the run before was not well either."""
+        _skip_if_before(context, "failed")
+
+    check >> [became_healthy(), became_unhealthy()]
+
+
+def _skip_if_before(context: Mapping[str, Any], state: str) -> None:
+    before = context["ti"].get_previous_dagrun()
+    if before is not None and before.state == state:
+        raise AirflowSkipException(f"the run before was a {state}, too")
+
+
+dag, health, stop = replication()
