@@ -163,9 +163,10 @@ def _concerned(rules: AbstractSet[Acl], scope: Scope) -> tuple[dict[Acl, Acl], l
         else:
             renamed |= {one: _renamed(one, scope) for one in _by_name(rule, scope)}
     writers = {new.principal for new in renamed.values() if new.resource_type == TOPIC and _may_write(new)}
-    idle = {
-        r for r, new in renamed.items() if r.resource_type == TRANSACTIONAL_ID and not _concerns(new.principal, writers)
-    }
+    ids = {r: new for r, new in renamed.items() if r.resource_type == TRANSACTIONAL_ID}
+    granted = {n.principal for n in ids.values() if n.permission == "ALLOW" and _concerns(n.principal, writers)}
+    # What is denied to somebody who writes nothing counts as well where everybody gets it.
+    idle = {r for r, n in ids.items() if not _concerns(n.principal, writers if r.permission == "ALLOW" else granted)}
     left_out += [LeftOut(rule, "its principal may write to no topic of the mirror") for rule in idle]
     return {rule: new for rule, new in renamed.items() if rule not in idle}, left_out
 

@@ -18,6 +18,7 @@ from airflow_mirror.cutover.run import recover
 from airflow_mirror.errors import GroupActive, GroupsStillMoving, MissingRight
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.sync import groups as sync
 from tests.unit.cutover.builders import Logs, a_run
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
@@ -166,7 +167,7 @@ def test_next_process_on_an_empty_disk_puts_groups_back(
 ) -> None:
     """The first one, and its host, is lost right before or right after the groups are committed."""
     world = World(tmp_path, {ORDERS: 90, PAYMENTS: 7}, {ORDERS: 40})
-    commit = groups.sync.commit_groups
+    commit = sync.commit_groups
 
     def die(*arguments: Any, dry_run: bool = False, **options: Any) -> Any:
         if dry_run or committed:
@@ -176,7 +177,7 @@ def test_next_process_on_an_empty_disk_puts_groups_back(
         return done
 
     with monkeypatch.context() as killed, pytest.raises(SystemExit):
-        killed.setattr(groups.sync, "commit_groups", die)
+        killed.setattr(sync, "commit_groups", die)
         killed.setattr(steps, "back_out", lambda *_: None)
         steps.walk(world.run, [step for step in steps.STEPS if step.name == "commit_groups"])
     assert at(world.target.positions) == ({ORDERS: 90, PAYMENTS: 7} if committed else {ORDERS: 40})

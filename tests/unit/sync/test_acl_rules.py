@@ -290,6 +290,21 @@ def rules_of_a_source(draw: st.DrawFn) -> frozenset[Acl]:
     return frozenset(one() for _ in range(draw(st.integers(1, 9))))
 
 
+def test_denied_id_stays_denied_where_everybody_is_allowed() -> None:
+    """Bob writes to no topic of the mirror, and has no right to lose. But everybody's right would be his, too."""
+    source = {
+        rule("orders", "WRITE", "ALLOW", ALICE),
+        rule("tx", "WRITE", "ALLOW", "User:*", kind="TRANSACTIONAL_ID"),
+        denied := rule("*", "WRITE", "DENY", BOB, kind="TRANSACTIONAL_ID"),
+        idle := rule("own", "WRITE", "ALLOW", BOB, kind="TRANSACTIONAL_ID"),
+    }
+    found = rewrite(source, scope(source))
+    wanted = {one.rule for one in found.wanted}
+    assert denied in wanted and idle not in wanted
+    alone = rewrite(source - {rule("tx", "WRITE", "ALLOW", "User:*", kind="TRANSACTIONAL_ID")}, scope(source))
+    assert denied not in {one.rule for one in alone.wanted}
+
+
 @given(
     rules_of_a_source(),
     st.sampled_from(("identity", "prefix")),
