@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +44,7 @@ from tests.integration.copying import (
     write,
     write_transactions,
 )
-from tests.integration.test_compacted_sides import CLEANING, cleaned, compare, update
+from tests.integration.test_compacted_sides import BOTH, CLEANING, cleaned, compare, update
 from tests.integration.test_spark_jobs import end_job, stop, submit
 
 pytestmark = pytest.mark.months
@@ -107,8 +107,8 @@ class World:
         self.source.alter_topic_configs(self.topic, {key.replace("_", "."): value for key, value in settings.items()})
         wait_until(lambda: self.starts()[0] == up_to, "the source's retention has deleted", poll_s=0.2)
 
-    def compare(self, compacted: bool = False) -> PartitionComparison:
-        return compare(self.clusters, self.topic, "records", compacted=compacted)
+    def compare(self, cleaned_on: Collection[str] = ()) -> PartitionComparison:
+        return compare(self.clusters, self.topic, "records", cleaned_on=cleaned_on)
 
 
 @pytest.fixture
@@ -241,14 +241,14 @@ def test_compacted_topic_is_cleaned_again_once_its_backlog_arrived(world: World)
     assert world.follow(1, process).compacted and policy() == "compact,delete"
     cleaned(world.clusters[1], world.topic, more)
     cleaned(world.clusters[0], world.topic, more)
-    verdict = world.compare(compacted=True)
+    verdict = world.compare(BOTH)
     assert verdict.equal and verdict.records, verdict
     assert not HoldWatch(world.plan, world.target, lambda: None).look_in_turn()
     world.follow(1, process)
     more()  # opened again in a log that was cleaned
     world.source.alter_topic_configs(world.topic, {"cleanup.policy": "delete"})
     world.follow(1, process)
-    assert policy() == "delete" and world.compare(compacted=True).equal
+    assert policy() == "delete" and world.compare(BOTH).equal
 
 
 def test_a_tail_shows_how_its_log_starts_follow(

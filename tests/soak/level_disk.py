@@ -28,7 +28,7 @@ from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from sandbox.cluster import start_all, stop_all
 from tests.integration.copying import config, create, properties_of, wait_until
-from tests.integration.test_compacted_sides import CLEANING, compare
+from tests.integration.test_compacted_sides import BOTH, CLEANING, compare
 from tests.integration.test_spark_jobs import end_job, stop, submit
 
 SHORT, COMPACTED = "short", "compacted"
@@ -84,7 +84,10 @@ def run(source: Cluster, target: Cluster, minutes: int, retention_s: int, direct
                     print(f"minute {minute + 1}: {shown}", flush=True)
             with WireCluster(config(source)) as here:
                 wait_until(lambda: wire.log_ends(_TPS) == here.log_ends(_TPS), "the target has everything")
-            verdicts = [compare((source, target), tp.topic, "records", compacted=tp.topic == COMPACTED) for tp in _TPS]
+            cleaned_on = {COMPACTED: BOTH}
+            verdicts = [
+                compare((source, target), tp.topic, "records", cleaned_on=cleaned_on.get(tp.topic, ())) for tp in _TPS
+            ]
         stop(tail, log)
     finally:
         end_job(tail)
