@@ -611,6 +611,17 @@ class CutoverRunning(TryAgain):
         )
 
 
+class CutoverTakenOver(TryAgain):
+    """Another process took this cutover for dead, and has undone what it did, or goes on."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        super().__init__(
+            f"another process took cutover {run!r} over, because this one gave no sign of life for half a minute. It "
+            "opens nothing and undoes nothing: fence and groups are the other one's."
+        )
+
+
 class EndUnknown(TryAgain):
     """The target could not be told that a cutover is at its end, or that it is not."""
 

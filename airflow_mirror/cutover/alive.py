@@ -1,8 +1,9 @@
 """Whether the process of a cutover lives, on whatever host: nobody may lift the fence of one that is at work.
 
 It gives signs in the target's ledger, as a tail does (:mod:`airflow_mirror.jobs.runner.active`), under the name that its
-report holds. A lock on a file would tell only its own host. Signs decide nothing: one that was frozen for longer than
-:data:`~airflow_mirror.jobs.runner.active.SILENCE_S`, and wakes up, finds its fence gone before it opens the target.
+report holds. A lock on a file would tell only its own host. One that was frozen for longer than
+:data:`~airflow_mirror.jobs.runner.active.SILENCE_S`, and wakes up, sees that another one has written the report since:
+before it opens the target, and before it undoes anything.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_mirror.cutover.report import JSON_NAME, CutoverReport
-from airflow_mirror.errors import InputError, TryAgain
+from airflow_mirror.errors import CutoverTakenOver, InputError, TryAgain
 from airflow_mirror.ledger.state import in_pieces, state_of, whole
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class Kept:
         self.run, self.directory = run, directory
         self._state, self._prefix = state, f"{prefix(mirror)}{run}/"
         self._me, self._number = uuid.uuid4().hex[:8], 0
+        self._before = frozenset[str]()  # writings of others, when we looked
         self._keys: dict[str, None] | None = None  # that are, or may be, there; None: nobody looked yet
 
     def load(self) -> CutoverReport | None:
@@ -105,11 +106,21 @@ class Kept:
             except OSError as e:  # it is for people
                 _LOG.warning("the report could not be written to %s: %s", self.directory, e)
 
+    def require_ours(self) -> None:
+        """Return if nobody else has written the report since it was loaded here.
+
+        :raises CutoverTakenOver: somebody has. :raises TryAgain: of another type: the target can't be asked.
+        """
+        for name in _names(self._state.read(), self._prefix):
+            if name not in self._before and not name.endswith(self._me):
+                raise CutoverTakenOver(self.run)
+
     def _look(self) -> Mapping[str, bytes]:
         """Read what is there, and number what comes after it."""
         values = self._state.read()
         self._keys = {key: None for key in values if key.startswith(self._prefix)}
-        self._number = max([self._number, *(_number(name) for name in _names(self._keys, self._prefix))])
+        self._before = frozenset(_names(values, self._prefix))
+        self._number = max([self._number, *map(_number, self._before)])
         return values
 
 

@@ -98,6 +98,7 @@ def run_cutover(
     :raises FenceLeaks, FenceGone, TransactionsOpen, DrainTimedOut, TargetMoved, VerificationFailed, GroupsStillMoving,
         CutoverCancelled, LeaseLost: after backing out.
     :raises OpeningUnfinished: an earlier process ended while it opened the target, and the source is no longer fenced.
+    :raises CutoverTakenOver: another process took this one for dead; nothing was undone here.
     :raises EndUnknown: the target does not answer at the very end; the fence stays up until it does.
     :raises FenceNotLifted: backing out failed; producers may still be kept out.
     :raises CutoverRunning: another process is at work on this cutover.
@@ -181,6 +182,8 @@ def recover(run: Run) -> CutoverReport | None:
         run.log.warning("attempt %d was interrupted in state %s; undoing what it did", earlier.attempt, earlier.state)
         earlier.error = earlier.error or f"the process was ended in state {earlier.state}"
         fresh, run.report = run.report, earlier
+        earlier.process = fresh.process
+        run.save()  # one that was frozen, and wakes up, sees it before it opens or undoes anything
         undone_before = len(earlier.undone)
         steps.back_out(run)
         run.report = fresh
@@ -219,6 +222,7 @@ def lift_leftover_fence(
         _require_over(target, report)
         if report.is_opening:
             raise OpeningUnfinished(kept.run, "run the cutover again")
+        _tell(kept, report)  # one that was frozen, and wakes up, sees it before it opens or undoes anything
         if report.outcome == reports.DONE:
             end_writing(target.config, report.mirror)
         lines = fence_text(report.fence.kind, report.fence.intent)
@@ -228,11 +232,19 @@ def lift_leftover_fence(
             except MirrorError as e:  # it must not keep applications from writing to the source
                 lines.append(f"but the target's topics may still count as in production: {e}")
         steps.lift_recorded(used, report.fence, source.role)
-        try:
-            kept.save(report)
-        except MirrorError as e:
-            lines.append(f"but the target still says that it is up: {e}")
+        if (error := _tell(kept, report)) is not None:
+            lines.append(f"but the target still says that it is up: {error}")
         return lines
+
+
+def _tell(kept: Kept, report: CutoverReport) -> MirrorError | None:
+    """Write the report; return why that was not possible. It must not keep applications from writing to the source."""
+    try:
+        kept.save(report)
+    except MirrorError as e:
+        _LOG.warning("the target could not be told: %s", e)
+        return e
+    return None
 
 
 def _require_over(target: ClusterAdmin, report: CutoverReport) -> None:

@@ -29,6 +29,7 @@ from airflow_mirror.cutover.writers import (
     take_lease,
 )
 from airflow_mirror.errors import (
+    CutoverTakenOver,
     EndUnknown,
     FenceGone,
     FenceLeaks,
@@ -159,6 +160,7 @@ def open_target(run: Run) -> dict[str, Any]:
 
     Once this is on record nothing can be undone, because applications may have written to the target.
     """
+    run.kept.require_ours()
     require_no_writer(run)
     return _open(run)
 
@@ -205,6 +207,7 @@ def walk(run: Run, steps: Sequence[Step] = STEPS) -> None:
     """Execute the steps in order. On any exception, including KeyboardInterrupt, undo what was done and raise it again.
 
     :raises FenceNotLifted: instead, if undoing failed too and producers may still be kept out.
+    :raises CutoverTakenOver: instead, if another process has undone it, or goes on. Nothing is undone.
     """
     try:
         for step in steps:
@@ -214,6 +217,7 @@ def walk(run: Run, steps: Sequence[Step] = STEPS) -> None:
         if run.report.outcome == reports.DONE or run.report.opening is not None:
             # Either it is on record, or may be, or the target is open and the record does not say so: undo nothing.
             raise
+        _require_ours(run, e)
         run.report.error = f"{type(e).__name__}: {e}"
         back_out(run, steps)
         if run.report.is_fenced and not isinstance(e, FenceNotLifted):
@@ -223,6 +227,16 @@ def walk(run: Run, steps: Sequence[Step] = STEPS) -> None:
                 run.source.role, fence_text(record.kind, record.intent), "see 'undone' in the report"
             ) from e
         raise
+
+
+def _require_ours(run: Run, error: BaseException) -> None:
+    """Return unless another process took the cutover over: its fence and its groups are not ours to put back."""
+    try:
+        run.kept.require_ours()
+    except CutoverTakenOver as e:
+        raise e from error
+    except MirrorError as e:  # a fence must come down, whatever became of the target
+        run.log.warning("whether another process took the cutover over, the target can't tell: %s", e)
 
 
 def finish_opening(run: Run) -> None:

@@ -662,6 +662,11 @@ def test_second_process_is_refused_while_the_first_is_at_work(world: World) -> N
                 cut_over(world)
             with pytest.raises(CutoverRunning):
                 lift_leftover_fence(kept(world), world.source, world.target)
+            other = world.directory / "another worker" / world.run_dir.name  # no lock tells there
+            with pytest.raises(CutoverRunning, match="it gives signs of life"):
+                cut_over(world, run_dir=other)
+            with pytest.raises(CutoverRunning, match="it gives signs of life"):
+                lift_leftover_fence(kept(world, other), world.source, world.target)
             assert "DENY WRITE User:*" in world.acls()
         finally:
             process.send_signal(signal.SIGTERM)

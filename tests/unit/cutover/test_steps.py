@@ -7,6 +7,7 @@ import shutil
 import signal
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.cutover.run import _interruptible, recover
+from airflow_mirror.cutover.run import _interruptible, lift_leftover_fence, recover
 from airflow_mirror.cutover.steps import EXPIRE_ON_RESTART, STEPS, Step, back_out, walk
-from airflow_mirror.errors import BrokerError, CutoverCancelled, EndUnknown, FenceNotLifted, TryAgain
+from airflow_mirror.errors import BrokerError, CutoverCancelled, CutoverTakenOver, EndUnknown, FenceNotLifted, TryAgain
 from tests.unit.cutover.builders import Acls, a_run, kept_in
 
 
@@ -280,6 +281,66 @@ def test_fence_stays_while_nobody_knows_what_the_target_has(
     assert found is not None and (found.outcome, calls) == (
         (reports.DONE, []) if arrives else (reports.BACKED_OUT, ["restore", "lift"])
     )
+
+
+@pytest.mark.parametrize("teardown", [True, False])
+def test_who_undoes_another_ones_work_says_so_first(tmp_path: Path, teardown: bool) -> None:
+    """A process that wakes up in the middle of that would open the target, or undo what comes next."""
+    fence = Recorder(tmp_path, "drain")
+    run = a_run(tmp_path, fence)
+
+    class Undoing(Recorder):
+        def lift(self, intent: dict[str, Any]) -> None:
+            super().lift(intent)
+            with pytest.raises(CutoverTakenOver):
+                run.kept.require_ours()
+
+    with pytest.MonkeyPatch.context() as killed, pytest.raises(FenceNotLifted):
+        killed.setattr(steps, "back_out", lambda *_: None)
+        walk(run, fence.steps())
+    run.kept.require_ours()
+    undoing = Undoing(tmp_path)
+    if teardown:
+        assert lift_leftover_fence(kept_in(tmp_path), run.source, run.source, undoing)
+    else:
+        recover(a_run(tmp_path, undoing))
+    assert undoing.calls == ["lift"]
+
+
+@pytest.mark.parametrize("woken_in", ["verify", "open_target"])
+def test_process_that_was_taken_for_dead_touches_nothing_more(tmp_path: Path, woken_in: str) -> None:
+    """It was frozen. Meanwhile another one has lifted the fence, and perhaps raised its own and moved groups again."""
+    fence = Recorder(tmp_path)
+    run = a_run(tmp_path, fence)
+
+    def freeze(_: object) -> dict[str, Any]:
+        other = kept_in(tmp_path)
+        found = other.load()
+        assert found is not None
+        other.save(found)
+        fence.calls.append("woken")
+        if woken_in == "verify":
+            raise RuntimeError("the fence leaks")
+        run.save()  # it goes on, and its own writing is the last one again
+        run.kept.require_ours()
+        return {}
+
+    walked = [replace(step, do=freeze) if step.name == woken_in else step for step in fence.steps()]
+    with pytest.raises(CutoverTakenOver, match="undoes nothing"):
+        walk(run, walked)
+    assert fence.calls[-1] == "woken" and run.report.undone == []
+
+
+def test_way_back_needs_no_answer_of_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fence = Recorder(tmp_path, "verify")
+
+    def away(_: Kept) -> None:
+        raise AWAY
+
+    monkeypatch.setattr(Kept, "require_ours", away)
+    with pytest.raises(RuntimeError, match="broken"):
+        walk(a_run(tmp_path, fence), fence.steps())
+    assert fence.calls[-1] == "lift"
 
 
 def next_process(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[CutoverReport | None, list[str]]:

@@ -21,6 +21,7 @@ from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord
 from airflow_mirror.cutover.run import lift_leftover_fence
 from airflow_mirror.errors import (
     CutoverCancelled,
+    CutoverTakenOver,
     DrainTimedOut,
     EndUnknown,
     FenceGone,
@@ -173,6 +174,19 @@ def test_target_stays_shut_when_anything_moved_since_writing_ended(
     with pytest.raises(error):
         steps.open_target(world.run)
     assert world.calls == [] and world.run.report.opening is None
+
+
+def test_target_stays_shut_for_one_that_was_taken_for_dead(world: World, leases: Leases) -> None:
+    """Every other sign says that it may go on: another attempt's fence is up, and both logs stand still."""
+    world.run.open_target = lambda: world.calls.append("open")
+    sealed(world.run)
+    other = kept_in(world.run.run_dir)
+    found = other.load()
+    assert found is not None
+    other.save(found)
+    with pytest.raises(CutoverTakenOver):
+        steps.open_target(world.run)
+    assert world.calls == []
 
 
 def test_mapped_target_may_have_writers_of_its_own(world: World, leases: Leases) -> None:
