@@ -611,6 +611,17 @@ class CutoverRunning(TryAgain):
         )
 
 
+class FenceStands(InputError):
+    """A fence that another run's cutover of the mirror left is, or may be, up."""
+
+    def __init__(self, mirror: str, run: str, cause: str) -> None:
+        self.mirror, self.run = mirror, run
+        super().__init__(
+            f"mirror {mirror!r}: a fence of its cutover {run!r} {cause}. It would be taken for somebody else's, and "
+            "stay. Nothing was touched. Lift it ('airflow-mirror lift-fence'), or clear that run, then cut over."
+        )
+
+
 class CutoverTakenOver(TryAgain):
     """Another process took this cutover for dead, and has undone what it did, or goes on."""
 

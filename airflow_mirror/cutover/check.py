@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 def precheck(run: Run) -> None:
     """Check everything that can be checked before the fence is raised, because afterwards every second counts.
 
+    :raises FenceStands: another run's cutover left a fence up.
     :raises MirrorCutOver: the target topics are already in production.
     :raises TopicsShared: others write to them.
     :raises PlanOutdated: lists all changes since the plan, and matching topics that the plan lacks.
@@ -44,6 +45,7 @@ def precheck(run: Run) -> None:
         raise InputError(
             f"topics with mapped offsets ({', '.join(mapped[:5])}): pass tail_positions and translate_offset as well."
         )
+    run.kept.require_no_other_fence(run.mirror.name)
     if run.life is not None:
         require_active(run.life, run.plan, run.target)
     if found := drift(run):

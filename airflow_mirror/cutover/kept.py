@@ -17,7 +17,7 @@ import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_mirror.cutover.report import JSON_NAME, CutoverReport
-from airflow_mirror.errors import CutoverTakenOver, InputError, TryAgain
+from airflow_mirror.errors import CutoverTakenOver, FenceStands, InputError, TryAgain
 from airflow_mirror.ledger.state import in_pieces, state_of, whole
 
 if TYPE_CHECKING:
@@ -114,6 +114,16 @@ class Kept:
         for name in _names(self._state.read(), self._prefix):
             if name not in self._before and not name.endswith(self._me):
                 raise CutoverTakenOver(self.run)
+
+    def require_no_other_fence(self, mirror: str) -> None:
+        """Return if no other run of the mirror has a fence up that is not kept on purpose.
+
+        :raises FenceStands: one has, or its report can't be read.
+        """
+        for run, report, error in fences_up(self._state.read(), mirror):
+            if run == self.run or (report is not None and report.fence is not None and report.fence.kept):
+                continue
+            raise FenceStands(mirror, run, f"may be up: {error}" if report is None else f"({report.host}) is up")
 
     def _look(self) -> Mapping[str, bytes]:
         """Read what is there, and number what comes after it."""

@@ -93,8 +93,8 @@ def run_cutover(
     :param open_target: called last, if something keeps applications from writing to the target. If it raises, the
         target must not be open. After a crash it is called again.
     :param compared: revisions of the plan that were compared, and perhaps approved, before: each must be the present one.
-    :raises NoAuthorizer, OpenByDefaultUnknown, PlanOutdated, PlanAmended, MirrorCutOver, GroupActive, GroupAhead,
-        JobNotRunning, MirrorPaused: before anything was changed.
+    :raises NoAuthorizer, OpenByDefaultUnknown, FenceStands, PlanOutdated, PlanAmended, MirrorCutOver, GroupActive,
+        GroupAhead, JobNotRunning, MirrorPaused: before anything was changed.
     :raises FenceLeaks, FenceGone, TransactionsOpen, DrainTimedOut, TargetMoved, VerificationFailed, GroupsStillMoving,
         CutoverCancelled, LeaseLost: after backing out.
     :raises OpeningUnfinished: an earlier process ended while it opened the target, and the source is no longer fenced.

@@ -11,9 +11,11 @@ from airflow_mirror.cutover import groups, steps
 from airflow_mirror.cutover.check import drift, precheck, reverify
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.fence import CallableFence
-from airflow_mirror.cutover.report import FenceRecord, GroupRecord
+from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.report import CutoverReport, FenceRecord, GroupRecord
 from airflow_mirror.cutover.run import lift_leftover_fence
 from airflow_mirror.errors import (
+    FenceStands,
     GroupActive,
     GroupAhead,
     InputError,
@@ -29,7 +31,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.amendment import amended, next_amendment
 from airflow_mirror.plan.model import Plan
 from tests.builders import topic_plan
-from tests.unit.cutover.builders import Acls, Logs, a_run, kept_in
+from tests.unit.cutover.builders import Acls, Logs, a_run, kept_in, target_of
 from tests.unit.ledger.memory import MemoryLedger
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
@@ -101,6 +103,25 @@ def test_topics_that_joined_since_the_comparison_need_another_one(run: Run, monk
     assert (caught.value.topics, caught.value.then) == (["refunds"], before.hash)
     run.compared = [run.plan.revision, run.plan.revision]
     precheck_without_logs(run, monkeypatch)
+
+
+def test_fence_that_another_run_left_is_lifted_first(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be held for somebody else's, and nobody would lift it. One that a finished cutover keeps is meant."""
+    other = Kept(target_of(run.run_dir), "flow", "monday", None)
+    fence = FenceRecord(kind="acl", intent={"deny": []}, requested=1.0, kept=True)
+    left = CutoverReport(mirror="flow", plan_hash="p", process={"host": "w-3"}, fence=fence)
+    other.save(left)
+    precheck_without_logs(run, monkeypatch)
+    fence.kept = False
+    other.save(left)
+    with pytest.raises(FenceStands, match=r"its cutover 'monday' \(w-3\) is up.*lift-fence"):
+        precheck_without_logs(run, monkeypatch)
+    fence.lifted = 2.0
+    other.save(left)
+    precheck_without_logs(run, monkeypatch)
+    target_of(run.run_dir).write({"report/flow/friday/000001-x/0/1": b"{"})
+    with pytest.raises(FenceStands, match=r"'friday' may be up: report/flow/friday"):
+        precheck_without_logs(run, monkeypatch)
 
 
 def test_everything_that_changed_since_the_plan_is_told_at_once(run: Run) -> None:
