@@ -126,7 +126,8 @@ def _fence(up: FenceUp) -> dict[str, Any]:
         return {"run": up.run, "error": str(up.error)}
     report, fence = up.report, up.report.fence
     since = datetime.fromtimestamp(fence.requested, UTC).isoformat(timespec="seconds")
-    said = {"run": up.run, "attempt": report.attempt, "host": report.host, "since": since, "kind": fence.kind}
+    said = {"run": up.run, "attempt": report.attempt, "host": report.host, "since": since}
+    said |= {"kind": fence.kind, "name": fence.name or fence.kind}
     return {**said, "kept": fence.kept, "changes": fence_text(fence.kind, fence.intent)}
 
 
@@ -135,7 +136,7 @@ def _fence_line(fence: Mapping[str, Any]) -> str:
     if "error" in fence:
         return f"run {fence['run']}: {fence['error']}"
     why = "kept after the cutover" if fence["kept"] else f"cutover {fence['run']}, attempt {fence['attempt']}"
-    return f"the source is fenced ({fence['kind']}) since {fence['since']} from {fence['host']}: {why}"
+    return f"the source is fenced ({fence['name']}) since {fence['since']} from {fence['host']}: {why}"
 
 
 def _followers(sign: Sign) -> list[str]:

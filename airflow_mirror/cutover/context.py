@@ -80,6 +80,7 @@ class Run:
     :param state: says whether the mirror is paused; None: nobody asks.
     :param allow_rewind: also commit a position that is behind the group's position on the target; otherwise such a
         group is refused.
+    :param fence_name: as it was asked for, for people.
     :param open_target: lets applications write to the target, if something prevented it. If it raises, the target must
         not be open. It may be called again.
     :param compared: revisions of the plan that were compared before.
@@ -108,6 +109,7 @@ class Run:
     life: Decisions | None = None
     state: State | None = None
     allow_rewind: bool = False
+    fence_name: str = ""
     open_target: Callable[[], object] | None = None
     compared: Sequence[str] = ()
     stop: threading.Event = field(default_factory=threading.Event)

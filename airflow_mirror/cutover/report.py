@@ -37,6 +37,7 @@ class StepRecord:
 class FenceRecord:
     """The fence. ``intent`` holds exactly what raising it changes, so that any process can undo it.
 
+    :param name: as it was asked for, for people: ``acl``, or the path of a function.
     :param requested: when the first change was about to be sent; seconds since the epoch.
     :param opened: when the target was opened, which ends the fenced time; seconds since the epoch.
     :param lifted: when the source was open again; None while it is fenced.
@@ -46,6 +47,7 @@ class FenceRecord:
     kind: str
     intent: dict[str, Any]
     requested: float
+    name: str = ""
     opened: float | None = None
     lifted: float | None = None
     kept: bool = False

@@ -65,6 +65,7 @@ def run_cutover(
     translate_offset: Translate | None = None,
     life: Decisions | None = None,
     allow_rewind: bool = False,
+    fence_name: str = "",
     open_target: Callable[[], object] | None = None,
     compared: Sequence[str] = (),
 ) -> CutoverReport:
@@ -90,6 +91,7 @@ def run_cutover(
     :param translate_offset: exact offset translation; needed for mapped topics.
     :param life: records which target topics were handed over to applications. With it, a cutover of topics that are
         already in production is refused.
+    :param fence_name: what ``fence`` was made of, for whoever has to lift it: the path of a function, say.
     :param open_target: called last, if something keeps applications from writing to the target. If it raises, the
         target must not be open. After a crash it is called again.
     :param compared: revisions of the plan that were compared, and perhaps approved, before: each must be the present one.
@@ -131,6 +133,7 @@ def run_cutover(
             life=life,
             state=None if life is None else state_of(target, keys_of(mirror.name)),
             allow_rewind=allow_rewind,
+            fence_name=fence_name,
             open_target=open_target,
             compared=compared,
             stop=stop or threading.Event(),

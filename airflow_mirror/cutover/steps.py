@@ -76,7 +76,9 @@ class Step:
 def raise_fence(run: Run) -> dict[str, Any]:
     """Describe the fence, record it, raise it: the intent is on the target before the first change."""
     intent = run.fence.intent(sorted({t.source_topic for t in run.plan.topics}))
-    run.report.fence = FenceRecord(kind=run.fence.kind, intent=intent, requested=time.time())
+    run.report.fence = FenceRecord(
+        kind=run.fence.kind, name=run.fence_name or run.fence.kind, intent=intent, requested=time.time()
+    )
     run.save()
     run.fence.raise_(intent)
     return {"fence": fence_text(run.fence.kind, intent)}
@@ -108,7 +110,8 @@ def recorded_fence(record: FenceRecord, given: Fence | None, source: ClusterAdmi
         return AclFence(source)
     got = "none" if given is None else f"one of kind {given.kind!r}"
     raise InputError(
-        f"the fence that is up is of kind {record.kind!r}, and {got} was given. Pass the fence that was used."
+        f"the fence that is up is of kind {record.kind!r} ({record.name or 'nobody says which'}), and {got} was given. "
+        "Pass the fence that was used."
     )
 
 

@@ -119,6 +119,7 @@ class CutoverOperator(PlannedOperator):
                 source,
                 target,
                 fence=fence,
+                fence_name=self.fence,
                 keep_fence=flag("keep_fence", self.keep_fence),
                 run_dir=run_dir,
                 verify=verify_rest(plan, configs["source"], configs["target"], verified, self.level),

@@ -99,19 +99,19 @@ def test_fence_that_is_up_is_named_whatever_host_raised_it(
     """Also of a mirror that has neither a topic nor a tail any more."""
     intent = {"topics": ["orders"]}
     for run, changes in {"monday": {}, "friday": {"kept": True}, "over": {"lifted": 5.0}}.items():
-        record = FenceRecord(kind="callable", intent=intent, requested=0.0, **changes)
+        record = FenceRecord(kind="callable", name="ops.gate", intent=intent, requested=0.0, **changes)
         report = CutoverReport(mirror="m", plan_hash="p", attempt=2, process={"host": "w-3"}, fence=record)
         Kept(state, "m", run, None).save(report)
     state.write({"report/m/broken/000001-x/0/1": b"{"})
     (row,) = seen(capsys)
-    shared = {"attempt": 2, "host": "w-3", "since": "1970-01-01T00:00:00+00:00", "kind": "callable"}
+    shared = {"attempt": 2, "host": "w-3", "since": "1970-01-01T00:00:00+00:00", "kind": "callable", "name": "ops.gate"}
     assert row["mirror"] == "m" and row["fences"][:2] == [
         {"run": run, **shared, "kept": kept, "changes": ["callable, topics orders"]}
         for run, kept in (("monday", False), ("friday", True))
     ]
     assert main(["status", "--target", "dst"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    fenced = "m: the source is fenced (callable) since 1970-01-01T00:00:00+00:00 from w-3:"
+    fenced = "m: the source is fenced (ops.gate) since 1970-01-01T00:00:00+00:00 from w-3:"
     assert f"{fenced} cutover monday, attempt 2 {fenced} kept after the cutover m: run broken: report/m/broken" in said
 
 

@@ -34,7 +34,7 @@ def a_report() -> CutoverReport:
         started=1_790_000_000.5,
         updated=1_790_000_009.25,
         fence=FenceRecord(
-            kind="acl", intent={"deny": [deny], "allow": [], "held": []}, requested=1_790_000_001.0,
+            kind="acl", name="acl", intent={"deny": [deny], "allow": [], "held": []}, requested=1_790_000_001.0,
             opened=1_790_000_008.5, kept=True,
         ),
         steps=[

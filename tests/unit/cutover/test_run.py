@@ -41,7 +41,7 @@ def fenced(run_dir: Path, kind: str, outcome: str = reports.RUNNING) -> CutoverR
     """The report of a process that was killed behind its fence."""
     intent = {"topics": ["orders"]} if kind != "acl" else {"deny": [asdict(DENY)], "allow": [], "held": []}
     report = CutoverReport(mirror="flow", plan_hash=a_plan("orders", "payments").hash, outcome=outcome)
-    report.fence = FenceRecord(kind=kind, intent=intent, requested=10.0, kept=outcome == reports.DONE)
+    report.fence = FenceRecord(kind=kind, name="ops.gate", intent=intent, requested=10.0, kept=outcome == reports.DONE)
     report.steps = [StepRecord(name="fence", status="done", started=10.0)]
     kept_in(run_dir).save(report)
     return report
@@ -58,7 +58,9 @@ def test_fence_of_another_kind_does_not_lift_this_one(tmp_path: Path) -> None:
     assert left is not None and left.outcome == reports.BACKED_OUT
 
     fenced(tmp_path, "callable")
-    with pytest.raises(NotUndone, match=r"fence: InputError: the fence that is up is of kind 'callable'.*kind 'acl'"):
+    with pytest.raises(
+        NotUndone, match=r"fence: InputError: the fence that is up is of kind 'callable' \(ops\.gate\).*kind 'acl'"
+    ):
         cutover.recover(a_run(tmp_path, AclFence(acls), acls))  # type: ignore[arg-type]
     left = kept_in(tmp_path).load()
     assert left is not None and left.is_fenced
