@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_NOT_YET = "not in the tail's plan, which has the same rule"
+_JOIN_MARGIN_S = 10.0
 _LOOK_EVERY_S = 1.0
 _SAY_EVERY_S = 30.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 5.0, 300.0
@@ -55,8 +57,18 @@ class TailRun:
         self._runner, self._launch, self._patience_s = runner, launch, patience_s
 
     def copies(self, tail: ActiveTail) -> bool:
-        """Return whether a tail copies what this plan says, in its own plan or in what joined that since."""
-        return not differences(tail, self.mirror, self.plan)
+        """Return whether a tail copies what this plan says, in its own plan or in what joined that since.
+
+        A topic may have appeared right before this plan was made: then the tail has some time to take it in.
+        """
+        deadline = monotonic() + 2 * self.mirror.topic_interval_s + _JOIN_MARGIN_S
+        while lines := differences(tail, self.mirror, self.plan):
+            late = self.mirror.sync_topics and all(line.endswith(_NOT_YET) for line in lines)
+            if not late or monotonic() > deadline:
+                return False
+            log.info("waiting until the tail takes in what appeared since its plan: %s", "; ".join(lines))
+            sleep(min(_LOOK_EVERY_S, poll_interval_s()))
+        return True
 
     def require_same(self, tail: ActiveTail) -> None:
         """Raise :class:`TailDiffers` unless it does; the error names what differs."""
@@ -189,7 +201,8 @@ def differences(tail: ActiveTail, mirror: Mirror, plan: Plan) -> list[str]:
     except InputError:
         return [*lines, "other topics (its plan is not there any more)"]
     planned = {t.source_topic: t for t in plan.topics}
-    lines += [f"topic {name!r}: not in the tail's plan" for name in planned if name not in copied]
+    missing = _NOT_YET if is_same_rule else "not in the tail's plan"
+    lines += [f"topic {name!r}: {missing}" for name in planned if name not in copied]
     if not is_same_rule:  # else the source has it no more, and the tail gave it up; or it has joined since the plan
         lines += [f"topic {name!r}: copied by the tail, not in this plan" for name in copied if name not in planned]
     for name in sorted(planned.keys() & copied.keys()):

@@ -31,6 +31,7 @@ from airflow_mirror.kafka import session
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.operators import tail as tail_module
 from airflow_mirror.operators.acls import SyncAclsOperator
 from airflow_mirror.operators.base import PlannedOperator, flag, load_plan, number
 from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator
@@ -616,14 +617,22 @@ def test_tail_whose_rights_follow_has_the_map_of_principals(
 
 def test_new_plan_with_topics_that_joined_the_old_one_keeps_the_tail(
     context: dict[str, Any], tail: Any, plan: Plan, mirror: dict[str, Any], fake_spark: Started, home: Path,
-    ledger: MemoryLedger, state: MemoryState,
+    ledger: MemoryLedger, state: MemoryState, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """And tasks of the old one see them, whatever file their host has."""
+    """And tasks of the old one see them, whatever file their host has. The tail has some time to take them in."""
+    waited: list[float] = []
+    monkeypatch.setattr(tail_module, "sleep", waited.append)
+    monkeypatch.setattr(tail_module, "_JOIN_MARGIN_S", -1000.0)
     joined = topic_plan("t2", {0: 0}, source_topic_id="id-2")
     wider = store_plan(home, replace(plan, topics=(*plan.topics, joined)))
     with pytest.raises(AirflowFailException, match="topic 't2': not in the tail's plan"):
         StartMirrorOperator(plan=wider.hash, task_id="t", mirror=mirror, mode="tail").execute(context)
-    amend(next_amendment(plan, [joined], [], "2026-02-01T00:00:00+00:00"), "m", state, ledger)
+    assert not waited
+    monkeypatch.setattr(tail_module, "_JOIN_MARGIN_S", 1000.0)
+    amendment = next_amendment(plan, [joined], [], "2026-02-01T00:00:00+00:00")
+    monkeypatch.setattr(tail_module, "sleep", lambda s: (waited.append(s), amend(amendment, "m", state, ledger)))
+    StartMirrorOperator(plan=wider.hash, task_id="t", mirror=mirror, mode="tail").execute(context)
+    assert len(waited) == 1
     assert load_plan(PLAN, plan.mirror).topics == wider.topics
     for one in (wider.hash, PLAN):
         again = StartMirrorOperator(plan=one, task_id="t", mirror=mirror, mode="tail").execute(context)
