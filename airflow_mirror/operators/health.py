@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_mirror.jobs.health.judging import Facts, Limits
+    from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.mirror import Mirror
 
 __all__ = ["CheckMirrorOperator"]
@@ -75,7 +76,7 @@ class CheckMirrorOperator(MirrorOperator):
             if plan is None:
                 raise JobNotRunning(TAIL, "never started", _START)
             view = TailView(target, mirror.name)
-            facts = gather(plan, source, target, lambda: view.look(mirror), limits)
+            facts = gather(plan, source, target, lambda: view.look(mirror), lambda: _fences(target, mirror), limits)
         found = judge(facts, limits)
         tell_lag(mirror.name, lag.summary(list(facts.lags)))
         for one in found:
@@ -95,6 +96,17 @@ class CheckMirrorOperator(MirrorOperator):
             min_free_bytes=int(number("min_free_bytes", self.min_free_bytes)),
             warn_only=[self.warn_only] if isinstance(self.warn_only, str) else list(self.warn_only),
         )
+
+
+def _fences(target: ClusterAdmin, mirror: Mirror) -> list[str]:
+    from airflow_mirror.cutover.kept import fences_up, reports_of
+
+    return [
+        f"the report of cutover {up.run} can't be read: {up.error}"
+        if up.report is None
+        else f"cutover {up.run} has put its fence up from host {up.report.host}"
+        for up in fences_up(reports_of(target, mirror.name).read(), mirror.name)
+    ]
 
 
 def _number_or_none(name: str, value: object) -> float | None:

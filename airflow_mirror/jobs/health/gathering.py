@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.errors import MirrorError, RequestRefused
+from airflow_mirror.errors import MirrorError
 from airflow_mirror.jobs.health.judging import Facts, Limits, TailFacts
 from airflow_mirror.jobs.metrics.retained import retention_s
 from airflow_mirror.plan.configs import held_values
 from airflow_mirror.sync import lag
 from airflow_mirror.sync.hold import changed_settings
 from airflow_mirror.sync.maps import OffsetMaps
-from airflow_mirror.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
@@ -35,6 +34,7 @@ def gather(
     source: ClusterAdmin,
     target: ClusterAdmin,
     look: Callable[[], TailFacts],
+    fences: Callable[[], Sequence[str]],
     limits: Limits,
     *,
     clock: Callable[[], float] = time.time,
@@ -44,7 +44,7 @@ def gather(
 
     What can't be asked is in :attr:`Facts.unknown`, and the rest is asked all the same.
 
-    :param look: returns what the target knows of the tail.
+    :param look: returns what the target knows of the tail. :param fences: returns :attr:`Facts.fences`.
     :param clock: wall-clock time, in seconds; record timestamps are compared with it.
     """
     unknown: dict[str, MirrorError] = {}
@@ -70,7 +70,7 @@ def gather(
             lease=ask("lease", lambda: _lease(plan, target)) or "",
             not_held=ask("hold", lambda: _not_held(plan, target)) or (),
             free_bytes=ask("disk", target.usable_bytes) or {},
-            fenced=ask("fence", lambda: _fenced(plan, source)) or (),
+            fences=ask("fence", fences) or (),
             unknown=unknown,
         )
     behind = {one.source: one.position for one in facts.lags if one.position < before.get(one.source, 0)}
@@ -124,15 +124,3 @@ def _lease(plan: Plan, target: ClusterAdmin) -> str:
 def _not_held(plan: Plan, target: ClusterAdmin) -> list[tuple[str, str, str | None]]:
     changed = changed_settings({t.target_topic: held_values(t) for t in plan.topics}, target)
     return [(topic, key, entry.value) for topic, keys in sorted(changed.items()) for key, entry in keys.items()]
-
-
-def _fenced(plan: Plan, source: ClusterAdmin) -> list[str]:
-    """Return the source topics that nobody may write to, by the rule of a fence (:mod:`airflow_mirror.cutover.fence`)."""
-    rule = {"principal": "User:*", "host": "*", "operation": "WRITE", "permission": "DENY"}
-    try:
-        found = source.describe_acls(resource_type="TOPIC", pattern_type="LITERAL", **rule)
-    except RequestRefused as e:
-        if e.code == ErrorCode.SECURITY_DISABLED:
-            return []
-        raise
-    return sorted({acl.name for acl in found} & {t.source_topic for t in plan.topics})

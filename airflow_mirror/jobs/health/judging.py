@@ -20,7 +20,7 @@ from airflow_mirror.sync.lag import PartitionLag
 from airflow_mirror.wire.errors import ApiNotServed
 
 WARN_ONLY = ("paused", "fence", "left_out", "notes")
-_TOLD_BY_FEW = ("disk", "fence", "lease")
+_TOLD_BY_FEW = ("disk", "lease")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class Facts:
     :param lost: how many offsets the source has deleted of a partition before they were copied.
     :param not_held: settings of target topics that are not on hold: the topic, the key and the value there.
     :param free_bytes: see :meth:`.ClusterAdmin.usable_bytes`.
-    :param fenced: source topics that refuse all producers.
+    :param fences: cutovers whose fence is, or may be, up.
     :param unknown: checks whose question got no answer.
     """
 
@@ -97,7 +97,7 @@ class Facts:
     lost: Mapping[TopicPartition, int] = field(default_factory=dict)
     not_held: Sequence[tuple[str, str, str | None]] = ()
     free_bytes: Mapping[int, int | None] = field(default_factory=dict)
-    fenced: Sequence[str] = ()
+    fences: Sequence[str] = ()
     unknown: Mapping[str, MirrorError] = field(default_factory=dict)
 
 
@@ -217,8 +217,8 @@ def _disk(facts: Facts, limits: Limits) -> Iterator[str]:
 
 
 def _fence(facts: Facts, _: Limits) -> Iterator[str]:
-    if facts.fenced:
-        yield f"the source refuses all producers of {some(facts.fenced)}: a cutover runs, or has left its fence up"
+    if facts.fences:
+        yield f"the source refuses producers ('airflow-mirror lift-fence' ends what was killed): {some(facts.fences)}"
 
 
 def _partitions(found: Collection[object]) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.errors import BrokerError, ClusterUnreachable, InvalidField, MissingRight, RequestRefused
+from airflow_mirror.errors import BrokerError, ClusterUnreachable, InvalidField, MissingRight
 from airflow_mirror.jobs.health.gathering import gather
 from airflow_mirror.jobs.health.judging import CHECKS, Facts, Limits, TailFacts, judge
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign
@@ -20,7 +20,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync.lag import PartitionLag
 from airflow_mirror.wire.errors import ApiNotServed
-from tests.builders import plan_of, rule, topic_plan
+from tests.builders import plan_of, topic_plan
 
 MIRROR = Mirror(name="m", source="src", target="dst", topics=["t"])
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -124,7 +124,7 @@ def test_settings_disk_and_fence_are_looked_at() -> None:
         limits,
         not_held=[("t", "retention.ms", "5")],
         free_bytes={1: 1_500_000_000, 2: None, 3: 2_000_000_000},
-        fenced=["t"],
+        fences=["cutover r1 has put its fence up from host h"],
     )
     assert [(check, fails) for check, _, fails in findings] == [("hold", True), ("disk", True), ("fence", False)]
     assert "'t': retention.ms is 5" in findings[0][1]
@@ -144,7 +144,7 @@ def test_what_few_clusters_tell_only_warns(error: Any) -> None:
 
 
 def test_which_checks_warn_is_a_choice_among_known_ones() -> None:
-    assert [one[2] for one in found(Limits(warn_only=["lag"]), late={ZERO}, fenced=["t"])] == [False, True]
+    assert [one[2] for one in found(Limits(warn_only=["lag"]), late={ZERO}, fences=["x"])] == [False, True]
     with pytest.raises(InvalidField, match=r"warn_only.*Use some of tail, paused"):
         Limits(warn_only=["lagg"])
 
@@ -160,7 +160,7 @@ class Cluster:
     def __init__(self, logs: Mapping[int, tuple[int, int]], **settings: str) -> None:
         self.config = ClientConfig({"bootstrap.servers": "127.0.0.1:1"}, "cluster")
         self.logs, self.settings, self.age_s = dict(logs), settings, {offset: 0.0 for offset in range(100)}
-        self.wire, self.acls, self.away = None, list[Any](), set[str]()
+        self.wire, self.away = None, set[str]()
 
     def _ask(self, what: str) -> None:
         if what in self.away:
@@ -188,10 +188,6 @@ class Cluster:
         self._ask("disk")
         return {1: 5}
 
-    def describe_acls(self, **fields: str) -> list[Any]:
-        self._ask("fence")
-        return self.acls
-
 
 class World:
     def __init__(self) -> None:
@@ -202,11 +198,15 @@ class World:
         self.target = Cluster({0: (0, 50), 1: (0, 50)}, retention_ms="-1")
         self.meanwhile: Any = lambda: None
 
+    def fences(self) -> list[str]:
+        self.target._ask("fence")
+        return ["r1"]
+
     def gather(self, **limits: Any) -> Facts:
         source: Any = self.source
         target: Any = self.target
         return gather(
-            self.plan, source, target, lambda: WELL.tail, Limits(**limits), clock=lambda: NOW_S,
+            self.plan, source, target, lambda: WELL.tail, self.fences, Limits(**limits), clock=lambda: NOW_S,
             pause=lambda _: self.meanwhile(),
         )  # fmt: skip
 
@@ -220,7 +220,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 def test_a_mirror_that_keeps_up_is_found_well(world: World) -> None:
     facts = world.gather()
     assert facts.unknown == {} and not (facts.late or facts.racing or facts.lost or facts.not_held)
-    assert facts.free_bytes == {1: 5} and facts.lease == "a job"
+    assert (facts.free_bytes, facts.lease, facts.fences) == ({1: 5}, "a job", ["r1"])
     assert [lag.records for lag in facts.lags] == [0, 0]
 
 
@@ -270,22 +270,8 @@ def test_a_changed_setting_is_not_held(world: World) -> None:
     assert world.gather().not_held == [("t", "retention.ms", "7")]
 
 
-def test_topics_that_nobody_may_write_to_are_fenced(world: World) -> None:
-    world.source.acls = [rule("t", "WRITE", "DENY"), rule("other", "WRITE", "DENY")]
-    assert world.gather().fenced == ["t"]
-
-
-def test_a_cluster_without_an_authorizer_has_no_fence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(**_: str) -> list[Any]:
-        raise RequestRefused("describe ACLs", 54, "SECURITY_DISABLED")
-
-    monkeypatch.setattr(world.source, "describe_acls", none)
-    facts = world.gather()
-    assert not facts.fenced and facts.unknown == {}
-
-
 def test_what_gets_no_answer_leaves_the_rest_known(world: World) -> None:
-    world.source.away, world.target.away = {"offsets", "fence"}, {"disk"}
+    world.source.away, world.target.away = {"offsets"}, {"disk", "fence"}
     facts = world.gather()
     assert facts.unknown.keys() == {"lag", "fence", "disk"}
     assert facts.tail == WELL.tail and facts.lease == "a job"

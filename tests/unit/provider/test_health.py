@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_mirror.cutover import kept
+from airflow_mirror.cutover.report import CutoverReport, FenceRecord
 from airflow_mirror.hooks.tail import TailView, replicates
 from airflow_mirror.jobs.health import gathering
 from airflow_mirror.jobs.health.judging import WARN_ONLY, Facts, Limits, TailFacts
@@ -41,15 +43,16 @@ class Asked:
             sign=Sign(number=1, state="RUNNING", phase="copying", follows={"groups": {"said": ["one left alone"]}}),
         )
 
-    def gather(self, plan: Plan, source: Any, target: Any, look: Any, limits: Limits) -> Facts:
+    def gather(self, plan: Plan, source: Any, target: Any, look: Any, fences: Any, limits: Limits) -> Facts:
         assert plan is self.plan
         self.limits = limits
-        return replace(self.facts, tail=self.tail)
+        return replace(self.facts, tail=self.tail, fences=fences())
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+def asked(monkeypatch: pytest.MonkeyPatch, state: MemoryState) -> Asked:
     one = Asked()
+    monkeypatch.setattr(kept, "state_of", lambda *_, **__: state)
 
     @contextmanager
     def admins(_: Mirror) -> Iterator[tuple[Any, Any]]:
@@ -82,6 +85,22 @@ def test_everything_that_is_wrong_is_in_one_error(asked: Asked, mirror: dict[str
     assert not isinstance(failed.value, AirflowFailException)
     assert "lag: 1 partition is" in str(failed.value) and "hold: target topic 't'" in str(failed.value)
     assert "one left alone" not in str(failed.value)
+
+
+def test_a_fence_is_known_from_the_target(
+    asked: Asked, mirror: dict[str, Any], context: dict[str, Any], state: MemoryState
+) -> None:
+    """Whoever has put it up, on whatever host; also one whose report can't be read."""
+    record = FenceRecord(kind="acl", intent={}, requested=1.0)
+    kept.Kept(state, "m", "monday", None).save(
+        CutoverReport(mirror="m", plan_hash="p", fence=record, process={"host": "host-b"})
+    )
+    kept.Kept(state, "m", "tuesday", None).save(CutoverReport(mirror="m", plan_hash="p"))
+    state.write({"report/m/friday/000001-x/0/1": b"?"})
+    warnings = check(mirror).execute(context)["warnings"]
+    assert warnings[-1].startswith("fence: the source refuses producers ")
+    assert "cutover monday has put its fence up from host host-b" in warnings[-1]
+    assert "the report of cutover friday can't be read" in warnings[-1] and "tuesday" not in warnings[-1]
 
 
 def test_limits_are_what_a_form_yields(asked: Asked, mirror: dict[str, Any], context: dict[str, Any]) -> None:
