@@ -1,0 +1,61 @@
+"""A replication in a real Airflow: started once, kept, checked, stopped, and then found stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sandbox import Cluster
+from sandbox.airflow import AirflowStandalone
+from tests.e2e.records import create, fill, read_all
+from tests.e2e.test_migration import explain, wait_for
+
+pytestmark = pytest.mark.drills
+
+START, CHECK, STOP = "kafka_replication", "kafka_replication_health", "kafka_replication_stop"
+MIRROR = {"name": "replica", "source": "e2e_source", "target": "e2e_target", "topics": ["replicated"], "groups": ["none"]}
+LIMITS = {"min_free_bytes": 1}
+
+
+@pytest.fixture
+def run(airflow: AirflowStandalone) -> Callable[..., tuple[str, str]]:
+    """Run one of the DAGs for this mirror; return the run's id and its state."""
+
+    def one(dag: str, **fields: Any) -> tuple[str, str]:
+        run_id = airflow.trigger(dag, {"mirror": MIRROR, **fields})
+        return run_id, airflow.wait(dag, run_id, timeout_s=1200)
+
+    for dag in (START, CHECK):
+        airflow.turn_on(dag)
+    return one
+
+
+def test_a_tail_is_started_once_and_checked_until_it_is_stopped(
+    airflow: AirflowStandalone, world: tuple[Cluster, Cluster], run: Callable[..., tuple[str, str]]
+) -> None:
+    """Runs that the scheduler starts in between are those of the form's defaults, which have no connections here."""
+    source, target = world
+    create(source.admin_properties(), "replicated", 2, **{"retention.ms": "-1"})
+    fill(source.properties("alice"), "replicated", 300)
+    first, state = run(START)
+    assert state == "success", explain(airflow, first, START)
+    second, state = run(START)
+    assert state == "success", explain(airflow, second, START)
+    states = airflow.task_states(START, second)
+    assert states.pop("is_start_wanted") == "success" and set(states.values()) == {"skipped"}
+
+    wanted = read_all(source.admin_properties(), "replicated")
+    wait_for(lambda: read_all(target.admin_properties(), "replicated") == wanted)
+    checked, state = run(CHECK, **LIMITS)
+    assert state == "success", explain(airflow, checked, CHECK)
+    found = airflow.xcom(CHECK, checked, "check")
+    assert (found["phase"], found["partitions"], found["lag_records"]) == ("copying", 2, 0)
+    assert airflow.task_states(CHECK, checked)["became_unhealthy"] == "skipped"
+
+    stopped, state = run(STOP)
+    assert state == "success", explain(airflow, stopped, STOP)
+    checked, state = run(CHECK, **LIMITS)
+    assert state == "failed" and airflow.task_states(CHECK, checked)["became_healthy"] == "upstream_failed"
+    assert "tail: it was stopped on host" in airflow.log(CHECK, checked, "check", 2)
