@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager, suppress
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -12,20 +13,21 @@ import pytest
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseWatch
+from airflow_mirror.cutover import alive, kept, steps
 from airflow_mirror.cutover import report as reports
-from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.kept import Kept, reports_of
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.run import run_cutover
-from airflow_mirror.errors import FenceNotLifted, JobNotRunning, LeaseLost
+from airflow_mirror.errors import FenceNotLifted, JobNotRunning, LeaseLost, TryAgain
 from airflow_mirror.kafka.model import GroupInfo, TopicInfo
 from airflow_mirror.policy import STATE
 from airflow_mirror.wire.cluster import WireCluster
 from tests.driven.cluster import DrivenCluster, topic_config
 from tests.driven.content import Writer
 from tests.driven.copying import Following, ends, ranges_of
+from tests.driven.script import Fault
 from tests.unit.cutover.builders import a_plan
 
 PLAN = a_plan("t")
@@ -57,6 +59,7 @@ class Admin:
 class World:
     def __init__(self, source: DrivenCluster, target: DrivenCluster, run_dir: Path) -> None:
         self.source, self.target, self.run_dir, self.calls = source, target, run_dir, list[str]()
+        self.when_called: Callable[[str], object] = lambda _: None
         self.log = source.create("t").logs[0]
         target.create("t")
         target.create(STATE, config=topic_config({"message.timestamp.type": "LogAppendTime"}))
@@ -67,7 +70,10 @@ class World:
             Writer(self.log).plain(count)
 
     def cut_over(self) -> CutoverReport:
-        note = self.calls.append
+        def note(call: str) -> None:
+            self.calls.append(call)
+            self.when_called(call)
+
         source, target = Admin(self.source.config), Admin(self.target.config)
         with closing(source.wire), closing(target.wire):
             return run_cutover(
@@ -168,3 +174,40 @@ def test_retry_after_kill_with_lease_finishes_on_full_target(world: World, monke
         kill(world, monkeypatch, JUST_TAKEN)
     again = world.cut_over()
     assert (again.outcome, again.attempt, world.calls) == (reports.DONE, 2, ["on", "off", "on"])
+
+
+@pytest.fixture
+def full(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A world whose target holds every record, after a cutover that was killed; its next one is to be watched."""
+    with world.tail():
+        kill(world, monkeypatch, JUST_TAKEN)
+    world.calls.clear()
+    return world
+
+
+def test_target_that_takes_no_report_lets_producers_in_again(full: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the fence on; nobody waits for it without an end."""
+    for module in (kept, alive):
+        monkeypatch.setattr(module, "_PATIENCE_S", 0.5)
+
+    def fall_silent(call: str) -> None:
+        if call == "on":
+            full.target.script.on("Produce", Fault.not_arrived(), times=None)
+
+    full.when_called = fall_silent
+    with pytest.raises(TryAgain, match="could not be written"):
+        full.cut_over()
+    assert full.calls == ["off", "on", "off"]
+    full.target.script.clear()
+    full.when_called = lambda _: None
+    assert full.report().outcome == reports.RUNNING, "it could not be told"
+    again = full.cut_over()
+    assert (again.outcome, again.attempt, full.calls[3:]) == (reports.DONE, 3, ["off", "on"])
+
+
+def test_report_is_written_once_whatever_becomes_of_answers(full: World) -> None:
+    every_second = cycle((True, False))
+    rule = full.target.script.on("Produce", Fault.lost_answer(), times=None, when=lambda _: next(every_second))
+    assert full.cut_over().outcome == reports.DONE and len(rule.hits) > 3
+    found = full.report()
+    assert found.outcome == reports.DONE and [step.name for step in found.steps] == [step.name for step in steps.STEPS]
