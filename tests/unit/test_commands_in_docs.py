@@ -25,12 +25,12 @@ CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md"]  # which names
 TARGETS = re.findall(r"^([\w%-]+):", text("Makefile"), re.MULTILINE)
 # Options of programs that are not ours, as the docs name them.
 FOREIGN = {
-    "airflow": {"--conn-type", "--conn-extra"},
+    "airflow": {"--conn-type", "--conn-host", "--conn-extra"},
     "kafka-acls.sh": {
         "--bootstrap-server", "--command-config", "--add", "--allow-principal", "--operation", "--topic", "--group",
         "--transactional-id", "--cluster", "--resource-pattern-type",
     },
-    "spark-submit": {"--master", "--py-files", "--conf", "--driver-java-options", "--files"},
+    "spark-submit": {"--master", "--py-files", "--conf", "--driver-java-options", "--files", "--kill"},
 }  # fmt: skip
 OWN = (
     "spark_jobs/bulk_copy.py", "spark_jobs/streaming_tail.py", "spark_jobs/verify.py", "demo", "sandbox", "sandbox up",

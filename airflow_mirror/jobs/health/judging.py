@@ -102,7 +102,7 @@ class Facts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Trouble:
     """One thing that is wrong.
 
     :param fails: the mirror is not well; else a person should know, no more.
@@ -116,7 +116,7 @@ class Finding:
         return f"{self.check}: {self.what}"
 
 
-def judge(facts: Facts, limits: Limits) -> list[Finding]:
+def judge(facts: Facts, limits: Limits) -> list[Trouble]:
     """Return what is wrong; empty: the mirror is well."""
     found = []
     for check, answer in CHECKS.items():
@@ -124,9 +124,9 @@ def judge(facts: Facts, limits: Limits) -> list[Finding]:
         error = facts.unknown.get(check)
         if error is not None:
             never_told = check in _TOLD_BY_FEW and isinstance(error, (MissingRight, ApiNotServed))
-            found.append(Finding(check=check, what=f"not known: {error}", fails=fails and not never_told))
+            found.append(Trouble(check=check, what=f"not known: {error}", fails=fails and not never_told))
         else:
-            found += [Finding(check=check, what=line, fails=fails) for line in answer(facts, limits)]
+            found += [Trouble(check=check, what=line, fails=fails) for line in answer(facts, limits)]
     return found
 
 
