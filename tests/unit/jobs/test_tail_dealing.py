@@ -18,7 +18,7 @@ from airflow_mirror.copy.task import CopyWork
 from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.errors import MirrorError, NeedsHuman, TryAgain
 from airflow_mirror.jobs.driver import entry
-from airflow_mirror.jobs.driver.tail import Tail
+from airflow_mirror.jobs.driver.turns import Tail
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes
 
 

@@ -15,9 +15,9 @@ from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import PartitionResult
 from airflow_mirror.errors import NeedsHuman
-from airflow_mirror.jobs.driver import entry, tail
+from airflow_mirror.jobs.driver import entry, turns
 from airflow_mirror.jobs.driver.prepare import CopyJob, taking_in
-from airflow_mirror.jobs.driver.tail import Tail
+from airflow_mirror.jobs.driver.turns import Tail
 from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 from airflow_mirror.mirror import Mirror
 from tests.builders import plan_of, topic_plan
@@ -79,9 +79,9 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     made = World(tmp_path)
-    monkeypatch.setattr(tail, "load", lambda _, role: role)
-    monkeypatch.setattr(tail, "ClusterAdmin", lambda role: getattr(made, role))
-    monkeypatch.setattr(tail, "resolve_ranges", made.resolve)
+    monkeypatch.setattr(turns, "load", lambda _, role: role)
+    monkeypatch.setattr(turns, "ClusterAdmin", lambda role: getattr(made, role))
+    monkeypatch.setattr(turns, "resolve_ranges", made.resolve)
     return made
 
 

@@ -1,0 +1,215 @@
+"""What a tail copies from turn to turn: its partitions, how they are distributed, and what its tasks reported."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from airflow_mirror.config import load
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.copy.ranges import CopyRange, deal
+from airflow_mirror.copy.results import PartitionResult, add
+from airflow_mirror.copy.task import turn_of
+from airflow_mirror.errors import MirrorError, NeedsHuman, TryAgain
+from airflow_mirror.jobs.driver.prepare import (
+    CopyJob,
+    resolve_ranges,
+    shared,
+)
+from airflow_mirror.jobs.runner.directory import write_json
+from airflow_mirror.jobs.runner.wishes import Wishes
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.model import Plan, TopicPlan
+
+log = logging.getLogger(__name__)
+
+_MADE_AGAIN = "It is not copied. Delete the target topic, which holds the old one's records, and plan again."
+_DELETED = "It is not copied any more. What was copied stays on the target; a new plan leaves it out."
+_IDLE_BYTES = 64 << 10  # the weight of a partition without new records in a turn: requests and the opening
+
+
+class Tail:
+    """The state of a running tail: which ranges it follows and what its turns reported.
+
+    Ranges are distributed again for each turn, by the bytes of the previous turns, to as many tasks as run at the same
+    time: a list that had to wait for a free slot would not be copied until then.
+
+    :param tasks: number of tasks; None: as many as :attr:`slots` returns.
+    :param turn_file: read by the data source at the start of each turn.
+    :param stopping: set if the tail has to end.
+    :ivar slots: returns how many tasks run at the same time.
+    :ivar on_turn_end: called when all tasks of a turn have ended.
+    :ivar gone: source topics that are not copied any more, and why.
+    """
+
+    def __init__(self, job: CopyJob, tasks: int | None, turn_file: Path, stopping: threading.Event | None = None) -> None:
+        self._job, self._tasks, self._turn_file = job, tasks, turn_file
+        self._rate = job.options.max_bytes_per_second
+        self._most: int | None = None
+        self.slots: Callable[[], int] = lambda: os.cpu_count() or 2
+        self.on_turn_end: Callable[[], None] = lambda: None
+        self._weights: dict[TopicPartition, int] = {}
+        self._dealt: list[list[CopyRange]] = []
+        self._turn: dict[str, Any] = {}
+        self._dealing = threading.Lock()  # the stream's thread and the one that discovers partitions both distribute
+        self.ranges: list[CopyRange] = []
+        self.gone: dict[str, str] = {}
+        self.totals: dict[tuple[str, int, int], PartitionResult] = {}
+        self.failed: MirrorError | None = None
+        self.deposed: str | None = None  # why the tasks don't write: another job has taken the lease
+        self.query: Any = None  # the stream that copies now
+        self.stopping = stopping or threading.Event()
+        self.withdrawn = threading.Event()  # the driver withdrew the lease from its tasks
+        self.reported = threading.Event()  # all tasks of a turn have ended, and their results are stored
+        self.amended = threading.Event()  # the job has other topics than before; whoever follows it clears this
+
+    @property
+    def job(self) -> CopyJob:
+        """What is carried out: the plan, with the topics that were added to it."""
+        return self._job
+
+    def take_in(self, job: CopyJob) -> None:
+        """Carry out a job with more topics. :meth:`discover` finds their partitions."""
+        self._job = job
+        self.amended.set()
+
+    def is_over(self) -> bool:
+        """Return whether the tail has to end, by now."""
+        return self.failed is not None or self.stopping.is_set()
+
+    def discover(self) -> bool:
+        """Resolve the current partitions; return whether they changed."""
+        job, ranges = self._job, self.ranges
+        running = {r.source_topic for r in ranges}
+        with (
+            ClusterAdmin(load(job.source, "source")) as source,
+            ClusterAdmin(load(job.target, "target")) as target,
+        ):
+            there = self._present(job.plan, source, running)
+            found = resolve_ranges(
+                job, source.wire, job.mirror.start, None,
+                {name: (t.target_topic, t.source_topic_id) for name, t in there.items()},
+            )  # fmt: skip
+            counts = {name: info.partitions for name, info in target.topics({r.target_topic for r in found}).items()}
+        known = {(r.source, r.target): r for r in ranges}
+        # A partition keeps the range with which it joined, because its start must not move with the source's log start.
+        # One that the target does not have yet must not begin.
+        found = [
+            known.get((r.source, r.target), r)
+            for r in found
+            if (r.source, r.target) in known or r.target.partition < counts.get(r.target_topic, sys.maxsize)
+        ]
+        found += [r for r in ranges if r.source_topic not in there]
+        with self._dealing:
+            found = [r for r in found if r.source_topic not in self.gone]  # a turn may have ended meanwhile
+            if set(found) == set(self.ranges):
+                return False
+            self.ranges = found
+        self.deal()
+        return True
+
+    def _present(self, plan: Plan, source: ClusterAdmin, running: Collection[str]) -> dict[str, TopicPlan]:
+        """Return the plan's topics that the source has, as planned; the others that don't run count as gone.
+
+        Whether a running one is gone its tasks say, because they know up to where it was copied.
+        """
+        planned = {t.source_topic: t for t in plan.topics}
+        found = source.topics(planned)
+        there = {name: t for name, t in planned.items() if name in found and found[name].topic_id == t.source_topic_id}
+        for name in there.keys() - set(running):
+            self.gone.pop(name, None)  # a broker had not heard of it, or nobody could see it
+        left = planned.keys() - there.keys() - set(running) - self.gone.keys()
+        missing = source.wire.refresh_present(left)  # one that one broker does not list may be there all the same
+        for name in sorted(left):
+            if name in missing:
+                self._is_gone(name, f"topic {name!r} is gone from the source, or hidden from this principal. {_DELETED}")
+            elif name in found:
+                self._is_gone(name, f"topic {name!r} was deleted and created again on the source. {_MADE_AGAIN}")
+        return there
+
+    def _is_gone(self, topic: str, why: str) -> None:
+        log.error("%s", why)
+        self.gone[topic] = why
+
+    @property
+    def tasks(self) -> int:
+        """The number of tasks of the next turn."""
+        return self._tasks or min(self.slots(), self._most or sys.maxsize)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether executors were lost, so that a task has to wait until another one ends."""
+        return self._tasks is None and self.tasks < len(self._dealt)
+
+    @property
+    def options(self) -> CopyOptions:
+        """How the tasks of the next turn copy."""
+        options = replace(self._job.options, max_bytes_per_second=self._rate)
+        return options if self._most is None else shared(options, self._most)
+
+    def hear(self, wishes: Wishes) -> bool:
+        """Copy at the wished rate from the next turn on; return whether it is another one than until now.
+
+        While a rate holds, the number of tasks is fixed at what ran when it began, whatever joins later: each has its
+        share.
+        """
+        before, self._rate = self._rate, wishes.rate_or(self._job.options.max_bytes_per_second)
+        if self._rate is None:
+            self._most = None
+        elif self._most is None:
+            self._most = self.tasks
+        return self._rate != before
+
+    def deal(self) -> None:
+        """Distribute the ranges for the next turn."""
+        with self._dealing:
+            weight = {r.source: _IDLE_BYTES + self._weights.get(r.source, 0) for r in self.ranges}
+            self._dealt = deal(self.ranges, self.tasks, weight)
+            turn = turn_of(self.options, self._dealt)
+            if turn != self._turn:
+                write_json(self._turn_file, turn)
+                self._turn = turn
+
+    def take_results(self, frame: Any, _batch_id: int) -> None:
+        """Add up the results of one turn (``foreachBatch``; runs in the driver)."""
+        try:
+            self._take([PartitionResult(**json.loads(row.result)) for row in frame.collect()])
+        finally:
+            self.reported.set()
+
+    def _take(self, results: Sequence[PartitionResult]) -> None:
+        errors = []
+        self.on_turn_end()
+        for result in results:
+            if result.lease_lost and self.withdrawn.is_set():
+                result = replace(result, error=None, final=False)  # intended: this is how tasks are asked to end
+            if result.source_gone:
+                self._is_gone(result.topic, str(result.error))  # the last partition's words stand for all
+                result = replace(result, error=None, final=False)  # its other topics are a mirror, too
+            self.totals[result.key] = add(self.totals, result)
+            tp = TopicPartition(result.topic, result.partition)
+            self._weights[tp] = (self._weights.get(tp, result.bytes) + result.bytes) // 2
+            if result.error:
+                errors.append(result)
+        for error in errors:
+            # If not final, the next turn opens the partition again, at its target's log end offset of that time.
+            log.log(logging.ERROR if error.final else logging.WARNING, "%s", error.error)
+        final = [r for r in errors if r.final]
+        if final and all(r.lease_lost for r in final) and not self.stopping.is_set():
+            self.deposed = str(final[0].error)
+            raise TryAgain(self.deposed)
+        if final:
+            self.failed = NeedsHuman("\n".join(str(r.error) for r in final))
+            raise self.failed
+        if any(r.source_gone for r in results):
+            with self._dealing:
+                self.ranges = [r for r in self.ranges if r.source_topic not in self.gone]
+        self.deal()
