@@ -628,8 +628,8 @@ class CutoverTakenOver(TryAgain):
     def __init__(self, run: str) -> None:
         self.run = run
         super().__init__(
-            f"another process took cutover {run!r} over, because this one gave no sign of life for half a minute. It "
-            "opens nothing and undoes nothing: fence and groups are the other one's."
+            f"another process has taken cutover {run!r} over meanwhile. This one opens and undoes nothing: fence and "
+            "groups are the other one's."
         )
 
 

@@ -21,6 +21,7 @@ from airflow_mirror.cutover.writers import end_writing, hold_lease
 from airflow_mirror.errors import (
     CutoverCancelled,
     CutoverRunning,
+    CutoverTakenOver,
     InputError,
     MirrorError,
     NotUndone,
@@ -175,13 +176,17 @@ def recover(run: Run) -> CutoverReport | None:
     """Undo what an earlier attempt of this run left behind; return its report, None if there was no attempt.
 
     :raises CutoverRunning: its process lives.
+    :raises CutoverTakenOver: somebody else undoes it, or has begun anew.
     :raises NotUndone: undoing failed; a new attempt would hide that.
     """
     earlier = run.kept.load()
-    if earlier is None or earlier.outcome == reports.DONE or earlier.is_opening:
+    if earlier is None or earlier.outcome == reports.DONE:
+        return earlier
+    require_over(run.target, earlier)
+    run.kept.require_ours()  # listening takes time
+    if earlier.is_opening:
         return earlier
     if earlier.outcome in (reports.RUNNING, reports.UNDO_FAILED):
-        require_over(run.target, earlier)
         run.log.warning("attempt %d was interrupted in state %s; undoing what it did", earlier.attempt, earlier.state)
         earlier.error = earlier.error or f"the process was ended in state {earlier.state}"
         fresh, run.report = run.report, earlier
@@ -211,6 +216,7 @@ def lift_leftover_fence(
     :param fence: the fence that was used; needed unless it was an ACL fence.
     :return: what was undone, as readable lines.
     :raises CutoverRunning: the cutover is still running.
+    :raises CutoverTakenOver: somebody else undoes it, or has begun anew.
     :raises InputError: the given fence is not of the kind that is up.
     :raises FenceNotLifted: names what is still in place.
     :raises OpeningUnfinished: the target may be open; only the cutover itself can continue from there.
@@ -222,7 +228,7 @@ def lift_leftover_fence(
         if report is None or report.fence is None or not report.is_fenced or (report.fence.kept and not kept_too):
             return []
         used = steps.recorded_fence(report.fence, fence, source)
-        _require_over(target, report)
+        _require_over(kept, target, report)
         if report.is_opening:
             raise OpeningUnfinished(kept.run, "run the cutover again")
         _tell(kept, report)  # one that was frozen, and wakes up, sees it before it opens or undoes anything
@@ -250,10 +256,11 @@ def _tell(kept: Kept, report: CutoverReport) -> MirrorError | None:
     return None
 
 
-def _require_over(target: ClusterAdmin, report: CutoverReport) -> None:
+def _require_over(kept: Kept, target: ClusterAdmin, report: CutoverReport) -> None:
     try:
         require_over(target, report)
-    except CutoverRunning:
+        kept.require_ours()  # listening takes time
+    except (CutoverRunning, CutoverTakenOver):
         raise
     except TryAgain as e:  # producers must be able to write to the source again, whatever became of the target
         _LOG.warning("whether the cutover's process lives, the target can't tell: %s", e)

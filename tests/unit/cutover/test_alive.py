@@ -17,7 +17,7 @@ from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as cutover
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord
-from airflow_mirror.errors import CutoverRunning, TryAgain
+from airflow_mirror.errors import CutoverRunning, CutoverTakenOver, TryAgain
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Sign, Signs, Watch
 from tests.unit.cutover.builders import a_run, kept_in
@@ -84,6 +84,36 @@ def test_one_that_is_silent_elsewhere_is_taken_for_dead(target: Target, tmp_path
         kept_in(tmp_path), CLUSTER, CLUSTER, CallableFence(print, lambda: calls.append("off"))
     )
     assert calls == ["off"] and target.clock >= SILENCE_S
+
+
+def test_one_that_opens_the_target_elsewhere_is_left_to_it(target: Target, tmp_path: Path) -> None:
+    signs = signs_of(target, **ELSEWHERE)
+    target.each_second = lambda: signs.give("RUNNING")
+    report = left_behind(tmp_path, ELSEWHERE)
+    report.opening = 2.0
+    kept_in(tmp_path).save(report)
+    with pytest.raises(CutoverRunning, match="on host w-3"):
+        cutover.recover(a_run(tmp_path, CallableFence(print, print)))
+
+
+@pytest.mark.parametrize("teardown", [True, False])
+def test_who_was_faster_while_one_listened_keeps_the_fence(target: Target, tmp_path: Path, teardown: bool) -> None:
+    """The next try may have a fence of its own up by then."""
+    left_behind(tmp_path, ELSEWHERE)
+    calls, begun = list[str](), list[CutoverReport]()
+
+    def begin() -> None:
+        if not begun:
+            begun.append(left_behind(tmp_path, {**ELSEWHERE, "job": "decaf"}))
+
+    target.each_second = begin
+    fence = CallableFence(print, lambda: calls.append("off"))
+    with pytest.raises(CutoverTakenOver):
+        if teardown:
+            cutover.lift_leftover_fence(kept_in(tmp_path), CLUSTER, CLUSTER, fence)
+        else:
+            cutover.recover(a_run(tmp_path, fence))
+    assert begun and calls == []
 
 
 def test_one_that_has_ended_here_is_not_listened_for(target: Target) -> None:
