@@ -243,9 +243,9 @@ def _restore(run: Run, record: GroupRecord, now: Positions, left: list[str]) -> 
     :param left: receives the group if it keeps positions where it had none.
     """
     before = {_tp(row): GroupPosition(row["offset"], row["metadata"]) for row in record.before}
-    ours = {_target(row): row["target_offset"] for row in record.positions}
+    ours = {_target(row): (row["target_offset"], *row.get("earlier", ())) for row in record.positions}
     # Only positions that are still as this cutover set them; whoever has moved a position since then knows more.
-    still_ours = [tp for tp, offset in ours.items() if tp in now and now[tp].offset == offset]
+    still_ours = [tp for tp, offsets in ours.items() if tp in now and now[tp].offset in offsets]
     changed = [tp for tp in still_ours if now[tp] != before.get(tp)]
     run.target.commit_group_offsets(record.group, {tp: before[tp] for tp in changed if tp in before})
     try:
@@ -263,9 +263,15 @@ def _commit(run: Run, settled: Mapping[str, Settled]) -> None:
     # In a second round the first snapshots are kept, because by then the target's positions are ours.
     before = {record.group: record.before for record in run.report.groups}
     before |= _snapshots(run, settled.keys() - before.keys())
+    # Until this round's are committed, those of the rounds before are there, and a restore must know them as ours.
+    set_already = {
+        (record.group, _tp(row)): [*row["earlier"], row["target_offset"]]
+        for record in run.report.groups
+        for row in record.positions
+    }
     rows: dict[str, list[dict[str, Any]]] = {group: [] for group in settled}
     for move in translated.moves:
-        rows[move.group].append(_row(move, ends))
+        rows[move.group].append({**_row(move, ends), "earlier": set_already.get((move.group, move.source), [])})
     run.report.groups = [
         GroupRecord(group=group, settled=s.why, source_state=s.state, positions=rows[group], before=before[group])
         for group, s in sorted(settled.items())

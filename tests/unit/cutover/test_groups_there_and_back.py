@@ -189,6 +189,31 @@ def test_next_process_on_an_empty_disk_puts_groups_back(
     assert at(world.target.positions) == {ORDERS: 40}
 
 
+def test_kill_before_a_second_commit_brings_the_first_snapshot_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target has what the first round set. Taken for somebody else's, it stayed."""
+    world, rounds, commit = World(tmp_path, {ORDERS: 90}, {ORDERS: 40}), list[int](), sync.commit_groups
+
+    def die_in_the_second(*arguments: Any, dry_run: bool = False, **options: Any) -> Any:
+        if not dry_run:
+            rounds.append(1)
+            world.source.positions = {ORDERS: GroupPosition(93)}
+            if len(rounds) == 2:
+                raise SystemExit
+        return commit(*arguments, dry_run=dry_run, **options)
+
+    with monkeypatch.context() as killed, pytest.raises(SystemExit):
+        killed.setattr(sync, "commit_groups", die_in_the_second)
+        killed.setattr(steps, "back_out", lambda *_: None)
+        steps.walk(world.run, [step for step in steps.STEPS if step.name == "commit_groups"])
+    assert at(world.target.positions) == {ORDERS: 90}
+    second = World(tmp_path, {}, {})
+    second.run.target = world.target  # type: ignore[assignment]
+    recover(second.run)
+    assert at(world.target.positions) == {ORDERS: 40}
+
+
 class ManyGroups:
     """Many groups of one position each, and how often the cluster is asked for positions."""
 
