@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+_CUT_MS = 600_000  # log.retention.check.interval.ms is five minutes
 _AT_ONCE = 200  # partitions between two confirmations of the lease
 _BY_KEY = "records are partitioned by key: offsets have no counterpart"
 _SHARED = "mirrors of other sources write to it, too"
@@ -117,7 +118,11 @@ class StartFollower:
         retention = self._retention(topics, configs, rules, report)
         known, stale = self._known(ids)
         due = {name for name in ids if deciding.is_due(known[name], now_ms, self._delay_ms)}
-        segment_bytes = {name: deciding.segment_bytes(configs[t.source_topic]) for name, t in topics.items()}
+        # A broker cuts what was deleted minutes later: until then its size says nothing about what is left.
+        is_cut = deciding.step_ms(self._delay_ms) >= _CUT_MS
+        segment_bytes = {
+            name: deciding.segment_bytes(configs[t.source_topic]) if is_cut else FOREVER for name, t in topics.items()
+        }
         wanted = {tp: one for tp, one in standings.items() if tp.topic in due}
         seen = _by_topic(self._see(wanted, retention, segment_bytes, now_ms, report))
         by_topic = _by_topic(standings)
