@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -173,11 +174,14 @@ def test_size_limit_is_followed_and_a_cut_into_its_last_segment_is_not(world: Wo
     world.copy()
     world.source.alter_topic_configs(world.topic, {"retention.bytes": str(3 * MIB)})
     wait_until(lambda: world.starts()[0] > 350, "the source's retention has deleted", poll_s=0.2)
-    world.follow(26)
+    one = world.process()  # a new one has to see for ten minutes first that the broker has cut
+    world.follow(32, one)
     source, target = world.starts()
     assert 350 < target <= source and world.compare().equal
+    size = partial(world.target.wire.log_sizes, [world.tp])
+    wait_until(lambda: size()[world.tp] < 800 * 10_000 - 3 * MIB, "the target's broker has cut its log", poll_s=0.2)
     world.source.delete_records({world.tp: 790})  # the broker still has the whole segment
-    assert world.follow(40).kept
+    assert world.follow(40, one).kept
     assert world.starts()[1] < 490 and world.compare().equal  # three MiB of 10 KB each
 
 

@@ -74,6 +74,8 @@ class StartFollower:
         self._state, self._ledger, self._right = state, ledger, right
         self._report: StartsReport | None = None  # of the last pass, for people
         self._looked_ms = 0
+        self._still: dict[TopicPartition, tuple[int, int]] = {}  # the target's log start, and for how long it is there
+        self._before_ms = 0
         self._ends: Offsets = {}  # of the source's logs in the last pass, by target partition
 
     def follow(self, now_ms: int) -> StartsReport:
@@ -118,11 +120,8 @@ class StartFollower:
         retention = self._retention(topics, configs, rules, report)
         known, stale = self._known(ids)
         due = {name for name in ids if deciding.is_due(known[name], now_ms, self._delay_ms)}
-        # A broker cuts what was deleted minutes later: until then its size says nothing about what is left.
-        is_cut = deciding.step_ms(self._delay_ms) >= _CUT_MS
-        segment_bytes = {
-            name: deciding.segment_bytes(configs[t.source_topic]) if is_cut else FOREVER for name, t in topics.items()
-        }
+        segment_bytes = {name: deciding.segment_bytes(configs[t.source_topic]) for name, t in topics.items()}
+        self._note_stillness(standings, now_ms)
         wanted = {tp: one for tp, one in standings.items() if tp.topic in due}
         seen = _by_topic(self._see(wanted, retention, segment_bytes, now_ms, report))
         by_topic = _by_topic(standings)
@@ -230,7 +229,9 @@ class StartFollower:
         young: Offsets = {}
         for since_ms, tps in times.items():
             young |= _offsets(self._target.wire, f"offset for time {since_ms}", tps, since_ms, report)
-        sizes = self._sizes([tp for tp in asked if retention[tp.topic].bytes < FOREVER], report)
+        # A broker cuts what was deleted minutes later: until then its size says nothing about what is left.
+        cut_by_now = [tp for tp in asked if self._still.get(tp, (0, 0))[1] >= _CUT_MS]
+        sizes = self._sizes([tp for tp in cut_by_now if retention[tp.topic].bytes < FOREVER], report)
         found = {}
         for tp, one in cut.items():
             limit, segment = retention[tp.topic].bytes, segment_bytes[tp.topic]
@@ -238,6 +239,16 @@ class StartFollower:
                 one, young.get(tp), deciding.beyond_size(one, limit, sizes.get(tp), segment)
             )  # fmt: skip
         return found
+
+    def _note_stillness(self, standings: Mapping[TopicPartition, Standing], now_ms: int) -> None:
+        """Note for how long the target's log starts have been seen where they are. A clock that jumps counts little."""
+        passed_ms = min(max(0, now_ms - self._before_ms), 2 * deciding.EVERY_MS)
+        self._before_ms = now_ms
+        still = {}
+        for tp, one in standings.items():
+            start, age_ms = self._still.get(tp, (-1, 0))
+            still[tp] = (one.there_start, age_ms + passed_ms if start == one.there_start else 0)
+        self._still = still
 
     def _sizes(self, tps: Collection[TopicPartition], report: StartsReport) -> Offsets:
         try:

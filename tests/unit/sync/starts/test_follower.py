@@ -52,7 +52,7 @@ class Side:
         self.settings: dict[str, str] = {"retention_ms": str(DAY)}
         self.ids = {"orders": f"id-on-{role}"}
         self.leaderless: set[TopicPartition] = set()
-        self.refuses_sizes = False
+        self.refuses_sizes, self.uncut = False, 0
         self.deleted: list[tuple[TopicPartition, int]] = []
 
     def topic_names(self) -> list[str]:
@@ -76,7 +76,7 @@ class Side:
     def log_sizes(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         if self.refuses_sizes:
             raise MissingRight("sizes", "CLUSTER_AUTHORIZATION_FAILED", "User:m")
-        return {tp: self.logs[tp].end - self.logs[tp].start for tp in tps}
+        return {tp: self.logs[tp].end - self.logs[tp].start + self.uncut for tp in tps}
 
     def ask_each(self, what: str, tps: Iterable[TopicPartition], ask: Callable[..., Any], operation: str) -> Any:
         tps = list(tps)
@@ -228,6 +228,21 @@ def test_size_limit_explains_what_the_target_has_beyond_it(world: World) -> None
     world.produce(50)
     world.passes(30)
     assert world.start_there == 95
+
+
+def test_log_that_its_broker_has_not_cut_yet_tells_no_size(world: World) -> None:
+    """Its size is still that of all that was deleted a moment ago: the limit would seem to lie further on."""
+    world.source.settings = {"retention_ms": "-1", "retention_bytes": "40", "segment_bytes": "5"}
+    world.produce(100)
+    world.source.logs[P0].start = 60
+    while world.start_there == 0:
+        world.passes(1)
+    world.target.uncut = 57
+    world.source.logs[P0].start = 95
+    world.passes(3)
+    world.target.uncut = 0
+    world.passes(40)
+    assert world.start_there == 57
 
 
 def test_sizes_that_may_not_be_read_explain_nothing(world: World) -> None:
