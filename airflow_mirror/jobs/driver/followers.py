@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
-from airflow_mirror.jobs.driver.acls import acls_follow
-from airflow_mirror.jobs.driver.configs import configs_follow
+from airflow_mirror.config import load
 from airflow_mirror.jobs.driver.groups import groups_follow
 from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
-from airflow_mirror.jobs.driver.starts import starts_follow
+from airflow_mirror.jobs.driver.recurring import Pass, Recurring
 from airflow_mirror.jobs.driver.topics import topics_follow
 from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
+from airflow_mirror.sync import seen_configs
+from airflow_mirror.sync.acl_follower import AclFollower
+from airflow_mirror.sync.config_follower import ConfigFollower
+from airflow_mirror.sync.right import Right
+from airflow_mirror.sync.starts import sights
+from airflow_mirror.sync.starts.deciding import EVERY_MS
+from airflow_mirror.sync.starts.follower import StartFollower
+
+_STATE_PATIENCE_S = 10.0  # `stop` waits for a note that is being written
+
+Job = Callable[[], CopyJob]
+"""Returns what is carried out at the moment."""
+Make = Callable[[Job, ClusterAdmin, ClusterAdmin, Right], Pass]
+"""Makes what does the passes, with connections to the source and to the target."""
 
 
 class Copying(Protocol):
@@ -50,18 +68,48 @@ def followers(copying: Copying, held: HeldLease, status: StatusFile, *, by_hand:
         groups.renew()  # it has the offset maps of the plan's topics; the others read the plan at each pass
 
     groups = groups_follow(job, held, status)
+    thread = partial(_thread, job, held, status)
     wanted = (
         (True, topics_follow(job, held, status, take_in=take_in, gone=gone, by_hand=by_hand)),
         (mirror.sync_groups, groups),
-        (mirror.sync_configs, configs_follow(job, held, status)),
-        (mirror.sync_acls, acls_follow(job, held, status)),
-        (mirror.sync_log_starts, starts_follow(job, held, status)),
+        (mirror.sync_configs, thread("configs", _configs, mirror.config_interval_s)),
+        (mirror.sync_acls, thread("acls", _acls, mirror.acl_interval_s)),
+        (mirror.sync_log_starts, thread("log_starts", _log_starts, EVERY_MS / 1000)),
     )
-    threads = [thread for is_wanted, thread in wanted if is_wanted]
+    threads = [one for is_wanted, one in wanted if is_wanted]
     try:
-        for thread in threads:
-            thread.start()
+        for one in threads:
+            one.start()
         yield
     finally:
-        for thread in threads:
-            thread.stop()
+        for one in threads:
+            one.stop()
+
+
+def _thread(job: Job, held: HeldLease, status: StatusFile, name: str, make: Make, interval_s: float) -> Recurring:
+    right = Right(lambda: held.token)
+
+    @contextmanager
+    def connect() -> Iterator[Pass]:
+        with (
+            ClusterAdmin(load(job().source, "source")) as source,
+            ClusterAdmin(load(job().target, "target")) as target,
+        ):
+            yield make(job, source, target, right)
+
+    return Recurring.in_status(name, connect, right, interval_s, status)
+
+
+def _configs(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right) -> Pass:
+    state = state_of(target, seen_configs.prefix(job().mirror.name), patience_s=_STATE_PATIENCE_S)
+    return ConfigFollower(lambda: job().plan, source, target, state, Ledger(target), right).follow
+
+
+def _acls(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right) -> Pass:
+    # A job may have another map of principals than its plan.
+    return AclFollower(lambda: replace(job().plan, mirror=job().mirror), source, target, Ledger(target), right).follow
+
+
+def _log_starts(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right) -> Pass:
+    state = state_of(target, sights.prefix(job().mirror.name), patience_s=_STATE_PATIENCE_S)
+    return StartFollower(lambda: job().plan, job().mirror, source, target, state, Ledger(target), right).follow
