@@ -99,13 +99,13 @@ def test_groups_go_on_with_the_topics_that_joined(monkeypatch: pytest.MonkeyPatc
         return Thread("topics", log)
 
     monkeypatch.setattr(module, "topics_follow", topics_thread)
-    for name in ("groups", "configs", "acls", "starts"):
-        monkeypatch.setattr(module, f"{name}_follow", lambda *_, name=name: Thread(name, log))
+    monkeypatch.setattr(module, "groups_follow", lambda *_: Thread("groups", log))
+    monkeypatch.setattr(module, "_thread", lambda _job, _held, _status, name, *_: Thread(name, log))
     held: Any = None
     taken = list[CopyJob]()
     copying: Any = SimpleNamespace(job=world.job, gone={}, take_in=taken.append)
     with followers(copying, held, None, by_hand=False):  # type: ignore[arg-type]
-        assert log == [f"start {name}" for name in ("topics", "groups", "configs", "starts")]
+        assert log == [f"start {name}" for name in ("topics", "groups", "configs", "log_starts")]
         given["take_in"](world.job)
         assert taken == [world.job] and log[4:] == ["renew groups"]
-    assert log[5:] == [f"stop {name}" for name in ("topics", "groups", "configs", "starts")]
+    assert log[5:] == [f"stop {name}" for name in ("topics", "groups", "configs", "log_starts")]
