@@ -131,8 +131,8 @@ def test_retirement_killed_after_any_step_is_finished_later(
     steps = Retirement.steps
     for most in range(1, 7):
 
-        def cut(self: Retirement, most: int = most) -> Iterator[Part]:
-            for number, step in enumerate(step for step in steps(self) if step.lines):
+        def cut(self: Retirement, most: int = most, **how: Any) -> Iterator[Part]:
+            for number, step in enumerate(step for step in steps(self, **how) if step.lines):
                 if number == most:
                     raise KeyboardInterrupt
                 yield step
