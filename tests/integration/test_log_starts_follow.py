@@ -87,7 +87,9 @@ class World:
     def process(self) -> StartFollower:
         state, ledger = state_of(self.target, sights.prefix(self.mirror.name)), Ledger(self.target)
         right = Right(lambda: self.token)
-        return StartFollower(lambda: self.plan, self.mirror, self.source, self.target, state, ledger, right)
+        return StartFollower(
+            lambda: self.plan, self.mirror, self.source, self.target, state, ledger, right, clock=lambda: self.now / 1000
+        )
 
     def follow(self, hours: int, process: StartFollower | None = None) -> StartsReport:
         """A pass every hour, each by a new process unless one is given."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_CUT_MS = 600_000  # log.retention.check.interval.ms is five minutes
+_CUT_S = 600.0  # log.retention.check.interval.ms is five minutes
 _AT_ONCE = 200  # partitions between two confirmations of the lease
 _BY_KEY = "records are partitioned by key: offsets have no counterpart"
 _SHARED = "mirrors of other sources write to it, too"
@@ -63,19 +63,20 @@ class StartFollower:
     :param source: connections that the caller closes; ``target`` likewise.
     :param state: holds the sights.
     :param ledger: says which topics are in production.
+    :param clock: monotonic, in seconds: a broker needs real time to cut a log.
     """
 
     def __init__(
         self, plan: Callable[[], Plan], mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, state: State,
-        ledger: Decisions, right: Right,
+        ledger: Decisions, right: Right, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._plan, self._name, self._delay_ms = plan, mirror.name, int(mirror.log_start_delay_s * 1000)
         self._source, self._target = source, target
         self._state, self._ledger, self._right = state, ledger, right
         self._report: StartsReport | None = None  # of the last pass, for people
         self._looked_ms = 0
-        self._still: dict[TopicPartition, tuple[int, int]] = {}  # the target's log start, and for how long it is there
-        self._before_ms = 0
+        self._clock = clock
+        self._there_since: dict[TopicPartition, tuple[int, float]] = {}  # the target's log start, and since when
         self._ends: Offsets = {}  # of the source's logs in the last pass, by target partition
 
     def follow(self, now_ms: int) -> StartsReport:
@@ -121,7 +122,9 @@ class StartFollower:
         known, stale = self._known(ids)
         due = {name for name in ids if deciding.is_due(known[name], now_ms, self._delay_ms)}
         segment_bytes = {name: deciding.segment_bytes(configs[t.source_topic]) for name, t in topics.items()}
-        self._note_stillness(standings, now_ms)
+        for tp, one in standings.items():
+            if self._there_since.get(tp, (None, 0.0))[0] != one.there_start:
+                self._there_since[tp] = one.there_start, self._clock()
         wanted = {tp: one for tp, one in standings.items() if tp.topic in due}
         seen = _by_topic(self._see(wanted, retention, segment_bytes, now_ms, report))
         by_topic = _by_topic(standings)
@@ -230,7 +233,7 @@ class StartFollower:
         for since_ms, tps in times.items():
             young |= _offsets(self._target.wire, f"offset for time {since_ms}", tps, since_ms, report)
         # A broker cuts what was deleted minutes later: until then its size says nothing about what is left.
-        cut_by_now = [tp for tp in asked if self._still.get(tp, (0, 0))[1] >= _CUT_MS]
+        cut_by_now = [tp for tp in asked if self._clock() - self._there_since[tp][1] >= _CUT_S]
         sizes = self._sizes([tp for tp in cut_by_now if retention[tp.topic].bytes < FOREVER], report)
         found = {}
         for tp, one in cut.items():
@@ -239,16 +242,6 @@ class StartFollower:
                 one, young.get(tp), deciding.beyond_size(one, limit, sizes.get(tp), segment)
             )  # fmt: skip
         return found
-
-    def _note_stillness(self, standings: Mapping[TopicPartition, Standing], now_ms: int) -> None:
-        """Note for how long the target's log starts have been seen where they are. A clock that jumps counts little."""
-        passed_ms = min(max(0, now_ms - self._before_ms), 2 * deciding.EVERY_MS)
-        self._before_ms = now_ms
-        still = {}
-        for tp, one in standings.items():
-            start, age_ms = self._still.get(tp, (-1, 0))
-            still[tp] = (one.there_start, age_ms + passed_ms if start == one.there_start else 0)
-        self._still = still
 
     def _sizes(self, tps: Collection[TopicPartition], report: StartsReport) -> Offsets:
         try:
@@ -309,6 +302,7 @@ class StartFollower:
             report.moved += len(done)
             report.failed += [f"{tp}: {error}" for tp, error in errors.items()]
             for tp in done:
+                self._there_since[tp] = some[tp], self._clock()
                 log.info("%s: records below %d deleted, as at the source", tp, some[tp])
 
     def _compact(

@@ -146,8 +146,9 @@ class World:
     def start(self) -> None:
         """A new process."""
         self.follower = StartFollower(
-            lambda: self.plan, self.mirror, self.source, self.target, self.state, self.ledger, self.right
-        )
+            lambda: self.plan, self.mirror, self.source, self.target, self.state, self.ledger, self.right,
+            clock=lambda: self.now / 1000,
+        )  # fmt: skip
 
     def produce(self, count: int, tp: TopicPartition = P0) -> None:
         for side in (self.source, self.target):
@@ -230,19 +231,40 @@ def test_size_limit_explains_what_the_target_has_beyond_it(world: World) -> None
     assert world.start_there == 95
 
 
-def test_log_that_its_broker_has_not_cut_yet_tells_no_size(world: World) -> None:
+def test_log_that_its_broker_has_not_cut_yet_tells_no_size() -> None:
     """Its size is still that of all that was deleted a moment ago: the limit would seem to lie further on."""
+    world = World(log_start_delay_s=3600)
+
+    def passes(count: int) -> None:
+        """One after the other, as soon as the delay lets them be made."""
+        for _ in range(count):
+            world.now += 150_000
+            world.follower.follow(world.now)
+
     world.source.settings = {"retention_ms": "-1", "retention_bytes": "40", "segment_bytes": "5"}
     world.produce(100)
     world.source.logs[P0].start = 60
     while world.start_there == 0:
-        world.passes(1)
+        passes(1)
     world.target.uncut = 57
     world.source.logs[P0].start = 95
-    world.passes(3)
+    passes(3)
     world.target.uncut = 0
-    world.passes(40)
+    passes(60)
     assert world.start_there == 57
+
+
+def test_size_limit_is_followed_each_hour_while_records_arrive(world: World) -> None:
+    """Each pass deletes. The broker has cut that long before the next one."""
+    world.source.settings = {"retention_ms": "-1", "retention_bytes": "40", "segment_bytes": "5"}
+    starts = []
+    for _ in range(60):
+        world.produce(10)
+        log = world.source.logs[P0]
+        log.start = max(log.start, log.end - 40)
+        world.passes(1)
+        starts.append(world.start_there)
+    assert [later - earlier for earlier, later in zip(starts[-6:], starts[-5:], strict=False)] == [10] * 5
 
 
 def test_sizes_that_may_not_be_read_explain_nothing(world: World) -> None:
