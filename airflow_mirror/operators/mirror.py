@@ -153,7 +153,7 @@ class StartMirrorOperator(SparkJobOperator):
         if not flag("replace", self.replace):
             run.require_same(tail)
         self.secrets(run.mirror)  # fail before stopping a tail that can't be replaced
-        found = "; ".join(differences(tail, run.mirror, run.plan))
+        found = "; ".join(map(str, differences(tail, run.mirror, run.plan)))
         self.log.warning("the mirror's tail is stopped, because it carries out another plan: %s", found)
         stop_tail(run.view, self.runner, tail, _REPLACE_GRACE_S)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_mirror.errors import InputError, JobFailed, MirrorError, TailDiffers, TailWouldNotStop, TryAgain
 from airflow_mirror.hooks.gauges import tell_copy
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_NOT_YET = "not in the tail's plan, which has the same rule"
 _JOIN_MARGIN_S = 10.0
 _LOOK_EVERY_S = 1.0
 _SAY_EVERY_S = 30.0
@@ -62,18 +61,19 @@ class TailRun:
         A topic may have appeared right before this plan was made: then the tail has some time to take it in.
         """
         deadline = monotonic() + 2 * self.mirror.topic_interval_s + _JOIN_MARGIN_S
-        while lines := differences(tail, self.mirror, self.plan):
-            late = self.mirror.sync_topics and all(line.endswith(_NOT_YET) for line in lines)
-            if not late or monotonic() > deadline:
+        while found := differences(tail, self.mirror, self.plan):
+            joins = self.mirror.sync_topics and all(one.joins for one in found)
+            if not joins or monotonic() > deadline:
                 return False
-            log.info("waiting until the tail takes in what appeared since its plan: %s", "; ".join(lines))
+            log.info("waiting until the tail takes in what appeared since its plan: %s", "; ".join(map(str, found)))
             sleep(min(_LOOK_EVERY_S, poll_interval_s()))
         return True
 
     def require_same(self, tail: ActiveTail) -> None:
         """Raise :class:`TailDiffers` unless it does; the error names what differs."""
         if not self.copies(tail):
-            raise TailDiffers(log_of(tail), tail.plan, differences(tail, self.mirror, self.plan))
+            found = differences(tail, self.mirror, self.plan)
+            raise TailDiffers(log_of(tail), tail.plan, [str(one) for one in found])
 
     def require_running(self, tail: ActiveTail, otherwise: str) -> None:
         """Raise the tail's own error, or a :class:`JobFailed` that says ``otherwise``, if it does not run."""
@@ -190,28 +190,46 @@ def stop_tail(view: TailView, runner: LocalRunner, tail: ActiveTail, grace_s: fl
     return status in state.FINAL
 
 
-def differences(tail: ActiveTail, mirror: Mirror, plan: Plan) -> list[str]:
-    """Return how a running tail differs from a mirror and its plan, as readable lines."""
-    lines = tail.differing(mirror)
+class Difference(NamedTuple):
+    """What a running tail does otherwise, for people.
+
+    :param joins: it is a topic that the tail's own rule selects: it takes that in by itself.
+    """
+
+    line: str
+    joins: bool = False
+
+    def __str__(self) -> str:
+        return self.line
+
+
+def differences(tail: ActiveTail, mirror: Mirror, plan: Plan) -> list[Difference]:
+    """Return how a running tail differs from a mirror and its plan."""
+    fields = [Difference(line) for line in tail.differing(mirror)]
     if tail.inputs == plan.digest:
-        return lines
-    is_same_rule = not lines
+        return fields
+    is_same_rule = not fields
     try:
         copied = {t.source_topic: t for t in plan_by_hash(tail.plan, mirror).topics}
     except InputError:
-        return [*lines, "other topics (its plan is not there any more)"]
+        return [*fields, Difference("other topics (its plan is not there any more)")]
     planned = {t.source_topic: t for t in plan.topics}
-    missing = _NOT_YET if is_same_rule else "not in the tail's plan"
-    lines += [f"topic {name!r}: {missing}" for name in planned if name not in copied]
+    found = [
+        Difference(f"topic {name!r}: not in the tail's plan", is_same_rule) for name in planned if name not in copied
+    ]
     if not is_same_rule:  # else the source has it no more, and the tail gave it up; or it has joined since the plan
-        lines += [f"topic {name!r}: copied by the tail, not in this plan" for name in copied if name not in planned]
+        found += [
+            Difference(f"topic {name!r}: copied by the tail, not in this plan") for name in copied if name not in planned
+        ]
     for name in sorted(planned.keys() & copied.keys()):
         was, now = copied[name], planned[name]
         if was.source_topic_id != now.source_topic_id:
-            lines.append(f"topic {name!r}: created again on the source since")
+            found.append(Difference(f"topic {name!r}: created again on the source since"))
         if (was.target_topic, was.mode) != (now.target_topic, now.mode):
-            lines.append(
-                f"topic {name!r}: goes to {was.target_topic!r} with {was.mode} offsets there, "
-                f"to {now.target_topic!r} with {now.mode} ones here"
+            found.append(
+                Difference(
+                    f"topic {name!r}: goes to {was.target_topic!r} with {was.mode} offsets there, "
+                    f"to {now.target_topic!r} with {now.mode} ones here"
+                )
             )
-    return lines
+    return [*fields, *found]
