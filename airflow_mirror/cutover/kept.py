@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_mirror.cutover.report import JSON_NAME, CutoverReport
 from airflow_mirror.errors import CutoverTakenOver, FenceStands, InputError, TryAgain
-from airflow_mirror.ledger.state import in_pieces, state_of, whole
+from airflow_mirror.ledger.state import in_pieces, names_below, state_of, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -111,7 +111,7 @@ class Kept:
 
         :raises CutoverTakenOver: somebody has. :raises TryAgain: of another type: the target can't be asked.
         """
-        for name in _names(self._state.read(), self._prefix):
+        for name in names_below(self._state.read(), self._prefix):
             if name not in self._before and not name.endswith(self._me):
                 raise CutoverTakenOver(self.run)
 
@@ -129,7 +129,7 @@ class Kept:
         """Read what is there, and number what comes after it."""
         values = self._state.read()
         self._keys = {key: None for key in values if key.startswith(self._prefix)}
-        self._before = frozenset(_names(values, self._prefix))
+        self._before = frozenset(names_below(values, self._prefix))
         self._number = max([self._number, *map(_number, self._before)])
         return values
 
@@ -152,7 +152,7 @@ def fences_up(values: Mapping[str, bytes], mirror: str, runs: Path | None = None
     :param runs: directory of its runs on this host, for those of which the target has no report.
     """
     start = prefix(mirror)
-    there = _names(values, start)
+    there = names_below(values, start)
     here = () if runs is None else sorted(path.parent.name for path in runs.glob(f"*/{JSON_NAME}"))
     for run in dict.fromkeys((*there, *here)):
         try:
@@ -168,12 +168,7 @@ def fences_up(values: Mapping[str, bytes], mirror: str, runs: Path | None = None
 
 def mirrors_in(values: Mapping[str, bytes]) -> list[str]:
     """Return the mirrors of which there are reports."""
-    return _names(values, REPORTS)
-
-
-def _names(keys: Mapping[str, object], start: str) -> list[str]:
-    """Return what follows ``start`` in the keys, up to the next slash; each once, in the order of the keys."""
-    return list(dict.fromkeys(key.removeprefix(start).partition("/")[0] for key in keys if key.startswith(start)))
+    return names_below(values, REPORTS)
 
 
 def _number(name: str) -> int:
@@ -185,7 +180,7 @@ def _newest(values: Mapping[str, bytes], start: str) -> CutoverReport | None:
 
     :raises InputError: it is none.
     """
-    for name in reversed(sorted(_names(values, start), key=_number)):  # of the same number, the one that came later
+    for name in reversed(sorted(names_below(values, start), key=_number)):  # of the same number, the one that came later
         text = whole(values, f"{start}{name}")
         if text is not None:
             return CutoverReport.from_json(text.decode(), f"{start}{name} in the target's ledger")

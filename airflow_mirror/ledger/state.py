@@ -184,6 +184,14 @@ def fitting(values: Mapping[str, bytes | None]) -> Iterator[str]:
         yield key
 
 
+def names_below(keys: Iterable[str], start: str) -> list[str]:
+    """Return what follows ``start`` in the keys, up to the next slash; each once, in the order of the keys.
+
+    The keys of a :class:`State` are in the order in which they were written: the newest name is the last.
+    """
+    return list(dict.fromkeys(key.removeprefix(start).partition("/")[0] for key in keys if key.startswith(start)))
+
+
 def in_pieces(key: str, value: bytes) -> dict[str, bytes]:
     """Return a value of any size as values of keys ``<key>/<n>/<of>``, each of which fits into a record."""
     pieces = [value[at : at + MOST_BYTES] for at in range(0, len(value), MOST_BYTES)] or [b""]

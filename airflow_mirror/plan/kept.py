@@ -120,9 +120,9 @@ def with_amendments(plan: Plan, target: ClusterAdmin, ledger: Decisions) -> Plan
 
 def amendments_in(found: Mapping[str, bytes], mirror: str, plan_hash: str, last: str) -> list[Amendment]:
     """Return a plan's amendments up to ``last`` from the target's state, in order. :raises InputError: one is missing."""
-    names = {key.removeprefix(f"{prefix(mirror)}{plan_hash}+").split("/")[0] for key in found if "+" in key}
-    texts = {name: state.whole(found, f"{prefix(mirror)}{plan_hash}+{name}") for name in names}
-    known = (Amendment.from_json(text.decode()) for text in texts.values() if text is not None)
+    start = f"{prefix(mirror)}{plan_hash}+"
+    texts = (state.whole(found, f"{start}{name}") for name in state.names_below(found, start))
+    known = (Amendment.from_json(text.decode()) for text in texts if text is not None)
     return chain({one.hash: one for one in known}, plan_hash, last)
 
 

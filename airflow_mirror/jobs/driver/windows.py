@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.copy.fingerprint import decoded
 from airflow_mirror.errors import CorruptBatch, LedgerNewer
-from airflow_mirror.ledger.state import in_pieces, whole
+from airflow_mirror.ledger.state import in_pieces, names_below, whole
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.aborted import data_batches
 from airflow_mirror.wire.batch import RawBatch
@@ -268,9 +268,7 @@ class WindowBook:
 
     def _names(self) -> list[str]:
         """Return the names of all windows, the one that was stored last at the end."""
-        keys = self._state.read() if self._state is not None else ()
-        names = (key.removeprefix(self._keys).partition("/")[0] for key in keys if key.startswith(self._keys))
-        return list(dict.fromkeys(names))
+        return names_below(self._state.read() if self._state is not None else (), self._keys)
 
     def _rows(self, name: str, topic_ids: Mapping[str, str]) -> Iterator[tuple[TopicPartition, Window]]:
         """Yield the entries of one window, without topics that were re-created since."""

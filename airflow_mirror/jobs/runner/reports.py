@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.jobs.runner.state import FINAL
-from airflow_mirror.ledger.state import in_pieces, whole
+from airflow_mirror.ledger.state import in_pieces, names_below, whole
 
 if TYPE_CHECKING:
     from airflow_mirror.ledger.state import State
@@ -58,8 +58,6 @@ def forget_old(state: State, mirror: str) -> None:
 
     :param state: of the keys that begin with ``run/<mirror>/``; their values are not needed.
     """
-    prefix = report_key(mirror, "")
-    keys = [key for key in state.read() if key.startswith(prefix)]
-    jobs = list(dict.fromkeys(key.removeprefix(prefix).split("/")[0] for key in keys))
-    too_old = set(jobs[:-KEEP])
-    state.write({key: None for key in keys if key.removeprefix(prefix).split("/")[0] in too_old})
+    keys, prefix = state.read(), report_key(mirror, "")
+    too_old = tuple(f"{prefix}{job}/" for job in names_below(keys, prefix)[:-KEEP])
+    state.write(dict.fromkeys(key for key in keys if key.startswith(too_old)))
