@@ -27,6 +27,7 @@ from rich.table import Table
 from tests import coverage
 
 RESULTS = Path(".tests")
+EXAMPLES = "PROPERTY_EXAMPLES"  # in the environment: how many hypothesis tries of each property
 _ABSENT = 5  # pytest's exit status when nothing was selected: everything had passed before
 
 
@@ -36,6 +37,7 @@ class Part:
 
     :param minutes: what it takes on a quiet machine of two cores, about.
     :param options: of pytest.
+    :param examples: that hypothesis tries of each property; None: few (``tests/unit/conftest.py``).
     """
 
     name: str
@@ -44,6 +46,7 @@ class Part:
     minutes: int
     what: str
     options: tuple[str, ...] = ()
+    examples: int | None = None
 
 
 # They wait for brokers most of the time: two processes, with clusters of their own. What a module shares stays in one.
@@ -76,6 +79,7 @@ PARTS = (
         "killed and frozen brokers, broken networks, lost topics",
         _BY_FILE,
     ),
+    Part("properties", ("tests/unit",), "hypothesis", 4, "each property with 1,000 random examples", ("-n", "2"), 1000),
     Part("spark", ("tests/integration",), "spark", 8, "a Spark cluster: lost executors and workers, live progress"),
     Part("months", ("tests/integration",), "months", 12, "what runs for months: all that follows a tail", _BY_FILE),
     Part("versions", ("tests/integration",), "versions", 15, "brokers of other versions"),
@@ -83,7 +87,8 @@ PARTS = (
     Part("tools", ("tests/integration",), "tools", 8, "sandbox, demo and benchmarks"),
 )
 CI = ("unit", "core", "e2e")
-_MARKS = sorted({part.marks for part in PARTS if part.marks})
+# Marks that take a test out of the first part of its folder. Properties, which hypothesis marks, are in both.
+_MARKS = sorted({part.marks for part in PARTS if part.marks} - {"hypothesis"})
 
 
 @dataclass(frozen=True)
@@ -112,12 +117,13 @@ def command(part: Part, *more: str) -> list[str]:
     return [sys.executable, "-m", "pytest", *part.folders, "-m", marks, *options]
 
 
-def environment() -> dict[str, str]:
-    """Return the environment of a part: the caller's, but what Python has compiled is kept.
+def environment(part: Part) -> dict[str, str]:
+    """Return the environment of a part: the caller's and its number of examples; what Python has compiled is kept.
 
     Each worker, and each program that a test starts, would compile all modules again: a third of the unit part.
     """
-    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    more = {} if part.examples is None else {EXAMPLES: str(part.examples)}
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | more
 
 
 def run(part: Part, *more: str) -> Outcome:
@@ -128,7 +134,7 @@ def run(part: Part, *more: str) -> Outcome:
     if part.name == "unit":
         coverage.forget()
     began = time.monotonic()
-    status = subprocess.run(command(part, *more), env=environment(), check=False).returncode
+    status = subprocess.run(command(part, *more), env=environment(part), check=False).returncode
     seconds = time.monotonic() - began
     if not report.exists():  # the run ended before it had a result
         return Outcome(part, status, seconds)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import pkgutil
 import sys
 from collections.abc import Generator, Iterator
@@ -22,6 +23,7 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 import airflow_mirror
 from tests.coverage import PACKAGES
+from tests.parts import EXAMPLES
 
 if TYPE_CHECKING:
     from coverage import Coverage
@@ -29,7 +31,13 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 NOTED = (*PACKAGES, "driven", "jobs", "kafka")  # folders of tests: what runs those packages, and what they run
 
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A quarter of hypothesis's own number in the run that is for all day; the part `properties` tries very many.
+settings.register_profile(
+    "patient",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=int(os.environ.get(EXAMPLES, 25)),
+)
 settings.load_profile("patient")
 
 

@@ -25,5 +25,15 @@ def test_a_part_keeps_what_is_compiled_whatever_its_caller_does(monkeypatch: pyt
     monkeypatch.setattr(parts, "RESULTS", tmp_path)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.setenv("AS_IT_IS", "kept")
+    monkeypatch.delenv(parts.EXAMPLES, raising=False)
     assert parts.run(parts.Part("some", (), "", 1, "nothing")).ok
-    assert "PYTHONDONTWRITEBYTECODE" not in given and given["AS_IT_IS"] == "kept"
+    assert "PYTHONDONTWRITEBYTECODE" not in given and given["AS_IT_IS"] == "kept" and parts.EXAMPLES not in given
+    assert parts.run(parts.Part("some", (), "", 1, "nothing", examples=700)).ok
+    assert given[parts.EXAMPLES] == "700"
+
+
+def test_properties_are_in_the_unit_part_as_well() -> None:
+    """With few examples there, and with many in a part of their own."""
+    known = {part.name: part for part in parts.PARTS}
+    assert "hypothesis" not in " ".join(parts.command(known["unit"])[3:])
+    assert parts.command(known["properties"])[4:6] == ["-m", "hypothesis"]

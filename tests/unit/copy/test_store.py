@@ -213,7 +213,7 @@ def test_large_part_is_stored_in_records_that_brokers_take(world: World) -> None
 
 @pytest.mark.repeats
 @given(st.sets(st.integers(0, 29), max_size=3), st.sampled_from([3, 7, 32]), st.integers(0, 999))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_loaded_end_is_that_of_the_whole_map(lost: set[int], many: int, seed: int) -> None:
     """Pieces may be lost or joined: loading stops at the first gap."""
     with DrivenCluster("target") as target, WireCluster(target.config) as wire:

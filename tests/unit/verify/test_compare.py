@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_mirror.copy.offsets.map import OffsetMap
@@ -200,7 +200,6 @@ RECORDS = st.builds(
 
 
 @pytest.mark.repeats
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 4), RECORDS), min_size=1, max_size=12),
     st.lists(st.integers(1, 4), max_size=5),

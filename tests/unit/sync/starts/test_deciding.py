@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_mirror.plan.configs import Rules
@@ -200,7 +200,6 @@ def histories(draw: st.DrawFn) -> list[Sight]:
     return found[::-1]
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     known=histories(), retention=st.one_of(st.just(BY_WEEK), retentions), start=st.integers(0, 1200),
     there_start=st.integers(0, 1200), there_end=st.integers(0, 1200), end=st.integers(0, 1200),
@@ -226,7 +225,6 @@ def test_no_goal_is_ever_above_any_of_its_bounds(
     assert witnesses
 
 
-@settings(deadline=None)
 @given(known=histories(), later_ms=times)
 def test_waiting_longer_never_unmakes_what_is_old_enough(known: list[Sight], later_ms: int) -> None:
     first, then = ({one.number for one in old_enough(known, at, DAY)} for at in (NOW, NOW + later_ms))
