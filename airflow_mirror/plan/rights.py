@@ -105,7 +105,7 @@ RIGHTS: tuple[Right, ...] = (
         why="sizes of topics, to see whether they fit on the target; without it the plan warns",
     ),
     Right(  # KIP-546
-        side=SOURCE, on="cluster", operation="DESCRIBE_CONFIGS", roles=(PLAN,),
+        side=SOURCE, on="cluster", operation="DESCRIBE_CONFIGS", roles=(PLAN,), since=(2, 6),
         why="client quotas that slow the mirror down; without it the plan warns",
     ),
     Right(

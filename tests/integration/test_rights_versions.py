@@ -73,13 +73,19 @@ def test_rights_of_its_release_are_enough_for_an_old_broker(walled: Cluster, roo
     def reads() -> tuple[list[str], list[TopicPartition]]:
         with ClusterAdmin(ClientConfig(walled.properties("mirror")), timeout_s=120) as mirror:
             mirror.topic_configs(["orders"])
+            if walled.release.number >= (2, 6):
+                mirror.quotas()
             with WireCluster(mirror.config) as wire:
                 wire.log_starts([orders])
+                if walled.release.number >= (1, 0):
+                    wire.log_sizes([orders])
             return [g.group_id for g in mirror.groups()], list(mirror.group_offsets("billing"))
 
     allow(root, printed)
     assert settled(reads) == (["billing"], [orders])
     for missing in printed:
+        if missing.name.startswith("airflow-mirror."):
+            continue  # a ledger on the source, of a mirror in the other direction: its brokers are 3.0 at least
         less = [acl for acl in printed if acl != missing]
         if (missing.resource_type, missing.operation) == ("GROUP", "READ"):
             less.append(replace(missing, operation="DESCRIBE"))  # enough from 1.0 on
