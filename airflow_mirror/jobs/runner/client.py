@@ -54,8 +54,12 @@ class ThisHost:
         return is_here(handle) and handle.get("place", self.name) == self.name
 
     def is_alive(self, handle: Mapping[str, Any]) -> bool | None:
-        """See :class:`.place.Place`."""
-        return is_running(handle) if self.reaches(handle) else None
+        """See :class:`.place.Place`. A job ends with its driver: the JVM that has submitted it takes longer."""
+        if not self.reaches(handle):
+            return None
+        driver = directory.read_json(Path(handle["dir"], "driver.json"))
+        has_driver = driver is None or process.is_alive(int(driver["pid"]), driver["started"])
+        return is_running(handle) and has_driver
 
     def stop(self, handle: Mapping[str, Any], grace_s: float) -> bool:
         """See :class:`.place.Place`.

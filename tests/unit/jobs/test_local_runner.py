@@ -111,6 +111,25 @@ def test_killed_job_is_lost_and_restart_leaves_no_worker(runner: LocalRunner) ->
     assert process.members(Path(first["dir"])) == []
 
 
+def test_a_job_ends_with_its_driver_not_with_its_jvm(tmp_path: Path) -> None:
+    """The next start waits for no JVM, and is no conflict with a job of which nobody is left."""
+    jvm = "import subprocess, sys, time; subprocess.run(sys.argv[1:]); time.sleep(60)"
+    runner = LocalRunner(tmp_path / "m", ThisHost(lambda one: [sys.executable, "-c", jvm, *submit(one)]))
+    try:
+        handle = runner.ensure_started("tail", spec("copying", "streaming_tail"), SECRETS)
+        wait_for(lambda: runner.progress(handle).get("phase") == "copying")
+        driver = directory.read_json(Path(handle["dir"], "driver.json"))
+        assert driver is not None and runner.status(handle) == "RUNNING"
+        os.kill(driver["pid"], signal.SIGKILL)
+        wait_for(lambda: not process.is_alive(driver["pid"], driver["started"]))
+        assert process.is_alive(handle["pid"], handle["started"]) and runner.status(handle) == "LOST"
+        again = runner.ensure_started("tail", spec("copying", "streaming_tail", topics=["more"]), SECRETS)
+        assert again["generation"] == 2 and not process.members(Path(handle["dir"]))
+    finally:
+        for job_dir in runner.jobs.glob("*/*"):
+            process.end_job(job_dir, grace_s=0)
+
+
 def test_job_whose_starter_died_before_job_json_is_found(runner: LocalRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     def die(*_: Any) -> None:
         raise KeyboardInterrupt
