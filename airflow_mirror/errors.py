@@ -491,14 +491,14 @@ class JobElsewhere(TryAgain):
 
 
 class TailStillCopies(TryAgain):
-    """A mirror was paused, and its tail does not rest yet."""
+    """A mirror was paused, and its tail or bulk copy does not rest yet."""
 
-    def __init__(self, mirror: str, host: str, waited_s: float) -> None:
+    def __init__(self, mirror: str, what: str, host: str, waited_s: float) -> None:
         self.mirror, self.host = mirror, host
         super().__init__(
-            f"mirror {mirror!r} is paused, but its tail on host {host!r} still copies after {waited_s:.0f} s. It may "
-            "have to finish a large batch: 'airflow-mirror status' says when it rests. If it never does, it does not "
-            "reach the target: stop it (StopMirrorOperator)."
+            f"mirror {mirror!r} is paused, but its {what} on host {host!r} still copies after {waited_s:.0f} s. It may "
+            "have to finish a large batch: run the command again, which waits once more. If it never rests, it does not "
+            "reach the target: stop it (StopMirrorOperator; a bulk copy ends with its task)."
         )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.console.clusters import add_target, target_of
 from airflow_mirror.errors import InvalidField, TailStillCopies, UnknownMirror
-from airflow_mirror.jobs.runner.active import Watch, active_tail, active_tails, keys_of
+from airflow_mirror.jobs.runner.active import Watch, active_tail, active_tails, bulk_copies, keys_of
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from airflow_mirror.ledger.decisions import Ledger
@@ -19,34 +19,35 @@ from airflow_mirror.plan.life import shares
 
 if TYPE_CHECKING:
     from airflow_mirror.jobs.runner.active import ActiveTail
+    from airflow_mirror.ledger.state import State
 
 _PAUSE = """\
-Pause a mirror: its tail ends what is in flight, copies nothing, and stays ready, on whatever host; waited for. This holds
-until 'resume', also for a tail that is started meanwhile. Bulk copies, catch-up sensors and cutovers of the mirror are
-refused then, and say who paused it. A bulk copy that runs already goes on to its end.
+Pause a mirror: its tail, or the bulk copy that runs, ends what is in flight, copies nothing, and stays ready, on whatever
+host; waited for. This holds until 'resume', also for a tail that is started meanwhile. A bulk copy that is started,
+catch-up sensors and cutovers of the mirror are refused then, and say who paused it.
 
 Groups and settings go on following, groups up to what was copied. Records that the source deletes during the pause are
 lost to the mirror: the tail names them when it is resumed.
 
-Exit status: 0 nothing is copied; 1 the pause stands, and the tail does not rest yet; 2 wrong input.
+Exit status: 0 nothing is copied; 1 the pause stands, and a job does not rest yet; 2 wrong input.
 """
 _RESUME = """\
 Let a paused mirror copy again, from where it was.
 """
 _RATE = """\
-Change a mirror's largest average rate. A tail that runs copies at it within seconds, a bulk copy that is started later
-from its start. It holds for every tail of the mirror, whatever its max_bytes_per_second says, until 'rate ... default'.
+Change a mirror's largest average rate. A tail or a bulk copy that runs copies at it within seconds, one that is started
+later from its start. It holds for every job of the mirror, whatever its max_bytes_per_second says, until 'default'.
 """
 _EVERY_S = 1.0
-_PATIENCE_S = 60.0  # a tail ends what is in flight; a large transaction takes its time
+_PATIENCE_S = 60.0  # a job ends what is in flight; a large transaction takes its time
 
 
 def add(commands: Any) -> None:
     """Add the commands."""
     for name, text, short in (
-        ("pause", _PAUSE, "let a mirror's tail rest, and stay ready"),
+        ("pause", _PAUSE, "let a mirror's copy rest, and stay ready"),
         ("resume", _RESUME, "let a paused mirror copy again"),
-        ("rate", _RATE, "change how many bytes per second a mirror's tail copies"),
+        ("rate", _RATE, "change how many bytes per second a mirror copies"),
     ):
         example = f"example:\n  airflow-mirror {name} --target dst.properties --mirror dc1-to-dc2"
         command = commands.add_parser(
@@ -55,7 +56,7 @@ def add(commands: Any) -> None:
         )  # fmt: skip
         add_target(command)
         command.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
-        command.add_argument("--json", action="store_true", help="print JSON: what is wished now, and of the tail")
+        command.add_argument("--json", action="store_true", help="print JSON: what is wished now, and of the jobs")
         command.set_defaults(run=_run, verb=name)
     command.add_argument(
         "rate", metavar="BYTES|none|default",
@@ -80,35 +81,44 @@ def _run(arguments: argparse.Namespace) -> None:
         elif before.pause is None:  # who paused first, and since when, stays
             wish(state, name, "pause", Wish.now())
         tail = active_tail(values, name)
-        watch = Watch(state)
-        found = "none" if tail is None else watch.settled(tail)
-        wished = Wishes.of(state.read(), name)
-        if wished.pause is not None and tail is not None and found == RUNNING:
-            found = _settled(watch, tail, asdict(wished))
-        _tell(arguments, wished, found, "" if tail is None else tail.host)
+        jobs = [*(() if tail is None else (tail,)), *bulk_copies(state.read(), name)]
+        found = {one.job: (one, _settled(state, one)) for one in jobs}
+        _tell(arguments, Wishes.of(state.read(), name), list(found.values()))
 
 
-def _settled(watch: Watch, tail: ActiveTail, wished: dict[str, Any]) -> str:
-    """Wait until a tail rests, as was wished; return that, or that it has ended."""
-    asked = monotonic()
-    while (found := watch.status(tail)) == RUNNING:
-        sign = watch.sign(tail)
-        if sign is not None and (sign.phase, sign.heard) == ("paused", wished):
+def _settled(state: State, job: ActiveTail) -> str:
+    """Return how a job is: RESTS, once it does, if that is what is wished of it and it runs."""
+    watch = Watch(state)
+    found, asked = watch.settled(job), monotonic()
+    wished = Wishes.of(state.read(), job.name)
+    while wished.pause is not None and (found := watch.status(job)) == RUNNING:
+        sign = watch.sign(job)
+        if sign is not None and (sign.phase, sign.heard) == ("paused", asdict(wished)):
             return "RESTS"
         if monotonic() - asked > _PATIENCE_S:
-            raise TailStillCopies(tail.name, tail.host, monotonic() - asked)
+            raise TailStillCopies(job.name, _what(job), job.host, monotonic() - asked)
         sleep(_EVERY_S)
     return found
 
 
-def _tell(arguments: argparse.Namespace, wishes: Wishes, tail: str, host: str) -> None:
+def _what(job: ActiveTail) -> str:
+    return "bulk copy" if job.bulk else "tail"
+
+
+def _tell(arguments: argparse.Namespace, wishes: Wishes, jobs: list[tuple[ActiveTail, str]]) -> None:
+    alive = [(one, status) for one, status in jobs if status in ("RESTS", RUNNING)]
     if arguments.json:
-        found = {"mirror": arguments.mirror, **asdict(wishes), "tail": tail.lower(), "host": host or None}
-        print(json.dumps(found, indent=1))
+        tails = [(one, status) for one, status in jobs if not one.bulk]
+        tail, status = tails[0] if tails else (None, "none")
+        bulk = [{"host": one.host, "state": status.lower()} for one, status in alive if one.bulk]
+        found = {"tail": status.lower(), "host": None if tail is None else tail.host, "bulk_copies": bulk}
+        print(json.dumps({"mirror": arguments.mirror, **asdict(wishes), **found}, indent=1))
         return
     print(f"{arguments.mirror}: {'; '.join(wishes.lines()) or 'no pause, and the rate of the Mirror'}")
-    says = {"RESTS": f"its tail on host {host} rests", "RUNNING": f"its tail on host {host} follows within seconds"}
-    print(says.get(tail, "no tail runs: one that is started keeps to it; a bulk copy that runs does not"))
+    for one, status in alive:
+        print(f"its {_what(one)} on host {one.host} {'rests' if status == 'RESTS' else 'follows within seconds'}")
+    if not alive:
+        print("nothing copies for it now: a job that is started keeps to it")
 
 
 def _rate(text: str) -> Wish | None:

@@ -10,7 +10,7 @@ import pytest
 from airflow_mirror.console.main import main
 from sandbox import Cluster
 from tests.integration.copying import assert_equal, create, ends, properties_of, wait_until, write
-from tests.integration.test_spark_jobs import end_job, stop, submit
+from tests.integration.test_spark_jobs import end_job, stop, submit, summary_of
 from tests.integration.warm_jobs import WarmJobs
 
 pytestmark = pytest.mark.spark
@@ -111,3 +111,44 @@ def test_a_lowered_rate_slows_the_running_tail_down(
         end_job(tail)
     assert "rate set to no limit" in capsys.readouterr().out
     assert_equal(source_cluster, target_cluster, topic_name)
+
+
+def test_a_running_bulk_copy_rests_and_takes_another_rate(
+    source_cluster: Cluster,
+    target_cluster: Cluster,
+    topic_name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is the same job from begin to end, and no record is there twice."""
+    create(source_cluster, topic_name, 3)
+    for partition in range(3):
+        write(source_cluster, topic_name, 5000, partition, partition=partition)
+    clusters, log = properties_of(tmp_path, source_cluster, target_cluster), tmp_path / "bulk.log"
+    arguments = [*clusters, "--include", topic_name, "--name", topic_name, "--max-bytes-per-second", "4000"]
+    bulk = submit("bulk_copy.py", *arguments, log=log)
+
+    def wish(verb: str, *rest: str) -> dict[str, object]:
+        assert main([verb, *clusters[2:], "--mirror", topic_name, "--json", *rest]) == 0
+        found: dict[str, object] = json.loads(capsys.readouterr().out)
+        return found
+
+    def copied() -> int:
+        try:
+            return sum(end for _, _, end in ends(target_cluster, topic_name, 3).values())
+        except Exception:  # the job creates the topic
+            return 0
+
+    try:
+        wait_until(lambda: copied() > 0, "the bulk copy has begun", 300, 0.2)
+        paused = wish("pause")
+        assert [one["state"] for one in paused["bulk_copies"]] == ["rests"]  # type: ignore[attr-defined]
+        before = copied()
+        assert 0 < before < 15_000 and wish("rate", "none")["pause"] and copied() == before
+        wish("resume")
+        assert bulk.wait(300) == 0, log.read_text()[-3000:]
+    finally:
+        end_job(bulk)
+    assert summary_of(log)["records"] == copied() == 15_000
+    assert wish("rate", "default")["bulk_copies"] == []
+    assert_equal(source_cluster, target_cluster, topic_name, 3)

@@ -11,34 +11,38 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from airflow_mirror.config import load
 from airflow_mirror.copy.dealing import deal_bulk
-from airflow_mirror.copy.ranges import deal, total_offsets
+from airflow_mirror.copy.ranges import CopyRange, deal, total_offsets
 from airflow_mirror.copy.results import PartitionResult, summarise
 from airflow_mirror.copy.spark.bulk import run_bulk
 from airflow_mirror.copy.task import CopyWork
+from airflow_mirror.copy.writer.lease import LeaseToken
 from airflow_mirror.jobs.driver import arguments as cli
 from airflow_mirror.jobs.driver import entry
 from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.executors import handover_for, slots
 from airflow_mirror.jobs.driver.prepare import (
-    at_wished_rate,
     prepare,
     resolve_window,
     shared,
     wait_until,
     window_book,
+    wishes_at_start,
     writer_lease,
 )
 from airflow_mirror.jobs.driver.publication import open_publication, publish
 from airflow_mirror.jobs.driver.reachable import check_reachable
+from airflow_mirror.jobs.driver.rounds import copy_in_rounds, listening
 from airflow_mirror.jobs.driver.session import spark_session
 from airflow_mirror.jobs.driver.weights import WEIGH_S, bytes_to_copy
 from airflow_mirror.jobs.metrics.publish import Publication
 from airflow_mirror.jobs.progress.keeper import Progress
 from airflow_mirror.jobs.progress.listener import hosts_of
 from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.wire.cluster import WireCluster
 
 log = logging.getLogger(__name__)
@@ -68,7 +72,8 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
 def _copy(arguments: argparse.Namespace, status: StatusFile, publication: Publication) -> Outcome:
     begun = time.monotonic()
     mirror = cli.mirror_of(arguments)
-    job = at_wished_rate(prepare(arguments, mirror))
+    job = prepare(arguments, mirror)
+    wishes = wishes_at_start(job)
     with (
         WireCluster(load(arguments.source, "source")) as source,
         WireCluster(load(arguments.target, "target"), timeout_s=WEIGH_S) as target,
@@ -82,29 +87,30 @@ def _copy(arguments: argparse.Namespace, status: StatusFile, publication: Public
     with writer_lease(arguments.target, mirror.name) as held:
         status.update("starting Spark")
         with spark_session(f"airflow-mirror bulk {mirror.name}") as spark:
-            if arguments.tasks:
-                dealt = deal(ranges, arguments.tasks, weights)
-            else:
-                limited = job.options.max_bytes_per_second is not None
-                dealt = deal_bulk(ranges, slots(spark), weights, at_once=limited)
             wait_until(held.safe_at, status)
-            status.update("copying")
             clusters, committed = (arguments.source, arguments.target), job.options.committed_only
             progress = Progress(*clusters, ranges, committed, status, hosts_of(spark))
             publish(publication, arguments, "bulk_copy", job, progress.table, held)
+            handed = handover_for(spark, arguments.settings_from, arguments.source, arguments.target)
+
+            def copy(left: Sequence[CopyRange], wishes: Wishes, token: LeaseToken) -> list[PartitionResult]:
+                status.update("copying")
+                rate = wishes.rate_or(job.options.max_bytes_per_second)
+                if arguments.tasks:
+                    dealt = deal(left, arguments.tasks, weights)
+                else:
+                    dealt = deal_bulk(left, slots(spark), weights, at_once=rate is not None)
+                options = shared(replace(job.options, max_bytes_per_second=rate), min(len(dealt), slots(spark)))
+                work = CopyWork(
+                    source=clusters[0], target=clusters[1], options=options, lease=token, report_to=progress.report_to
+                )
+                return run_bulk(spark, dealt, work, handed)
+
             results: list[PartitionResult] = []
             progress.start()
             try:
-                options = shared(job.options, min(len(dealt), slots(spark)))
-                work = CopyWork(
-                    source=clusters[0],
-                    target=clusters[1],
-                    options=options,
-                    lease=held.token,
-                    report_to=progress.report_to,
-                )
-                handed = handover_for(spark, arguments.settings_from, arguments.source, arguments.target)
-                results = run_bulk(spark, dealt, work, handed)
+                with listening(job, arguments, held, status, wishes) as ear:
+                    results = copy_in_rounds(ranges, copy, ear, held, progress.table.begin_turn)
             finally:
                 progress.stop(results)
     summary = summarise(results, time.monotonic() - begun) | window

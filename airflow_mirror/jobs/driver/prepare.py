@@ -22,7 +22,7 @@ from airflow_mirror.jobs.driver.by_hand import plan_by_hand
 from airflow_mirror.jobs.driver.windows import Span, WindowBook, keys_of, resolve, summed, to_ms
 from airflow_mirror.jobs.runner.active import keys_of as jobs_of
 from airflow_mirror.jobs.runner.status import StatusFile
-from airflow_mirror.jobs.runner.wishes import require_not_paused
+from airflow_mirror.jobs.runner.wishes import Wishes, require_not_paused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
@@ -106,18 +106,17 @@ def taking_in(job: CopyJob, plan: Plan, target: ClusterAdmin) -> CopyJob:
     return replace(job, plan=plan, options=options, key_partitions={**job.key_partitions, **counts})
 
 
-def at_wished_rate(job: CopyJob) -> CopyJob:
-    """Return a job that copies at the rate that is wished of its mirror, if any.
+def wishes_at_start(job: CopyJob) -> Wishes:
+    """Return what is wished of a job's mirror.
 
     :raises MirrorPaused: it is wished that nothing is copied.
     """
-    name, options = job.mirror.name, job.options
+    name = job.mirror.name
     with ClusterAdmin(load(job.target, "target")) as target:
         wishes = require_not_paused(state_of(target, jobs_of(name)), name)
-    rate = wishes.rate_or(options.max_bytes_per_second)
     if wishes.rate is not None:
         log.warning("%s", "; ".join(wishes.lines()))
-    return replace(job, options=replace(options, max_bytes_per_second=rate))
+    return wishes
 
 
 def _stored(path: Path, mirror: Mirror, target: ClusterAdmin, writes: bool) -> Plan:

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import LedgerNewer, TailRuns, TryAgain
 from airflow_mirror.jobs.runner import process
-from airflow_mirror.jobs.runner.state import FINAL, LOST, RUNNING
+from airflow_mirror.jobs.runner.state import FINAL, LOST, RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.wishes import Wishes, is_wish
+from airflow_mirror.ledger.state import names_below
 
 if TYPE_CHECKING:
     from airflow_mirror.ledger.decisions import Decisions, Values
@@ -47,6 +48,7 @@ class ActiveTail:
     :param directory: its job directory on that host; empty for one that was started by hand without.
     :param mirror: its Mirror as a dict. :param plan: hash of its plan. :param inputs: see :class:`JobSpec`.
     :param job: another one for each start. :param application: of a cluster manager, if the driver runs in one.
+    :param bulk: it is no tail and nobody decided it: a bulk copy that says who it is, for whoever pauses the mirror.
     """
 
     mirror: Mapping[str, Any]
@@ -59,6 +61,7 @@ class ActiveTail:
     started: int | None = field(default_factory=lambda: process.started_at(os.getpid()))
     job: str = field(default_factory=lambda: uuid.uuid4().hex)
     application: str = ""
+    bulk: bool = False
 
     @property
     def name(self) -> str:
@@ -95,11 +98,24 @@ def active_tail(values: Values, mirror: str) -> ActiveTail | None:
     :raises LedgerNewer: a newer version of the package wrote it.
     """
     value = values.get(_active_key(mirror))
-    if value is None:
-        return None
+    return None if value is None else _decoded(value, f"the tail of {mirror!r}")
+
+
+def _decoded(value: Any, what: str) -> ActiveTail:
     if not isinstance(value, dict) or value.get("v") != _VERSION:
-        raise LedgerNewer(f"the tail of {mirror!r}", value)
+        raise LedgerNewer(what, value)
     return ActiveTail(**{key: value[key] for key in ActiveTail.__dataclass_fields__ if key in value})
+
+
+def bulk_copies(values: Mapping[str, bytes], mirror: str) -> list[ActiveTail]:
+    """Return the bulk copies of a mirror that gave signs of life and did not end; those that were killed, too.
+
+    :param values: the state's.
+    :raises LedgerNewer: a newer version of the package wrote one.
+    """
+    start = keys_of(mirror)
+    found = [values.get(f"{start}{job}/bulk") for job in names_below(values, start)]
+    return [_decoded(_json(value), f"a bulk copy of {mirror!r}") for value in found if value is not None]
 
 
 def active_tails(values: Values) -> list[str]:
@@ -168,12 +184,19 @@ class Signs:
     def __init__(self, state: State, me: ActiveTail) -> None:
         self._state, self._me, self._number = state, me, 0
 
+    @property
+    def _mine(self) -> tuple[str, ...]:
+        return _sign_key(self._me), _stop_key(self._me.name, self._me.job), _bulk_key(self._me)
+
     def give(self, state: str, **content: Any) -> None:
         """Write a sign. :raises TryAgain: it is not known to be written."""
         self._number += 1
         if content.get("error"):
             content["error"] = content["error"][:_LONGEST_ERROR]  # thousands of partitions may have failed
-        self._state.write({_sign_key(self._me): Sign(number=self._number, state=state, **content).encode()})
+        values = {_sign_key(self._me): Sign(number=self._number, state=state, **content).encode()}
+        if self._me.bulk and self._number == 1:
+            values[_bulk_key(self._me)] = json.dumps(self._me.value()).encode()
+        self._state.write(values)
 
     def stop_asked(self) -> str | None:
         """Return who asked this job to stop; None if nobody did."""
@@ -186,8 +209,12 @@ class Signs:
 
     def forget_others(self) -> None:
         """Remove what earlier jobs of the mirror have left."""
-        mine = _sign_key(self._me), _stop_key(self._me.name, self._me.job)
-        self._state.write({key: None for key in self._state.read() if key not in mine and not is_wish(key)})
+        found = self._state.read()
+        self._state.write({key: None for key in found if key not in self._mine and not is_wish(key)})
+
+    def forget(self) -> None:
+        """Remove what this job has left."""
+        self._state.write({key: None for key in self._state.read() if key in self._mine})
 
 
 class Watch:
@@ -228,6 +255,8 @@ class Watch:
             return sign.state
         if tail.is_gone:
             return LOST
+        if tail.bulk and _bulk_key(tail) not in self._state.read():
+            return SUCCEEDED  # or failed: it took its leave, and copies no more
         number = None if sign is None else sign.number
         if tail.job != self._job:
             self._job, self._number, self._lives, self._heard, self._probed = tail.job, number, False, now, now
@@ -276,6 +305,10 @@ def _sign_key(tail: ActiveTail) -> str:
 
 def _stop_key(mirror: str, job: str) -> str:
     return f"{keys_of(mirror)}{job}/stop"
+
+
+def _bulk_key(job: ActiveTail) -> str:
+    return f"{keys_of(job.name)}{job.job}/bulk"
 
 
 def _json(value: bytes) -> dict[str, Any]:

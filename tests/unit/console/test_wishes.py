@@ -16,6 +16,8 @@ from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
+Heard = Callable[[Wishes], tuple[str, Wishes]]
+
 
 class World:
     """A target with mirror m, whose tail may live; seconds pass in no time, and ``meanwhile`` happens in them."""
@@ -31,10 +33,21 @@ class World:
         self.now += seconds
         self.meanwhile()
 
-    def tail(self, heard: Callable[[Wishes], tuple[str, Wishes]] = lambda now: ("copying", now)) -> ActiveTail:
+    def tail(self, heard: Heard = lambda now: ("copying", now)) -> ActiveTail:
         """Let a tail live, whose signs say phase and wishes by what is wished now."""
         one = ActiveTail(mirror={"name": "m"}, plan="p", inputs="i", directory="", host="host-a", where="host-a")
         self.ledger.decide(lambda _: {"active/m": one.value()})
+        self.live(one, heard)
+        return one
+
+    def bulk_copy(self, heard: Heard) -> Signs:
+        """Let a bulk copy live, as :meth:`tail`."""
+        one = ActiveTail(
+            mirror={"name": "m"}, plan="p", inputs="i", directory="", host="host-b", where="host-b", bulk=True
+        )
+        return self.live(one, heard)
+
+    def live(self, one: ActiveTail, heard: Heard) -> Signs:
         signs = Signs(self.state, one)
 
         def give() -> None:
@@ -43,7 +56,7 @@ class World:
 
         self.meanwhile = give
         give()
-        return one
+        return signs
 
     @property
     def wished(self) -> Wishes:
@@ -79,7 +92,7 @@ def test_a_pause_without_a_tail_waits_for_the_next(world: World, capsys: pytest.
     assert command("pause") == 0
     said = capsys.readouterr().out
     assert world.wished.pause is not None and f"m: paused by {world.wished.pause.by} since" in said
-    assert "no tail runs: one that is started keeps to it" in said
+    assert "nothing copies for it now: a job that is started keeps to it" in said
 
 
 def test_who_paused_first_stays_the_one(world: World) -> None:
@@ -105,6 +118,37 @@ def test_a_tail_that_does_not_rest_is_said_to_copy(world: World, capsys: pytest.
     assert command("pause") == 1
     assert "is paused, but its tail on host 'host-a' still copies after" in capsys.readouterr().err
     assert world.wished.pause is not None, "the wish stands"
+
+
+def test_a_pause_is_done_when_the_bulk_copy_rests(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody has decided it, so it says itself that it is there."""
+    signs = iter([("copying", Wishes()), ("copying", Wishes()), ("paused", Wishes())])
+    world.bulk_copy(lambda now: next(signs, ("paused", now)))
+    assert command("pause", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["bulk_copies"] == [{"host": "host-b", "state": "rests"}]
+    assert next(signs, None) is None and command("resume") == 0
+    assert "its bulk copy on host host-b follows within seconds" in capsys.readouterr().out
+
+
+def test_a_bulk_copy_that_does_not_rest_is_named(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.bulk_copy(lambda now: ("copying", now))
+    assert command("pause") == 1
+    assert "is paused, but its bulk copy on host 'host-b' still copies after" in capsys.readouterr().err
+
+
+def test_a_bulk_copy_that_ends_meanwhile_copies_nothing(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """It took its leave: nobody waits for the silence of one that was killed."""
+    signs = world.bulk_copy(lambda now: ("copying", now))
+    began, world.meanwhile = world.now, signs.forget
+    assert command("pause") == 0 and world.now - began < 5
+    assert "nothing copies for it now" in capsys.readouterr().out
+
+
+def test_a_bulk_copy_that_was_killed_is_listened_for(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.bulk_copy(lambda now: ("copying", now))
+    began, world.meanwhile = world.now, lambda: None
+    assert command("pause") == 0 and world.now - began >= 30
+    assert "nothing copies for it now" in capsys.readouterr().out
 
 
 def test_resume_takes_the_pause_back_and_no_more(world: World, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,159 @@
+"""The rounds of a bulk copy: each copies as is wished of the mirror when it begins, and ends when the wish changes.
+
+A round ends early by a withdrawn lease: that reaches every task, wherever it runs, and those that still wait for a slot.
+In the next round each partition continues at its target's log end offset, as after any restart of the job.
+
+A thread with connections of its own listens, and says where the target's state is kept that this copy is there, so that
+who pauses the mirror can wait until it rests. Copying never waits for that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+
+from airflow_mirror.config import load
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.results import PartitionResult, add
+from airflow_mirror.copy.writer.lease import LeaseToken
+from airflow_mirror.errors import LedgerLost, LedgerMissing, MirrorError
+from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
+from airflow_mirror.jobs.runner.active import SIGN_EVERY_S, ActiveTail, Signs, keys_of
+from airflow_mirror.jobs.runner.state import RUNNING
+from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.jobs.runner.wishes import Wishes
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
+
+log = logging.getLogger(__name__)
+
+_LISTEN_EVERY_S = 1.0
+_PATIENCE_S = 5.0  # for one write, after which it listens again
+_COMPLAIN_EVERY_S = 60.0
+
+Round = Callable[[Sequence[CopyRange], Wishes, LeaseToken], Sequence[PartitionResult]]
+"""Copies ranges until their ends, or until the lease is lost."""
+
+
+class Ear:
+    """Hears what is wished of a mirror while a bulk copy runs, and ends its round then. Use :func:`listening`.
+
+    :param wishes: what was wished when it began.
+    :ivar wishes: what is wished by now.
+    """
+
+    def __init__(self, me: ActiveTail, target: str, held: HeldLease, status: StatusFile, wishes: Wishes) -> None:
+        self._me, self._reference, self._held, self._status = me, target, held, status
+        self.wishes = wishes
+        self._unheeded = threading.Event()  # heard, but the lease is not withdrawn yet
+        self._ended = threading.Event()
+        self._complained = float("-inf")
+        self.thread = threading.Thread(target=self._run, name="wishes", daemon=True)
+
+    def until_it_may_copy(self) -> Wishes:
+        """Return what is wished, once that is not to rest."""
+        while self.wishes.pause is not None or self._unheeded.is_set():
+            if self.wishes.pause is not None:
+                self._status.update("paused")
+            time.sleep(_LISTEN_EVERY_S)
+        return self.wishes
+
+    def end(self) -> None:
+        """Listen no more; return when the lease is left alone."""
+        self._ended.set()
+        self.thread.join()
+
+    def _run(self) -> None:
+        with ClusterAdmin(load(self._reference, "target")) as target:
+            signs = Signs(state_of(target, keys_of(self._me.name), patience_s=_PATIENCE_S), self._me)
+            speaks, given = self._is_known(target), float("-inf")
+            while not self._ended.is_set():
+                try:
+                    if speaks and time.monotonic() - given >= SIGN_EVERY_S:
+                        given = time.monotonic()
+                        signs.give(RUNNING, **self._status.brief(), heard=asdict(self.wishes))
+                    self._hear(signs.wishes())
+                except MirrorError as e:
+                    self._complain(e)
+                self._ended.wait(_LISTEN_EVERY_S)
+            if speaks:
+                self._leave(signs)
+
+    def _is_known(self, target: ClusterAdmin) -> bool:
+        """Return whether the target has a ledger, so that somebody could ask for this copy. None is created for it."""
+        try:
+            Ledger(target).values()
+        except (LedgerMissing, LedgerLost):
+            return False
+        except MirrorError as e:
+            self._complain(e)
+        return True
+
+    def _hear(self, wishes: Wishes) -> None:
+        if wishes != self.wishes:
+            log.warning("%s", "; ".join(wishes.lines()) or "no pause and no other rate is wished any more")
+            self._unheeded.set()
+            self.wishes = wishes
+        if self._unheeded.is_set():
+            self._held.withdraw()
+            self._unheeded.clear()
+
+    def _leave(self, signs: Signs) -> None:
+        try:
+            signs.forget()
+        except MirrorError as e:
+            log.warning("the target's state still names this copy, and whoever looks there finds it silent: %s", e)
+
+    def _complain(self, error: MirrorError) -> None:
+        if time.monotonic() - self._complained >= _COMPLAIN_EVERY_S:
+            self._complained = time.monotonic()
+            log.warning("what is wished of the mirror is not heard, and the copy goes on: %s", error)
+
+
+@contextmanager
+def listening(
+    job: CopyJob, arguments: argparse.Namespace, held: HeldLease, status: StatusFile, wishes: Wishes
+) -> Iterator[Ear]:
+    """Listen until the block ends; inside of it the lease's connection belongs to the listener."""
+    me = ActiveTail(
+        mirror=job.mirror.to_dict(), plan=job.plan.hash, inputs=job.plan.digest, directory=arguments.job_dir or "",
+        bulk=True,
+    )  # fmt: skip
+    ear = Ear(me, arguments.target, held, status, wishes)
+    ear.thread.start()
+    try:
+        yield ear
+    finally:
+        ear.end()
+
+
+def copy_in_rounds(
+    ranges: Sequence[CopyRange], copy: Round, ear: Ear, held: HeldLease, on_round_end: Callable[[], None]
+) -> list[PartitionResult]:
+    """Copy ranges to their ends, and return every partition's result over all rounds."""
+    totals: dict[tuple[str, int, int], PartitionResult] = {}
+    left = list(ranges)
+    while left:
+        wishes, token = ear.until_it_may_copy(), held.token
+        results = copy(left, wishes, token)
+        withdrawn = held.token != token
+        for result in results:
+            if withdrawn and result.lease_lost:  # intended: this is how tasks are asked to end
+                result = replace(result, error=None, final=False, lease_lost=False)
+            totals[result.key] = add(totals, result)
+        if not withdrawn:
+            break
+        on_round_end()
+        left = [r for r in left if _goes_on(totals, r)]
+    return list(totals.values())
+
+
+def _goes_on(totals: Mapping[tuple[str, int, int], PartitionResult], one: CopyRange) -> bool:
+    found = totals.get((one.source_topic, one.partition, one.target.partition))
+    return found is None or not (found.done or found.error)

@@ -1,0 +1,202 @@
+"""A bulk copy that hears what is wished of its mirror while it runs."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.results import PartitionResult
+from airflow_mirror.copy.writer.lease import LeaseToken
+from airflow_mirror.errors import LedgerMissing, TryAgain
+from airflow_mirror.jobs.driver import rounds as module
+from airflow_mirror.jobs.driver.prepare import CopyJob
+from airflow_mirror.jobs.driver.rounds import copy_in_rounds, listening
+from airflow_mirror.jobs.runner.active import bulk_copies
+from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
+from airflow_mirror.mirror import Mirror
+from tests.builders import plan_of, topic_plan
+from tests.unit.ledger.memory import MemoryLedger, MemoryState
+
+ENDS = {0: 100, 1: 100, 2: 100}
+
+
+class Held:
+    """A lease that is withdrawn without a coordinator."""
+
+    def __init__(self) -> None:
+        self.token = LeaseToken(transactional_id="id", producer_id=1, epoch=1, mark_ms=70_000, wait_s=0.0)
+        self.refusals = 0
+
+    def withdraw(self) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise TryAgain("no coordinator")
+        self.token = replace(self.token, mark_ms=self.token.mark_ms + 2)
+
+
+class Bulk:
+    """A bulk copy whose tasks copy ten offsets of each partition at a time, and whose target is in memory.
+
+    :ivar rounds: what was wished in each round, and its partitions. :ivar during: called after each ten offsets.
+    """
+
+    def __init__(self) -> None:
+        self.state, self.held, self.ledger = MemoryState(), Held(), MemoryLedger()
+        self.status = StatusFile(None)
+        self.position = dict.fromkeys(ENDS, 0)
+        self.rounds: list[tuple[int | None, list[int]]] = []
+        self.during: Callable[[int], None] = lambda _: None
+        self.taken_by_another = False
+
+    def run(self) -> list[PartitionResult]:
+        plan = plan_of(Mirror(name="m", source="a", target="b"), topic_plan("t", {0: 0}, source_topic_id="id"))
+        job = CopyJob(mirror=plan.mirror, source="a", target="b", plan=plan, options=CopyOptions(mirror="m"))
+        ranges = [
+            CopyRange(source_topic="t", target_topic="t", partition=p, start_offset=0, end_offset=end)
+            for p, end in ENDS.items()
+        ]
+        arguments = argparse.Namespace(target="b", job_dir=None)
+        held: Any = self.held
+        with listening(job, arguments, held, self.status, Wishes()) as ear:
+            return copy_in_rounds(ranges, self.copy, ear, held, lambda: None)
+
+    def copy(self, ranges: Sequence[CopyRange], wishes: Wishes, token: LeaseToken) -> list[PartitionResult]:
+        self.status.update("copying")
+        self.rounds.append(
+            (None if wishes.rate is None else wishes.rate.max_bytes_per_second, [r.partition for r in ranges])
+        )
+        before = dict(self.position)
+        for r in ranges:
+            while self.position[r.partition] < ENDS[r.partition] and not self.is_lost(token):
+                self.position[r.partition] += 10
+                self.during(sum(self.position.values()))
+        return [self.result(r.partition, before[r.partition]) for r in ranges]
+
+    def is_lost(self, token: LeaseToken) -> bool:
+        return self.taken_by_another or self.held.token != token
+
+    def result(self, p: int, before: int) -> PartitionResult:
+        done = self.position[p] == ENDS[p]
+        return PartitionResult(
+            topic="t", target_topic="t", partition=p, target_partition=p, position=self.position[p], done=done,
+            records=self.position[p] - before, lease_lost=not done, final=not done, error=None if done else "lease lost",
+        )  # fmt: skip
+
+    def wish(self, kind: str, value: Wish | None) -> None:
+        wish(self.state, "m", kind, value)
+
+    def heard(self) -> None:
+        """Return when the lease was withdrawn."""
+        token = self.held.token
+        until(lambda: self.held.token != token)
+
+
+@pytest.fixture
+def bulk(monkeypatch: pytest.MonkeyPatch) -> Bulk:
+    one = Bulk()
+
+    @contextmanager
+    def admin(_: Any) -> Iterator[None]:
+        yield None
+
+    monkeypatch.setattr(module, "load", lambda *_: None)
+    monkeypatch.setattr(module, "ClusterAdmin", admin)
+    monkeypatch.setattr(module, "Ledger", lambda _: one.ledger)
+    monkeypatch.setattr(module, "state_of", lambda *_, **__: one.state)
+    monkeypatch.setattr(module, "_LISTEN_EVERY_S", 0.01)
+    monkeypatch.setattr(module, "SIGN_EVERY_S", 0.01)
+    return one
+
+
+def until(question: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not question():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def at(offset: int, do: Callable[[], None]) -> Callable[[int], None]:
+    return lambda reached: do() if reached == offset else None
+
+
+def test_without_wishes_there_is_one_round(bulk: Bulk) -> None:
+    assert [r.records for r in bulk.run()] == [100, 100, 100] and bulk.rounds == [(None, [0, 1, 2])]
+
+
+def test_another_rate_holds_for_what_is_left(bulk: Bulk) -> None:
+    """What was copied is counted once, over both rounds, and the lost lease of the first one is no error."""
+
+    def slow_down() -> None:
+        bulk.wish("rate", Wish.now(7))
+        bulk.heard()
+
+    bulk.during = at(150, slow_down)
+    results = bulk.run()
+    assert bulk.rounds == [(None, [0, 1, 2]), (7, [1, 2])]
+    assert [(r.records, r.done, r.error) for r in results] == [(100, True, None)] * 3
+
+
+def test_a_paused_copy_rests_until_it_is_resumed(bulk: Bulk) -> None:
+    """Who pauses it finds it in the state, and sees there that it rests."""
+    seen: list[int] = []
+
+    def resume() -> None:
+        until(lambda: bulk.status.brief()["phase"] == "paused")
+        until(lambda: any(b'"phase":"paused"' in value for value in bulk.state.read().values()))
+        assert [one.plan for one in bulk_copies(bulk.state.read(), "m")]
+        seen.append(sum(bulk.position.values()))
+        bulk.wish("pause", None)
+
+    def pause() -> None:
+        bulk.wish("pause", Wish.now())
+        bulk.heard()
+        threading.Thread(target=resume).start()
+
+    bulk.during = at(150, pause)
+    assert sum(r.records for r in bulk.run()) == 300
+    assert seen == [150] and len(bulk.rounds) == 2 and not bulk.state.read()
+
+
+def test_a_lease_that_another_job_took_ends_the_copy(bulk: Bulk) -> None:
+    def take() -> None:
+        bulk.taken_by_another = True
+
+    bulk.during = at(150, take)
+    results = bulk.run()
+    assert [r.error for r in results] == [None, "lease lost", "lease lost"] and len(bulk.rounds) == 1
+
+
+def test_a_withdrawal_that_failed_is_tried_again(bulk: Bulk) -> None:
+    """Otherwise the tasks would go on at the old rate to their ends."""
+    bulk.held.refusals = 3
+
+    def slow_down() -> None:
+        bulk.wish("rate", Wish.now(7))
+        bulk.heard()
+
+    bulk.during = at(150, slow_down)
+    bulk.run()
+    assert [rate for rate, _ in bulk.rounds] == [None, 7] and not bulk.held.refusals
+
+
+def test_a_target_without_a_ledger_gets_no_signs(bulk: Bulk, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Missing:
+        def values(self) -> None:
+            raise LedgerMissing()
+
+    monkeypatch.setattr(module, "Ledger", lambda _: Missing())
+    written: list[Any] = []
+    monkeypatch.setattr(bulk.state, "write", written.append)
+    bulk.during = at(150, lambda: time.sleep(0.1))
+    bulk.run()
+    assert not written
