@@ -1,4 +1,4 @@
-"""One pass: read both clusters, decide, note, commit, settle the notes.
+"""One pass: read both clusters, decide, note, commit, settle the notes of what was refused.
 
 Nothing is remembered between two passes; the clusters and the notes say everything. So a pass that dies anywhere is
 continued by the next one, in whatever process:
@@ -102,7 +102,12 @@ class Follower:
         with self._right.writing:
             self._write({group: d.noted for group, d in decided.items()} | dict.fromkeys(over), stored)
             commits = self._commit(decided)
-            settled = {g: settle(decided[g], commit.done, commit.refused, now_ms) for g, commit in commits.items()}
+            # What was done is settled by the next pass: a thousand groups move in each, and a note is a record.
+            settled = {
+                group: settle(decided[group], commit.done, commit.refused, now_ms)
+                for group, commit in commits.items()
+                if commit.refused or decided[group].refresh
+            }
             self._write(settled, stored)
         self._tell(decided, commits, report)
 
