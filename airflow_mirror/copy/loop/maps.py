@@ -13,7 +13,7 @@ from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.wire.cluster import WireCluster
 
-_EVERY_S = 5.0  # after a crash, this much of both logs has to be walked again
+EVERY_S = 60.0  # after a crash, this much of both logs has to be walked again; a piece is 240 bytes for each partition
 
 
 class MapKeeper:
@@ -37,8 +37,8 @@ class MapKeeper:
         return p in self._under_way
 
     def now_and_then(self, partitions: Iterable[PartitionCopy]) -> None:
-        """Store the maps if the last time was more than a few seconds ago."""
-        if self._store is not None and self._clock() - self._stored_at > _EVERY_S:
+        """Store the maps if the last time was more than a minute ago."""
+        if self._store is not None and self._clock() - self._stored_at > EVERY_S:
             self.store(partitions)
 
     def store(self, partitions: Iterable[PartitionCopy]) -> None:
