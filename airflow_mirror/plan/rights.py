@@ -97,11 +97,11 @@ RIGHTS: tuple[Right, ...] = (
         why="list groups: brokers before 2.1 ask for it",
     ),
     Right(
-        side=SOURCE, on="cluster", operation="DESCRIBE", roles=(COPY,), since=(1, 0),
+        side=SOURCE, on="cluster", operation="DESCRIBE", roles=(COPY,), since=(2, 0),
         why="sizes of partitions, to split work by bytes; without it the job uses samples, and its log says so",
     ),
-    Right(  # KIP-113
-        side=SOURCE, on="cluster", operation="DESCRIBE", roles=(PLAN,), since=(1, 0),
+    Right(
+        side=SOURCE, on="cluster", operation="DESCRIBE", roles=(PLAN,), since=(2, 0),
         why="sizes of topics, to see whether they fit on the target; without it the plan warns",
     ),
     Right(  # KIP-546

@@ -55,7 +55,7 @@ _OPTIONAL = {
         "topic ids", "2.8",
         "a topic that is deleted and created again is recognized by its log alone: a shorter one, or other records",
     ),
-    (35, 1): Without("sizes of logs", "1.0", "work is split by samples"),
+    (35, 1): Without("sizes of logs", "2.0", "work is split by samples"),
 }  # fmt: skip
 
 
@@ -84,6 +84,7 @@ def without(cluster: WireCluster) -> list[Without]:
 # Release -> an (API key, version) that brokers serve from it on; the releases that change which rights a mirror needs.
 RELEASES: Mapping[tuple[int, int], tuple[int, int]] = {
     (3, 8): (22, 5),  # InitProducerId with TRANSACTION_ABORTABLE (KIP-890)
+    (2, 6): (48, 0),  # DescribeClientQuotas (KIP-546)
     (2, 1): (23, 2),  # OffsetForLeaderEpoch for clients (KIP-320)
     (2, 0): (30, 1),  # CreateAcls with prefixed patterns (KIP-290)
     (1, 0): (37, 0),  # CreatePartitions (KIP-195)

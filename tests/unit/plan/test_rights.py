@@ -94,8 +94,9 @@ def test_partitioning_by_key_moves_no_groups_and_never_cuts_over() -> None:
             {"ALTER CLUSTER kafka-cluster"},
         ),
         (TARGET, (3, 8), set(), set()),
-        (SOURCE, (1, 0), set(), set()),
-        (SOURCE, (0, 11), {"READ GROUP *"}, {"DESCRIBE GROUP *"}),
+        (SOURCE, (2, 1), set(), {"DESCRIBE_CONFIGS CLUSTER kafka-cluster"}),
+        (SOURCE, (1, 0), set(), {"DESCRIBE_CONFIGS CLUSTER kafka-cluster"}),
+        (SOURCE, (0, 11), {"READ GROUP *"}, {"DESCRIBE GROUP *", "DESCRIBE_CONFIGS CLUSTER kafka-cluster"}),
     ],
 )
 def test_older_brokers_ask_for_other_rights(side: str, version: tuple[int, ...], more: set[str], less: set[str]) -> None:
