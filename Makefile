@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench soak soak-disk test test-all coverage mutants dist lint types docs golden figures format clean lock
+.PHONY: help setup demo bench soak soak-disk soak-replication test test-all coverage mutants dist lint types docs golden figures format clean lock
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9%-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ soak: setup ## kill copiers a hundred times at random moments and compare, a qua
 
 soak-disk: setup ## does the target's disk stay level while a tail runs, an hour (SOAK=--help lists options)
 	$(BIN)/python -m tests.soak.level_disk $(SOAK)
+
+soak-replication: setup ## kill drivers, workers, brokers and hosts of a replication and compare, an hour; needs root (SOAK=--help lists options)
+	$(BIN)/python -m tests.soak.replication $(SOAK)
 
 test: setup ## what CI runs: unit tests, real brokers and Spark, one migration in a real Airflow
 	$(BIN)/python -m tests.parts unit core e2e $(TESTS)

@@ -6,15 +6,18 @@ Killing its first process is the loss of the host. The network is shared: betwee
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from airflow_mirror.jobs.runner.command import JVM_OPTIONS, spark_home
 from airflow_mirror.jobs.runner.java import java_home_for_spark
+from sandbox.process import leashed
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,8 +30,9 @@ class Host:
         self._jobs: list[subprocess.Popen[bytes]] = []
         scratch.mkdir()
         live = f"hostname {name} && mount -t tmpfs tmpfs {scratch} && echo ready && exec sleep infinity"
+        unshare = [shutil.which("unshare") or "unshare", "--pid", "--uts", "--mount", "--fork", "--kill-child"]
         self._unshare = subprocess.Popen(
-            ["unshare", "--pid", "--uts", "--mount", "--fork", "--kill-child", "--mount-proc", "sh", "-c", live],
+            leashed([*unshare, "--mount-proc", "sh", "-c", live]),
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         assert self._unshare.stdout is not None and self._unshare.stdout.readline() == "ready\n"
@@ -51,28 +55,40 @@ class Host:
             "PYTHONPATH": str(ROOT), "TMPDIR": str(self.scratch), "HOME": str(self.scratch),
             "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost",  # nobody resolves its name
         }  # fmt: skip
+        command = [*submit, str(ROOT / "spark_jobs" / job), *arguments, "--job-dir", str(self.scratch / "job")]
+        return self.run(command, env, log)
+
+    def run(self, command: Sequence[str], env: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+        """Start a program on it."""
         enter = ["nsenter", "--target", str(self._first), "--pid", "--uts", "--mount"]
         with log.open("wb") as out:
             started = subprocess.Popen(
-                [*enter, *submit, str(ROOT / "spark_jobs" / job), *arguments, "--job-dir", str(self.scratch / "job")],
-                env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
-            )  # fmt: skip
+                [*enter, *command], env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            )
         self._jobs.append(started)
         return started
 
-    def signal(self, number: int) -> None:
-        """Send a signal to all its processes but the first."""
+    @property
+    def disk(self) -> Path:
+        """Its scratch directory, as it is seen from here."""
+        return Path(f"/proc/{self._first}/root{self.scratch}")
+
+    def pids(self) -> list[int]:
+        """Return its processes without the first one, by the numbers that they have here."""
         namespace = os.readlink(f"/proc/{self._first}/ns/pid")
-        pids: list[int] = []
+        found: list[int] = []
         for entry in Path("/proc").iterdir():
             try:
                 if entry.name.isdigit() and os.readlink(entry / "ns" / "pid") == namespace:
-                    pids.append(int(entry.name))
+                    found.append(int(entry.name))
             except OSError:
                 pass  # it ended, or is none of ours
-        for pid in pids:
-            if pid != self._first:
-                os.kill(pid, number)
+        return [pid for pid in found if pid != self._first]
+
+    def signal(self, number: int) -> None:
+        """Send a signal to all its processes but the first."""
+        for pid in self.pids():
+            os.kill(pid, number)
         for job in self._jobs:
             if number == signal.SIGCONT and job.poll() is None:
                 job.send_signal(number)  # nsenter stops when what it has started is stopped

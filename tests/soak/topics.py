@@ -38,6 +38,11 @@ class Topic:
     configs: dict[str, str] = field(default_factory=dict)
     delivery: str | None = None
 
+    @property
+    def keeps_old_times(self) -> bool:
+        """Whether a record with an old time stays."""
+        return "retention_ms" not in self.configs
+
     def all_partitions(self) -> list[TopicPartition]:
         """Every partition of it."""
         return [TopicPartition(self.name, p) for p in range(self.partitions)]

@@ -6,6 +6,7 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Sequence
 
 from confluent_kafka import KafkaException, Producer
 
@@ -14,8 +15,7 @@ from sandbox import Cluster
 from tests.integration.copying import config
 from tests.soak.topics import CODECS, MAPPED, TOPICS, Topic
 
-_PLAIN = [t for t in TOPICS if not t.transactional]
-_TRANSACTIONAL = [t for t in (*TOPICS, *MAPPED) if t.transactional]
+_IDEMPOTENT = ("lz4", "zstd")  # codecs of producers that number their batches
 _MORTAL = 2  # the producer that leaves transactions open
 _ABANDONED_MS = 6000  # after this the coordinator aborts what it left
 _SILENT = logging.getLogger("soak.producers")  # their connections break on purpose
@@ -26,13 +26,16 @@ _SILENT.propagate = False
 class Traffic:
     """Appends to every topic in a thread of its own until closed.
 
+    :param topics: at least one with transactions, and one without.
+    :ivar topics: replaced as a whole, by anybody.
     :ivar written: records handed to producers, aborted ones included.
+    :ivar aborted: transactions.
     :ivar pace_s: pause between two bursts.
     """
 
-    def __init__(self, source: Cluster, seed: int) -> None:
-        self._source, self._rng = source, random.Random(seed)
-        self.written, self.pace_s, self.failures = 0, 0.12, 0
+    def __init__(self, source: Cluster, seed: int, topics: Sequence[Topic] = (*TOPICS, *MAPPED)) -> None:
+        self._source, self._rng, self.topics = source, random.Random(seed), tuple(topics)
+        self.written, self.aborted, self.pace_s, self.failures = 0, 0, 0.12, 0
         self._run, self._idle, self._closed = threading.Event(), threading.Event(), threading.Event()
         self._plain: dict[str, Producer] = {}
         self._transactional: dict[int, Producer] = {}
@@ -45,7 +48,7 @@ class Traffic:
         self._run.clear()
         assert self._idle.wait(150), "the producers did not come to rest"
         with WireCluster(config(self._source)) as wire:
-            partitions = [tp for t in (*TOPICS, *MAPPED) for tp in t.all_partitions()]
+            partitions = [tp for t in self.topics for tp in t.all_partitions()]
             deadline = time.monotonic() + 60
             while wire.last_stable(partitions) != wire.log_ends(partitions):
                 assert time.monotonic() < deadline, "a transaction on the source did not end"
@@ -88,12 +91,14 @@ class Traffic:
         except (KafkaException, BufferError):
             # Brokers of the source die too. Which of these records arrived does not matter: the log is the truth.
             self.failures += 1
+            self._plain.clear()
             self._transactional.clear()
 
     def _append(self) -> None:
-        topic, codec = self._rng.choice(_PLAIN), self._rng.choice(CODECS)
+        topic, codec = self._some(transactional=False), self._rng.choice(CODECS)
         if codec not in self._plain:
-            self._plain[codec] = self._producer({"compression.type": codec, "linger.ms": 5})
+            conf: dict[str, str | int] = {"compression.type": codec, "linger.ms": 5}
+            self._plain[codec] = self._producer(conf | {"enable.idempotence": str(codec in _IDEMPOTENT).lower()})
         producer = self._plain[codec]
         self._produce(producer, topic, self._rng.randint(1, 150))
         producer.poll(0)
@@ -106,7 +111,7 @@ class Traffic:
             producer.begin_transaction()
         for _ in range(self._rng.randint(1, 3)):
             for producer in producers:
-                self._produce(producer, self._rng.choice(_TRANSACTIONAL), self._rng.choice([1, 2, 5, 40]))
+                self._produce(producer, self._some(transactional=True), self._rng.choice([1, 2, 5, 40]))
             if self._rng.random() < 0.5:
                 producers[0].flush(10)
         for number, producer in zip(numbers, producers, strict=True):
@@ -116,8 +121,12 @@ class Traffic:
                 self._transactional.pop(number)  # its successor has another id, so that nothing fences this one
             elif chance < 0.34:
                 producer.abort_transaction(20)
+                self.aborted += 1
             else:
                 producer.commit_transaction(20)
+
+    def _some(self, *, transactional: bool) -> Topic:
+        return self._rng.choice([t for t in self.topics if t.transactional == transactional])
 
     def _open(self, number: int) -> Producer:
         if number not in self._transactional:
@@ -137,7 +146,7 @@ class Traffic:
 
     def _produce(self, producer: Producer, topic: Topic, count: int) -> None:
         rng = self._rng
-        old = rng.random() < 0.5
+        old = topic.keeps_old_times and rng.random() < 0.5
         for _ in range(count):
             at = 1_500_000_000_000 + rng.randint(-(10**10), 10**10) if old else 0  # 0: now
             value = rng.choice([None, b"", rng.randbytes(rng.randint(1, 400))])

@@ -151,14 +151,14 @@ class SparkJob(Victim):
                     return process
                 if victim == "driver" and self.script in line and "SparkSubmit" not in line:
                     return process
-                if victim == "worker" and "pyspark.daemon" in line and _talks_to(process, ports):
+                if victim == "worker" and "pyspark.daemon" in line and talks_to(process, ports):
                     return process
             except psutil.NoSuchProcess:
                 continue
         return None
 
 
-def _talks_to(process: psutil.Process, ports: set[int]) -> bool:
+def talks_to(process: psutil.Process, ports: set[int]) -> bool:
     return any(c.raddr and c.raddr.port in ports for c in process.net_connections("tcp"))
 
 
