@@ -990,6 +990,17 @@ class LedgerLost(NeedsHuman):
         )
 
 
+class DecidedLate(NeedsHuman):
+    """A decision came after its deadline, as the broker's clock says, and changed nothing."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self.keys = tuple(keys)
+        shown = ", ".join(self.keys[:5])
+        super().__init__(
+            f"the decision on {shown} came after its deadline: by then others may have acted. It changed nothing."
+        )
+
+
 class Undecided(TryAgain):
     """A decision could not be brought to an end in time."""
 

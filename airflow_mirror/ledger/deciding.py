@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from airflow_mirror.errors import LedgerLost, TryAgain, Undecided
+from airflow_mirror.errors import DecidedLate, LedgerLost, TryAgain, Undecided
 from airflow_mirror.ledger.fold import Decision, Fold, Verdict, decode
 
 
@@ -20,8 +20,9 @@ class Log(Protocol):
     def append(self, value: bytes) -> int | None:
         """Append a record and return its offset; None when nobody knows whether it was appended, or will be."""
 
-    def read(self, start: int) -> Iterable[tuple[int, bytes | None]]:
-        """Yield offset and value of each record from ``start`` to what can't be lost any more at the moment."""
+    def read(self, start: int) -> Iterable[tuple[int, bytes | None, int]]:
+        """Yield offset, value and time (the broker's, in ms) of each record from ``start`` to what can't be lost any more
+        at the moment."""
 
 
 def catch_up(log: Log, fold: Fold) -> None:
@@ -31,9 +32,9 @@ def catch_up(log: Log, fold: Fold) -> None:
 
     :raises LedgerLost: another decision is in its place, or the log can't have been the one that was read.
     """
-    for offset, value in log.read(max(fold.head.offset, 0)):
+    for offset, value, appended_ms in log.read(max(fold.head.offset, 0)):
         if offset >= fold.end:
-            fold.apply(offset, value)
+            fold.apply(offset, value, appended_ms)
         elif offset == fold.head.offset:
             found = decode(value)
             if found is None or found.claim != fold.head.claim:
@@ -41,12 +42,18 @@ def catch_up(log: Log, fold: Fold) -> None:
 
 
 def decide(
-    log: Log, fold: Fold, change: Callable[[Fold], Mapping[str, Any] | None], again: Callable[[], bool]
+    log: Log,
+    fold: Fold,
+    change: Callable[[Fold], Mapping[str, Any] | None],
+    again: Callable[[], bool],
+    until_ms: int | None = None,
 ) -> Mapping[str, Any] | None:
     """Decide on the newest state, again and again until nobody else was faster. Return what was set.
 
     :param change: the new values by key, from the present ones; None when there is nothing to change (any more).
     :param again: called before each further try; may wait. False: give up.
+    :param until_ms: void if the broker appends it at this time of its clock, or later.
+    :raises DecidedLate: it did. Nothing was changed.
     :raises Undecided: given up. A change that was on its way may still be applied.
     :raises TryAgain: of another type: what was decided until now can't be read. Nothing was changed.
     """
@@ -55,14 +62,17 @@ def decide(
         sets = change(fold)
         if sets is None:
             return None
-        if settle(log, fold, fold.decision(sets), again) is Verdict.APPLIED:
+        verdict = settle(log, fold, fold.decision(sets, until_ms=until_ms), again)
+        if verdict is Verdict.APPLIED:
             return sets
+        if verdict is Verdict.LATE:
+            raise DecidedLate(sorted(sets))
         if not again():
             raise Undecided(sorted(sets), "others were faster each time")
 
 
 def settle(log: Log, fold: Fold, decision: Decision, again: Callable[[], bool]) -> Verdict:
-    """Append a decision and return whether it was applied or refused, for good.
+    """Append a decision and return whether it was applied, refused or late, for good.
 
     :param again: as for :func:`decide`.
     :raises Undecided: nobody knows; it may still be applied.

@@ -45,13 +45,17 @@ class Decisions(Protocol):
     def values(self) -> Values:
         """Return the newest values by key."""
 
-    def decide(self, change: Change) -> Values | None:
+    def decide(self, change: Change, until_ms: int | None = None) -> Values | None:
         """Set what ``change`` returns for the newest values, all or nothing; None: nothing is to be changed.
 
         :param change: called again if somebody else decided meanwhile. What it raises ends the call.
+        :param until_ms: void if the broker appends it at this time of its clock, or later.
         :return: what was set.
-        :raises Undecided: nobody knows whether it was.
+        :raises DecidedLate: it did. :raises Undecided: nobody knows whether it was.
         """
+
+    def time_ms(self, key: str) -> int:
+        """Return when a key was last set, as far as was read, by the broker's clock; 0: never."""
 
 
 class Ledger:
@@ -104,10 +108,14 @@ class Ledger:
         except LedgerMissing:  # also one whose creation was cut short
             return {}
 
-    def decide(self, change: Change) -> Values | None:
+    def decide(self, change: Change, until_ms: int | None = None) -> Values | None:
         """See :class:`Decisions`. Errors of :meth:`values` as well."""
         topic = self.topic()
-        return self._decide(lambda _: change(self._of(topic)))
+        return self._decide(lambda _: change(self._of(topic)), until_ms)
+
+    def time_ms(self, key: str) -> int:
+        """See :class:`Decisions`."""
+        return self._fold.time_ms(key)
 
     def _read(self, topic: TopicInfo) -> Values:
         deciding.catch_up(DecisionLog(self._target.wire), self._fold)
@@ -122,7 +130,7 @@ class Ledger:
             raise LedgerLost(f"topic {DECISIONS} was created again (its id is {topic.topic_id})")
         return self._fold.values
 
-    def _decide(self, change: Change) -> Values | None:
+    def _decide(self, change: Change, until_ms: int | None = None) -> Values | None:
         deadline = time.monotonic() + self._patience_s
 
         def again() -> bool:
@@ -130,7 +138,7 @@ class Ledger:
             return time.monotonic() < deadline
 
         log = DecisionLog(self._target.wire)
-        return deciding.decide(log, self._fold, lambda fold: change(fold.values), again)
+        return deciding.decide(log, self._fold, lambda fold: change(fold.values), again, until_ms)
 
     def _found(self) -> TopicInfo | None:
         return self._target.topics([DECISIONS]).get(DECISIONS)

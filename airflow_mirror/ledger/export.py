@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InputError, LedgerInTheWay, LedgerLost, TryAgain
 from airflow_mirror.ledger.decisions import Ledger
-from airflow_mirror.ledger.fold import Fold
+from airflow_mirror.ledger.fold import Fold, timeless
 from airflow_mirror.ledger.log import DecisionLog
 
 if TYPE_CHECKING:
@@ -72,11 +72,14 @@ def restore(target: ClusterAdmin, exported: Mapping[str, Any]) -> int:
 
 
 def _records(target: ClusterAdmin) -> list[bytes | None]:
-    """Return the value at each offset. A marker's offset has none, and nor has what is no decision to any reader."""
+    """Return the value at each offset. A marker's offset has none, and nor has what is no decision to any reader.
+
+    Where it is restored, brokers append it at another time: so it says what became of its deadline.
+    """
     found: list[bytes | None] = []
-    for offset, value in DecisionLog(target.wire).read(0):
+    for offset, value, appended_ms in DecisionLog(target.wire).read(0):
         found += [None] * (offset - len(found))
-        found.append(value or None)
+        found.append(timeless(value, appended_ms) or None)
     return found
 
 

@@ -5,6 +5,9 @@ Readers replay the log in order and apply a decision only if every version is th
 readers of the same records therefore know the same, whichever version of the package they are, and a writer learns what
 became of its decision by reading up to it. No transaction is involved, so that nobody can hide what another one wrote.
 
+A decision may have a deadline, for what others do unasked after a while: it is void if the broker appended it later. The
+writer's own clock can't tell that, because its process may be frozen between the last look and the request.
+
 The envelope never changes between versions of the package. Values may: what is in them is for others to read.
 
 Pure: no clock, no socket. The log itself is `log`.
@@ -15,7 +18,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -37,6 +40,7 @@ class Verdict(Enum):
 
     APPLIED = "applied"
     REFUSED = "refused"  # a version was another one than expected
+    LATE = "late"  # it was appended after its deadline
     REPEATED = "repeated"  # its claim was decided on before
     NOISE = "noise"  # no decision at all: somebody else wrote it
 
@@ -49,16 +53,20 @@ class Decision:
     :param expects: version of each key that it depends on; 0 for a key that was never set. Not empty.
     :param sets: new values, as JSON has them, of some of these keys; None for a key that ends. Not empty.
     :param read: the last decision that its writer had read.
+    :param until_ms: void if it is appended at this time or later, as the broker's clock says; None: never.
     """
 
     expects: Mapping[str, int]
     sets: Mapping[str, Any]
     read: Position
+    until_ms: int | None = None
     claim: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def encode(self) -> bytes:
         """Return the record's value."""
         envelope = {"claim": self.claim, "expects": self.expects, "sets": self.sets, "read": self.read}
+        if self.until_ms is not None:
+            envelope["until_ms"] = self.until_ms
         return json.dumps(envelope, separators=(",", ":"), sort_keys=True, allow_nan=False).encode()
 
 
@@ -67,13 +75,24 @@ def decode(value: bytes | None) -> Decision | None:
     try:
         envelope = json.loads(value or b"")
         claim, expects, sets, (offset, seen) = (envelope[key] for key in ("claim", "expects", "sets", "read"))
+        until_ms = envelope.get("until_ms")
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     texts = isinstance(claim, str) and claim and isinstance(seen, str)
     maps = isinstance(expects, dict) and isinstance(sets, dict) and sets and sets.keys() <= expects.keys()
     if not texts or not maps or not all(map(_is_count, expects.values())) or not (offset == -1 or _is_count(offset)):
         return None
-    return Decision(claim=claim, expects=expects, sets=sets, read=Position(offset, seen))
+    if until_ms is not None and not _is_count(until_ms):
+        return None
+    return Decision(claim=claim, expects=expects, sets=sets, read=Position(offset, seen), until_ms=until_ms)
+
+
+def timeless(value: bytes | None, appended_ms: int) -> bytes | None:
+    """Return a record's value with what its deadline has come to, for a log in which it is appended at another time."""
+    decision = decode(value)
+    if decision is None or decision.until_ms is None:
+        return value
+    return replace(decision, until_ms=0 if appended_ms >= decision.until_ms else None).encode()
 
 
 def _is_count(value: object) -> bool:
@@ -93,6 +112,7 @@ class Fold:
         self.head = NOTHING
         self.values: dict[str, Any] = {}
         self._versions: dict[str, int] = {}
+        self._times: dict[str, int] = {}
         self._claims: dict[int, str] = {}  # by offset
         self._verdicts: dict[str, Verdict] = {}
 
@@ -100,26 +120,36 @@ class Fold:
         """Return how often a key was set; 0: never. It survives the key's end."""
         return self._versions.get(key, 0)
 
+    def time_ms(self, key: str) -> int:
+        """Return when a key was last set, as the broker's clock says; 0: never."""
+        return self._times.get(key, 0)
+
     def verdict(self, claim: str) -> Verdict | None:
-        """Return what became of a claim: applied or refused; None while no record of it was read."""
+        """Return what became of a claim: applied, refused or late; None while no record of it was read."""
         return self._verdicts.get(claim)
 
-    def decision(self, sets: Mapping[str, Any], also_expects: Mapping[str, int] | None = None) -> Decision:
+    def decision(
+        self, sets: Mapping[str, Any], also_expects: Mapping[str, int] | None = None, until_ms: int | None = None
+    ) -> Decision:
         """Return a decision that sets keys from what is known now.
 
-        :param also_expects: versions of keys that it depends on and does not set.
+        :param also_expects: versions of keys that it depends on and does not set. :param until_ms: its deadline.
         """
         return Decision(
-            expects={**(also_expects or {}), **{key: self.version(key) for key in sets}}, sets=sets, read=self.head
+            expects={**(also_expects or {}), **{key: self.version(key) for key in sets}},
+            sets=sets,
+            read=self.head,
+            until_ms=until_ms,
         )
 
     def can_still_apply(self, decision: Decision) -> bool:
         """Say whether a decision without a verdict would be applied if it were the next record."""
         return all(self.version(key) == version for key, version in decision.expects.items())
 
-    def apply(self, offset: int, value: bytes | None) -> Verdict:
+    def apply(self, offset: int, value: bytes | None, appended_ms: int = 0) -> Verdict:
         """Apply the record at ``offset``; offsets rise from call to call.
 
+        :param appended_ms: when, as the broker's clock says.
         :raises LedgerLost: the record's writer had read another decision than the one that stands here: part of the log
             was lost, or it is another log. Nothing was applied.
         :raises ValueError: the record was applied before.
@@ -144,10 +174,13 @@ class Fold:
         if decision.claim in self._verdicts:
             return Verdict.REPEATED
         verdict = Verdict.APPLIED if self.can_still_apply(decision) else Verdict.REFUSED
+        if verdict is Verdict.APPLIED and decision.until_ms is not None and appended_ms >= decision.until_ms:
+            verdict = Verdict.LATE
         self._verdicts[decision.claim] = verdict
         if verdict is Verdict.APPLIED:
             for key, new in decision.sets.items():
                 self._versions[key] = self.version(key) + 1
+                self._times[key] = appended_ms
                 if new is None:
                     self.values.pop(key, None)
                 else:

@@ -29,8 +29,8 @@ class DecisionLog:
         answer = self._log.append(records.encode([Record(0, now_ms, None, value, [])], codec.ZSTD, -1, -1, -1))
         return answer.base_offset if answer is not None and answer.error == ErrorCode.NONE else None
 
-    def read(self, start: int) -> Iterator[tuple[int, bytes | None]]:
-        """Yield offset and value of each record from ``start`` up to the high watermark.
+    def read(self, start: int) -> Iterator[tuple[int, bytes | None, int]]:
+        """Yield offset, value and time of each record from ``start`` up to the high watermark.
 
         :raises LedgerLost: the log does not begin at 0, or ends before ``start``: it was deleted from, or is another one.
         :raises MissingRight: no READ on the topic.
@@ -38,7 +38,7 @@ class DecisionLog:
         if begin := self._log.start():
             raise LedgerLost(f"{DECISIONS} begins at offset {begin}")
         try:
-            yield from ((r.offset, r.value) for r in self._log.read(start))
+            yield from ((r.offset, r.value, r.timestamp) for r in self._log.read(start))
         except BrokerError as e:
             if e.code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise LedgerLost(f"{DECISIONS} has no offset {start} any more") from e

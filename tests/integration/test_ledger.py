@@ -63,7 +63,7 @@ def remove(admin: ClusterAdmin) -> None:
 
 
 def records_of(admin: ClusterAdmin) -> Iterator[bytes]:
-    return (value or b"" for _, value in DecisionLog(admin.wire).read(0))
+    return (value or b"" for _, value, _ in DecisionLog(admin.wire).read(0))
 
 
 def write(cluster: Cluster, values: list[bytes]) -> None:

@@ -237,10 +237,10 @@ def test_of_two_that_start_at_once_one_is_decided(ledger: MemoryLedger, state: U
     signs = Signs(state, first)
 
     class Slow(MemoryLedger):
-        def decide(self, change: Any) -> Any:
+        def decide(self, change: Any, until_ms: int | None = None) -> Any:
             if not ledger.values():
                 begin(ledger, first, watch(state, clock))
-            return super().decide(change)
+            return super().decide(change, until_ms)
 
     clock.meanwhile = lambda: signs.give(RUNNING)
     with pytest.raises(TailRuns, match="host 'a'"):

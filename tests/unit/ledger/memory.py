@@ -10,26 +10,42 @@ from airflow_mirror.ledger.fold import Fold
 from tests.unit.ledger.patience import tries
 
 
+class Appended(bytes):
+    """A record's value, with the time at which the broker appended it."""
+
+    at_ms = 0
+
+
 class MemoryLedger:
-    """See :class:`airflow_mirror.ledger.decisions.Decisions`. Pass ``records`` on for a second reader and writer."""
+    """See :class:`airflow_mirror.ledger.decisions.Decisions`. Pass ``records`` on for a second reader and writer.
+
+    :ivar now_ms: the broker's time, of what comes next.
+    """
 
     def __init__(self, records: list[bytes] | None = None) -> None:
         self.records: list[bytes] = [] if records is None else records
+        self.now_ms = 1_000_000
         self._fold = Fold()
 
     def append(self, value: bytes) -> int:
-        self.records.append(value)
+        appended = Appended(value)
+        appended.at_ms = self.now_ms
+        self.records.append(appended)
         return len(self.records) - 1
 
-    def read(self, start: int) -> Iterator[tuple[int, bytes | None]]:
-        yield from enumerate(self.records[start:], start)
+    def read(self, start: int) -> Iterator[tuple[int, bytes | None, int]]:
+        for offset, value in enumerate(self.records[start:], start):
+            yield offset, value, getattr(value, "at_ms", 0)
 
     def values(self) -> Values:
         catch_up(self, self._fold)
         return self._fold.values
 
-    def decide(self, change: Change) -> Values | None:
-        return decide(self, self._fold, lambda fold: change(fold.values), tries(9))
+    def decide(self, change: Change, until_ms: int | None = None) -> Values | None:
+        return decide(self, self._fold, lambda fold: change(fold.values), tries(9), until_ms)
+
+    def time_ms(self, key: str) -> int:
+        return self._fold.time_ms(key)
 
 
 class MemoryState:

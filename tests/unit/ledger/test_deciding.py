@@ -36,12 +36,12 @@ class World:
         self.meanwhile()
         return offset if how in ("good", "resent") else None
 
-    def read(self, start: int) -> Iterator[tuple[int, bytes | None]]:
+    def read(self, start: int) -> Iterator[tuple[int, bytes | None, int]]:
         self.meanwhile()
         if self.rng.random() < 0.1:
             raise TryAgain("no broker answers")
         end = self.rng.randint(start, len(self.records)) if self.rng.random() < 0.2 else len(self.records)
-        yield from ((offset, self.records[offset]) for offset in range(start, end))
+        yield from ((offset, self.records[offset], 0) for offset in range(start, end))
 
     def meanwhile(self) -> None:
         if self.rng.random() < 0.05:
@@ -104,8 +104,8 @@ class Scripted:
         (self.held if how == "held" else self.records).append(value)
         return len(self.records) - 1 if how == "good" else None
 
-    def read(self, start: int) -> Iterator[tuple[int, bytes]]:
-        yield from ((offset, self.records[offset]) for offset in range(start, len(self.records)))
+    def read(self, start: int) -> Iterator[tuple[int, bytes, int]]:
+        yield from ((offset, self.records[offset], 0) for offset in range(start, len(self.records)))
 
 
 def test_a_decision_without_an_answer_is_made_too_late() -> None:

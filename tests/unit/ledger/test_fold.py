@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_mirror.errors import LedgerLost
-from airflow_mirror.ledger.fold import NOTHING, Decision, Fold, Position, Verdict, decode
+from airflow_mirror.ledger.fold import NOTHING, Decision, Fold, Position, Verdict, decode, timeless
 
 
 def made(claim: str, read: Position = NOTHING, expects: dict[str, int] | None = None, **sets: Any) -> bytes:
@@ -51,6 +51,28 @@ def test_the_first_record_of_a_claim_decides(first: Verdict) -> None:
     fold.apply(1, made("c2", expects={"a": 1 - version}, a="y"))
     assert fold.apply(2, made("c1", expects={"a": version}, a="x")) is Verdict.REPEATED
     assert fold.verdict("c1") is first and fold.values == {"a": "y"}
+
+
+def until(claim: str, until_ms: int, **sets: Any) -> bytes:
+    return Decision(claim=claim, expects=dict.fromkeys(sets, 0), sets=sets, read=NOTHING, until_ms=until_ms).encode()
+
+
+@pytest.mark.parametrize(("appended_ms", "verdict"), [(4_999, Verdict.APPLIED), (5_000, Verdict.LATE)])
+def test_a_decision_after_its_deadline_changes_nothing(appended_ms: int, verdict: Verdict) -> None:
+    """None of its keys, and it stays so in a log to which it is brought back at another time."""
+    fold, value = Fold(), until("c1", 5_000, fence="opened", topic="in production")
+    assert fold.apply(0, value, appended_ms) is fold.verdict("c1") is verdict
+    assert bool(fold.values) == (verdict is Verdict.APPLIED) and fold.time_ms("fence") in (0, 4_999)
+    for restored_ms in (1, 9_000):
+        restored, there = Fold(), timeless(value, appended_ms)
+        assert restored.apply(0, there, restored_ms) is verdict and restored.values == fold.values
+        assert timeless(there, restored_ms) == there
+    assert timeless(b"noise", 1) == b"noise" and timeless(None, 1) is None
+
+
+def test_a_deadline_that_is_no_time_is_noise() -> None:
+    envelope = {"claim": "c", "expects": {"a": 0}, "sets": {"a": 1}, "read": [-1, ""], "until_ms": "soon"}
+    assert decode(json.dumps(envelope).encode()) is None
 
 
 def test_the_version_of_a_key_survives_its_end() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_mirror.errors import LedgerLost, MissingRight, RequestRefused
+from airflow_mirror.errors import DecidedLate, LedgerLost, MissingRight, RequestRefused
 from airflow_mirror.ledger.deciding import catch_up, decide
 from airflow_mirror.ledger.fold import Fold
 from airflow_mirror.ledger.log import DecisionLog
@@ -131,3 +131,17 @@ def test_log_that_ends_before_what_was_read_is_a_loss(log: DecisionLog, stored: 
     stored.truncate(1)
     with pytest.raises(LedgerLost):
         add_one(log, fold)
+
+
+def test_a_decision_that_a_frozen_process_sends_late_is_void(log: DecisionLog, cluster: DrivenCluster) -> None:
+    """The broker's time says so, to its writer as to everybody else."""
+    fold = Fold()
+    decide(log, fold, lambda _: {"fence": "up"}, tries(20))
+    deadline = fold.time_ms("fence") + 60_000
+    assert fold.time_ms("fence") > 0
+    decide(log, fold, lambda _: {"fence": "still up"}, tries(20), deadline)
+    with pytest.raises(DecidedLate, match="on fence, topic came after its deadline"):
+        decide(log, fold, lambda _: {"fence": "opened", "topic": 1}, tries(20), fold.time_ms("fence"))
+    again = Fold()
+    catch_up(log, again)
+    assert again.values == {"fence": "still up"}
