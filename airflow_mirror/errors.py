@@ -786,6 +786,19 @@ class FenceGone(NeedsHuman):
         )
 
 
+class FenceUnproven(NeedsHuman):
+    """The fence's ACLs exist, and some brokers do not act on them. The fence was lifted again."""
+
+    def __init__(self, cluster: str, within_s: float, found: Sequence[str]) -> None:
+        self.cluster, self.within_s, self.found = cluster, within_s, list(found)
+        shown = "; ".join(self.found[:10])
+        super().__init__(
+            f"the fence on the {cluster} cluster is not in force everywhere after {within_s:.0f} s: {shown}. Check that "
+            "these brokers have the authorizer and the super users of the others and keep up with the controller; then "
+            "cut over again."
+        )
+
+
 class TransactionsOpen(NeedsHuman):
     """Transactions did not end after the fence was raised, so the source's log end offsets are not final."""
 

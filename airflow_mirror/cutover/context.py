@@ -49,6 +49,7 @@ class Limits:
     :param drain_timeout_s: for the tail to reach the fenced ends.
     :param quiet_s: how long the source's log end offsets must stay unchanged to prove the fence.
     :param settle_s: wait after raising the fence, for brokers to learn of it and to answer requests in flight.
+    :param proof_timeout_s: for every broker to learn of the fence and to refuse writers.
     :param transactions_timeout_s: for transactions that were open at the fence to end.
     :param wait_groups_s: for consumer groups on the source to come to rest.
     :param group_quiet_s: how long a group with members and lag must not commit. Above 5 s, because consumers commit
@@ -59,6 +60,7 @@ class Limits:
     drain_timeout_s: float = 300.0
     quiet_s: float = 3.0
     settle_s: float = 1.0
+    proof_timeout_s: float = 10.0
     transactions_timeout_s: float = 90.0
     wait_groups_s: float = 60.0
     group_quiet_s: float = 6.0

@@ -126,6 +126,12 @@ class AclFence:
             self._source.describe_acls(resource_type="TOPIC")
         )
 
+    def brokers_without(self, intent: Intent) -> list[int]:
+        """Return the live brokers that do not list every denying ACL yet; each goes by its own list."""
+        wanted = set(_acls(intent, "deny") + _acls(intent, "held"))
+        listed = self._source.acls_by_broker(resource_type="TOPIC")
+        return [broker for broker, acls in sorted(listed.items()) if not wanted <= set(acls)]
+
     def _prove_right(self) -> None:
         # Deletes nothing, because no principal has this name. It needs the same right as lifting; listing needs less.
         nobody = _rule("airflow-mirror-probe", "WRITE", "DENY", "User:airflow-mirror-probe")

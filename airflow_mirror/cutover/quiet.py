@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.cutover.proof import prove
 from airflow_mirror.errors import FenceGone, FenceLeaks, TransactionsOpen
 from airflow_mirror.verify.partition import count_data
 
@@ -16,14 +17,18 @@ if TYPE_CHECKING:
 
 
 def prove_fence(run: Run) -> dict[str, Any]:
-    """Wait until no log end offset has moved for ``quiet_s`` and no transaction is open; store the ends in the report.
+    """Wait until the brokers prove the fence, no log end offset has moved for ``quiet_s``, and no transaction is open.
 
+    Stores the ends in the report.
+
+    :raises FenceUnproven: a broker does not act on the fence.
     :raises FenceLeaks: data were written in spite of the fence.
     :raises FenceGone: somebody removed the fence meanwhile.
     :raises TransactionsOpen: open transactions did not end in time.
     """
     assert run.report.fence is not None
     run.pause(run.limits.settle_s)
+    proof = prove(run)
     tps = list(run.routes)
     ends = run.source_log.log_ends(tps)
     started = quiet_since = run.now()
@@ -44,7 +49,9 @@ def prove_fence(run: Run) -> dict[str, Any]:
     if not run.fence.is_up(run.report.fence.intent):
         raise FenceGone(run.source.role)
     run.report.ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in sorted(ends.items())]
-    return {"partitions": len(ends), "quiet_s": run.limits.quiet_s, "markers_after_fence": markers}
+    return {
+        "proof": proof, "partitions": len(ends), "quiet_s": run.limits.quiet_s, "markers_after_fence": markers,
+    }  # fmt: skip
 
 
 def still_quiet(run: Run) -> None:

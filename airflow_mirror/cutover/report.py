@@ -38,6 +38,8 @@ class FenceRecord:
     """The fence. ``intent`` holds exactly what raising it changes, so that any process can undo it.
 
     :param name: as it was asked for, for people: ``acl``, or the path of a function.
+    :param proof: what proves it: ``by`` and ``why``, see :mod:`airflow_mirror.cutover.proof`.
+    :param proven: when it was first proven; seconds since the epoch.
     :param requested: when the first change was about to be sent; seconds since the epoch.
     :param opened: when the target was opened, which ends the fenced time; seconds since the epoch.
     :param lifted: when the source was open again; None while it is fenced.
@@ -48,6 +50,8 @@ class FenceRecord:
     intent: dict[str, Any]
     requested: float
     name: str = ""
+    proof: dict[str, str] = field(default_factory=dict)
+    proven: float | None = None
     opened: float | None = None
     lifted: float | None = None
     kept: bool = False

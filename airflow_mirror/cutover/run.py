@@ -98,8 +98,8 @@ def run_cutover(
     :param compared: revisions of the plan that were compared, and perhaps approved, before: each must be the present one.
     :raises NoAuthorizer, OpenByDefaultUnknown, FenceStands, PlanOutdated, PlanAmended, MirrorCutOver, GroupActive,
         GroupAhead, JobNotRunning, MirrorPaused: before anything was changed.
-    :raises FenceLeaks, FenceGone, TransactionsOpen, DrainTimedOut, TargetMoved, VerificationFailed, GroupsStillMoving,
-        CutoverCancelled, LeaseLost: after backing out.
+    :raises FenceLeaks, FenceGone, FenceUnproven, TransactionsOpen, DrainTimedOut, TargetMoved, VerificationFailed,
+        GroupsStillMoving, CutoverCancelled, LeaseLost: after backing out.
     :raises OpeningUnfinished: an earlier process ended while it opened the target, and the source is no longer fenced.
     :raises CutoverTakenOver: another process took this one for dead; nothing was undone here.
     :raises EndUnknown: the target does not answer at the very end; the fence stays up until it does.

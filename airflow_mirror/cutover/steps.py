@@ -19,6 +19,7 @@ from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.drain import drain, verify
 from airflow_mirror.cutover.fence import AclFence, fence_text
 from airflow_mirror.cutover.groups import commit_groups, restore_groups, settle_groups
+from airflow_mirror.cutover.proof import look_before
 from airflow_mirror.cutover.quiet import prove_fence
 from airflow_mirror.cutover.report import FenceRecord, StepRecord
 from airflow_mirror.cutover.writers import (
@@ -34,6 +35,7 @@ from airflow_mirror.errors import (
     FenceGone,
     FenceLeaks,
     FenceNotLifted,
+    FenceUnproven,
     InputError,
     MirrorError,
     OpeningUnfinished,
@@ -74,10 +76,11 @@ class Step:
 
 
 def raise_fence(run: Run) -> dict[str, Any]:
-    """Describe the fence, record it, raise it: the intent is on the target before the first change."""
+    """Look who is let in, describe the fence, record it, raise it: the intent is on the target before any change."""
+    proof = look_before(run)
     intent = run.fence.intent(sorted({t.source_topic for t in run.plan.topics}))
     run.report.fence = FenceRecord(
-        kind=run.fence.kind, name=run.fence_name or run.fence.kind, intent=intent, requested=time.time()
+        kind=run.fence.kind, name=run.fence_name or run.fence.kind, intent=intent, requested=time.time(), proof=proof
     )
     run.save()
     run.fence.raise_(intent)
@@ -251,7 +254,7 @@ def finish_opening(run: Run) -> None:
     """
     try:
         require_source_shut(run)
-    except (FenceGone, FenceLeaks) as e:
+    except (FenceGone, FenceLeaks, FenceUnproven) as e:
         raise OpeningUnfinished(str(run.run_dir), str(e)) from e
     take_lease(run)
     try:

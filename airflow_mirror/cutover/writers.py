@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.drain import lags, positions, require_going
 from airflow_mirror.cutover.groups import keep_groups
+from airflow_mirror.cutover.proof import prove
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.errors import DrainTimedOut, FenceGone, JobNotRunning, LeaseLost, TargetMoved
 from airflow_mirror.wire.cluster import WireCluster
@@ -119,7 +120,7 @@ def end_writing(target: ClientConfig, mirror: str) -> None:
 def require_no_writer(run: Run) -> None:
     """Return if nothing was written on either side since ``seal_target`` and only we may write for the mirror.
 
-    :raises FenceLeaks, FenceGone: the source is no longer fenced.
+    :raises FenceLeaks, FenceGone, FenceUnproven: the source is no longer fenced.
     :raises TargetMoved: somebody wrote to the target.
     :raises LeaseLost: another job of the mirror took the lease.
     """
@@ -131,13 +132,14 @@ def require_no_writer(run: Run) -> None:
 
 
 def require_source_shut(run: Run) -> None:
-    """Return if the fence is up and the source was not written to since it was proven.
+    """Return if the fence is up, proven once more, and the source was not written to since its ends were read.
 
-    :raises FenceGone, FenceLeaks: otherwise.
+    :raises FenceGone, FenceUnproven, FenceLeaks: otherwise.
     """
     assert run.report.fence is not None
     if not run.fence.is_up(run.report.fence.intent):
         raise FenceGone(run.source.role)
+    prove(run)
     still_quiet(run)
 
 

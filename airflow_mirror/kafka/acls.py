@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from airflow_mirror.kafka.model import ConfigEntry
     from airflow_mirror.kafka.session import AdminSession
+    from airflow_mirror.wire.connection import Connection
 
 # Kafka's names, indexed by its numbers (ResourceType, PatternType, AclOperation, AclPermissionType).
 _RESOURCES = ("UNKNOWN", "ANY", "TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER")
@@ -35,22 +36,40 @@ OPEN_BY_DEFAULT = "allow.everyone.if.no.acl.found"
 
 def describe_acls(session: AdminSession, **match: str | None) -> list[Acl]:
     """Return the rules that match, sorted. See ``ClusterAdmin.describe_acls`` for the fields."""
+    return session.one("describe ACLs", lambda: _described(session, session.anywhere(), **match), "Describe")
+
+
+def describe_acls_each(session: AdminSession, **match: str | None) -> dict[int, list[Acl]]:
+    """Return the rules that match as each live broker knows them, by its id.
+
+    Each broker goes by the rules that it has heard of, and hears of a new one a moment after the controller.
+    """
+
+    def ask() -> Reply[str, dict[int, list[Acl]]]:
+        _ = session.cluster
+        found: dict[int, list[Acl]] = {}
+        for node_id, connection in session.router.brokers():
+            reply = _described(session, connection, **match)
+            if reply.code:
+                return Reply("", reply.code, reply.text, {})
+            found[node_id] = reply.value
+        return Reply("", 0, None, found)
+
+    return session.one("describe ACLs at each broker", ask, "Describe")
+
+
+def _described(session: AdminSession, connection: Connection, **match: str | None) -> Reply[str, list[Acl]]:
     from kafka.protocol.admin import DescribeAclsRequest as Request
 
-    def ask() -> Reply[str, list[Acl]]:
-        connection = session.anywhere()
-        version = connection.newest(Request.API_KEY, 0, 3)
-        fields = _filter(**match)
-        if version < _WITH_PATTERNS:
-            fields["resource_name_filter"] = None
-        answer = session.request(connection, Request(**fields, version=version), version)
-        found = [_acl(resource, rule) for resource in answer.resources for rule in resource.acls]
-        if version < _WITH_PATTERNS:
-            found = [rule for rule in found if _is_named(rule, match.get("name"), match.get("pattern_type"))]
-        return Reply("", answer.error_code, answer.error_message, found)
-
-    found = session.one("describe ACLs", ask, "Describe")
-    return sorted(found)
+    version = connection.newest(Request.API_KEY, 0, 3)
+    fields = _filter(**match)
+    if version < _WITH_PATTERNS:
+        fields["resource_name_filter"] = None
+    answer = session.request(connection, Request(**fields, version=version), version)
+    found = [_acl(resource, rule) for resource in answer.resources for rule in resource.acls]
+    if version < _WITH_PATTERNS:
+        found = [rule for rule in found if _is_named(rule, match.get("name"), match.get("pattern_type"))]
+    return Reply("", answer.error_code, answer.error_message, sorted(found))
 
 
 def create_acls(session: AdminSession, rules: Collection[Acl]) -> None:

@@ -225,6 +225,10 @@ class ClusterAdmin:
             permission=permission,
         )
 
+    def acls_by_broker(self, resource_type: str | None = None) -> dict[int, list[Acl]]:
+        """Return the rules of a kind as each live broker knows them. Errors as for :meth:`describe_acls`."""
+        return acls.describe_acls_each(self._session, resource_type=resource_type)
+
     def create_acls(self, rules: Collection[Acl]) -> None:
         """Add rules; an existing rule stays as it is."""
         acls.create_acls(self._session, rules)

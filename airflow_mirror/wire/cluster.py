@@ -273,6 +273,13 @@ class WireCluster:
         """Return the producers that each leader knows. State expires by *record* time: an empty list proves nothing."""
         return self._ask_leaders("DescribeProducers", tps, requests.describe_producers, "Read")
 
+    def write_answers(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the code with which each leader refuses an invalid batch: whether our principal may write there.
+
+        See :func:`airflow_mirror.wire.requests.write_answers`. One request for each broker; nothing is written.
+        """
+        return self._ask_leaders("Produce (an invalid batch)", tps, requests.write_answers, "Write")
+
     def ask_each(
         self, what: str, tps: Iterable[TopicPartition], ask: Ask[T], operation: str
     ) -> tuple[dict[TopicPartition, T], dict[TopicPartition, MirrorError]]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire.batch import build
 from airflow_mirror.wire.error_codes import ErrorCode
 
 API_KEY, API_VERSION = 0, 8
@@ -27,6 +28,19 @@ REFUSED = frozenset(
         ErrorCode.INVALID_RECORD,
     }
 )
+
+_RECORD = b"\x0c\0\0\0\1\0\0"  # six bytes: no attributes, no deltas, null as the key, nothing as value and headers
+
+
+def _with_wrong_checksum() -> bytes:
+    whole = bytearray(build(_RECORD, 0, 1, 0, 0, -1, -1, -1))
+    whole[-1] ^= 0xFF
+    return bytes(whole)
+
+
+# One record and a wrong checksum. A broker asks its authorizer first, and looks at the checksum before it appends
+# (UnifiedLog.analyzeAndValidateRecords): it answers TOPIC_AUTHORIZATION_FAILED or CORRUPT_MESSAGE, and writes nothing.
+INVALID = _with_wrong_checksum()
 
 _ANSWER = struct.Struct(">ihqqq")  # partition, error, base offset, append time, log start
 

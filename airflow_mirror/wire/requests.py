@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire import produce
 from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.errors import RETRIABLE
 from airflow_mirror.wire.topology import Leader, ProducerState, by_topic
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ Led = Sequence[tuple[TopicPartition, Leader]]
 EARLIEST, LATEST = -2, -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 _OFFSET_FOR_LEADER_EPOCH = 23
+_PROBE_TIMEOUT_MS = 5000
 
 
 def metadata(connection: Connection, topics: Iterable[str] | None) -> Any:
@@ -159,6 +162,31 @@ def log_sizes(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition
                     sizes[TopicPartition(topic.name, p.partition_index)] = p.partition_size
     for tp, _ in led:
         yield tp, refused, sizes.get(tp, 0)
+
+
+def write_answers(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition, int, int]]:
+    """Produce an invalid batch: yield the code with which the leader refuses it. It is never written.
+
+    TOPIC_AUTHORIZATION_FAILED: this principal may not write; CORRUPT_MESSAGE: it may. Only for brokers of which
+    :func:`airflow_mirror.wire.served.unproven` says nothing.
+    """
+    from kafka.protocol.producer import ProduceRequest as Request
+
+    version = connection.newest(Request.API_KEY, 3, produce.API_VERSION)
+    asked = Request.TopicProduceData
+    batch = asked.PartitionProduceData
+    topics = [
+        asked(name=topic, partition_data=[batch(index=p, records=produce.INVALID) for p in partitions])
+        for topic, partitions in by_topic([tp for tp, _ in led]).items()
+    ]
+    message = Request(transactional_id=None, acks=produce.ACKS_ALL, timeout_ms=_PROBE_TIMEOUT_MS, topic_data=topics)
+    response = connection.request(message, version)
+    for answered in response.responses:
+        for p in answered.partition_responses:
+            # A leader below min.insync.replicas has let this principal in before it says so.
+            passing = p.error_code in RETRIABLE and p.error_code != ErrorCode.NOT_ENOUGH_REPLICAS
+            unknown = p.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            yield TopicPartition(answered.name, p.index), p.error_code if passing or unknown else 0, p.error_code
 
 
 def describe_producers(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition, int, list[ProducerState]]]:

@@ -98,6 +98,30 @@ def release_of(cluster: WireCluster) -> tuple[int, ...]:
     return next(reached, (0, 11))
 
 
+# Produce, Fetch, ListOffsets and Metadata, by whose newest versions a release is known: a broker tells nothing else.
+_TELLING = (0, 1, 2, 3)
+# Releases that were seen to refuse an invalid batch and to write nothing (tests/integration/test_fence_proof.py).
+REFUSING: Mapping[tuple[int, ...], str] = {
+    (3, 5, 2, 4): "0.11",
+    (5, 7, 2, 5): "1.1",
+    (7, 10, 4, 7): "2.1",
+    (9, 12, 6, 11): "2.8",
+    (9, 13, 7, 12): "3.4",
+    (11, 17, 9, 12): "3.9",
+    (13, 18, 11, 13): "4.3",
+}
+
+
+def fingerprint(connection: Connection) -> tuple[int, ...]:
+    """Return what :data:`REFUSING` knows a broker's release by; -1 for a request that it does not serve."""
+    return tuple(connection.api_versions.get(key, (-1, -1))[1] for key in _TELLING)
+
+
+def unproven(cluster: WireCluster) -> list[str]:
+    """Return the addresses of those brokers of which nobody has shown that they never write an invalid batch."""
+    return [broker.address for broker in _each(cluster) if fingerprint(broker) not in REFUSING]
+
+
 def _each(cluster: WireCluster) -> Iterator[Connection]:
     for node_id in cluster.broker_ids():
         yield cluster.connection(node_id)

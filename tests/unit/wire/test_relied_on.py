@@ -70,6 +70,7 @@ REQUESTS: dict[str, tuple[int, str, str]] = {
     "producer.InitProducerIdRequest": (
         4, "transactional_id transaction_timeout_ms producer_id producer_epoch", "error_code producer_id producer_epoch",
     ),
+    "producer.ProduceRequest": (8, "transactional_id acks timeout_ms topic_data", "responses"),
     "producer.TxnOffsetCommitRequest": (2, "transactional_id group_id producer_id producer_epoch topics", "topics"),
     "producer.WriteTxnMarkersRequest": (1, "markers", "markers"),
     "sasl.SaslAuthenticateRequest": (2, "auth_bytes", "error_code error_message auth_bytes session_lifetime_ms"),
@@ -138,6 +139,10 @@ PARTS = {
     "metadata.MetadataResponse.MetadataResponseTopic.MetadataResponsePartition": (
         "partition_index leader_id leader_epoch replica_nodes"
     ),
+    "producer.ProduceRequest.TopicProduceData": "name partition_data",
+    "producer.ProduceRequest.TopicProduceData.PartitionProduceData": "index records",
+    "producer.ProduceResponse.TopicProduceResponse": "name partition_responses",
+    "producer.ProduceResponse.TopicProduceResponse.PartitionProduceResponse": "index error_code",
 }
 OTHER = {
     "kafka.net.sasl.get_sasl_mechanism",

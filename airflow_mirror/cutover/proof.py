@@ -1,0 +1,86 @@
+"""Prove at the brokers themselves that a fence by ACL is in force: before its log ends are trusted, and before opening.
+
+Two proofs, because neither is always possible:
+
+- ``acls``: every live broker lists the fence's ACLs. Each one goes by the list that it has, and has it a moment after the
+  controller. A list does not say for whom it counts: no ACL binds a super user.
+- ``answers``: an invalid batch, sent to each partition's leader as the mirror's own principal. The leader asks its
+  authorizer first (KafkaApis.handleProduceRequest) and refuses the batch in any case. If that answer changes from
+  CORRUPT_MESSAGE before the fence to TOPIC_AUTHORIZATION_FAILED behind it, this leader turns away one who could write.
+
+The first is always asked for. The second is left out where it can't tell anything, and the report says why: a principal
+without the right to write at the source is refused before the fence too; one that is let in behind the fence is a super
+user; and a release on which nobody has seen that such a batch is never written (``wire.served.REFUSING``) gets none.
+
+Nothing here writes or changes anything: a process that dies leaves nothing to undo.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.errors import FenceUnproven
+from airflow_mirror.plan.wording import some
+from airflow_mirror.wire.error_codes import ErrorCode, error_name
+from airflow_mirror.wire.served import unproven
+
+if TYPE_CHECKING:
+    from airflow_mirror.cutover.context import Run
+    from airflow_mirror.partition import TopicPartition
+
+# What a fence is proven by; a callable fence by its own check and by the log ends alone.
+ANSWERS, ACLS, CHECK = "answers", "acls", "check"
+
+_MAY, _MAY_NOT = ErrorCode.CORRUPT_MESSAGE, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def look_before(run: Run) -> dict[str, str]:
+    """Ask the leaders before the fence is raised; return what can prove it: ``by``, and ``why`` it is no more."""
+    if not isinstance(run.fence, AclFence):
+        return {"by": CHECK, "why": "the fence is callable: no broker knows of it"}
+    if unknown := unproven(run.source_log):
+        why = "no invalid batch is sent to brokers of a release on which it was not seen to be left unwritten"
+        return {"by": ACLS, "why": f"{why}: {some(unknown)}"}
+    codes = run.source_log.write_answers(run.routes)
+    if others := {tp: code for tp, code in codes.items() if code != _MAY}:
+        return {"by": ACLS, "why": f"the mirror's principal can't write at the source before the fence: {_shown(others)}"}
+    return {"by": ANSWERS, "why": ""}
+
+
+def prove(run: Run) -> dict[str, str]:
+    """Wait until every live broker lists the fence, and every leader that took writers refuses them; return the proof.
+
+    :raises FenceUnproven: some don't, within ``proof_timeout_s``.
+    """
+    record = run.report.fence
+    assert record is not None
+    if record.proof.get("by", CHECK) == CHECK or not isinstance(run.fence, AclFence):
+        return record.proof
+    started = run.now()
+    while True:
+        found = [f"broker {broker} does not list its ACLs" for broker in run.fence.brokers_without(record.intent)]
+        if not found and record.proof["by"] == ANSWERS:
+            codes = run.source_log.write_answers(run.routes)
+            if all(code == _MAY for code in codes.values()) and record.proven is None:
+                why = "the mirror's principal is let in in spite of the fence: a super user, whom no ACL binds"
+                record.proof = {"by": ACLS, "why": why}
+                run.log.warning("no leader's answer proves the fence: %s", why)
+            else:
+                found = [f"the leader of {tp} answers {error_name(c)}" for tp, c in codes.items() if c != _MAY_NOT]
+        if not found:
+            record.proven = record.proven or time.time()
+            return record.proof
+        if run.now() - started > run.limits.proof_timeout_s:
+            raise FenceUnproven(run.source.role, run.limits.proof_timeout_s, found)
+        run.pause()
+
+
+def _shown(codes: dict[TopicPartition, int]) -> str:
+    """Return how many partitions answered with which code, with an example of each."""
+    example = {code: tp for tp, code in reversed(codes.items())}
+    return ", ".join(
+        f"{error_name(code)} from {count} leader(s) ({example[code]})" for code, count in Counter(codes.values()).items()
+    )

@@ -1,0 +1,185 @@
+"""What each broker says of a fence, at real sockets; the rights themselves are played."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mirror.cutover import proof
+from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.fence import AclFence, CallableFence
+from airflow_mirror.cutover.report import FenceRecord
+from airflow_mirror.cutover.writers import require_source_shut
+from airflow_mirror.errors import FenceUnproven
+from airflow_mirror.kafka.model import Acl
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire import served
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.error_codes import ErrorCode
+from tests.builders import plan_of, rule, topic_plan
+from tests.driven.cluster import DrivenCluster
+from tests.driven.content import Writer
+from tests.driven.script import Fault, Rule
+from tests.unit.cutover.builders import Acls, a_run
+
+DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+BROKERS = (1, 2)
+ORDERS = [TopicPartition("orders", p) for p in range(4)]
+
+
+class World(Acls):
+    """A source of two brokers. Each hears of the fence by itself: from then on it lists the ACLs and refuses writers."""
+
+    def __init__(self, cluster: DrivenCluster, wire: WireCluster, tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
+        super().__init__(rule("orders", "READ", "ALLOW", "User:alice"))
+        self.cluster, self.clock = cluster, 0.0
+        self.heard: set[int] = set()
+        self.binds = set(BROKERS)  # those whose authorizer refuses our principal
+        self.at: dict[int, Callable[[], object]] = {}
+        self.waits = 0
+        self._rules: dict[int, Rule] = {}
+        Writer(cluster.create("orders", len(ORDERS)).logs[0]).plain(10)
+        self.fence = AclFence(self)  # type: ignore[arg-type]
+        self.run = a_run(tmp_path, self.fence, self)
+        topic = topic_plan("orders", dict.fromkeys(range(len(ORDERS)), 0), source_topic_id="id")
+        self.run.plan = plan_of(self.run.mirror, topic)
+        self.run.source_log = wire
+        patch.setattr(Run, "now", lambda _: self.clock)
+        patch.setattr(Run, "pause", lambda _, seconds=None: self._pause())
+
+    def acls_by_broker(self, resource_type: str) -> dict[int, list[Acl]]:
+        mine = [acl for acl in self.acls if acl.permission != "DENY"]
+        return {broker: sorted(self.acls) if broker in self.heard else mine for broker in BROKERS}
+
+    def hear(self, *brokers: int) -> None:
+        self.heard |= set(brokers)
+        for broker in self.binds & set(brokers):
+            self._rules[broker] = self.cluster.script.on("Produce", Fault.refused(DENIED), times=None, broker=broker)
+
+    def raised(self) -> dict[str, str]:
+        """Look, and raise the fence; nobody has heard of it yet."""
+        before = proof.look_before(self.run)
+        intent = self.run.fence.intent(["orders"])
+        self.run.report.fence = FenceRecord(kind=self.run.fence.kind, intent=intent, requested=1.0, proof=before)
+        self.run.fence.raise_(intent)
+        return before
+
+    def contents(self) -> list[Any]:
+        return [log.rows() for log in self.cluster.topics["orders"].logs]
+
+    def _pause(self) -> None:
+        self.waits += 1
+        self.clock += 0.5
+        self.at.get(self.waits, lambda: None)()
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    with DrivenCluster("source", brokers=2) as cluster, WireCluster(cluster.config) as wire:
+        known = served.fingerprint(wire.connection(wire.broker_ids()[0]))
+        monkeypatch.setattr(served, "REFUSING", {known: "driven"})
+        yield World(cluster, wire, tmp_path, monkeypatch)
+
+
+def test_leaders_that_stop_taking_our_batch_prove_the_fence(world: World) -> None:
+    before = world.contents()
+    assert world.raised() == {"by": "answers", "why": ""}
+    world.at = {2: lambda: world.hear(1), 5: lambda: world.hear(2)}
+    assert proof.prove(world.run) == {"by": "answers", "why": ""}
+    assert world.waits == 5 and world.run.report.fence.proven  # type: ignore[union-attr]
+    assert world.contents() == before
+
+
+def test_each_broker_is_sent_one_invalid_batch_for_each_partition(world: World) -> None:
+    world.raised()
+    asked = world.cluster.asked("Produce")
+    assert [r.broker for r in asked] == [1, 2]
+    assert [sum(len(t.partition_data) for t in r.message.topic_data) for r in asked] == [2, 2]
+
+
+def test_broker_that_never_hears_of_the_fence_is_named(world: World) -> None:
+    world.raised()
+    world.hear(1)
+    with pytest.raises(FenceUnproven, match=r"after 10 s: broker 2 does not list its ACLs"):
+        proof.prove(world.run)
+
+
+@pytest.mark.parametrize("code", [DENIED, ErrorCode.NOT_ENOUGH_REPLICAS])
+def test_any_other_answer_before_leaves_the_lists_as_proof(world: World, code: ErrorCode) -> None:
+    """A partition below its least in-sync replicas may be so for hours: it is not waited for."""
+    world.cluster.script.on("Produce", Fault.refused(code, [ORDERS[2]]), times=None)
+    before = world.raised()
+    assert before["by"] == "acls"
+    assert f"before the fence: {code.name} from 1 leader(s) (orders-2)" in before["why"]
+    asked = len(world.cluster.asked("Produce"))
+    world.at = {3: lambda: world.hear(*BROKERS)}
+    assert proof.prove(world.run) == before
+    assert world.waits == 3 and len(world.cluster.asked("Produce")) == asked
+
+
+def test_super_user_gets_no_verdict_from_its_answers(world: World) -> None:
+    world.binds = set()
+    world.raised()
+    world.hear(*BROKERS)
+    found = proof.prove(world.run)
+    assert found["by"] == "acls" and "a super user, whom no ACL binds" in found["why"]
+    assert proof.prove(world.run) == found and world.waits == 0, "nobody waits for what can't come"
+
+
+def test_one_leader_that_lets_us_in_while_others_refuse_is_named(world: World) -> None:
+    """It lists the DENY and does not act on it: it would not act on it for others either."""
+    world.binds = {1}
+    world.raised()
+    world.hear(*BROKERS)
+    with pytest.raises(FenceUnproven, match=r"leader of orders-1 answers CORRUPT_MESSAGE; the leader of orders-3"):
+        proof.prove(world.run)
+
+
+def test_release_of_which_nothing_was_shown_gets_no_batch(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "REFUSING", {})
+    found = world.raised()
+    assert found["by"] == "acls" and f"127.0.0.1:{world.cluster.brokers[2].port}" in found["why"]
+    world.hear(*BROKERS)
+    assert proof.prove(world.run) == found and not world.cluster.asked("Produce")
+
+
+@pytest.mark.parametrize("moved", ["before", "meanwhile"])
+def test_proof_follows_leaders_that_move(world: World, moved: str) -> None:
+    world.raised()
+    world.hear(*BROKERS)
+    if moved == "before":
+        world.cluster.move_leader(ORDERS[0], 2)
+    else:
+        move = Fault(before=lambda _: world.cluster.move_leader(ORDERS[0], 2))
+        world.cluster.script.rules.insert(0, world.cluster.script.on("Produce", move, broker=1))
+    assert proof.prove(world.run)["by"] == "answers"
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault.lost_answer(), Fault.cut_answer(9), Fault.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+)
+def test_lost_or_passing_answer_is_asked_for_again(world: World, fault: Fault) -> None:
+    world.cluster.script.on("Produce", fault)
+    assert world.raised() == {"by": "answers", "why": ""}
+
+
+def test_fence_in_force_is_proven_again_right_before_opening(world: World) -> None:
+    world.raised()
+    world.hear(*BROKERS)
+    proof.prove(world.run)
+    ends = world.run.source_log.log_ends(ORDERS)
+    world.run.report.ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in ends.items()]
+    require_source_shut(world.run)
+    world.cluster.script.clear()  # the authorizers let everybody in again, whatever they list
+    with pytest.raises(FenceUnproven, match=r"orders-0 answers CORRUPT_MESSAGE"):
+        require_source_shut(world.run)
+
+
+def test_callable_fence_is_nothing_that_a_broker_knows_of(world: World) -> None:
+    world.run = replace(world.run, fence=CallableFence(lambda: None, lambda: None))
+    assert world.raised()["by"] == "check"
+    assert proof.prove(world.run)["by"] == "check" and not world.cluster.asked("Produce")
