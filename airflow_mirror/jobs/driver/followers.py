@@ -20,6 +20,8 @@ from airflow_mirror.ledger.state import state_of
 from airflow_mirror.sync import seen_configs
 from airflow_mirror.sync.acl_follower import AclFollower
 from airflow_mirror.sync.config_follower import ConfigFollower
+from airflow_mirror.sync.ends import follower as ends
+from airflow_mirror.sync.ends import notes as end_notes
 from airflow_mirror.sync.right import Right
 from airflow_mirror.sync.starts import sights
 from airflow_mirror.sync.starts.deciding import EVERY_MS
@@ -70,6 +72,7 @@ def followers(copying: Copying, held: HeldLease, status: StatusFile, *, by_hand:
     groups = groups_follow(job, held, status)
     thread = partial(_thread, job, held, status)
     wanted = (
+        (True, thread(ends.NAME, _ends, ends.EVERY_S)),
         (True, topics_follow(job, held, status, take_in=take_in, gone=gone, by_hand=by_hand)),
         (mirror.sync_groups, groups),
         (mirror.sync_configs, thread("configs", _configs, mirror.config_interval_s)),
@@ -98,6 +101,11 @@ def _thread(job: Job, held: HeldLease, status: StatusFile, name: str, make: Make
             yield make(job, source, target, right)
 
     return Recurring.in_status(name, connect, right, interval_s, status)
+
+
+def _ends(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right) -> Pass:
+    state = state_of(target, end_notes.prefix(job().mirror.name), patience_s=_STATE_PATIENCE_S)
+    return ends.EndsFollower(lambda: job().plan, source, target, state, right).follow
 
 
 def _configs(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right) -> Pass:

@@ -149,10 +149,12 @@ class Sign:
 
     :param number: grows from sign to sign.
     :param heard: the wishes (:class:`.wishes.Wishes`) that it knows of.
+    :param at: when, in seconds since the epoch, by its own clock: to be compared with other times of that job alone.
     """
 
     number: int
     state: str
+    at: float = 0.0
     phase: str = ""
     summary: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -193,7 +195,8 @@ class Signs:
         self._number += 1
         if content.get("error"):
             content["error"] = content["error"][:_LONGEST_ERROR]  # thousands of partitions may have failed
-        values = {_sign_key(self._me): Sign(number=self._number, state=state, **content).encode()}
+        sign = Sign(number=self._number, state=state, at=round(time.time(), 3), **content)
+        values = {_sign_key(self._me): sign.encode()}
         if self._me.bulk and self._number == 1:
             values[_bulk_key(self._me)] = json.dumps(self._me.value()).encode()
         self._state.write(values)
@@ -293,6 +296,11 @@ def ask_to_stop(state: State, mirror: str, job: str, by: str) -> None:
 def keys_of(mirror: str) -> str:
     """Return what the keys of a mirror's jobs begin with."""
     return f"{JOBS}{mirror}/"
+
+
+def ended(mirror: str) -> dict[str, None]:
+    """Return what decides, beside what else a decision sets, that no tail copies for a mirror any more."""
+    return {_active_key(mirror): None}
 
 
 def _active_key(mirror: str) -> str:

@@ -105,7 +105,8 @@ def test_groups_go_on_with_the_topics_that_joined(monkeypatch: pytest.MonkeyPatc
     taken = list[CopyJob]()
     copying: Any = SimpleNamespace(job=world.job, gone={}, take_in=taken.append)
     with followers(copying, held, None, by_hand=False):  # type: ignore[arg-type]
-        assert log == [f"start {name}" for name in ("topics", "groups", "configs", "log_starts")]
+        names = ("source", "topics", "groups", "configs", "log_starts")
+        assert log == [f"start {name}" for name in names]
         given["take_in"](world.job)
-        assert taken == [world.job] and log[4:] == ["renew groups"]
-    assert log[5:] == [f"stop {name}" for name in ("topics", "groups", "configs", "log_starts")]
+        assert taken == [world.job] and log[5:] == ["renew groups"]
+    assert log[6:] == [f"stop {name}" for name in names]

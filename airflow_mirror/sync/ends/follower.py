@@ -1,0 +1,123 @@
+"""One look: ask the source where its logs end, and note that on the target.
+
+The copy knows better at each moment, in memory that is lost with it. A look every few seconds is what survives.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import MirrorError, TryAgain
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.sync.brief import LONGEST, brief, told
+from airflow_mirror.sync.ends import notes
+from airflow_mirror.sync.ends.notes import SourceEnds
+from airflow_mirror.sync.right import Stopped
+from airflow_mirror.wire import requests
+
+if TYPE_CHECKING:
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.ledger.state import State
+    from airflow_mirror.plan.model import Plan
+    from airflow_mirror.sync.right import Right
+
+EVERY_S = 10.0
+NAME = "source"  # under which the report stands in a job's signs of life
+
+
+@dataclass(kw_only=True)
+class EndsReport:
+    """One look.
+
+    :param seen: when the source last answered, in seconds since the epoch, by this host's clock; None: never.
+    :param partitions: of how many the ends are known.
+    :param failed: partitions that did not answer, or why nothing could be asked.
+    """
+
+    seen: float | None = None
+    partitions: int = 0
+    failed: list[str] = field(default_factory=list)
+    took_s: float = 0.0
+
+    def __str__(self) -> str:
+        """One line that stays the same while nothing happens."""
+        return told(f"the ends of {self.partitions} partitions are noted", ((self.failed, "failed"),))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values. Of each list: how long it is, and its first lines."""
+        said = [f"where the source ends is not noted: {min(self.failed)}"[:LONGEST]] if self.failed else []
+        return {"said": said, **brief(vars(self))}
+
+
+class EndsFollower:
+    """Notes where the logs of a plan's source topics end. For one thread.
+
+    :param plan: returns the plan; its topics may become more.
+    :param source: connections that the caller closes.
+    :param target: asked for the lease alone. :param state: holds the notes.
+    :param clock: wall-clock time, in seconds.
+    """
+
+    def __init__(
+        self, plan: Callable[[], Plan], source: ClusterAdmin, target: ClusterAdmin, state: State, right: Right,
+        clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        self._plan, self._source, self._target = plan, source, target
+        self._state, self._right, self._clock = state, right, clock
+        self._seen: float | None = None
+
+    def follow(self, now_ms: int) -> EndsReport:
+        """Look once. A source that does not answer is in the report; since when, its ``seen`` says.
+
+        :raises Stopped: the job ends. :raises MirrorError: the notes can't be read.
+        """
+        begun, report, plan = time.monotonic(), EndsReport(), self._plan()
+        mirror = plan.mirror.name
+        stored = self._state.read()
+        before = notes.load(mirror, stored) or SourceEnds(at_ms=0)
+        try:
+            answers, asked = self._ask(plan, report)
+        except TryAgain as e:
+            answers, asked = dict[TopicPartition, tuple[int, int]](), list[TopicPartition]()
+            report.failed.append(str(e))
+        if answers:
+            self._seen = self._clock()  # whether it can be noted or not
+            found = before.after(answers, asked, now_ms)
+            changed = {key: value for key, value in found.dump(mirror).items() if stored.get(key) != value}
+            report.partitions = len(found.partitions)
+            try:
+                with self._right.granted(self._target.wire):
+                    self._state.write(changed)
+            except Stopped:
+                raise
+            except MirrorError as e:  # it must not hide that the source was seen
+                report.failed.append(f"not noted: {e}")
+        report.seen = self._seen
+        report.took_s = round(time.monotonic() - begun, 3)
+        return report
+
+    def _ask(self, plan: Plan, report: EndsReport) -> tuple[dict[TopicPartition, tuple[int, int]], list[TopicPartition]]:
+        """Return last stable offset and end of each partition that answers, and all that were asked."""
+        wire = self._source.wire
+        planned = {t.source_topic: t for t in plan.topics}
+        there = planned.keys() - wire.refresh_present(planned)
+        # Offsets of a topic that was created again say nothing about the one that is copied.
+        same = [name for name in there if wire.topic_id(name) == planned[name].source_topic_id]
+        tps = [TopicPartition(name, p) for name in same for p in range(wire.partitions(name))]
+        # The end first: if the stable offset is below it even later, a transaction was open, and not only a record newer.
+        ends, no_end = _offsets(wire, tps, requests.READ_UNCOMMITTED)
+        stable, not_stable = _offsets(wire, tps, requests.READ_COMMITTED)
+        report.failed += [f"{tp}: {error}" for tp, error in {**no_end, **not_stable}.items()]
+        return {tp: (stable[tp], ends[tp]) for tp in tps if tp in stable and tp in ends}, tps
+
+
+def _offsets(
+    wire: Any, tps: list[TopicPartition], isolation: int
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, MirrorError]]:
+    found: tuple[dict[TopicPartition, int], dict[TopicPartition, MirrorError]] = wire.ask_each(
+        "where logs end", tps, lambda c, led: requests.list_offsets(c, led, requests.LATEST, isolation), "Describe"
+    )
+    return found

@@ -1,0 +1,132 @@
+"""One look at the source: what is noted, and what a source that is gone leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from airflow_mirror.errors import ClusterUnreachable, MirrorError, TryAgain
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.sync.ends import notes
+from airflow_mirror.sync.ends.follower import EndsFollower
+from airflow_mirror.sync.ends.notes import End
+from airflow_mirror.sync.right import Stopped
+from airflow_mirror.wire import requests
+from tests.builders import plan_of, topic_plan
+from tests.unit.ledger.memory import MemoryState
+from tests.unit.plan.builders import a_mirror
+from tests.unit.sync.confirmed import Confirmed
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+GONE = ClusterUnreachable("source", "host:9092", "connection refused")
+PLAN = plan_of(
+    a_mirror(name="m"), topic_plan("a", {0: 0}, source_topic_id="1"), topic_plan("b", {0: 0}, source_topic_id="2")
+)
+
+
+class Source:
+    """A source with the topics a and b. ``offsets``: last stable offset and end; one without has no leader."""
+
+    def __init__(self) -> None:
+        self.offsets = {A: (5, 9), B: (3, 3)}
+        self.ids = {"a": "1", "b": "2"}
+        self.down = False
+        self.order: list[int] = []
+
+    @property
+    def wire(self) -> Source:
+        return self
+
+    def refresh_present(self, topics: Collection[str]) -> set[str]:
+        if self.down:
+            raise GONE
+        return set(topics) - self.ids.keys()
+
+    def topic_id(self, topic: str) -> str:
+        return self.ids[topic]
+
+    def partitions(self, _: str) -> int:
+        return 1
+
+    def ask_each(self, _what: str, tps: Any, ask: Any, _operation: str) -> tuple[Any, dict[TopicPartition, MirrorError]]:
+        asked: list[int] = []
+        ask(asked, [])
+        self.order += asked
+        which = 0 if asked == [requests.READ_COMMITTED] else 1
+        found = {tp: self.offsets[tp][which] for tp in tps if tp in self.offsets}
+        return found, {tp: TryAgain("no leader") for tp in tps if tp not in found}
+
+
+class World:
+    def __init__(self) -> None:
+        self.source, self.state, self.right, self.now = Source(), MemoryState(), Confirmed(), 100.0
+        self.follower = EndsFollower(lambda: PLAN, self.source, self, self.state, self.right, lambda: self.now)  # type: ignore[arg-type]
+        self.wire = None
+
+    def look(self, at: float) -> dict[str, Any]:
+        self.now = at
+        return self.follower.follow(int(at * 1000)).to_dict()
+
+    def noted(self) -> dict[TopicPartition, End]:
+        seen = notes.load("m", self.state.read())
+        return {} if seen is None else dict(seen.partitions)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    def list_offsets(connection: list[int], _led: Any, _timestamp: int, isolation: int) -> None:
+        connection.append(isolation)
+
+    monkeypatch.setattr(requests, "list_offsets", list_offsets)
+    return World()
+
+
+def test_ends_are_asked_before_stable_offsets(world: World) -> None:
+    """Otherwise each record in between would look like an open transaction."""
+    assert world.look(100.0)["seen"] == 100.0
+    assert world.source.order == [requests.READ_UNCOMMITTED, requests.READ_COMMITTED]
+    assert world.noted() == {A: End(5, 9, 100_000), B: End(3, 3, 100_000)}
+
+
+def test_a_source_that_is_gone_changes_nothing_noted(world: World) -> None:
+    world.look(100.0)
+    before = world.state.read()
+    world.source.down = True
+    report = world.look(150.0)
+    assert report["seen"] == 100.0 and "connection refused" in report["said"][0]
+    del world.source.offsets[A], world.source.offsets[B]
+    world.source.down = False
+    assert world.look(160.0)["seen"] == 100.0 and world.state.read() == before  # brokers without leaders
+
+
+def test_one_leader_is_enough_to_have_seen_the_source(world: World) -> None:
+    world.look(100.0)
+    world.source.offsets = {B: (4, 4)}
+    report = world.look(110.0)
+    assert (report["seen"], report["failed"]["count"]) == (110.0, 1)
+    assert world.noted() == {A: End(5, 9, 100_000), B: End(4, 4, 110_000)}
+
+
+def test_a_topic_that_was_created_again_is_not_the_one(world: World) -> None:
+    world.look(100.0)
+    world.source.ids = {"a": "another"}
+    report = world.look(110.0)
+    assert report["seen"] == 100.0 and world.noted().keys() == {A, B}
+
+
+def test_a_look_that_can_not_be_noted_is_one_all_the_same(world: World) -> None:
+    """A failover must not take the source for gone because the target could not be written to."""
+    world.right.left = 0
+    report = world.look(100.0)
+    assert report["seen"] == 100.0 and world.noted() == {} and "not noted" in report["said"][0]
+
+
+def test_a_job_that_ends_notes_nothing_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(_: Any) -> None:
+        raise Stopped("the job ends")
+
+    monkeypatch.setattr(world.right, "granted", stopped)
+    with pytest.raises(Stopped):
+        world.look(100.0)
