@@ -26,6 +26,7 @@ from airflow_mirror.jobs.driver.entry import Outcome
 from airflow_mirror.jobs.driver.executors import handover_for, slots
 from airflow_mirror.jobs.driver.prepare import (
     prepare,
+    require_still_ours,
     resolve_window,
     shared,
     wait_until,
@@ -85,6 +86,7 @@ def _copy(arguments: argparse.Namespace, status: StatusFile, publication: Public
         weights = bytes_to_copy(source, target, ranges)
     log.info("%d partitions, %s offsets to their ends", len(ranges), f"{total_offsets(ranges):,}")
     with writer_lease(arguments.target, mirror.name) as held:
+        require_still_ours(job)
         status.update("starting Spark")
         with spark_session(f"airflow-mirror bulk {mirror.name}") as spark:
             wait_until(held.safe_at, status)

@@ -30,7 +30,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
 from airflow_mirror.plan.kept import fetch_rule, with_amendments
-from airflow_mirror.plan.life import claim
+from airflow_mirror.plan.life import claim, require_active
 from airflow_mirror.plan.store import is_hash
 from airflow_mirror.plan.upstream import upstream_of
 from airflow_mirror.sync.maps import mapped_topics
@@ -148,6 +148,18 @@ def _claim(plan: Plan, source_file: str, target: ClusterAdmin) -> None:
         claim(Ledger(target), plan, target, feeds)
     except (LedgerMissing, LedgerLost) as e:
         log.warning("whose the target's topics are is not known, and the copy goes on: %s", e)
+
+
+def require_still_ours(job: CopyJob) -> None:
+    """Return if the topics are still the mirror's; call it when the lease is held. Its holder may have decided otherwise.
+
+    :raises MirrorCutOver: :raises TopicsOwned: see :func:`.life.require_active`.
+    """
+    with ClusterAdmin(load(job.target, "target")) as target:
+        try:
+            require_active(Ledger(target), job.plan, target)
+        except (LedgerMissing, LedgerLost) as e:
+            log.warning("whose the target's topics are is not known, and the copy goes on: %s", e)
 
 
 def shared(options: CopyOptions, tasks: int) -> CopyOptions:
