@@ -941,6 +941,40 @@ class LedgerNewer(InputError):
         )
 
 
+class SourceStillSeen(InputError):
+    """A mirror is to be failed over whose source was seen a moment ago."""
+
+    def __init__(self, mirror: str, host: str, unseen_s: float | None) -> None:
+        self.mirror, self.host, self.unseen_s = mirror, host, unseen_s
+        when = "and may see the source" if unseen_s is None else f"and has seen the source {unseen_s:.0f} s ago"
+        super().__init__(
+            f"mirror {mirror!r}: its tail runs on host {host!r}, {when}: cut off from here is not gone. Nothing was "
+            "changed. If the source lives, cut over instead (CutoverOperator): nothing is lost then. If it has just "
+            "gone, try again in half a minute; or use force: what the source takes from now on is lost."
+        )
+
+
+class NotFailedOver(InputError):
+    """What a source took after a failover was asked for, and there was none."""
+
+    def __init__(self, mirror: str) -> None:
+        self.mirror = mirror
+        super().__init__(
+            f"mirror {mirror!r} was not failed over; 'airflow-mirror failover --check' says what would be lost."
+        )
+
+
+class WrongTarget(InputError):
+    """A command was given another cluster than the mirror's target."""
+
+    def __init__(self, mirror: str, planned: str, found: str) -> None:
+        self.mirror = mirror
+        super().__init__(
+            f"mirror {mirror!r} was planned for target cluster {planned}, and this is {found}. Nothing was changed. Name "
+            "the target's own connection."
+        )
+
+
 class PlanNotKept(InputError):
     """The target does not hold a plan."""
 

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from airflow_mirror import __version__
-from airflow_mirror.console import configs, ledger, lift_fence, plan, retire, rights, status, translate, wishes
+from airflow_mirror.console import configs, failover, ledger, lift_fence, plan, retire, rights, status, translate, wishes
 from airflow_mirror.errors import InputError, MirrorError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
     translate.add(commands)
     wishes.add(commands)
     lift_fence.add(commands)
+    failover.add(commands)
     retire.add(commands)
     ledger.add(commands)
     return p

@@ -166,6 +166,17 @@ def fences_up(values: Mapping[str, bytes], mirror: str, runs: Path | None = None
             yield FenceUp(run, report)
 
 
+def newest_reports(values: Mapping[str, bytes], mirror: str) -> Iterator[CutoverReport]:
+    """Yield the last report of each run of a mirror.
+
+    :raises InputError: one can't be read.
+    """
+    for run in names_below(values, prefix(mirror)):
+        report = _newest(values, f"{prefix(mirror)}{run}/")
+        if report is not None:
+            yield report
+
+
 def mirrors_in(values: Mapping[str, bytes]) -> list[str]:
     """Return the mirrors of which there are reports."""
     return names_below(values, REPORTS)

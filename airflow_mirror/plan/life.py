@@ -179,6 +179,28 @@ def mark_cut_over(ledger: Decisions, plan: Plan, topic_ids: Mapping[str, str], a
     _decide_all(ledger, change)
 
 
+def opening(values: Values, plan: Plan, topic_ids: Mapping[str, str], by: str, at: str) -> Values | None:
+    """Return what decides that the plan's target topics are open, whoever had opened them before; None: it is decided.
+
+    Of so many topics that a decision can't hold them all, the first ones: ask again.
+
+    :param by: who opens them, so that no cutover that backs out takes them back. :param at: ISO 8601.
+    :raises TopicsOwned: :raises TopicsShared: as for :func:`mark_cut_over`.
+    """
+    require_alone(plan, "hand over topics")
+    owned = decided(values, {t: topic_ids[t] for t in _topics(plan) if t in topic_ids})
+    _require_mine(owned, plan)
+    ours = Owned(topic_id="", mirror=plan.mirror.name, source_id=plan.source_cluster_id)
+    now = {t: owned.get(t, ours) for t in _topics(plan) if t in topic_ids}
+    return _some(
+        {
+            t: replace(one, topic_id=topic_ids[t], opened_by=by, opened_at=one.opened_at or at, released=None)
+            for t, one in now.items()
+            if one.opened_by != by
+        }
+    )
+
+
 def take_back(ledger: Decisions, plan_hash: str) -> None:
     """Decide that a plan's cutover was undone: the topics that it had opened are the mirror's again."""
 

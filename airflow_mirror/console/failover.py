@@ -1,0 +1,73 @@
+"""``airflow-mirror failover``: promote the target of a mirror whose source is gone."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+from typing import Any
+
+from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.errors import InputError
+from airflow_mirror.failover.after import after, to_dict
+from airflow_mirror.failover.check import check
+from airflow_mirror.failover.run import run
+from airflow_mirror.kafka.admin import ClusterAdmin
+
+_TEXT = """\
+Promote the target of a mirror whose source is gone, from what the target's own ledger knows: end the mirror's writing,
+decide that applications write here, set group positions that lie beyond the log's end, take topics off hold. The source
+is not asked, and need not be known. It is refused while a tail has seen the source in the last half minute: a source that
+lives is cut over, and nothing is lost. What was interrupted is completed by the same command, on any host.
+
+With --check it only says what would be lost and done. With --after, once the source has returned, it lists what the
+source took after the last copied offset.
+
+Exit status: 0 done; 1 try again: the target does not answer; 2 wrong input, or refused: nothing was changed.
+"""
+_EXAMPLES = """\
+examples:
+  airflow-mirror failover --target dst.properties dc1-to-dc2 --check
+  airflow-mirror failover --target dst.properties dc1-to-dc2
+  airflow-mirror failover --target dst.properties --source src.properties dc1-to-dc2 --after
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    p = commands.add_parser(
+        "failover", help="promote the target of a mirror whose source is gone", description=_TEXT, epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add_target(p)
+    p.add_argument("mirror", metavar="NAME", help="the mirror's name")
+    what = p.add_mutually_exclusive_group()
+    what.add_argument("--check", action="store_true", help="only say what would be lost and done")
+    what.add_argument("--after", action="store_true", help="list what the source took after the last copied offset")
+    what.add_argument(
+        "--force", action="store_true",
+        help="also if a tail has just seen the source, or a cutover is at work: what the source takes then is lost",
+    )  # fmt: skip
+    p.add_argument("--source", metavar="CLUSTER", help=f"for --after: the source that has returned, {HELP}")
+    p.add_argument("--json", action="store_true", help="print JSON")
+    p.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    if arguments.after != (arguments.source is not None):
+        raise InputError("--after needs --source, and nothing else does: a failover asks no source.")
+    name = arguments.mirror
+    with target_of(arguments) as target:
+        if arguments.after:
+            with ClusterAdmin(config_of(arguments.source, "source")) as source:
+                rows = after(source, target, name)
+            found: dict[str, Any] = to_dict(name, rows)
+            lines = [str(one) for one in rows] or ["the source took nothing after the last copied offset"]
+        elif arguments.check:
+            checked = check(target, name)
+            found, lines = checked.to_dict(), checked.lines()
+        else:
+            logging.basicConfig(level=logging.INFO, format="%(message)s")
+            report = run(target, name, force=arguments.force)
+            found, lines = report.to_dict(), report.lines()
+    print(json.dumps(found, indent=1) if arguments.json else "\n".join(lines))

@@ -1,0 +1,1 @@
+"""Failover: the source is gone, and the target is promoted from what its own ledger knows."""

@@ -1,0 +1,297 @@
+"""What a failover would do and cost, as the target's ledger tells it. The source is not asked: it need not be known.
+
+Nothing is changed. To tell whether a tail lives, its signs are listened for, up to half a minute.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.copy.offsets.store import MapStore
+from airflow_mirror.cutover import report as cutovers
+from airflow_mirror.cutover.alive import require_over
+from airflow_mirror.cutover.kept import newest_reports, reports_of
+from airflow_mirror.errors import InputError, MirrorCutOver, SourceStillSeen, WrongTarget
+from airflow_mirror.failover.decision import Direction, direction
+from airflow_mirror.failover.losses import Losses, losses
+from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Sign, Watch, active_tail, keys_of
+from airflow_mirror.jobs.runner.state import RUNNING
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan import kept, life
+from airflow_mirror.sync.ends import follower, notes
+from airflow_mirror.sync.maps import mapped_range
+from airflow_mirror.verify.partition import count_data
+
+if TYPE_CHECKING:
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.kafka.model import GroupPosition
+    from airflow_mirror.plan.model import Plan
+
+_LOOKED_AT = 100  # offsets at the end of a partition's log that tell whether it has markers or holes
+_NO_MEMBERS = ("Empty", "Dead")
+_LISTED = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class TailSeen:
+    """What is known of the mirror's tail.
+
+    :param status: of :mod:`.jobs.runner.state`; empty if none is decided to be the mirror's.
+    :param unseen_s: seconds since it has seen the source, by its own clock; None: nothing is known of that.
+    :param ages_s: seconds since what follows the data was last looked at, by its own clock.
+    """
+
+    status: str = ""
+    host: str = ""
+    unseen_s: float | None = None
+    ages_s: Mapping[str, float] | None = None
+
+    @classmethod
+    def of(cls, status: str, host: str, sign: Sign | None) -> TailSeen:
+        """Return what its last sign says."""
+        follows = {} if sign is None else sign.follows
+        at = 0.0 if sign is None else sign.at
+        source = follows.get(follower.NAME)
+        unseen = None if source is None else at - (source.get("seen") or 0.0)
+        ages = {name: max(0.0, at - one["at"]) for name, one in follows.items() if one.get("at")}
+        return cls(status=status, host=host, unseen_s=unseen, ages_s=ages)
+
+    def sees_source(self) -> bool:
+        """Return whether it lives, and has seen the source in the last half minute, or may have."""
+        return self.status == RUNNING and (self.unseen_s is None or self.unseen_s < SILENCE_S)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Groups:
+    """The consumer groups.
+
+    :param beyond: by group, positions beyond the target's last stable offset, which go back to it.
+    :param active: those of them that have members, so that nobody can set their positions.
+    :param positions: how many positions the selected groups have in the mirror's topics.
+    :param without: groups that had positions on the source when the plan was made, and have none here.
+    """
+
+    beyond: Mapping[str, Mapping[TopicPartition, tuple[GroupPosition, int]]]
+    active: tuple[str, ...]
+    positions: int
+    without: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """What a failover would find.
+
+    :param decided: a failover that was decided before; the next one completes it.
+    :param missing: target topics of the plan that are not there.
+    """
+
+    plan: Plan
+    tail: TailSeen
+    losses: Losses
+    groups: Groups
+    decided: Direction | None
+    missing: tuple[str, ...]
+
+    def lines(self) -> list[str]:
+        """Return what there is to say, for people."""
+        head = (
+            f"mirror {self.plan.mirror.name!r}, {len(self.plan.topics)} topics of cluster {self.plan.source_cluster_id}"
+        )
+        if self.decided is not None:
+            head += f": failed over at {self.decided.at}; another failover completes that one"
+        lines = [head, *self.losses.lines(), *self._tail(), *self._groups()]
+        return lines + [f"missing on the target: {topic}" for topic in self.missing[:_LISTED]]
+
+    def _tail(self) -> list[str]:
+        tail = self.tail
+        if not tail.status:
+            return ["no tail is decided to be the mirror's"]
+        seen = (
+            "nobody knows when it saw the source" if tail.unseen_s is None else f"source unseen for {tail.unseen_s:.0f} s"
+        )
+        ages = ", ".join(f"{name} {age:.0f} s" for name, age in sorted((tail.ages_s or {}).items()))
+        return [
+            f"its tail on host {tail.host!r}: {tail.status}, {seen}; before its last sign, followed: {ages or 'nothing'}"
+        ]
+
+    def _groups(self) -> list[str]:
+        one = self.groups
+        lines = [f"groups: {one.positions} positions are on the target"]
+        for group, its in list(one.beyond.items())[:_LISTED]:
+            members = ", and has members: nobody can set it" if group in one.active else ""
+            lines += [f"  {group} at {tp}: {p.offset} goes back to {stable}{members}" for tp, (p, stable) in its.items()]
+        if one.without:
+            lines.append(f"  {len(one.without)} groups of the plan have no position here, as {one.without[0]}")
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values in a few kilobytes."""
+        beyond = [f"{group} at {tp}" for group, its in self.groups.beyond.items() for tp in its]
+        return {
+            "mirror": self.plan.mirror.name,
+            "plan": self.plan.hash,
+            "topics": len(self.plan.topics),
+            "missing": list(self.missing[:_LISTED]),
+            "decided": None if self.decided is None else self.decided.value(),
+            "tail": {**vars(self.tail), "ages_s": dict(self.tail.ages_s or {})},
+            "lost": self.losses.to_dict(),
+            "groups": {
+                "positions": self.groups.positions,
+                "beyond": {"count": len(beyond), "first": beyond[:_LISTED]},
+                "active": list(self.groups.active[:_LISTED]),
+                "without": {"count": len(self.groups.without), "first": list(self.groups.without[:_LISTED])},
+            },
+            "text": self.lines()[: 2 * _LISTED],
+        }
+
+
+def check(target: ClusterAdmin, mirror: str, now_ms: int | None = None) -> Check:
+    """Return what a failover of a mirror would find. Changes nothing.
+
+    :param now_ms: wall-clock time, for the age of what was seen.
+    :raises InputError: the target knows no such mirror. :raises LedgerMissing: :raises LedgerLost: it has no ledger.
+    """
+    ledger = Ledger(target)
+    plan, decided, tail = mirror_of(target, ledger, mirror)
+    seen = tail_of(target, tail)
+    now_ms = int(time.time() * 1000) if now_ms is None else now_ms
+    there = target.topics([t.target_topic for t in plan.topics])
+    return Check(
+        plan=plan,
+        tail=seen,
+        losses=lost(target, plan, now_ms),
+        groups=groups_of(target, plan),
+        decided=decided,
+        missing=tuple(t.target_topic for t in plan.topics if t.target_topic not in there),
+    )
+
+
+def mirror_of(target: ClusterAdmin, ledger: Ledger, mirror: str) -> tuple[Plan, Direction | None, ActiveTail | None]:
+    """Return a mirror's plan with its amendments, what is decided about its direction, and its tail.
+
+    The plan is that of the tail, which is what was copied; without one the last that was made.
+
+    :raises InputError: the target knows no such mirror.
+    """
+    values = ledger.values()
+    decided, tail = direction(values, mirror), active_tail(values, mirror)
+    plan_hash = decided.plan if decided else tail.plan if tail else kept.last_hash(values, mirror)
+    if plan_hash is None:
+        known = ", ".join(sorted({one.mirror for _, one in life.shares(ledger)})) or "none"
+        raise InputError(f"the target knows no mirror {mirror!r}; it knows {known}. Nothing was changed.")
+    plan = kept.fetch(plan_hash, mirror, target, ledger)
+    if plan.target_cluster_id != (found := target.cluster_id()):
+        raise WrongTarget(mirror, plan.target_cluster_id, found)
+    return plan, decided, tail
+
+
+def require_gone(found: Check) -> None:
+    """Return unless a tail has seen the source in the last half minute: cut off from Airflow is not gone.
+
+    :raises SourceStillSeen: it has.
+    """
+    tail, age_s = found.tail, found.losses.age_s
+    if tail.sees_source():
+        raise SourceStillSeen(found.plan.mirror.name, tail.host, tail.unseen_s)
+    if age_s is not None and age_s < SILENCE_S:
+        raise SourceStillSeen(found.plan.mirror.name, tail.host, age_s)
+
+
+def require_no_cutover(target: ClusterAdmin, plan: Plan, *, force: bool) -> None:
+    """Return unless a cutover of the mirror has opened its topics, or is at work.
+
+    :param force: also if one is at work.
+    :raises MirrorCutOver: it has. :raises CutoverRunning: it is.
+    """
+    for report in newest_reports(reports_of(target, plan.mirror.name).read(), plan.mirror.name):
+        if report.outcome == cutovers.DONE and report.plan_hash == plan.hash:
+            raise MirrorCutOver(plan.mirror.name, [t.target_topic for t in plan.topics], "a cutover has finished")
+        if not force:
+            require_over(target, report)
+
+
+def tail_of(target: ClusterAdmin, tail: ActiveTail | None) -> TailSeen:
+    """Return what is known of a tail; may listen for its signs for half a minute."""
+    if tail is None:
+        return TailSeen()
+    watch = Watch(state_of(target, keys_of(tail.name)))
+    status = watch.settled(tail)
+    return TailSeen.of(status, tail.host, watch.sign(tail))
+
+
+def lost(target: ClusterAdmin, plan: Plan, now_ms: int) -> Losses:
+    """Return what would be lost if the copy ended here."""
+    seen = notes.load(plan.mirror.name, state_of(target, notes.prefix(plan.mirror.name)).read())
+    copied = copied_to(target, plan)
+    committed = plan.mirror.isolation == "read_committed"
+    partitions = [TopicPartition(t.source_topic, p) for t in plan.topics for p in range(t.partitions)]
+    first = losses(seen, copied, partitions, (), now_ms, committed=committed)
+    short = [one.source for one in first.partitions if one.missing]
+    return losses(seen, copied, partitions, _dense(target, plan, short), now_ms, committed=committed)
+
+
+def copied_to(target: ClusterAdmin, plan: Plan) -> dict[TopicPartition, int]:
+    """Return by source partition the offset up to which the target has everything, where that can be told.
+
+    With mapped offsets it is what the stored map says: the copy may have been a little further.
+    """
+    wire = target.wire
+    there = target.topics([t.target_topic for t in plan.topics])
+    found: dict[TopicPartition, int] = {}
+    identical = [t for t in plan.topics if t.mode == "identical" and t.target_topic in there]
+    wire.refresh([t.target_topic for t in identical])
+    sources = {
+        TopicPartition(t.target_topic, p): TopicPartition(t.source_topic, p)
+        for t in identical
+        for p in range(there[t.target_topic].partitions)
+    }
+    for tp, end in wire.log_ends(sources).items():
+        found[sources[tp]] = end
+    maps = MapStore(plan.mirror.name)
+    for t in plan.topics if plan.mirror.partitioning != "by_key" else ():
+        if t.mode != "identical" and t.target_topic in there:
+            for p in range(t.partitions):
+                known = maps.load(wire, mapped_range(t.source_topic, t.target_topic, p))
+                if known is not None:
+                    found[TopicPartition(t.source_topic, p)] = known.source_end
+    return found
+
+
+def groups_of(target: ClusterAdmin, plan: Plan) -> Groups:
+    """Return where the selected groups stand on the target."""
+    topics = {t.target_topic for t in plan.topics}
+    listed = {g.group_id: g.state for g in target.groups() if plan.mirror.selects_group(g.group_id)}
+    all_found = target.groups_offsets(sorted(listed))
+    found = {group: {tp: p for tp, p in its.items() if tp.topic in topics} for group, its in all_found.items()}
+    tps = {tp for its in found.values() for tp in its}
+    stable = target.offsets(sorted(tps), "latest_committed")
+    beyond = {
+        group: {tp: (p, stable[tp]) for tp, p in sorted(its.items()) if p.offset > stable[tp]}
+        for group, its in sorted(found.items())
+    }
+    beyond = {group: its for group, its in beyond.items() if its}
+    return Groups(
+        beyond=beyond,
+        active=tuple(group for group in beyond if listed[group] not in _NO_MEMBERS),
+        positions=sum(map(len, found.values())),
+        without=tuple(group for group in plan.groups if not found.get(group)),
+    )
+
+
+def _dense(target: ClusterAdmin, plan: Plan, short: Collection[TopicPartition]) -> list[TopicPartition]:
+    """Return those source partitions whose newest offsets all hold records on the target."""
+    names = {t.source_topic: t.target_topic for t in plan.topics if t.mode == "identical"}
+    there = {TopicPartition(names[tp.topic], tp.partition): tp for tp in short if tp.topic in names}
+    wire = target.wire
+    starts, ends = (wire.log_starts(there), wire.last_stable(there)) if there else ({}, {})
+    dense = []
+    for tp, source in there.items():
+        start = max(starts[tp], ends[tp] - _LOOKED_AT)
+        if start < ends[tp] and count_data(wire, tp, start, ends[tp]) == ends[tp] - start:
+            dense.append(source)
+    return dense

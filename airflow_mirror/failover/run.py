@@ -1,0 +1,205 @@
+"""Promote a target whose source is gone, from the target's ledger alone.
+
+The order makes every beginning of it safe, and the next call, of whatever process, completes it:
+
+1. The tail is asked to stop, and the writer lease is taken from it for good. A call that dies here has stopped a tail;
+   it can be started again.
+2. The cut is noted: where the copy ended. Afterwards applications write, and nobody could tell any more.
+3. One decision: direction, no tail, topics in production. Until here nothing was promised, from here on nothing is
+   taken back. Whoever takes the lease later reads the decisions after that, and ends. So the lease is looked at once
+   more: somebody who took it before the decision has ended a few seconds later.
+4. What makes the target usable: group positions inside its log, settings off hold. Each step is noted when it is done;
+   one that died in between is done again, and finds less to do.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.errors import LeaseLost, TryAgain
+from airflow_mirror.failover import check as checks
+from airflow_mirror.failover.decision import Direction, promote
+from airflow_mirror.failover.record import Cut, Record, prefix
+from airflow_mirror.jobs.runner.active import ask_to_stop, keys_of
+from airflow_mirror.jobs.runner.state import RUNNING
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
+from airflow_mirror.plan.life import require_alone
+from airflow_mirror.sync import seen_configs
+from airflow_mirror.sync.configs import sync_configs
+
+if TYPE_CHECKING:
+    from airflow_mirror.cutover.context import Log
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.plan.model import Plan
+
+_LISTED = 50
+_LOG = logging.getLogger("airflow_mirror.failover")
+
+
+@dataclass(kw_only=True)
+class FailoverReport:
+    """A failover, as far as it got.
+
+    :param lost: see :meth:`.losses.Losses.to_dict`, at the cut.
+    :param steps: what each step that is done has found.
+    :param took_s: seconds of this call.
+    """
+
+    mirror: str
+    direction: Direction
+    lost: dict[str, Any]
+    steps: dict[str, Any] = field(default_factory=dict)
+    took_s: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values in a few kilobytes."""
+        return {
+            "mirror": self.mirror,
+            "direction": self.direction.value(),
+            "lost": self.lost,
+            "steps": self.steps,
+            "took_s": round(self.took_s, 3),
+            "text": self.lines(),
+        }
+
+    def lines(self) -> list[str]:
+        """Return what there is to say, for people."""
+        least, most = self.lost["at_least"], self.lost["at_most"]
+        much = "nobody knows how much" if most is None else f"at least {least:,} records, at most about {most:,}"
+        lines = [
+            f"mirror {self.mirror!r} was failed over at {self.direction.at}: its target topics are in production",
+            f"lost: {much}",
+        ]
+        for name, found in self.steps.items():
+            lines += [f"{name}: {line}" for line in found["lines"]] or [f"{name}: nothing to do"]
+            if (more := found["count"] - len(found["lines"])) > 0:
+                lines.append(f"{name}: and {more} more")
+        return lines
+
+
+def run(
+    target: ClusterAdmin,
+    mirror: str,
+    *,
+    force: bool = False,
+    log: Log = _LOG,
+    pause: Callable[[float], None] = time.sleep,
+) -> FailoverReport:
+    """Fail a mirror over; see the module. A call for a finished one changes nothing, and returns its report.
+
+    :param force: also if a tail has just seen the source, or a cutover is at work.
+    :param pause: sleeps so many seconds.
+    :raises SourceStillSeen: :raises CutoverRunning: without ``force``; nothing was changed.
+    :raises MirrorCutOver: its topics were cut over: there is nothing to fail over. :raises TopicsShared: they are others'
+        as well. :raises InputError: the target knows no such mirror.
+    :raises TryAgain: the target does not answer; call it again.
+    """
+    begun, ledger = time.monotonic(), Ledger(target)
+    plan, decided, _ = checks.mirror_of(target, ledger, mirror)
+    require_alone(plan, "be failed over")
+    state = state_of(target, prefix(mirror))
+    if decided is None:
+        decided = _decide(target, ledger, plan, force, log, pause)
+    else:
+        log.info("the failover of %s is decided; what it lacks is completed", decided.at)
+        decided = promote(ledger, plan, _ids(target, plan), decided)
+    record = Record(state, mirror, decided.attempt)
+    record.forget_others()
+    report = FailoverReport(mirror=mirror, direction=decided, lost=dict(record.cut().lost), steps=record.done())
+    for name, step in (("writing", partial(_end_writing, pause)), ("groups", _groups), ("settings", _settings)):
+        if name not in report.steps:
+            lines = step(target, plan)
+            report.steps[name] = {"count": len(lines), "lines": lines[:_LISTED]}
+            record.write_done(report.steps)
+            for line in lines:
+                log.info("%s: %s", name, line)
+    report.took_s = time.monotonic() - begun
+    return report
+
+
+def _decide(
+    target: ClusterAdmin, ledger: Ledger, plan: Plan, force: bool, log: Log, pause: Callable[[float], None]
+) -> Direction:
+    name = plan.mirror.name
+    found = checks.check(target, name)
+    if not force:
+        checks.require_gone(found)
+    checks.require_no_cutover(target, plan, force=force)
+    for line in found.lines():
+        log.info("%s", line)
+    _, _, tail = checks.mirror_of(target, ledger, name)
+    if tail is not None and found.tail.status == RUNNING:
+        ask_to_stop(state_of(target, keys_of(name)), name, tail.job, "a failover")
+    held = lease.take(target.wire, name, to_end=True)
+    pause(held.wait_s)
+    at_ms = int(time.time() * 1000)
+    offsets = checks.copied_to(target, plan)
+    lost = checks.lost(target, plan, at_ms)
+    attempt = uuid.uuid4().hex[:12]
+    Record(state_of(target, prefix(name)), name, attempt).write_cut(
+        Cut(at_ms=at_ms, offsets=offsets, lost=lost.to_dict())
+    )
+    try:
+        lease.confirm(target.wire, held)
+    except LeaseLost as e:
+        raise TryAgain(f"another job took the mirror's writer lease meanwhile, and nothing was decided: {e}") from e
+    wanted = Direction(
+        generation=1, primary=plan.target_cluster_id, by="failover", attempt=attempt, plan=plan.hash,
+        at=datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds"),
+    )  # fmt: skip
+    return promote(ledger, plan, _ids(target, plan), wanted)
+
+
+def _end_writing(pause: Callable[[float], None], target: ClusterAdmin, plan: Plan) -> list[str]:
+    """Take the lease once more if somebody holds it: a job that was not told of the decision in time."""
+    if lease.is_writing_ended(target.wire, plan.mirror.name):
+        return []
+    pause(lease.take(target.wire, plan.mirror.name, to_end=True).wait_s)
+    return ["a job had taken the writer lease; it was taken from it"]
+
+
+def _groups(target: ClusterAdmin, plan: Plan) -> list[str]:
+    """Set positions that lie beyond what can be read: consumers would jump by their auto.offset.reset."""
+    found = checks.groups_of(target, plan)
+    wanted = {
+        group: {tp: replace(position, offset=stable) for tp, (position, stable) in its.items()}
+        for group, its in found.beyond.items()
+        if group not in found.active
+    }
+    lines = []
+    for group, commit in target.commit_groups(wanted, lambda: None).items():
+        if commit.error is not None and not commit.active:
+            raise commit.error
+        lines += [
+            f"{group} at {tp}: {found.beyond[group][tp][0].offset} -> {wanted[group][tp].offset}" for tp in commit.done
+        ]
+        lines += [_left(group, found.beyond[group])] if commit.active else []
+    lines += [_left(group, found.beyond[group]) for group in found.active]
+    return lines + [f"{group}: no position; its consumers start by auto.offset.reset" for group in found.without]
+
+
+def _left(group: str, its: Any) -> str:
+    return f"{group}: has members and stays beyond the end of {len(its)} partitions, as {min(its)}"
+
+
+def _settings(target: ClusterAdmin, plan: Plan) -> list[str]:
+    """End the hold: what the source's settings were last applies."""
+    there = target.topics([t.target_topic for t in plan.topics])
+    missing = [t.target_topic for t in plan.topics if t.target_topic not in there]
+    plan = replace(plan, topics=tuple(t for t in plan.topics if t.target_topic in there))
+    seen = seen_configs.LastSeen(plan, state_of(target, seen_configs.prefix(plan.mirror.name)).read())
+    report = sync_configs(plan, seen, target, hold=False)
+    return [*report.drift, *(f"{topic}: it is not there" for topic in missing)]
+
+
+def _ids(target: ClusterAdmin, plan: Plan) -> dict[str, str]:
+    return {name: info.topic_id for name, info in target.topics([t.target_topic for t in plan.topics]).items()}

@@ -1,0 +1,219 @@
+"""A failover that is completed from wherever it was killed, and what it refuses before that."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_mirror.cutover import kept as cutovers
+from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.errors import InputError, MirrorCutOver, SourceStillSeen, TopicsShared, TryAgain, WrongTarget
+from airflow_mirror.failover.decision import direction
+from airflow_mirror.failover.record import Record
+from airflow_mirror.jobs.runner.state import LOST
+from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.plan import life
+from airflow_mirror.sync.ends.notes import End, SourceEnds
+from tests.builders import plan_of
+from tests.unit.failover.world import A0, A1, B0, PLAN, Part, World
+from tests.unit.plan.builders import a_mirror
+
+FOLLOW = ("sync_groups", "sync_configs", "sync_topics", "sync_log_starts")
+DONE = {
+    "open": {"a", "b"}, "direction": True, "tail": False, "holder": "",
+    "configs": {"a": {"retention.ms": "60000"}, "b": {}},
+}  # fmt: skip
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    one = World(monkeypatch)
+    one.target.at = {"g": {A0: GroupPosition(55, "note"), B0: GroupPosition(30)}, "h": {A1: GroupPosition(3)}}
+    return one
+
+
+def test_applications_may_write_only_when_nobody_else_does(world: World) -> None:
+    report = world.fail_over()
+    assert [line.replace(report.direction.attempt, "X") for line in world.effects.log] == [
+        f"write job/m/{world.tail.job}/stop", "take the lease", "write failover/m/X/cut/0", "decide",
+        "write failover/m/X/done", "commit g", "write failover/m/X/done", "alter a", "alter b",
+        "write failover/m/X/done",
+    ]  # fmt: skip
+    at = {"g": {A0: GroupPosition(50, "note"), B0: GroupPosition(30)}, "h": {A1: GroupPosition(3)}}
+    assert world.outcome() == DONE | {"at": at}
+
+
+def test_whatever_kills_it_the_next_call_completes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before and after every effect, and the call that completes it is killed as well."""
+    number = 0
+    for first in range(50):
+        for after in (False, True):
+            world = World(monkeypatch)
+            world.target.at = {"g": {A0: GroupPosition(55)}}
+            if not world.dies(first, after=after):
+                assert first > 8
+                return
+            open_before = world.outcome()["open"]
+            assert world.outcome()["direction"] == (open_before == {"a", "b"})
+            cut = dict(world.copied)
+            if open_before:
+                world.copied = {A0: 999, A1: 999, B0: 999}  # applications write from now on
+                world.target.stable = dict(world.copied)
+            world.dies(first // 2, after=after)
+            report = world.fail_over()
+            goal = 50 if world.target.at["g"][A0].offset == 50 else 55
+            assert world.outcome() == DONE | {"at": {"g": {A0: GroupPosition(goal)}}}
+            record = Record(Part(world.state, ("failover/m/",)), "m", report.direction.attempt)
+            assert record.cut().offsets == cut
+            assert {key.split("/")[2] for key in Part(world.state, ("failover/m/",)).read()} == {report.direction.attempt}
+            number += 1
+
+
+def test_a_finished_failover_changes_nothing_any_more(world: World) -> None:
+    first = world.fail_over()
+    world.target.configs["a"] = {"retention.ms": "1"}  # its owner's, by now
+    world.target.at["g"][A0] = GroupPosition(4_000)
+    world.effects.log.clear()
+    again = world.fail_over()
+    assert world.effects.log == [] and again.steps == first.steps and again.lost == first.lost
+    assert again.lines() == first.lines()
+
+
+@pytest.mark.parametrize("unseen_s", [0.0, 29.0, None])
+def test_a_tail_that_sees_the_source_refuses(world: World, unseen_s: float | None) -> None:
+    """Or may see it: one that has not said anything about it."""
+    world.sign(unseen_s)
+    world.effects.log.clear()
+    with pytest.raises(SourceStillSeen, match="tail runs on host 'far'"):
+        world.fail_over()
+    assert world.effects.log == []
+    world.fail_over(force=True)
+    assert world.outcome()["direction"]
+
+
+def test_a_source_seen_a_moment_ago_by_a_tail_that_died(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.heard = LOST
+    monkeypatch.setattr("airflow_mirror.failover.check.time.time", lambda: 100.0)
+    world.seen = SourceEnds(at_ms=80_000, partitions={A0: End(60, 60, 80_000)})
+    with pytest.raises(SourceStillSeen, match="20 s ago"):
+        world.fail_over()
+    world.seen = SourceEnds(at_ms=60_000, partitions={A0: End(60, 60, 60_000)})
+    assert world.fail_over().lost["at_least"] == 10
+
+
+def test_a_job_that_takes_the_lease_before_the_decision_ends_it(world: World) -> None:
+    """What it writes would not be in the cut."""
+
+    def taken() -> None:
+        world.lease.epoch += 1
+
+    world.lease.on_confirm = taken
+    with pytest.raises(TryAgain, match="nothing was decided"):
+        world.fail_over()
+    assert not world.outcome()["direction"] and world.outcome()["open"] == set()
+
+
+def test_a_job_that_takes_the_lease_right_before_the_decision_loses_it(world: World) -> None:
+    decide = world.ledger
+
+    def late() -> object:
+        world.lease.holder = "bulk"
+        return decide()
+
+    world.lease.on_confirm = late
+    report = world.fail_over()
+    assert report.steps["writing"]["count"] == 1 and world.outcome()["holder"] == ""
+
+
+def test_two_failovers_at_once_are_one(world: World) -> None:
+    """The one that decides later goes by what is decided: its own cut may hold what applications wrote."""
+    first: list[str] = []
+
+    def overtaken() -> None:
+        world.lease.on_confirm = lambda: None
+        first.append(world.fail_over().direction.attempt)
+        world.copied = {A0: 999, A1: 999, B0: 999}
+        world.lease.epoch -= 1  # both took it, and each sees its own as the last
+
+    world.lease.on_confirm = overtaken
+    report = world.fail_over()
+    assert report.direction.attempt == first[0]
+    record = Record(Part(world.state, ("failover/m/",)), "m", first[0])
+    assert record.cut().offsets == {A0: 50, A1: 40, B0: 30}
+    assert {one.opened_by for one in life.owned_topics(world.ledger()).values()} == {f"failover {first[0]}"}
+
+
+def test_the_mirrors_jobs_may_not_write_any_more(world: World) -> None:
+    """Neither a new plan's nor the finished one's, nor what follows the data."""
+    world.fail_over()
+    ledger, target = world.ledger(), world.target
+    for refused in (life.require_active, life.claim):
+        with pytest.raises(MirrorCutOver):
+            refused(ledger, PLAN, target)  # type: ignore[operator]
+    assert life.active_topics(ledger, PLAN, target) == set()  # type: ignore[arg-type]
+
+
+def test_a_cutover_that_backs_out_later_takes_nothing_back(world: World) -> None:
+    """One that had handed topics over, and was killed."""
+    life.mark_cut_over(world.ledger(), PLAN, {"a": "id-a"}, "noon")
+    world.fail_over()
+    life.take_back(world.ledger(), PLAN.hash)
+    assert world.outcome()["open"] == {"a", "b"}
+    assert life.owned_topics(world.ledger())["a"].opened_at == "noon"
+
+
+def test_a_finished_cutover_leaves_nothing_to_fail_over(world: World) -> None:
+    report = CutoverReport(mirror="m", plan_hash=PLAN.hash, outcome=reports.DONE)
+    cutovers.Kept(Part(world.state, ("report/m/",)), "m", "run1", None).save(report)
+    world.effects.log.clear()
+    with pytest.raises(MirrorCutOver):
+        world.fail_over(force=True)
+    assert world.effects.log == []
+
+
+def test_more_topics_than_a_decision_holds_are_opened(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(life, "_AT_ONCE", 1)
+    assert world.dies(4, after=False)  # between the two decisions
+    assert world.outcome()["open"] == {"a"} and world.outcome()["direction"]
+    with pytest.raises(MirrorCutOver):
+        life.require_active(world.ledger(), PLAN, world.target)  # type: ignore[arg-type]
+    world.fail_over()
+    assert world.outcome()["open"] == {"a", "b"}
+
+
+def test_groups_with_members_are_left_and_named(world: World) -> None:
+    world.target.members = {"g"}
+    report = world.fail_over()
+    assert world.target.at["g"][A0].offset == 55
+    assert report.steps["groups"]["lines"] == ["g: has members and stays beyond the end of 1 partitions, as a-0"]
+
+
+def test_topics_that_are_not_there_are_named(world: World) -> None:
+    del world.target.ids["b"]
+    report = world.fail_over()
+    assert "b: it is not there" in report.steps["settings"]["lines"]
+    assert world.outcome()["open"] == {"a"}
+
+
+def test_unknown_mirrors_and_other_targets_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow_mirror.failover.run import run
+
+    with pytest.raises(InputError, match="knows no mirror 'x'; it knows m"):
+        run(world.target, "x")  # type: ignore[arg-type]
+    monkeypatch.setattr(world.target, "cluster_id", lambda: "another")
+    with pytest.raises(WrongTarget, match="planned for target cluster t, and this is another"):
+        world.fail_over()
+
+
+def test_shared_topics_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = {"ownership": "shared", "offsets": "mapped", "delivery": "transactional", **dict.fromkeys(FOLLOW, False)}
+    mirror = a_mirror(name="m", **alone)  # type: ignore[arg-type]
+    world = World(monkeypatch, plan_of(mirror, *PLAN.topics))
+    with pytest.raises(TopicsShared):
+        world.fail_over(force=True)
+
+
+def test_the_decision_reads_back_as_it_was_made(world: World) -> None:
+    made = world.fail_over().direction
+    assert direction(world.ledger().values(), "m") == made
+    assert (made.generation, made.primary, made.by, made.plan) == (1, "t", "failover", PLAN.hash)
