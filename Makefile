@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench soak soak-disk soak-replication test test-all coverage mutants dist lint types docs golden figures format clean lock
+.PHONY: help setup demo bench bench-ledger soak soak-disk soak-replication test test-all coverage mutants dist lint types docs golden figures format clean lock
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9%-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ demo: setup ## migrate a real cluster and show that nothing was lost (UI=1 leave
 
 bench: setup ## compare with MirrorMaker 2 side by side, half an hour (BENCH=--help lists options)
 	$(BIN)/python -m benchmarks $(BENCH)
+
+bench-ledger: setup ## what a ledger costs a day, and how long a year of it takes to read; ten minutes, starts a broker
+	$(BIN)/python -m benchmarks.ledger $(BENCH)
 
 soak: setup ## kill copiers a hundred times at random moments and compare, a quarter of an hour (SOAK=--help lists options)
 	$(BIN)/python -m tests.soak $(SOAK)
