@@ -194,5 +194,5 @@ def _newest(values: Mapping[str, bytes], start: str) -> CutoverReport | None:
     for name in reversed(sorted(names_below(values, start), key=_number)):  # of the same number, the one that came later
         text = whole(values, f"{start}{name}")
         if text is not None:
-            return CutoverReport.from_json(text.decode(), f"{start}{name} in the target's ledger")
+            return CutoverReport.from_json(text.decode(errors="replace"), f"{start}{name} in the target's ledger")
     return None

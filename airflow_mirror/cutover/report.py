@@ -202,5 +202,5 @@ class CutoverReport:
         """
         try:
             return cls.from_dict(json.loads(text))
-        except (ValueError, TypeError, KeyError) as e:
+        except (AttributeError, ValueError, TypeError, KeyError) as e:
             raise InputError(f"{where} is not a cutover report ({e}). Restore it: it says what a fence changed.") from e

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_mirror.errors import LedgerLost, LedgerMissing
+from airflow_mirror.errors import LedgerLost, LedgerMissing, LedgerNewer
 from airflow_mirror.ledger import deciding
 from airflow_mirror.ledger.fold import Fold
 from airflow_mirror.ledger.log import DecisionLog
@@ -36,6 +36,7 @@ SETTINGS = {
     "unclean.leader.election.enable": "false",
 }
 _BEGIN = "ledger"  # key of the first decision
+_VERSION = 1
 _PATIENCE_S = 60.0
 
 
@@ -80,12 +81,12 @@ class Ledger:
         """
         self.create_topic()
         topic_id = self.topic().topic_id
-        self._decide(lambda values: None if _BEGIN in values else {_BEGIN: {"v": 1, "topic_id": topic_id}})
+        self._decide(lambda values: None if _BEGIN in values else {_BEGIN: {"v": _VERSION, "topic_id": topic_id}})
         self.values()
 
     def adopt(self) -> None:
         """Decide that the topic as it is now is the ledger: its records were brought back (:mod:`.export`)."""
-        begin = {"v": 1, "topic_id": self.topic().topic_id}
+        begin = {"v": _VERSION, "topic_id": self.topic().topic_id}
         self._decide(lambda values: None if values.get(_BEGIN) == begin else {_BEGIN: begin})
 
     def values(self) -> Values:
@@ -93,6 +94,7 @@ class Ledger:
 
         :raises LedgerMissing: there is no ledger.
         :raises LedgerLost: it is not the one that was created, or not complete.
+        :raises LedgerNewer: a newer version of the package has made it.
         """
         return self._read(self.topic())
 
@@ -126,6 +128,8 @@ class Ledger:
         begin = self._fold.values.get(_BEGIN)
         if begin is None and self._fold.end == 0:
             raise LedgerMissing()
+        if begin is not None and (not isinstance(begin, dict) or begin.get("v") != _VERSION):
+            raise LedgerNewer("itself", begin)
         if begin is None or begin.get("topic_id") != topic.topic_id:
             raise LedgerLost(f"topic {DECISIONS} was created again (its id is {topic.topic_id})")
         return self._fold.values

@@ -36,11 +36,12 @@ def keep(plan: Plan, plans: State, ledger: Decisions) -> None:
 
     :param plans: of the keys that begin with :func:`prefix` of the mirror; their values are not needed.
     :raises TryAgain: nobody knows whether it is there; MissingRight: it can't be written.
+    :raises LedgerNewer: a newer version of the package has made the last one.
     """
     name, plan_hash = plan.mirror.name, plan.hash
     plans.write(state.in_pieces(f"{prefix(name)}{plan_hash}", plan.to_json().encode()))
     last = {"v": _VERSION, "hash": plan_hash}
-    ledger.decide(lambda values: None if values.get(f"plan/{name}") == last else {f"plan/{name}": last})
+    ledger.decide(lambda values: None if last_hash(values, name) == plan_hash else {f"plan/{name}": last})
     hashes = list(dict.fromkeys(map(_whose, plans.read())))
     too_old = set(hashes[:-KEEP])
     plans.write({key: None for key in plans.read() if _whose(key) in too_old})
@@ -122,7 +123,7 @@ def amendments_in(found: Mapping[str, bytes], mirror: str, plan_hash: str, last:
     """Return a plan's amendments up to ``last`` from the target's state, in order. :raises InputError: one is missing."""
     start = f"{prefix(mirror)}{plan_hash}+"
     texts = (state.whole(found, f"{start}{name}") for name in state.names_below(found, start))
-    known = (Amendment.from_json(text.decode()) for text in texts if text is not None)
+    known = (Amendment.from_json(text.decode(errors="replace")) for text in texts if text is not None)
     return chain({one.hash: one for one in known}, plan_hash, last)
 
 
@@ -143,7 +144,7 @@ def plan_in(found: Mapping[str, bytes], mirror: str, plan_hash: str) -> Plan:
     text = state.whole(found, f"{prefix(mirror)}{plan_hash}")
     if text is None:
         raise PlanNotKept(mirror, plan_hash)
-    plan = Plan.from_json(text.decode())
+    plan = Plan.from_json(text.decode(errors="replace"))
     if plan.hash != plan_hash:
         raise InputError(f"the target's ledger holds plan {plan.hash} as {plan_hash}. Make the plan again.")
     return plan

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import InputError, RequestRefused
+from airflow_mirror.errors import InputError, LedgerNewer, RequestRefused
 from airflow_mirror.plan.configs import HELD_OPEN, LIMITS, Rules, overrides, same_value
 from airflow_mirror.plan.life import active_topics
 from airflow_mirror.plan.target_configs import read_own_configs
@@ -152,7 +152,10 @@ class ConfigFollower:
         final = {
             t.target_topic: self._final(t, here[t.source_topic], there[t.target_topic], rules, report) for t in topics
         }
-        self._note(plan, final, now_ms)
+        try:
+            self._note(plan, final, now_ms)
+        except LedgerNewer as e:
+            report.failed.append(str(e))
         at = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="seconds")
         for t in topics:
             change = diff(here[t.source_topic], there[t.target_topic], True, self._own, rules, t.configs)

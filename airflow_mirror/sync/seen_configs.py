@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_mirror.kafka.model import ConfigEntry
+from airflow_mirror.ledger.state import readable
 
 if TYPE_CHECKING:
     from airflow_mirror.plan.model import Plan
@@ -34,13 +35,16 @@ def last_seen(plan: Plan, noted: Mapping[str, bytes]) -> dict[str, Mapping[str, 
     """Return the overrides that each target topic gets in the end, as far as is known.
 
     :param noted: values of the target's state.
+    :raises LedgerNewer: a newer version of the package wrote a note: what its topic gets is not known.
     """
     planned_ms = datetime.fromisoformat(plan.created_at).timestamp() * 1000
     found = dict(plan.final_configs)
     for topic in found:
         value = noted.get(f"{prefix(plan.mirror.name)}{topic}")
-        note = {} if value is None else json.loads(value)
-        if note.get("v") == _VERSION and note["at"] >= planned_ms:
+        if value is None:
+            continue
+        note = readable(value, _VERSION, f"the settings of topic {topic!r}")
+        if note["at"] >= planned_ms:
             found[topic] = note["configs"]
     return found
 

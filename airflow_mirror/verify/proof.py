@@ -75,6 +75,9 @@ class Proofs:
             rows = by_topic.get(t.source_topic)
             if not rows or t.target_topic not in target_ids:
                 continue
+            if _is_newer(known.get(self._keys + t.target_topic)):
+                log.warning("%s: a newer version of airflow-mirror wrote its proof, which stays as it is", t.target_topic)
+                continue
             one = self._with(known, t, self._identity(plan, t, target_ids), level, rows)
             value = json.dumps({"v": _VERSION, **one}, separators=(",", ":")).encode()
             if len(value) > MOST_BYTES:
@@ -130,3 +133,11 @@ class Proofs:
         there = target_ids.get(topic.target_topic, "")
         isolation = plan.mirror.isolation  # it determines which records were compared
         return [topic.source_topic, topic.source_topic_id, plan.target_cluster_id, there, isolation]
+
+
+def _is_newer(value: bytes | None) -> bool:
+    try:
+        found = json.loads(value or b"null")
+    except ValueError:
+        return False
+    return isinstance(found, dict) and isinstance(found.get("v"), int) and found["v"] > _VERSION

@@ -28,8 +28,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.copy.fingerprint import decoded
-from airflow_mirror.errors import CorruptBatch, LedgerNewer
-from airflow_mirror.ledger.state import in_pieces, names_below, whole
+from airflow_mirror.errors import CorruptBatch
+from airflow_mirror.ledger.state import in_pieces, names_below, readable, whole
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.aborted import data_batches
 from airflow_mirror.wire.batch import RawBatch
@@ -252,9 +252,11 @@ class WindowBook:
         """Store ``windows``; replaces what was stored for this window.
 
         :raises TryAgain: they are not known to be stored; nothing may be copied then.
+        :raises LedgerNewer: a newer version of the package has stored it.
         """
         if self._state is None:
             return
+        dict(self._rows(span.name, topic_ids))
         rows = [
             {"topic": tp.topic, "partition": tp.partition, "topic_id": topic_ids[tp.topic], "window": asdict(window)}
             for tp, window in sorted(windows.items())
@@ -273,10 +275,8 @@ class WindowBook:
     def _rows(self, name: str, topic_ids: Mapping[str, str]) -> Iterator[tuple[TopicPartition, Window]]:
         """Yield the entries of one window, without topics that were re-created since."""
         text = None if self._state is None else whole(self._state.read(), f"{self._keys}{name}")
-        known = {} if text is None else json.loads(text)
-        if known and known["v"] != _VERSION:
-            raise LedgerNewer(f"window {name}", known["v"])
-        for row in known.get("partitions", []):
+        known = {"partitions": []} if text is None else readable(text, _VERSION, f"window {name}")
+        for row in known["partitions"]:
             if topic_ids.get(row["topic"]) == row["topic_id"]:
                 yield TopicPartition(row["topic"], row["partition"]), Window(**row["window"])
 

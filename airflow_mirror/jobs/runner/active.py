@@ -38,6 +38,8 @@ _LOOK_EVERY_S = 1.0
 _PROBE_EVERY_S = 5.0
 _LONGEST_ERROR = 20_000
 _VERSION = 1
+_LEFT = ("sign", "stop", "look", "bulk")  # how keys end that jobs, and who watched them, leave behind
+_NEWER = "its sign of life was written by a newer version of airflow-mirror: install that version to see more"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,15 +171,18 @@ class Sign:
 
     @classmethod
     def decode(cls, value: bytes | None) -> Sign | None:
-        """Return the sign; None for none, and for one that can't be read: a newer version's says that it lives."""
+        """Return the sign; None for none. One that can't be read says that its job lives, or that it has ended."""
         if value is None:
             return None
+        found = _json(value)
         try:
-            found = json.loads(value)
-            known = {key: found[key] for key in cls.__dataclass_fields__ if key in found}
-            return cls(**{**known, "notes": tuple(found.get("notes") or ())})
-        except (ValueError, TypeError, KeyError):
-            return cls(number=hash(value), state=RUNNING)
+            if found.get("v") == _VERSION:
+                known = {key: found[key] for key in cls.__dataclass_fields__ if key in found}
+                return cls(**{**known, "notes": tuple(found.get("notes") or ())})
+        except TypeError:
+            pass
+        state = str(found.get("state"))
+        return cls(number=hash(value), state=state if state in FINAL else RUNNING, notes=(_NEWER,))
 
 
 class Signs:
@@ -211,9 +216,9 @@ class Signs:
         return Wishes.of(self._state.read(), self._me.name)
 
     def forget_others(self) -> None:
-        """Remove what earlier jobs of the mirror have left."""
-        found = self._state.read()
-        self._state.write({key: None for key in found if key not in self._mine and not is_wish(key)})
+        """Remove what earlier jobs of the mirror have left; nothing of a kind that this version does not know."""
+        known = (key for key in self._state.read() if key.rpartition("/")[2] in _LEFT and not is_wish(key))
+        self._state.write({key: None for key in known if key not in self._mine})
 
     def forget(self) -> None:
         """Remove what this job has left."""

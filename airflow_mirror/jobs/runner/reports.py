@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.jobs.runner.state import FINAL
-from airflow_mirror.ledger.state import in_pieces, names_below, whole
+from airflow_mirror.ledger.state import in_pieces, names_below, readable, whole
 
 if TYPE_CHECKING:
     from airflow_mirror.ledger.state import State
 
+_VERSION = 1
 KEEP = 100  # reports of a mirror's jobs; whoever waits for one reads it within seconds
 
 
@@ -42,15 +43,19 @@ def write(state: State, key: str, report: Mapping[str, Any]) -> None:
     :param report: as in the status file.
     :raises TryAgain: it is not known to be written.
     """
-    text = json.dumps(report, separators=(",", ":"), default=str).encode()
+    text = json.dumps({"v": _VERSION, **report}, separators=(",", ":"), default=str).encode()
     state.write(in_pieces(f"{key}/last", text) if report["state"] in FINAL else {f"{key}/now": text})
 
 
 def read(state: State, key: str) -> dict[str, Any] | None:
-    """Return what a job said last; None if it has said nothing yet. :raises TryAgain: nobody knows."""
+    """Return what a job said last; None if it has said nothing yet.
+
+    :raises TryAgain: nobody knows. :raises LedgerNewer: it has another version of the package.
+    """
     values = state.read()
-    text = whole(values, f"{key}/last") or values.get(f"{key}/now")
-    return None if text is None else dict(json.loads(text))
+    last = whole(values, f"{key}/last")
+    text = values.get(f"{key}/now") if last is None else last
+    return None if text is None else readable(text, _VERSION, f"job {job_of(key)} of {mirror_of(key)!r}")
 
 
 def forget_old(state: State, mirror: str) -> None:

@@ -11,10 +11,11 @@ import getpass
 import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_mirror.errors import LedgerNewer, MirrorPaused
 from airflow_mirror.jobs.runner import process
+from airflow_mirror.ledger.state import readable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,13 +110,12 @@ def _key(mirror: str, kind: str) -> str:
 def _read(value: bytes | None, mirror: str, kind: str) -> Wish | None:
     if value is None:
         return None
+    about = f"what is wished of {mirror!r} ({kind})"
+    found = readable(value, _VERSION, about)
     try:
-        found: Any = json.loads(value)
-        if found["v"] == _VERSION:
-            return Wish(**{key: found[key] for key in Wish.__dataclass_fields__})
-    except (ValueError, TypeError, KeyError):
-        found = None
-    raise LedgerNewer(f"what is wished of {mirror!r} ({kind})", found)
+        return Wish(**{key: found[key] for key in Wish.__dataclass_fields__})
+    except KeyError:
+        raise LedgerNewer(about, found) from None
 
 
 def _user() -> str:

@@ -49,6 +49,7 @@ _SHARED = "mirrors of other sources write to it, too"
 _MAPPED = "its offsets are mapped"
 _NOT_OURS = "the ledger does not say that {} is this mirror's and not in production"
 _NO_IDS = "its brokers tell no topic id (before 2.8): a topic that was created again would not be noticed"
+_NEWER = "a newer version of airflow-mirror wrote what was seen of its log starts: install that version"
 _AGAIN = "the source's topic was deleted, or created again"
 
 Offsets = dict[TopicPartition, int]
@@ -115,11 +116,15 @@ class StartFollower:
     def _follow(self, topics: dict[str, TopicPlan], rules: Rules, now_ms: int, report: StartsReport) -> None:
         standings = self._standings(topics, report)
         ids = self._ids(topics, report)
+        stored = self._state.read()
+        for name in sights.unreadable(stored) & ids.keys():
+            report.left_out.append(f"{topics[name].source_topic}: {_NEWER}")
+            del ids[name]
         standings = {tp: one for tp, one in standings.items() if tp.topic in ids}
         topics = {name: topics[name] for name in ids}
         configs = self._source.topic_configs([t.source_topic for t in topics.values()])
         retention = self._retention(topics, configs, rules, report)
-        known, stale = self._known(ids)
+        known, stale = self._known(stored, ids)
         due = {name for name in ids if deciding.is_due(known[name], now_ms, self._delay_ms)}
         segment_bytes = {name: deciding.segment_bytes(configs[t.source_topic]) for name, t in topics.items()}
         for tp, one in standings.items():
@@ -204,11 +209,13 @@ class StartFollower:
                 report.longer.append(f"{name}: the target's own retention is longer: {there}")
         return found
 
-    def _known(self, ids: Mapping[str, tuple[str, str]]) -> tuple[dict[str, list[Sight]], list[str]]:
+    def _known(
+        self, stored: Mapping[str, bytes], ids: Mapping[str, tuple[str, str]]
+    ) -> tuple[dict[str, list[Sight]], list[str]]:
         """Return the sights of each topic, ascending, and the keys of those of other topics that had its name."""
         found: dict[str, list[Sight]] = {name: [] for name in ids}
         stale = []
-        for key, value in self._state.read().items():
+        for key, value in stored.items():
             topic, sight = sights.load(key, value) or ("", None)
             if sight is not None and topic in ids:
                 if sight.ids == ids[topic]:

@@ -82,6 +82,11 @@ def dump(sight: Sight) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode()
 
 
+def unreadable(stored: Mapping[str, bytes]) -> set[str]:
+    """Return the target topics of which something was seen that this version can't read: perhaps a longer retention."""
+    return {name.split("/")[2] for name, value in stored.items() if load(name, value) is None}
+
+
 def load(name: str, value: bytes) -> tuple[str, Sight] | None:
     """Return the target topic and the sight of a key; None if it says something that this version can't read."""
     try:

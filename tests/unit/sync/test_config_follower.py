@@ -13,7 +13,7 @@ from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 from airflow_mirror.plan.build import decide
 from airflow_mirror.sync.config_follower import ConfigFollower, ConfigReport
 from airflow_mirror.sync.configs import ConfigsReport, sync_configs
-from airflow_mirror.sync.seen_configs import LastSeen, last_seen
+from airflow_mirror.sync.seen_configs import LastSeen, last_seen, prefix
 from tests.unit.plan.builders import a_cluster, a_mirror, a_topic, configs
 from tests.unit.plan.test_checks import NOW
 from tests.unit.sync.confirmed import Confirmed
@@ -165,6 +165,15 @@ def test_note_goes_when_the_plan_says_the_same_and_a_new_plan_wins(world: World)
     assert last_seen(later, world.state.values)["a"] == {"retention.ms": "86400000"}
     world.change("a", retention_ms="86400000")
     assert world.follow().waiting == [] and world.state.values == {}
+
+
+def test_note_of_a_newer_version_stays_and_settings_still_follow(world: World) -> None:
+    newer = {f"{prefix(world.plan.mirror.name)}a": b'{"v":99}'}
+    world.state.values |= newer
+    world.change("a", retention_ms="3600000", segment_bytes="2000000000")
+    report = world.follow()
+    assert report.changed == 1 and "can't read" in report.failed[0] and "'a'" in report.failed[0]
+    assert world.state.values == newer
 
 
 def test_limit_that_is_raised_follows_and_one_that_is_lowered_waits(world: World) -> None:

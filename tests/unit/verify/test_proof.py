@@ -100,7 +100,7 @@ def test_a_proof_of_other_topics_replaces_the_old_one(proofs: Proofs, plan: Plan
     assert proofs.ends(plan, IDS, "batches") == proofs.ends(plan, {"orders": "again"}, "batches") == {}
 
 
-@pytest.mark.parametrize("value", [b'{"v": 1, "top', b'{"v": 2}', b'{"v": 1}', b"[]"])
+@pytest.mark.parametrize("value", [b'{"v": 1, "top', b'{"v": 1}', b"[]"])
 def test_an_unreadable_proof_is_compared_again_and_replaced(
     proofs: Proofs, plan: Plan, state: MemoryState, value: bytes
 ) -> None:

@@ -424,6 +424,18 @@ def test_state_that_is_lost_lets_the_waiting_begin_anew(world: World) -> None:
     assert world.start_there == 95
 
 
+def test_topic_whose_sights_a_newer_version_wrote_is_left_alone(world: World) -> None:
+    """They may have a longer retention. Nothing of them is replaced, and nothing is deleted by the older ones."""
+    world.passes(hours=30)
+    key = sights.key(world.mirror.name, "orders", 31)
+    world.state.write({key: b'{"v":99}'})
+    noted, deleted = dict(world.state.read()), list(world.target.deleted)
+    world.retain()
+    report = world.passes(hours=30)
+    assert any("newer version" in line for line in report.left_out)
+    assert (world.state.read(), world.target.deleted) == (noted, deleted)
+
+
 def test_state_that_takes_no_writes_deletes_nothing_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.produce(100)
     world.passes(47)

@@ -1,0 +1,191 @@
+"""What another version of the package wrote into a ledger: typed, said, decided nothing on, and never replaced."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from airflow_mirror.copy.offsets import encoding
+from airflow_mirror.cutover.kept import fences_up
+from airflow_mirror.errors import InputError, LedgerNewer
+from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
+from airflow_mirror.jobs.runner import reports
+from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Signs, Watch, active_tail, begin
+from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
+from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
+from airflow_mirror.kafka.model import TopicInfo
+from airflow_mirror.ledger import deciding
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.fold import NOTHING, Decision, Fold, Verdict
+from airflow_mirror.ledger.state import in_pieces
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan import kept, life
+from airflow_mirror.plan.amendment import next_amendment
+from airflow_mirror.policy import DECISIONS as TOPIC
+from airflow_mirror.sync import seen_configs
+from airflow_mirror.sync.following import notes
+from airflow_mirror.sync.starts import sights
+from airflow_mirror.verify.proof import Proofs
+from tests.builders import plan_of, topic_plan
+from tests.unit.ledger.memory import MemoryLedger, MemoryState
+from tests.unit.plan.builders import a_mirror
+
+PLAN = plan_of(a_mirror(name="m"), topic_plan("orders", {0: 0}, source_topic_id="s"))
+ME = ActiveTail(mirror=PLAN.mirror.to_dict(), plan=PLAN.hash, inputs="", directory="", job="mine")
+ORDERS = TopicPartition("orders", 0)
+IDS = {"orders": "id"}
+SPAN = Span(0, 1000)
+NEWER: Any = {"v": 99, "all": "different"}
+STRANGE = [b"", b"{", b"[]", b"7", b'"text"', b"\xff\xfe", b"{}", json.dumps(NEWER).encode()]
+
+
+def decided(key: str, value: Any = NEWER) -> MemoryLedger:
+    ledger = MemoryLedger()
+    ledger.decide(lambda _: {key: value})
+    return ledger
+
+
+def kept_as(key: str, value: bytes) -> MemoryState:
+    state = MemoryState()
+    state.write({key: value})
+    return state
+
+
+# --- decisions --------------------------------------------------------------------------------------------------------
+
+
+def test_readers_keep_in_step_over_keys_and_values_they_do_not_know() -> None:
+    """A key of another kind, a value of any type, an envelope with more fields: versions count on."""
+    fold = Fold()
+    strange: list[Any] = [{"v": 99}, [1], "text", 7, None]
+    for offset, value in enumerate(strange):
+        envelope = json.loads(Decision(expects={"future/x": offset}, sets={"future/x": value}, read=NOTHING).encode())
+        assert fold.apply(offset, json.dumps({**envelope, "signature": "ab"}).encode()) is Verdict.APPLIED
+    assert fold.version("future/x") == len(strange)
+
+
+DECISIONS: dict[str, tuple[str, Callable[[MemoryLedger], object]]] = {
+    "active tail": ("active/m", lambda ledger: active_tail(ledger.values(), "m")),
+    "start of a tail": ("active/m", lambda ledger: begin(ledger, ME, cast("Watch", None))),
+    "take-over of a tail": ("active/m", lambda ledger: begin(ledger, ME, cast("Watch", None), takeover=True)),
+    "last plan": ("plan/m", lambda ledger: kept.last_hash(ledger.values(), "m")),
+    "new plan": ("plan/m", lambda ledger: kept.keep(PLAN, MemoryState(), ledger)),
+    "last amendment": (f"amended/m/{PLAN.hash}", lambda ledger: kept.revision(ledger.values(), "m", PLAN.hash)),
+    "new amendment": (
+        f"amended/m/{PLAN.hash}",
+        lambda ledger: kept.amend(next_amendment(PLAN, PLAN.topics, (), "now"), "m", MemoryState(), ledger),
+    ),
+    "owner of a topic": ("topic/orders", lambda ledger: life.decided(ledger.values(), IDS)),
+    "hand-over of a topic": ("topic/orders", lambda ledger: life.mark_cut_over(ledger, PLAN, IDS, "noon")),
+    "giving up of a topic": ("topic/orders", lambda ledger: life.give_up(ledger, "m")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [NEWER, [], "text", 7], ids=str)
+def test_ledger_that_a_newer_version_made_is_not_taken_for_lost(value: Any) -> None:
+    """To restore an export would undo what was decided since."""
+    ledger = Ledger(cast("Any", None))
+    deciding.catch_up(decided("ledger", value), ledger._fold)
+    with pytest.raises(LedgerNewer, match="something about itself"):
+        ledger._of(TopicInfo(name=TOPIC, topic_id="id", partitions=1, replication_factor=1))
+
+
+@pytest.mark.parametrize("value", [NEWER, [], "text", 7], ids=str)
+@pytest.mark.parametrize("what", DECISIONS)
+def test_newer_decision_is_named_and_never_replaced(what: str, value: Any) -> None:
+    key, do = DECISIONS[what]
+    ledger = decided(key, value)
+    with pytest.raises(LedgerNewer, match=r"can't read .* Install the version"):
+        do(ledger)
+    assert ledger.values() == {key: value}
+
+
+# --- state ------------------------------------------------------------------------------------------------------------
+
+READ: dict[str, Callable[[bytes], object]] = {
+    "pause": lambda value: Wishes.of({"job/m/wish/pause": value}, "m"),
+    "rate": lambda value: Wishes.of({"job/m/wish/rate": value}, "m"),
+    "report of a job": lambda value: reports.read(kept_as("run/m/1/now", value), "run/m/1"),
+    "last report of a job": lambda value: reports.read(kept_as("run/m/1/last/0/1", value), "run/m/1"),
+    "plan": lambda value: kept.plan_in(in_pieces(f"plan/m/{PLAN.hash}", value), "m", PLAN.hash),
+    "amendment": lambda value: kept.amendments_in(in_pieces(f"plan/m/{PLAN.hash}+a", value), "m", PLAN.hash, "a"),
+    "window": lambda value: WindowBook(kept_as(f"window/m/{SPAN.name}/0/1", value), "m").load(SPAN, IDS),
+    "window before": lambda value: WindowBook(kept_as("window/m/0_0_0/0/1", value), "m").before(SPAN, IDS),
+    "settings": lambda value: seen_configs.LastSeen(PLAN, {"configs/m/orders": value}),
+}
+
+
+@pytest.mark.parametrize("value", STRANGE, ids=repr)
+@pytest.mark.parametrize("what", READ)
+def test_state_that_can_not_be_read_is_an_error_that_says_so(what: str, value: bytes) -> None:
+    with pytest.raises(InputError):
+        READ[what](value)
+
+
+SKIPPED: dict[str, Callable[[bytes], object]] = {
+    "note about a group": notes.load,
+    "sight of a log start": lambda value: sights.load("starts/m/orders/1", value),
+}
+
+
+@pytest.mark.parametrize("value", STRANGE, ids=repr)
+@pytest.mark.parametrize("what", SKIPPED)
+def test_what_concerns_one_group_or_topic_is_left_to_its_reader(what: str, value: bytes) -> None:
+    """Both followers leave that group or topic alone and report it; see their own tests."""
+    assert SKIPPED[what](value) is None
+
+
+@pytest.mark.parametrize("value", STRANGE, ids=repr)
+def test_sign_that_can_not_be_read_is_still_a_sign_of_life(value: bytes) -> None:
+    sign = Sign.decode(value)
+    assert sign is not None and sign.state == RUNNING and "newer version" in sign.notes[0]
+    assert sign.number != Sign.decode(value + b" ").number  # type: ignore[union-attr]
+    ended = json.dumps({**NEWER, "state": SUCCEEDED}).encode()
+    assert (last := Sign.decode(ended)) and last.state == SUCCEEDED
+
+
+@pytest.mark.parametrize("value", STRANGE, ids=repr)
+def test_request_to_stop_is_heard_whoever_wrote_it(value: bytes) -> None:
+    assert Signs(kept_as("job/m/mine/stop", value), ME).stop_asked() == "somebody"
+
+
+@pytest.mark.parametrize("value", STRANGE, ids=repr)
+def test_fence_of_a_report_that_can_not_be_read_may_be_up(value: bytes) -> None:
+    (up,) = fences_up({"report/m/run/000001-a/0/1": value}, "m")
+    assert up.report is None and up.error is not None
+
+
+@pytest.mark.parametrize("value", STRANGE, ids=repr)
+def test_piece_of_a_map_that_can_not_be_read_is_derived_again(value: bytes) -> None:
+    with pytest.raises(ValueError, match="|"):
+        encoding.decode(value)
+
+
+# --- nothing is replaced ----------------------------------------------------------------------------------------------
+
+
+def test_a_tail_removes_nothing_of_a_kind_that_it_does_not_know() -> None:
+    state = MemoryState()
+    wish(state, "m", "pause", Wish.now())
+    unknown = {"job/m/hand-over": b"1", "job/m/wish/priority": b"1", "job/m/theirs/ballot": b"1"}
+    state.write({**unknown, "job/m/theirs/sign": b"1", "job/m/theirs/stop": b"1", "job/m/look": b"1"})
+    Signs(state, ME).forget_others()
+    assert state.read().keys() == {*unknown, "job/m/wish/pause"}
+
+
+def test_newer_proof_is_not_replaced_and_proves_nothing() -> None:
+    state = kept_as("proof/m/orders", json.dumps(NEWER).encode())
+    proofs = Proofs(state, "m")
+    proofs.add(PLAN, IDS, "records", {ORDERS: (0, 5)})
+    assert json.loads(state.read()["proof/m/orders"]) == NEWER
+    assert proofs.ends(PLAN, IDS, "records") == {}
+
+
+def test_newer_window_is_not_replaced() -> None:
+    state = kept_as(f"window/m/{SPAN.name}/0/1", json.dumps(NEWER).encode())
+    with pytest.raises(LedgerNewer):
+        WindowBook(state, "m").save(SPAN, {ORDERS: Window(start=0, end=1)}, IDS)
+    assert len(state.read()) == 1
