@@ -18,6 +18,8 @@ from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MANY
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport, GroupRecord
+from airflow_mirror.failover import record as failovers
+from airflow_mirror.failover.decision import Direction
 from airflow_mirror.jobs.driver import windows
 from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
 from airflow_mirror.jobs.progress.figures import TIERS
@@ -36,6 +38,9 @@ from airflow_mirror.plan import kept, life
 from airflow_mirror.plan.model import Amendment, Plan, TopicPlan
 from airflow_mirror.plan.store import KEEP
 from airflow_mirror.sync import seen_configs
+from airflow_mirror.sync.ends import follower as ends
+from airflow_mirror.sync.ends import notes as notes_of_ends
+from airflow_mirror.sync.ends.notes import SourceEnds
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.following.report import FollowReport
 from airflow_mirror.sync.starts import deciding, sights
@@ -113,18 +118,22 @@ class Decided:
         self.records.append(value)
         return len(self.records) - 1
 
-    def read(self, start: int) -> Iterator[tuple[int, bytes | None]]:
-        """Yield offset and value of each record from ``start`` on."""
-        yield from enumerate(self.records[start:], start)
+    def read(self, start: int) -> Iterator[tuple[int, bytes | None, int]]:
+        """Yield offset, value and time of each record from ``start`` on."""
+        yield from ((offset, value, offset) for offset, value in enumerate(self.records[start:], start))
 
     def values(self) -> Values:
         """Return the newest values."""
         catch_up(self, self._fold)
         return self._fold.values
 
-    def decide(self, change: Change) -> Values | None:
+    def decide(self, change: Change, until_ms: int | None = None) -> Values | None:
         """Set what is returned."""
-        return decide(self, self._fold, lambda fold: change(fold.values), lambda: False)
+        return decide(self, self._fold, lambda fold: change(fold.values), lambda: False, until_ms)
+
+    def time_ms(self, key: str) -> int:
+        """Return when a key was last set."""
+        return self._fold.time_ms(key)
 
     @property
     def bytes(self) -> int:
@@ -274,6 +283,35 @@ def seeing_configs(world: World, n: int) -> None:
     world.state.write({f"{prefix}{topic}": seen_configs.dump(configs, n) for topic in world.ids})
 
 
+def seeing_ends(world: World, n: int) -> None:
+    """One look at where the source's logs end, after another one: busy partitions have moved."""
+    first = {tp: world.offset() for tp in world.tps}
+    state = world.state.read()
+    before = notes_of_ends.load(world.mirror.name, state) or SourceEnds(at_ms=n).after(_both(first), first, n)
+    moved = {tp: before.partitions[tp].end + world.random.randrange(20_000) * (tp in world.busy) for tp in first}
+    found = before.after(_both(moved), first, n * 10_000 + 1_700_000_000_000).dump(world.mirror.name)
+    world.state.write({key: value for key, value in found.items() if state.get(key) != value})
+
+
+def _both(ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+    """Return last stable offset and end of each partition, as one offset."""
+    return {tp: (end, end) for tp, end in ends.items()}
+
+
+def failing_over(world: World, n: int) -> None:
+    """Where the copy was cut, and what was done afterwards."""
+    record = failovers.Record(world.state, world.mirror.name, f"{n:012x}")
+    lost = {
+        "at_least": 1,
+        "at_most": 2,
+        "partitions": {"count": 50, "first": [[f"{tp}", n, n, n, True] for tp in world.tps[:50]]},
+    }
+    record.write_cut(failovers.Cut(at_ms=n, offsets=dict.fromkeys(world.tps, world.offset()), lost=lost))
+    record.write_done(
+        {"groups": {"count": 50, "lines": [f"application-{k:05d} at {world.tps[0]}: 1 -> 2" for k in range(50)]}}
+    )
+
+
 def planning(world: World, n: int) -> None:
     """A plan."""
     kept.keep(world.plan(), world.state, world.ledger)
@@ -344,6 +382,14 @@ def starting(world: World, n: int) -> None:
     begin(world.ledger, replace(world.me, job=world.hex(32)), cast("Watch", None), takeover=True)
 
 
+def turning(world: World, n: int) -> None:
+    """Applications write to the other cluster. The topics that open in the same record count as claims do."""
+    made = Direction(
+        generation=n, primary=_ID, by="failover", attempt=f"{n:012x}", plan="f" * 64, at="2026-01-01T00:00:00+00:00"
+    )
+    world.ledger.decide(lambda _: {f"direction/{world.mirror.name}": made.value()})
+
+
 def beginning(world: World, n: int) -> None:
     """The first decision of a ledger."""
     world.ledger.decide(lambda _: {"ledger": {"v": 1, "topic_id": _ID}})
@@ -399,6 +445,13 @@ STATE_KINDS = (
     Kind("groups/", "positions of groups", noting, _every(Mirror.group_interval_s)),
     Kind("starts/", "log starts", seeing_starts, _every(deciding.step_ms(DAY_MS) / 1000), 25),
     Kind("configs/", "settings", seeing_configs, _every(DAY_S)),
+    Kind(
+        "ends/",
+        "where the source ends",
+        seeing_ends,
+        lambda shape: DAY_S / ends.noted_every_s(shape.topics * shape.partitions),
+    ),
+    Kind("failover/", "failovers", failing_over, _every(365 * DAY_S)),
     Kind("plan/", "plans", planning, _every(DAY_S), KEEP),
     Kind("plan/", "amendments", amending, _every(DAY_S / 10), 3650),
     Kind("window/", "time windows", resolving, _every(3600), windows.KEEP),
@@ -411,6 +464,7 @@ DECISION_KINDS = (
     Kind("plan/", "last plans", planning, _every(DAY_S)),
     Kind("amended/", "last amendments", amending, _every(DAY_S / 10)),
     Kind("active/", "tails", starting, _every(DAY_S)),
+    Kind("direction/", "directions", turning, _every(365 * DAY_S)),
 )
 MAP_KINDS = (Kind("", "offset maps", mapping, lambda shape: shape.busy * DAY_S / EVERY_S / MANY),)
 

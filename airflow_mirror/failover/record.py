@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InputError
-from airflow_mirror.ledger.state import in_pieces, whole
+from airflow_mirror.ledger.state import in_pieces, readable, whole
 from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class Cut:
 
     @classmethod
     def decode(cls, text: bytes) -> Cut:
-        """Return what :meth:`encode` wrote."""
-        found = json.loads(text)
+        """Return what :meth:`encode` wrote. :raises LedgerNewer: a newer version of the package did."""
+        found = readable(text, _VERSION, "where a copy was cut")
         offsets = {TopicPartition(topic, int(p)): int(o) for topic, of in found["cut"].items() for p, o in of.items()}
         return cls(at_ms=int(found["at"]), offsets=offsets, lost=found["lost"])
 
@@ -84,12 +84,11 @@ class Record:
     def done(self) -> dict[str, Any]:
         """Return what the steps that are done found, by their names, in their order."""
         value = self._state.read().get(f"{self._key}/done")
-        found: dict[str, Any] = {} if value is None else json.loads(value)
-        return found
+        return {} if value is None else readable(value, _VERSION, "what a failover has done")["steps"]
 
     def write_done(self, done: Mapping[str, Any]) -> None:
         """Write which steps are done."""
-        self._state.write({f"{self._key}/done": json.dumps(done, default=str).encode()})
+        self._state.write({f"{self._key}/done": json.dumps({"v": _VERSION, "steps": done}, default=str).encode()})
 
 
 def prefix(mirror: str) -> str:

@@ -11,6 +11,8 @@ import pytest
 from airflow_mirror.copy.offsets import encoding
 from airflow_mirror.cutover.kept import fences_up
 from airflow_mirror.errors import InputError, LedgerNewer
+from airflow_mirror.failover.decision import Direction, direction, promote
+from airflow_mirror.failover.record import Record
 from airflow_mirror.jobs.driver.windows import Span, Window, WindowBook
 from airflow_mirror.jobs.runner import reports
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Signs, Watch, active_tail, begin
@@ -38,6 +40,7 @@ ME = ActiveTail(mirror=PLAN.mirror.to_dict(), plan=PLAN.hash, inputs="", directo
 ORDERS = TopicPartition("orders", 0)
 IDS = {"orders": "id"}
 SPAN = Span(0, 1000)
+TURNED = Direction(generation=1, primary="t", by="failover", attempt="1", plan=PLAN.hash, at="noon")
 NEWER: Any = {"v": 99, "all": "different"}
 STRANGE = [b"", b"{", b"[]", b"7", b'"text"', b"\xff\xfe", b"{}", json.dumps(NEWER).encode()]
 
@@ -78,6 +81,8 @@ DECISIONS: dict[str, tuple[str, Callable[[MemoryLedger], object]]] = {
         f"amended/m/{PLAN.hash}",
         lambda ledger: kept.amend(next_amendment(PLAN, PLAN.topics, (), "now"), "m", MemoryState(), ledger),
     ),
+    "direction": ("direction/m", lambda ledger: direction(ledger.values(), "m")),
+    "failover": ("direction/m", lambda ledger: promote(ledger, PLAN, IDS, TURNED)),
     "owner of a topic": ("topic/orders", lambda ledger: life.decided(ledger.values(), IDS)),
     "hand-over of a topic": ("topic/orders", lambda ledger: life.mark_cut_over(ledger, PLAN, IDS, "noon")),
     "giving up of a topic": ("topic/orders", lambda ledger: life.give_up(ledger, "m")),
@@ -114,6 +119,8 @@ READ: dict[str, Callable[[bytes], object]] = {
     "amendment": lambda value: kept.amendments_in(in_pieces(f"plan/m/{PLAN.hash}+a", value), "m", PLAN.hash, "a"),
     "window": lambda value: WindowBook(kept_as(f"window/m/{SPAN.name}/0/1", value), "m").load(SPAN, IDS),
     "window before": lambda value: WindowBook(kept_as("window/m/0_0_0/0/1", value), "m").before(SPAN, IDS),
+    "cut of a failover": lambda value: Record(kept_as("failover/m/1/cut/0/1", value), "m", "1").cut(),
+    "steps of a failover": lambda value: Record(kept_as("failover/m/1/done", value), "m", "1").done(),
     "settings": lambda value: seen_configs.LastSeen(PLAN, {"configs/m/orders": value}),
 }
 

@@ -6,7 +6,7 @@ The copy knows better at each moment, in memory that is lost with it. A look eve
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from airflow_mirror.sync.right import Right
 
 EVERY_S = 10.0
+_NOTE_S = (
+    0.003  # between two notes for each partition: those of 10,000 partitions take 30 kB, and a ledger is to stay small
+)
 NAME = "source"  # under which the report stands in a job's signs of life
 
 
@@ -86,18 +89,24 @@ class EndsFollower:
         if answers:
             self._seen = self._clock()  # whether it can be noted or not
             found = before.after(answers, asked, now_ms)
-            changed = {key: value for key, value in found.dump(mirror).items() if stored.get(key) != value}
             report.partitions = len(found.partitions)
-            try:
-                with self._right.granted(self._target.wire):
-                    self._state.write(changed)
-            except Stopped:
-                raise
-            except MirrorError as e:  # it must not hide that the source was seen
-                report.failed.append(f"not noted: {e}")
+            changed = {key: value for key, value in found.dump(mirror).items() if stored.get(key) != value}
+            if notes.is_newer(mirror, stored):
+                report.failed.append("not noted: a newer version of airflow-mirror has noted where the source ends")
+            elif not 0 <= now_ms - before.at_ms < 1000 * noted_every_s(len(asked)):
+                self._note(changed, report)
         report.seen = self._seen
         report.took_s = round(time.monotonic() - begun, 3)
         return report
+
+    def _note(self, changed: Mapping[str, bytes], report: EndsReport) -> None:
+        try:
+            with self._right.granted(self._target.wire):
+                self._state.write(changed)
+        except Stopped:
+            raise
+        except MirrorError as e:  # it must not hide that the source was seen
+            report.failed.append(f"not noted: {e}")
 
     def _ask(self, plan: Plan, report: EndsReport) -> tuple[dict[TopicPartition, tuple[int, int]], list[TopicPartition]]:
         """Return last stable offset and end of each partition that answers, and all that were asked."""
@@ -112,6 +121,11 @@ class EndsFollower:
         stable, not_stable = _offsets(wire, tps, requests.READ_COMMITTED)
         report.failed += [f"{tp}: {error}" for tp, error in {**no_end, **not_stable}.items()]
         return {tp: (stable[tp], ends[tp]) for tp in tps if tp in stable and tp in ends}, tps
+
+
+def noted_every_s(partitions: int) -> float:
+    """Return how many seconds lie between two notes of so many partitions. Looks are more frequent."""
+    return max(EVERY_S - 1, _NOTE_S * partitions)
 
 
 def _offsets(

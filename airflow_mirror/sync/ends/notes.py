@@ -68,11 +68,11 @@ class SourceEnds:
         """Return it as values of the state; the time of the look is the last."""
         buckets: dict[int, dict[str, list[list[int]]]] = {}
         for tp, one in sorted(self.partitions.items()):
-            row = [tp.partition, one.stable, one.end]
-            row += [] if one.at_ms == self.at_ms else [one.at_ms]
+            row = [tp.partition, one.stable, one.end - one.stable, one.at_ms]
+            row = row[:2] if (one.end, one.at_ms) == (one.stable, self.at_ms) else row  # most of them
             buckets.setdefault(_bucket(tp.topic), {}).setdefault(tp.topic, []).append(row)
         values = {f"{prefix(mirror)}{n}": _json({"ends": of}) for n, of in buckets.items()}
-        return values | {f"{prefix(mirror)}{_LOOK}": _json({"at": self.at_ms, "rates": self.rates})}
+        return values | {_look(mirror): _json({"at": self.at_ms, "rates": self.rates})}
 
 
 def prefix(mirror: str) -> str:
@@ -80,20 +80,30 @@ def prefix(mirror: str) -> str:
     return f"ends/{mirror}/"
 
 
+def is_newer(mirror: str, values: Mapping[str, bytes]) -> bool:
+    """Return whether somebody looked, and this version can't read it."""
+    return _look(mirror) in values and load(mirror, values) is None
+
+
 def load(mirror: str, values: Mapping[str, bytes]) -> SourceEnds | None:
     """Return what was seen; None if nobody looked, or as far as this version can't read it."""
-    look = _read(values.get(f"{prefix(mirror)}{_LOOK}"))
+    look = _read(values.get(_look(mirror)))
     if look is None:
         return None
     try:
         at_ms, found = int(look["at"]), {}
         for n in range(BUCKETS):
             for topic, rows in ((_read(values.get(f"{prefix(mirror)}{n}")) or {}).get("ends") or {}).items():
-                for partition, stable, end, *at in rows:
-                    found[TopicPartition(topic, int(partition))] = End(int(stable), int(end), int((at or [at_ms])[0]))
+                for partition, stable, *more in rows:
+                    beyond, seen_ms = more or (0, at_ms)
+                    found[TopicPartition(topic, int(partition))] = End(int(stable), int(stable + beyond), int(seen_ms))
         return SourceEnds(at_ms=at_ms, rates=tuple(map(float, look["rates"])), partitions=found)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
+
+
+def _look(mirror: str) -> str:
+    return f"{prefix(mirror)}{_LOOK}"
 
 
 def _bucket(topic: str) -> int:

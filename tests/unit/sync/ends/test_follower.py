@@ -130,3 +130,21 @@ def test_a_job_that_ends_notes_nothing_more(world: World, monkeypatch: pytest.Mo
     monkeypatch.setattr(world.right, "granted", stopped)
     with pytest.raises(Stopped):
         world.look(100.0)
+
+
+def test_many_partitions_are_noted_less_often_than_looked_at(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_mirror.sync.ends.follower._NOTE_S", 12.5)  # 25 s for two
+    for at in (100.0, 110.0, 120.0):
+        world.source.offsets[B] = (int(at), int(at))
+        assert world.look(at)["seen"] == at and world.noted()[B].end == 100
+    world.look(130.0)
+    assert world.noted()[B] == End(120, 120, 130_000)
+    world.look(90.0)  # the clock was set back
+    assert world.noted()[B].at_ms == 90_000
+
+
+def test_what_a_newer_version_has_noted_is_left_as_it_is(world: World) -> None:
+    newer = {"ends/m/look": b'{"v": 99}'}
+    world.state.write(newer)
+    report = world.look(100.0)
+    assert report["seen"] == 100.0 and "newer version" in report["said"][0] and world.state.read() == newer
