@@ -5,6 +5,10 @@ matter. So each step of a copy is actually executed: create, write, read, a mark
 bulk, delete records. The topic has an internal name, so that no mirror ever copies it, and it is deleted whatever
 happens. If a killed plan left one behind, the next plan finds it by its name and deletes it.
 
+Two hosts may plan the same mirror at the same time, as both find its tail lost. Whoever creates the topic has it; the
+other one waits for as long as a test takes. A topic that is still there then is taken for left behind. If it was not, the
+test that used it can't go on; that is no error of its plan.
+
 A topic with rules of its own may differ from the scratch topic; the copy then reports that.
 """
 
@@ -40,6 +44,7 @@ _PRODUCER_ID = 1 << 62  # self-assigned, like the copy's; WRITE on any topic all
 _TIMEOUT_MS = 10_000
 _GONE_WITHIN_S = 10.0
 _SETTLED_WITHIN_S = 10.0
+_IN_USE_S = 10.0  # longer than a test takes
 # If the topic can't be deleted, it must not occupy the disk for long.
 _CONFIGS = {"retention.ms": "3600000", "segment.bytes": "1048576", "cleanup.policy": "delete"}
 
@@ -54,15 +59,18 @@ def probe(target: ClusterAdmin, mirror: str, *, keeps_offsets: bool = True) -> C
     missing = _create(target, topic)
     if missing is not None:
         return Capabilities(note=f"nothing could be tried out, because there is no scratch topic: {missing}")
+    ours = _id(target, topic)
     lacks: list[str] = []
     markers, prime, note = "unknown", True, ""
     try:
         with WireCluster(target.config, client_id=f"airflow-mirror.{mirror}.probe", timeout_s=30.0) as wire:
             markers, prime = _try_all(wire, mirror, TopicPartition(topic, 0), lacks, keeps_offsets)
-    except TryAgain as e:
+    except MirrorError as e:
+        if not isinstance(e, TryAgain) and _id(target, topic) == ours:
+            raise
         note = f"not everything could be tried out on the target: {e}"
     finally:
-        left = _delete(target, topic)
+        left = _delete(target, topic) if ours is None or _id(target, topic) == ours else None
     if left is not None:
         note = f"{note}{' ' if note else ''}The scratch topic {topic!r} was left behind: {left}"
     return Capabilities(markers, prime, tuple(lacks), note)
@@ -150,21 +158,33 @@ def _delete_records(wire: WireCluster, tp: TopicPartition) -> None:
 
 def _create(target: ClusterAdmin, topic: str) -> str | None:
     """Create the scratch topic, after deleting one that a killed plan left; return why it can't be, or None."""
-    for _ in range(2):
+    others, deleted = Backoff(_IN_USE_S), False
+    while True:
         try:
             target.create_topics([NewTopicSpec(topic, 1, 1, _CONFIGS)])
             return None
         except BrokerError as e:
             if e.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 return str(e)
+            if not others.expired:
+                others.pause()
+                continue
+            if deleted:
+                return f"somebody else keeps creating {topic!r}"
             log.warning("the scratch topic %r of an earlier plan still exists; deleting it", topic)
             if _delete(target, topic) is not None:
                 return None  # it can't be deleted, but it can be used
+            others, deleted = Backoff(_IN_USE_S), True
         except MissingRight:
             return f"no CREATE on the cluster, nor on topics that begin with {SCRATCH_PREFIX!r}"
         except InputError as e:
             return str(e)
-    return f"somebody else keeps creating {topic!r}"
+
+
+def _id(target: ClusterAdmin, topic: str) -> str | None:
+    """Return the id of the topic that has this name now; None for none."""
+    found = target.topics([topic]).get(topic)
+    return None if found is None else found.topic_id
 
 
 def _delete(target: ClusterAdmin, topic: str) -> str | None:

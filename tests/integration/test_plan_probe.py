@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -11,12 +12,13 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.offsets.topic import make_ready
-from airflow_mirror.errors import BrokerError, MissingRight
+from airflow_mirror.errors import BrokerError, MissingRight, RequestRefused
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, NewTopicSpec
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import probe as probing
+from airflow_mirror.plan.model import Capabilities
 from airflow_mirror.plan.probe import probe
 from airflow_mirror.policy import DECISIONS, MAPS, STATE, is_internal, lease_id, marker_id, scratch_topic
 from airflow_mirror.sync.maps import mapped_range
@@ -37,6 +39,7 @@ EVERYTHING = {"create": CREATE, "alter": ALTER, "write": WRITE, "read": READ, "d
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan gives up on a broker within seconds; here a slow machine must not pass for one that does not answer."""
     monkeypatch.setattr(probing, "_GONE_WITHIN_S", 120.0)
+    monkeypatch.setattr(probing, "_IN_USE_S", 120.0)
     monkeypatch.setattr(probing, "WireCluster", lambda *args, **kw: WireCluster(*args, **kw | {"timeout_s": 90.0}))
 
 
@@ -113,7 +116,42 @@ def test_guard_ids_of_probe_and_copy_share_a_prefix() -> None:
     assert is_internal(scratch_topic("dc1"))
 
 
-def test_scratch_topic_of_a_killed_plan_is_reused_and_deleted(target_cluster: Cluster) -> None:
+def test_two_plans_of_a_mirror_at_once_both_try_everything(target_cluster: Cluster) -> None:
+    """As two hosts make them that have found its tail lost."""
+
+    def one(_: int) -> Capabilities:
+        with ClusterAdmin(config(target_cluster)) as admin:
+            return probe(admin, "twins")
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(one, range(6)))
+    assert {(each.markers, each.prime, each.lacks, each.note) for each in found} == {("direct", True, (), "")}
+
+
+def test_a_plan_goes_on_whose_scratch_topic_another_one_takes(
+    target_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one has waited in vain for it to be deleted. Its own topic stays."""
+    topic = scratch_topic("slow")
+    with ClusterAdmin(config(target_cluster)) as admin:
+
+        def taken(*_: object) -> None:
+            admin.delete_topics([topic])
+            wait_until(lambda: not admin.topics([topic]), "the topic is gone")
+            admin.create_topics([NewTopicSpec(topic, 1, 1)])
+            raise RequestRefused("EndTxn", -1, "UNKNOWN_SERVER_ERROR")
+
+        monkeypatch.setattr(probing, "_coordinator_marker", taken)
+        found = probe(admin, "slow")
+        assert found.markers == "unknown" and "not everything could be tried out" in found.note
+        assert admin.topics([topic])
+        admin.delete_topics([topic])
+
+
+def test_scratch_topic_of_a_killed_plan_is_reused_and_deleted(
+    target_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probing, "_IN_USE_S", 0.0)
     with ClusterAdmin(config(target_cluster)) as admin:
         admin.create_topics([NewTopicSpec(scratch_topic("killed"), 3, 1)])
         assert probe(admin, "killed").markers == "direct"
