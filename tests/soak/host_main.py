@@ -17,7 +17,7 @@ from airflow_mirror.operators.mirror import StartMirrorOperator
 from airflow_mirror.operators.plan import PlanMirrorOperator
 from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopicConfigsOperator
 
-EVERY_S = 3.0  # the DAG's schedule begins a run every five minutes
+EVERY_S = 5.0  # the DAG's schedule begins a run every five minutes
 _PATIENCE_S = 600.0
 
 

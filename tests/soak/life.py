@@ -30,12 +30,12 @@ SHORT = f"{PREFIX}short"
 MORTAL = f"{PREFIX}mortal-"  # topics that are deleted and made again
 GROUP = f"{PREFIX}group-"
 PATIENCE_S = 600.0
-_GROUPS_EVERY_S = 0.5
+_GROUPS_EVERY_S = 2.0
 
 
-def first_topics(retention_s: int) -> tuple[Topic, ...]:
+def first_topics() -> tuple[Topic, ...]:
     """Return the topics that are there from the start."""
-    short = {"retention_ms": str(retention_s * 1000), "segment_ms": "10000"}
+    short = {"retention_ms": "600000", "segment_ms": "10000"}  # longer than nothing is copied on a busy machine
     return (
         Topic(f"{PREFIX}plain", 2), Topic(f"{PREFIX}committed", 2, transactional=True),
         Topic(f"{PREFIX}entries", 1, transactional=True), Topic(SHORT, 1, configs=short),
@@ -96,7 +96,7 @@ class Life:
         rng, settings = self._group_rng, self._source.properties()
         topic = rng.choice([t for t in self.traffic.topics if t.name != SHORT])
         at = Partition(topic.name, rng.randrange(topic.partitions))
-        group = f"{GROUP}{rng.randrange(3 + self.events['group moves'] // 50)}"
+        group = f"{GROUP}{rng.randrange(3 + self.events['group moves'] // 20)}"
         start, _, end = ends(self._source, at.topic, at.number + 1)[at.number]
         now = group_positions(settings, group).get(at, start)
         back = rng.random() < 0.15 and now > start
@@ -154,26 +154,49 @@ class Life:
         """
         source, target = self._admins
         name = f"{MORTAL}{self.events['topics made anew']}"
-        create(self._source, name)
+        self._until(lambda: self._is_made(source, name), f"{name} is made")
         write(self._source, name, 300, seed=self._rng.getrandbits(30))
         was = read(self._source, name)
-        wait_until(lambda: self._end_there(name) == len(was), f"{name} is copied", PATIENCE_S, 0.5)
+        self._until(lambda: ends(self._target, name)[0][2] == len(was), f"{name} is copied")
         began = time.time()
-        source.delete_topics([name])
-        wait_until(lambda: not source.topics([name]), f"{name} is gone", PATIENCE_S, 0.5)
-        create(self._source, name)
+        self._delete(source, name)
+        self._until(lambda: self._is_made(source, name), f"{name} is made anew")
         write(self._source, name, self._rng.choice([20, 300, 900]), seed=self._rng.getrandbits(30))
-        wait_until(lambda: self._is_said(name, began), f"it is said what became of {name}", PATIENCE_S, 0.5)
+        self._until(lambda: self._is_said(name, began), f"it is said what became of {name}")
         if read(self._target, name) != was:
             self.failures.append(f"{name}: records of another topic of that name were mixed in")
-        target.delete_topics([name])
+        self._delete(target, name)
         self.events["topics made anew"] += 1
 
-    def _end_there(self, name: str) -> int:
-        try:
-            return ends(self._target, name)[0][2]
-        except MirrorError:
-            return -1
+    def _until(self, question: Callable[[], bool], what: str) -> None:
+        """Wait until it is so, whatever brokers are killed meanwhile: nothing may be left half way."""
+
+        def answer() -> bool:
+            try:
+                return question()
+            except MirrorError:
+                return False
+
+        wait_until(answer, what, PATIENCE_S, 0.5)
+
+    def _is_made(self, admin: ClusterAdmin, name: str) -> bool:
+        if name not in admin.topics([name]):
+            create(self._source, name)
+        return True
+
+    def _delete(self, admin: ClusterAdmin, name: str) -> None:
+        """Delete a topic; not the next one of its name, which a tail may create at once."""
+        ids = set[str]()
+
+        def is_gone() -> bool:
+            there = admin.topics([name]).get(name)
+            ids.update({there.topic_id} if there and not ids else ())
+            if there is None or there.topic_id not in ids:
+                return True
+            admin.delete_topics([name])
+            return False
+
+        self._until(is_gone, f"{name} is gone from the {admin.role}")
 
     def _is_said(self, name: str, since: float) -> bool:
         """Whether the tail, or a host that could not start one, names the topic."""

@@ -21,7 +21,7 @@ from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.integration.copying import config, read
 
-_LOOK_EVERY_S = 0.5
+_LOOK_EVERY_S = 1.0
 
 
 class Observer(threading.Thread):

@@ -19,6 +19,7 @@ import statistics
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,7 +44,7 @@ from tests.soak.observer import Observer, decisions_of, ledger_figures
 from tests.soak.sites import Site
 
 PATIENCE_S = 900.0  # for one thing to happen: the machine may be busy, and brokers may just come back
-_LOOK_EVERY_S = 0.2
+_LOOK_EVERY_S = 0.5
 # A broker that is killed forgets what it deleted since it last wrote it down. The target has to cope with that.
 _SOURCE = {"log.flush.start.offset.checkpoint.interval.ms": "500"}
 _DECK = ("host", "host", "driver", "worker", "source broker", "target broker")
@@ -83,7 +84,7 @@ class Soak:
             name="replication", source="src", target="dst", topics=[f"{PREFIX}.*"], groups=[f"{PREFIX}.*"],
             topic_interval_s=5, log_start_delay_s=60, replication_factor=3,
         )  # fmt: skip
-        topics = first_topics(retention_s=max(180, self._minutes * 10))
+        topics = first_topics()
         self._watched = [tp for topic in topics for tp in topic.all_partitions()]
         self._observer = Observer(target, self._mirror.name)
         self._life = Life(
@@ -194,7 +195,6 @@ class Soak:
         short = TopicPartition(SHORT, 0)
         life.traffic.pause()
         with ClusterAdmin(config(self._source), 120) as source, ClusterAdmin(config(self._target), 120) as target:
-            moved_to = source.wire.log_starts([short])[short]
             self._say("the source rests")
             last = self._observer.job
             self._wait(lambda: self._observer.sign is not None, "the tail gives a sign")
@@ -202,12 +202,16 @@ class Soak:
             self._wait(lambda: self._observer.job != last, "a tail that knows all topics")
             topics = {n: info.partitions for n, info in source.topics().items() if self._mirror.selects_topic(n)}
             self._wait(lambda: self._is_copied(topics), "all is copied")
-            self._compare_short(moved_to)
+            self._say("all is copied")
+            self._compare_short()
             topics.pop(SHORT)
             results = compare_topics(self._source.properties(), self._target.properties(), sorted(topics))
             self.failures += [problem for result in results for problem in result.problems]
             self.failures += [f"{one.topic}: no record, which proves nothing" for one in results if not one.records]
             self._compare_groups(source, topics)
+            self._say("all is compared")
+            self._wait(lambda: source.wire.log_starts([short])[short] > 0, "retention deletes at the source")
+            moved_to = source.wire.log_starts([short])[short]
             self._wait(lambda: target.wire.log_starts([short])[short] >= moved_to, "the log start follows")
             there, here = target.wire.log_starts([short])[short], source.wire.log_starts([short])[short]
             if there > here:
@@ -231,7 +235,7 @@ class Soak:
         except MirrorError:
             return False
 
-    def _compare_short(self, start: int) -> None:
+    def _compare_short(self) -> None:
         """Compare the records that the source may delete at any moment: what it still has, when asked."""
         there = {row[0]: row for row in read(self._target, SHORT)}
         rows = read(self._source, SHORT)
@@ -317,11 +321,14 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     directory = Path(tempfile.mkdtemp(prefix=f"soak-replication-{seed}-"))
     print(f"seed {seed}, {arguments.minutes} minutes; logs in {directory}", flush=True)
-    with _running(source := Cluster("soak-source", 1, _SOURCE), target := Cluster("soak-target", 3)):
+    source = Cluster("soak-source", 1, _SOURCE, ready_timeout_s=PATIENCE_S)
+    target = Cluster("soak-target", 3, heap_mb=384, ready_timeout_s=PATIENCE_S)
+    with _running(source, target):
         soak = Soak(source, target, arguments, seed, directory)
         try:
             soak.run()
-        except (Failed, AssertionError, MirrorError) as e:
+        except Exception as e:
+            traceback.print_exc()
             soak.failures.append(f"{type(e).__name__}: {e}")
         except KeyboardInterrupt:
             soak.failures.append("interrupted")
