@@ -13,7 +13,7 @@ from airflow_mirror.errors import InputError
 from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.plan.inventory import select_topics
-from airflow_mirror.plan.rights import NEWEST, ROLES, SIDES, SOURCE, Rights, Version, rights_of
+from airflow_mirror.plan.rights import COMMANDS, NEWEST, ROLES, SIDES, SOURCE, Rights, Version, rights_of
 from airflow_mirror.wire.served import release_of
 from airflow_mirror.wire.settings import WireSettings
 
@@ -51,8 +51,9 @@ def add(commands: Any) -> None:
     whose = p.add_argument_group("whose rights, for what")
     whose.add_argument("--principal", metavar="User:NAME", help="default: the user of --source and of --target")
     whose.add_argument(
-        "--role", action="append", choices=ROLES,
-        help="a part of the work; may be repeated (default: all). A job without a stored plan plans as well",
+        "--role", action="append", choices=(*ROLES, *COMMANDS),
+        help="a part of the work, or of somebody who only runs this console: 'status' is also for 'ledger', 'pause' for "
+        "'resume' and 'rate'; may be repeated (default: all the work). A job without a stored plan plans as well",
     )  # fmt: skip
     whose.add_argument("--side", choices=SIDES, help="one cluster alone (default: both)")
     where = p.add_argument_group("the clusters")

@@ -18,6 +18,8 @@ from airflow_mirror.policy import DECISIONS, MAPS, STATE, lease_id, progress_gro
 
 Version = tuple[int, ...]
 PLAN, COPY, VERIFY, CUTOVER = ROLES = ("plan", "copy", "verify", "cutover")
+# Of somebody who runs a command of `airflow-mirror` and no part of the work; each may have a principal of its own.
+STATUS, PAUSE, LIFT_FENCE, RETIRE = COMMANDS = ("status", "pause", "lift-fence", "retire")
 SOURCE, TARGET = SIDES = ("source", "target")
 NEWEST: Version = (99,)  # newer than any release
 _PREFIXES = (2, 0)  # the first release with prefixed patterns (KIP-290)
@@ -61,6 +63,7 @@ WHEN: dict[str, Callable[[Mirror], bool]] = {
     "partitioning='preserve'": _keeps_partitions,
     "delivery='transactional'": lambda mirror: mirror.delivery == "transactional",
     "start='latest'": lambda mirror: mirror.start == "latest",
+    "sync_groups": lambda mirror: mirror.sync_groups and _keeps_partitions(mirror),
 }
 
 # As the documentation names them; `_resources` has the names that a Mirror gives them.
@@ -79,7 +82,9 @@ RESOURCES = {
 }
 
 _EVERY = (PLAN, COPY, VERIFY, CUTOVER)
-_LEDGER = (PLAN, COPY, CUTOVER)
+_ANYBODY = (*_EVERY, *COMMANDS)
+_LEDGER = (PLAN, COPY, CUTOVER, LIFT_FENCE, RETIRE)
+_FOLLOW = "let groups follow; without it none does, and the tail says so"
 _TRIED = "try out the other rights; without it the plan warns that it could not"
 RIGHTS: tuple[Right, ...] = (
     Right(side=SOURCE, on="topics", operation="READ", roles=_EVERY, why="read records"),
@@ -88,13 +93,22 @@ RIGHTS: tuple[Right, ...] = (
         side=SOURCE, on="all groups", operation="DESCRIBE", roles=(PLAN, CUTOVER), when="partitioning='preserve'",
         since=(1, 0), why="read positions; without it no group is found, the plan warns of that",
     ),
+    Right(
+        side=SOURCE, on="all groups", operation="DESCRIBE", roles=(COPY,), when="sync_groups", since=(1, 0), why=_FOLLOW
+    ),
     Right(  # KIP-163
         side=SOURCE, on="all groups", operation="READ", roles=(PLAN, CUTOVER), when="partitioning='preserve'",
         before=(1, 0), why="read positions: brokers before 1.0 ask for more than DESCRIBE",
     ),
+    Right(
+        side=SOURCE, on="all groups", operation="READ", roles=(COPY,), when="sync_groups", before=(1, 0), why=_FOLLOW
+    ),
     Right(  # KIP-231
         side=SOURCE, on="cluster", operation="DESCRIBE", roles=(PLAN, CUTOVER), before=(2, 1),
         why="list groups: brokers before 2.1 ask for it",
+    ),
+    Right(
+        side=SOURCE, on="cluster", operation="DESCRIBE", roles=(COPY,), when="sync_groups", before=(2, 1), why=_FOLLOW
     ),
     Right(
         side=SOURCE, on="cluster", operation="DESCRIBE", roles=(COPY,), since=(2, 0),
@@ -114,11 +128,11 @@ RIGHTS: tuple[Right, ...] = (
         "without it",
     ),
     Right(
-        side=SOURCE, on="cluster", operation="ALTER", roles=(CUTOVER,),
+        side=SOURCE, on="cluster", operation="ALTER", roles=(CUTOVER, LIFT_FENCE),
         why="the fence by ACL; without it the cutover stops before anything is touched. A fence of your own needs none",
     ),
     Right(side=TARGET, on="topics", operation="CREATE", roles=(COPY,), why="create topics"),
-    Right(side=TARGET, on="topics", operation="DESCRIBE", roles=(PLAN,), why="find the topics that exist"),
+    Right(side=TARGET, on="topics", operation="DESCRIBE", roles=(PLAN, RETIRE), why="find the topics that exist"),
     Right(
         side=TARGET, on="topics", operation="DESCRIBE_CONFIGS", roles=(PLAN, VERIFY, CUTOVER),
         why="settings of topics that exist; whether retention is off, when a record is missing there",
@@ -129,7 +143,7 @@ RIGHTS: tuple[Right, ...] = (
         why="find where to go on, compare, commit positions",
     ),
     Right(
-        side=TARGET, on="topics", operation="ALTER_CONFIGS", roles=(COPY,),
+        side=TARGET, on="topics", operation="ALTER_CONFIGS", roles=(COPY, RETIRE),
         why="retention off while the mirror writes, the source's settings afterwards",
     ),
     Right(
@@ -141,7 +155,7 @@ RIGHTS: tuple[Right, ...] = (
         why="add partitions to a topic when its source topic got some",
     ),
     Right(
-        side=TARGET, on="ids", operation="WRITE", roles=(PLAN, COPY, CUTOVER),
+        side=TARGET, on="ids", operation="WRITE", roles=_LEDGER,
         why="writer lease, padding, transactional delivery",
     ),
     Right(  # KIP-1037
@@ -166,15 +180,22 @@ RIGHTS: tuple[Right, ...] = (
         why="sizes of partitions, to see what `retention.bytes` explains; without it nothing does",
     ),
     Right(side=TARGET, on="ledger", operation="CREATE", roles=(PLAN,), why="the first plan begins the ledger"),
-    Right(side=TARGET, on="ledger", operation="READ", roles=_EVERY, why="whose topics are, what plans have"),
+    Right(side=TARGET, on="ledger", operation="READ", roles=_ANYBODY, why="whose topics are, what plans have"),
     Right(side=TARGET, on="ledger", operation="WRITE", roles=_LEDGER, why="make a topic the mirror's, hand it over"),
-    Right(side=TARGET, on="ledger", operation="DESCRIBE_CONFIGS", roles=_EVERY, why="see that it keeps its records"),
+    Right(side=TARGET, on="ledger", operation="DESCRIBE_CONFIGS", roles=_ANYBODY, why="see that it keeps its records"),
     Right(side=TARGET, on="state", operation="CREATE", roles=(PLAN,), why="keep plans, where any worker finds them"),
-    Right(side=TARGET, on="state", operation="READ", roles=_EVERY, why="find the plan, find the tail"),
-    Right(side=TARGET, on="state", operation="WRITE", roles=_EVERY, why="plans, proofs, signs of life, reports"),
+    Right(side=TARGET, on="state", operation="READ", roles=_ANYBODY, why="find the plan, find the tail"),
+    Right(
+        side=TARGET, on="state", operation="WRITE", roles=(*_EVERY, PAUSE, LIFT_FENCE, RETIRE),
+        why="plans, proofs, signs of life, reports, wishes",
+    ),
     Right(side=TARGET, on="maps", operation="CREATE", roles=(COPY,), when="mapped offsets", why="store offset maps"),
     Right(side=TARGET, on="maps", operation="READ", roles=_EVERY, when="mapped offsets", why="read offset maps"),
-    Right(side=TARGET, on="maps", operation="WRITE", roles=(COPY,), when="mapped offsets", why="store offset maps"),
+    Right(side=TARGET, on="maps", operation="READ", roles=(RETIRE,), why="see that none is left"),
+    Right(
+        side=TARGET, on="maps", operation="WRITE", roles=(COPY, RETIRE), when="mapped offsets",
+        why="store offset maps, and remove them",
+    ),
     Right(
         side=TARGET, on="maps", operation="DESCRIBE_CONFIGS", roles=(COPY,), when="mapped offsets",
         why="see that it keeps its records",
@@ -183,7 +204,9 @@ RIGHTS: tuple[Right, ...] = (
     Right(side=TARGET, on="scratch", operation="WRITE", roles=(PLAN,), why=_TRIED),
     Right(side=TARGET, on="scratch", operation="READ", roles=(PLAN,), why=_TRIED),
     Right(side=TARGET, on="scratch", operation="DELETE", roles=(PLAN,), why="delete it again; without it the plan warns"),
+    Right(side=TARGET, on="scratch", operation="DELETE", roles=(RETIRE,), why="delete what a killed plan has left"),
     Right(side=TARGET, on="groups", operation="READ", roles=(CUTOVER,), why="read and commit positions"),
+    Right(side=TARGET, on="groups", operation="READ", roles=(COPY,), when="sync_groups", why=_FOLLOW),
     Right(
         side=TARGET, on="groups", operation="DELETE", roles=(CUTOVER,),
         why="delete positions when a cutover backs out; without it they stay, and the report says so",
@@ -203,6 +226,15 @@ RIGHTS: tuple[Right, ...] = (
     Right(
         side=TARGET, on="starts", operation="READ", roles=(PLAN, COPY), when="start='latest'",
         why="a job without Airflow stores there where the mirror began",
+    ),
+    *(
+        Right(side=TARGET, on=group, operation="DESCRIBE", roles=(RETIRE,), why="see that no position is left")
+        for group in ("progress", "starts")
+    ),
+    *(
+        Right(side=TARGET, on=on, operation=operation, roles=(RETIRE,), when=when, why="delete its own positions")
+        for group, when in (("progress", "delivery='transactional'"), ("starts", "start='latest'"))
+        for on, operation in ((group, "DELETE"), ("topics", "READ"))
     ),
 )  # fmt: skip
 
@@ -237,11 +269,13 @@ def rights_of(
     """Return the ACLs that a Mirror needs on one side.
 
     :param principal: such as ``User:mirror``.
-    :param roles: of :data:`ROLES`. With partitioning by key there is neither a comparison nor a cutover.
+    :param roles: of :data:`ROLES` and :data:`COMMANDS`. With partitioning by key there is neither a comparison nor a
+        cutover, and with shared ownership no cutover: nobody needs rights for what is refused.
     :param version: the oldest release of that side's brokers.
     :param names: the source's topics that the Mirror selects, if somebody has asked it; else its patterns decide.
     """
-    wanted = {role for role in roles if _keeps_partitions(mirror) or role in (PLAN, COPY)}
+    refused = () if _keeps_partitions(mirror) else (VERIFY, CUTOVER, LIFT_FENCE)
+    wanted = {*roles}.difference(refused, (CUTOVER, LIFT_FENCE) if mirror.shares else ())
     grants: list[Grant] = []
     notes: list[str] = []
     for right in RIGHTS:

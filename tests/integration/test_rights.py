@@ -6,13 +6,14 @@ holes and start above 0, so that offsets that are kept take every right.
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,12 @@ from airflow_mirror.console.main import main
 from airflow_mirror.copy.loop import retries
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
+from airflow_mirror.cutover.kept import Kept, reports_of
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.jobs.driver.arguments import parser
 from airflow_mirror.jobs.driver.by_hand import begun_at, copy_modes, remember
-from airflow_mirror.jobs.driver.prepare import prepare, resolve_ranges, writer_lease
+from airflow_mirror.jobs.driver.prepare import HeldLease, prepare, resolve_ranges, writer_lease
 from airflow_mirror.jobs.driver.weights import bytes_to_copy
 from airflow_mirror.jobs.runner.active import keys_of
 from airflow_mirror.jobs.runner.java import find_java
@@ -41,12 +43,15 @@ from airflow_mirror.plan import Plan, build
 from airflow_mirror.plan.kept import fetch, keep, prefix
 from airflow_mirror.plan.life import begin, require_active
 from airflow_mirror.plan.resources import includes
-from airflow_mirror.plan.rights import RIGHTS, ROLES, SIDES, rights_of
+from airflow_mirror.plan.rights import COMMANDS, RIGHTS, ROLES, SIDES, rights_of
 from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.policy import LEDGER
 from airflow_mirror.sync import lag
 from airflow_mirror.sync.configs import sync_configs
+from airflow_mirror.sync.following import notes
+from airflow_mirror.sync.following.follower import Follower
 from airflow_mirror.sync.maps import OffsetMaps
+from airflow_mirror.sync.right import Right
 from airflow_mirror.sync.topics import create_target_topics
 from airflow_mirror.sync.translation import translate_groups
 from airflow_mirror.verify import proof
@@ -138,7 +143,7 @@ class World:
             return fetch(self.hash, self.mirror.name, target, Ledger(target))
 
     def copy(self, user: str) -> None:
-        """Twice: in between a topic grows."""
+        """Twice: in between a topic grows. At the end groups follow, as they do while a tail runs."""
         self._copy(user)
         with self.admins(ROOT) as (source, _):
             source.grow_partitions(self.topic, 3)
@@ -168,6 +173,7 @@ class World:
         with writer_lease(job.target, self.mirror.name) as held:
             work = CopyWork(source=job.source, target=job.target, options=job.options, lease=held.token)
             results = copy_ranges(work, ranges)
+            self._follow(plan, user, held)
         failed = [r.error for r in results if r.error]
         if failed:
             raise MirrorError("; ".join(failed))
@@ -176,6 +182,13 @@ class World:
             lags = lag.measure(plan, source, target, maps.positions if maps else None)
             assert not any(one.records for one in lags)
             sync_configs(plan, source, target, hold=False)
+
+    def _follow(self, plan: Plan, user: str, held: HeldLease) -> None:
+        with self.admins(user) as (source, target), self.maps(plan, user) as maps:
+            state = state_of(target, notes.prefix(self.mirror.name))
+            right = Right(lambda: held.token)
+            report = Follower(plan, source, target, maps.to_target, state, Ledger(target), right).follow(1)
+        self.notes += [*report.left_out, *report.failed]
 
     def verify(self, user: str) -> None:
         plan = self.stored(user)
@@ -195,7 +208,7 @@ class World:
         for name, opens in (("backs-out", False), ("done", True)):
             self._cut_over(user, self.directory / name, opens)
 
-    def _cut_over(self, user: str, run_dir: Path, opens: bool) -> None:
+    def _cut_over(self, user: str, run_dir: Path, opens: bool, *, keep_fence: bool = False) -> None:
         plan = self.stored(user)
         configs = {side: self.config(side, user) for side in SIDES}
         translate_groups(plan, configs["source"], configs["target"])  # the preview
@@ -207,7 +220,7 @@ class World:
         try:
             with self.admins(user) as (source, target), self.maps(plan, user) as maps:
                 report = run_cutover(
-                    self.mirror, plan, source, target, fence=HeardFence(source), keep_fence=False, run_dir=run_dir,
+                    self.mirror, plan, source, target, fence=HeardFence(source), keep_fence=keep_fence, run_dir=run_dir,
                     verify=verify_rest(plan, configs["source"], configs["target"]), limits=LIMITS,
                     tail_positions=maps.positions, translate_offset=maps.to_target, life=Ledger(target),
                     open_target=open_target,
@@ -220,8 +233,43 @@ class World:
             if (run_dir / "report.json").exists():
                 self.notes += [undone["what"] for undone in json.loads((run_dir / "report.json").read_text())["undone"]]
 
+    # --- commands ----------------------------------------------------------------------------------------------------
+
+    def command(self, user: str, *words: str) -> None:
+        said = io.StringIO()
+        with redirect_stdout(said), redirect_stderr(said):
+            status = main([*words, "--target", self.file("target", user)])
+        self.notes += said.getvalue().splitlines()
+        assert user != ROOT or status == 0
+
+    def status(self, user: str) -> None:
+        self.command(user, "status")
+        self.command(user, "ledger", "show")
+
+    def pause(self, user: str) -> None:
+        for verb in ("pause", "resume"):
+            self.command(user, verb, "--mirror", self.mirror.name)
+        self.command(user, "rate", "default", "--mirror", self.mirror.name)
+
+    def lift_fence(self, user: str) -> None:
+        """Of a cutover that was killed after it had opened the first topic; then of one that is over."""
+        self.copy(ROOT)
+        self._cut_over(ROOT, self.directory / "kept", opens=True, keep_fence=True)
+        with self.admins(ROOT) as (_, target):
+            kept = Kept(reports_of(target, self.mirror.name), self.mirror.name, "kept", None)
+            done = kept.load()
+            assert done is not None and done.fence is not None
+            killed = replace(done, outcome="running", opening=None, process=None, fence=replace(done.fence, kept=False))
+            words = ["--mirror", self.mirror.name, "--source", self.file("source", user), "--kept-too"]
+            for report in (killed, done):
+                kept.save(report)
+                self.command(user, "lift-fence", *words, "--home", str(self.directory / "nowhere"))
+
+    def retire(self, user: str) -> None:
+        self.command(user, "retire", "--mirror", self.mirror.name, "--yes", "--end-writing")
+
     def do(self, role: str, user: str) -> None:
-        getattr(self, role)(user)
+        getattr(self, role.replace("-", "_"))(user)
 
     # --- rights -------------------------------------------------------------------------------------------------------
 
@@ -277,14 +325,23 @@ def commit(admin: ClusterAdmin, group: str, positions: Any) -> None:
 )
 def test_with_the_printed_rights_of_each_part_a_mirror_migrates(world_of: Callable[..., World], mode: str) -> None:
     world = world_of(**MODES[mode])
-    for role in ROLES:
+    for role in (*ROLES, "status", "pause", "retire"):
         world.allow(role)
         world.do(role, "mirror")
     assert [
-        note for note in world.notes if re.search("missing|can't be read|lack of|could not be|left behind", note)
+        note for note in world.notes if re.search("missing|can't be read|lack of|could not be|left behind|error:", note)
     ] == []
     with world.admins(ROOT) as (_, target):
         assert target.group_offsets(f"{world.topic}-g")
+
+
+def test_with_its_printed_rights_a_fence_is_lifted(world_of: Callable[..., World]) -> None:
+    world = world_of(**MODES["identical"])
+    world.plan(ROOT)
+    world.allow("lift-fence")
+    world.do("lift-fence", "mirror")
+    assert len([note for note in world.notes if note.startswith("run kept: lifted: ")]) == 2, world.notes
+    assert not [note for note in world.notes if "error:" in note or "may still count" in note]
 
 
 def _cases() -> Iterator[Any]:
@@ -292,7 +349,7 @@ def _cases() -> Iterator[Any]:
     known = set()
     for mode, fields in MODES.items():
         mirror = Mirror(name="m", source="s", target="t", topics=["t.*"], groups=["g"], **fields)
-        for role in ROLES:
+        for role in (*ROLES, *COMMANDS):
             for side in SIDES:
                 for index, (acl, _) in enumerate(rights_of(mirror, side, OURS, roles=[role]).grants):
                     key = (role, side, acl)
@@ -314,7 +371,7 @@ def test_a_right_that_is_missing_is_named(
     index: int,
 ) -> None:
     world = world_of(**MODES[mode])
-    for before in ROLES[: ROLES.index(role)]:
+    for before in ROLES[: ROLES.index(role)] if role in ROLES else ROLES[: 1 if role == "lift-fence" else 2]:
         world.do(before, ROOT)
     monkeypatch.setattr(retries, "PATIENCE_S", 5.0)  # it will not get better
     missing = world.allow(role, (side, index))

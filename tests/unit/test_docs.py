@@ -112,7 +112,8 @@ def needed_by(right: Right) -> str:
     """For which parts of the work, with which Mirrors, on which releases."""
     releases = {"from": right.since, "before": right.before or ()}
     said = [f"{word} {'.'.join(map(str, release))}" for word, release in releases.items() if release]
-    roles = "all" if right.roles == ROLES else ", ".join(right.roles)
+    every = right.roles[: len(ROLES)] == ROLES
+    roles = ", ".join(["all the work", *right.roles[len(ROLES) :]] if every else right.roles)
     return "; ".join([roles, *([right.when] if right.when else []), *said])
 
 

@@ -44,6 +44,7 @@ _OFFSETS = {
     "log start": (requests.EARLIEST, requests.READ_UNCOMMITTED),
     "last stable offset": (requests.LATEST, requests.READ_COMMITTED),
 }
+_NO_GROUP = "the source lists no group: if there are any, DESCRIBE on groups is missing there, and Kafka does not say so"
 _CAUSE = "positions of topics that are partitioned by key have no counterpart"
 
 Positions = Mapping[str, Mapping[TopicPartition, "GroupPosition"]]
@@ -137,6 +138,8 @@ class Follower:
         """Return the selected groups' positions in the plan's topics, and groups of which they say nothing."""
         topics = {t.source_topic for t in self._plan.topics}
         listed = [g.group_id for g in self._source.groups()]
+        if not listed:
+            report.left_out.append(_NO_GROUP)
         selected = [g for g in listed if self._mirror.selects_group(g) and not g.startswith(_OURS)]
         found, errors = self._source.groups_offsets_apart(selected)
         _fail(errors, report)

@@ -19,7 +19,7 @@ class FollowReport:
     :param left_alone: positions that are not the mirror's, or have no place on the target.
     :param active: groups with members on the target.
     :param gone: groups that have followed, and that the source no longer has.
-    :param left_out: topics whose positions don't follow.
+    :param left_out: topics whose positions don't follow; that the source lists no group at all.
     :param failed: groups that could not be read or written.
     :param took_s: seconds.
     """
@@ -42,7 +42,7 @@ class FollowReport:
             (self.left_alone, "left alone"),
             (self.active, "groups active on the target"),
             (self.gone, "gone at the source"),
-            (self.left_out, "topics left out"),
+            (self.left_out, "left out"),
             (self.failed, "groups failed"),
         )
         return told(f"{self.groups} follow", others)

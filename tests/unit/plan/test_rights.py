@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 
 from airflow_mirror.plan.resources import includes
-from airflow_mirror.plan.rights import NEWEST, RESOURCES, RIGHTS, ROLES, SIDES, SOURCE, TARGET, WHEN, rights_of
+from airflow_mirror.plan.rights import (
+    COMMANDS,
+    NEWEST,
+    RESOURCES,
+    RIGHTS,
+    ROLES,
+    SIDES,
+    SOURCE,
+    TARGET,
+    WHEN,
+    rights_of,
+)
 from airflow_mirror.policy import DECISIONS
 from airflow_mirror.wire.served import RELEASES
 from tests.unit.plan.builders import a_mirror
@@ -52,11 +63,45 @@ def test_each_role_asks_for_its_own_part() -> None:
         "DESCRIBE_CONFIGS TOPIC orders",
         "READ TOPIC airflow-mirror.decisions",
         "DESCRIBE CLUSTER kafka-cluster",
+        "DESCRIBE GROUP *",
     }
     planning = asked(TARGET, ("plan",))
     assert {"DESCRIBE TOPIC orders", "DESCRIBE_CONFIGS TOPIC orders"} < planning
     assert not {"WRITE TOPIC orders", "READ GROUP billing"} & planning
     assert "WRITE TOPIC orders" not in asked(TARGET, ("cutover",))
+
+
+def test_groups_that_follow_take_more_than_the_copy() -> None:
+    without = {side: asked(side, ("copy",), sync_groups=False) for side in SIDES}
+    assert asked(SOURCE, ("copy",)) - without[SOURCE] == {"DESCRIBE GROUP *"}
+    assert asked(TARGET, ("copy",)) - without[TARGET] == {"READ GROUP billing"}
+    old = asked(SOURCE, ("copy",), (0, 11)) - asked(SOURCE, ("copy",), (0, 11), sync_groups=False)
+    assert old == {"READ GROUP *", "DESCRIBE CLUSTER kafka-cluster"}
+
+
+def test_who_only_looks_gets_no_right_to_write() -> None:
+    assert asked(SOURCE, ("status",)) == asked(SOURCE, ("pause",)) == asked(SOURCE, ("retire",)) == set()
+    assert asked(TARGET, ("status",)) == {
+        "READ TOPIC airflow-mirror.decisions", "DESCRIBE_CONFIGS TOPIC airflow-mirror.decisions",
+        "READ TOPIC airflow-mirror.ledger",
+    }  # fmt: skip
+    assert asked(TARGET, ("pause",)) - asked(TARGET, ("status",)) == {"WRITE TOPIC airflow-mirror.ledger"}
+
+
+def test_who_lifts_fences_touches_no_topic_of_the_mirror() -> None:
+    assert asked(SOURCE, ("lift-fence",)) == {"ALTER CLUSTER kafka-cluster"}
+    assert asked(TARGET, ("lift-fence",)) - asked(TARGET, ("pause",)) == {
+        "WRITE TOPIC airflow-mirror.decisions", "WRITE TRANSACTIONAL_ID airflow-mirror.dc1-to-dc2",
+    }  # fmt: skip
+
+
+def test_a_shared_mirror_gets_no_rights_for_what_is_refused() -> None:
+    """Its cutover is; so nobody raises or lifts a fence for it."""
+    shared = {"ownership": "shared", "delivery": "transactional", "sync_groups": False, "sync_configs": False}
+    assert "ALTER CLUSTER kafka-cluster" not in asked(SOURCE, **shared)
+    assert not {"READ GROUP billing", "DELETE GROUP billing"} & asked(TARGET, **shared)
+    for side in SIDES:
+        assert asked(side, ("cutover", "lift-fence"), **shared) == set()
 
 
 def test_modes_of_offsets_ask_for_what_they_do_and_auto_for_both() -> None:
@@ -142,7 +187,7 @@ def test_names_that_the_source_told_replace_patterns() -> None:
 def test_no_right_includes_another_and_every_row_is_granted(topics: list[str], fields: dict[str, str]) -> None:
     mirror = a_mirror(topics=topics, **fields)
     for side in SIDES:
-        grants = rights_of(mirror, side, "User:mirror").grants
+        grants = rights_of(mirror, side, "User:mirror", roles=(*ROLES, *COMMANDS)).grants
         acls = [acl for acl, _ in grants]
         assert not [(a, b) for a in acls for b in acls if a is not b and includes(a, b)]
         reasons = {why for _, whys in grants for why in whys}
@@ -169,5 +214,5 @@ def test_who_may_change_acls_is_told_so() -> None:
 def test_the_tables_words_are_known() -> None:
     assert {r.on for r in RIGHTS} == set(RESOURCES)
     assert {r.when for r in RIGHTS} <= set(WHEN)
-    assert all(set(r.roles) <= set(ROLES) and r.roles for r in RIGHTS)
+    assert all(set(r.roles) <= {*ROLES, *COMMANDS} and r.roles for r in RIGHTS)
     assert {v for r in RIGHTS for v in (r.since, r.before) if v} <= set(RELEASES)
