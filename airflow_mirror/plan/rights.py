@@ -64,6 +64,9 @@ WHEN: dict[str, Callable[[Mirror], bool]] = {
     "delivery='transactional'": lambda mirror: mirror.delivery == "transactional",
     "start='latest'": lambda mirror: mirror.start == "latest",
     "sync_groups": lambda mirror: mirror.sync_groups and _keeps_partitions(mirror),
+    "sync_log_starts": lambda mirror: (
+        mirror.sync_log_starts and _keeps_partitions(mirror) and mirror.delivery != "transactional"
+    ),
 }
 
 # As the documentation names them; `_resources` has the names that a Mirror gives them.
@@ -148,7 +151,11 @@ RIGHTS: tuple[Right, ...] = (
     ),
     Right(
         side=TARGET, on="topics", operation="DELETE", roles=(COPY,), when="identical offsets",
-        why="prime a log that starts above 0; delete what the source's retention has deleted",
+        why="prime a log that starts above 0",
+    ),
+    Right(
+        side=TARGET, on="topics", operation="DELETE", roles=(COPY,), when="sync_log_starts",
+        why="delete what the source's retention has deleted",
     ),
     Right(
         side=TARGET, on="topics", operation="ALTER", roles=(COPY,), when="partitioning='preserve'",
@@ -176,7 +183,7 @@ RIGHTS: tuple[Right, ...] = (
         why="free disk of its brokers; without it the plan warns",
     ),
     Right(
-        side=TARGET, on="cluster", operation="DESCRIBE", roles=(COPY,), when="identical offsets",
+        side=TARGET, on="cluster", operation="DESCRIBE", roles=(COPY,), when="sync_log_starts",
         why="sizes of partitions, to see what `retention.bytes` explains; without it nothing does",
     ),
     Right(side=TARGET, on="ledger", operation="CREATE", roles=(PLAN,), why="the first plan begins the ledger"),

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LeaseLost
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -29,6 +30,7 @@ from airflow_mirror.sync.right import Right
 from airflow_mirror.sync.starts import sights
 from airflow_mirror.sync.starts.follower import StartFollower
 from airflow_mirror.sync.starts.report import StartsReport
+from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.verify.result import PartitionComparison
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
@@ -57,13 +59,14 @@ MIB = 1 << 20
 class World:
     """One topic on two clusters, and the mirror that holds its lease. Time passes when a test says so."""
 
-    def __init__(self, source: Cluster, target: Cluster, topic: str, close: ExitStack) -> None:
+    def __init__(self, source: Cluster, target: Cluster, topic: str, close: ExitStack, mode: str = "identical") -> None:
         self.topic, self.tp, self.clusters = topic, TopicPartition(topic, 0), (source, target)
         self.source, self.target = (close.enter_context(ClusterAdmin(config(c), 120)) for c in self.clusters)
         for cluster in self.clusters:
             create(cluster, topic)
         self.mirror = Mirror(name=f"m-{topic[-8:]}", source="src", target="dst", topics=[topic])
-        one = topic_plan(topic, {0: 0}, source_topic_id=self.source.topics([topic])[topic].topic_id)
+        self.mode = mode
+        one = topic_plan(topic, {0: 0}, mode=mode, source_topic_id=self.source.topics([topic])[topic].topic_id)
         self.plan = plan_of(self.mirror, one, source_cluster_id=self.source.cluster_id())
         claim(begin(self.plan, self.target), self.plan, self.target)
         self.wire = close.enter_context(WireCluster(config(target)))
@@ -74,7 +77,8 @@ class World:
         self.token = lease.take(self.wire, self.mirror.name)
 
     def copy(self) -> None:
-        assert all(r.error is None for r in copy(*self.clusters, ranges_of(self.clusters[0], self.topic)))
+        ranges = [replace(one, mode=self.mode) for one in ranges_of(self.clusters[0], self.topic)]
+        assert all(r.error is None for r in copy(*self.clusters, ranges, self.mirror.name))
         self.own_again()
 
     def fresh(self, count: int, value: bytes = b"value") -> None:
@@ -88,8 +92,9 @@ class World:
         state, ledger = state_of(self.target, sights.prefix(self.mirror.name)), Ledger(self.target)
         right = Right(lambda: self.token)
         return StartFollower(
-            lambda: self.plan, self.mirror, self.source, self.target, state, ledger, right, clock=lambda: self.now / 1000
-        )
+            lambda: self.plan, self.mirror, self.source, self.target, state, ledger, right,
+            maps=MapStore(self.mirror.name), clock=lambda: self.now / 1000,
+        )  # fmt: skip
 
     def follow(self, hours: int, process: StartFollower | None = None) -> StartsReport:
         """A pass every hour, each by a new process unless one is given."""
@@ -136,6 +141,43 @@ def test_target_follows_a_day_behind_real_retention_and_compares_equal(world: Wo
     world.fresh(20)
     world.copy()
     assert_equal(*world.clusters, world.topic)
+
+
+def test_mapped_target_follows_through_its_map_and_copies_on(
+    source_cluster: Cluster, target_cluster: Cluster, topic_name: str
+) -> None:
+    """Markers and aborted records of the source have no place there. Compared, and copied on, behind the new start."""
+    with ExitStack() as close:
+        world = World(source_cluster, target_cluster, topic_name, close, "mapped")
+        write_transactions(source_cluster, topic_name, seed=3)
+        write(source_cluster, topic_name, 300, seed=1)  # years old
+        end = ends(source_cluster, topic_name)[0][2]
+        world.fresh(50)
+        world.copy()
+        here, there = (cluster_end(cluster, topic_name) for cluster in world.clusters)
+        assert there < here, "offsets are others"
+        world.source.delete_records({world.tp: end})
+        world.source.alter_topic_configs(topic_name, {"retention.ms": str(2 * HOUR)})
+        world.follow(24)
+        assert world.starts() == (end, 0)
+        world.follow(5)
+        assert world.starts() == (end, there - 50)
+        world.fresh(20)
+        world.copy()
+        plan, settings = world.plan, [config(cluster) for cluster in world.clusters]
+        verdict = verify_rest(plan, *settings)({world.tp: cluster_end(source_cluster, topic_name)})
+        assert [(one.equal, one.records) for one in verdict] == [(True, 70)]
+        write(target_cluster, topic_name, 1, seed=5)  # somebody else's
+        world.fresh(20)
+        world.copy()
+        world.source.delete_records({world.tp: end + 60})
+        assert "records of others" not in str(world.follow(1).left_alone)
+        world.source.delete_records({world.tp: end + 80})
+        assert "lie records of others" in str(world.follow(1).left_alone)
+
+
+def cluster_end(cluster: Cluster, topic: str) -> int:
+    return ends(cluster, topic)[0][2]
 
 
 def test_what_a_person_deleted_at_the_source_stays_on_the_target(world: World) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from airflow_mirror.config import load
+from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.jobs.driver.groups import groups_follow
 from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
 from airflow_mirror.jobs.driver.recurring import Pass, Recurring
@@ -120,4 +121,5 @@ def _acls(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right) ->
 
 def _log_starts(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right) -> Pass:
     state = state_of(target, sights.prefix(job().mirror.name), patience_s=_STATE_PATIENCE_S)
-    return StartFollower(lambda: job().plan, job().mirror, source, target, state, Ledger(target), right).follow
+    maps = MapStore(job().mirror.name)
+    return StartFollower(lambda: job().plan, job().mirror, source, target, state, Ledger(target), right, maps).follow

@@ -29,7 +29,7 @@ _KEYS = ("cleanup.policy", "retention.bytes", "retention.ms")
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """One partition, as both clusters show it now. Offsets of the source and of the target are the same.
+    """One partition, as both clusters show it now, in the target's offsets: the source's own, or by a map (`mapped`).
 
     :param start: the source's log start offset.
     :param end: the source's high watermark.

@@ -23,13 +23,17 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.configs import Rules, may_compact
 from airflow_mirror.plan.life import active_topics
 from airflow_mirror.plan.target_configs import read_own_configs
+from airflow_mirror.sync.maps import mapped_range
 from airflow_mirror.sync.starts import compacting, deciding, sights
+from airflow_mirror.sync.starts import mapped as mapping
 from airflow_mirror.sync.starts.deciding import Standing
+from airflow_mirror.sync.starts.mapped import NO_MAP
 from airflow_mirror.sync.starts.report import StartsReport
 from airflow_mirror.sync.starts.sights import FOREVER, Retention, Seen, Sight
 from airflow_mirror.wire import requests
 
 if TYPE_CHECKING:
+    from airflow_mirror.copy.offsets.store import MapStore
     from airflow_mirror.kafka.admin import ClusterAdmin, ConfigEntry
     from airflow_mirror.ledger.decisions import Decisions
     from airflow_mirror.ledger.state import State
@@ -46,7 +50,8 @@ _CUT_S = 600.0  # log.retention.check.interval.ms is five minutes
 _AT_ONCE = 200  # partitions between two confirmations of the lease
 _BY_KEY = "records are partitioned by key: offsets have no counterpart"
 _SHARED = "mirrors of other sources write to it, too"
-_MAPPED = "its offsets are mapped"
+_MARKERS = "its offsets are mapped, and markers of transactions look like records of others"
+_NOT_COMPACTED = "its offsets are mapped, and a map is completed by counting records: not compacted while it is on hold"
 _NOT_OURS = "the ledger does not say that {} is this mirror's and not in production"
 _NO_IDS = "its brokers tell no topic id (before 2.8): a topic that was created again would not be noticed"
 _NEWER = "a newer version of airflow-mirror wrote what was seen of its log starts: install that version"
@@ -64,21 +69,24 @@ class StartFollower:
     :param source: connections that the caller closes; ``target`` likewise.
     :param state: holds the sights.
     :param ledger: says which topics are in production.
+    :param maps: the mirror's; only read.
     :param clock: monotonic, in seconds: a broker needs real time to cut a log.
     """
 
     def __init__(
         self, plan: Callable[[], Plan], mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, state: State,
-        ledger: Decisions, right: Right, clock: Callable[[], float] = time.monotonic,
+        ledger: Decisions, right: Right, maps: MapStore, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._plan, self._name, self._delay_ms = plan, mirror.name, int(mirror.log_start_delay_s * 1000)
         self._source, self._target = source, target
-        self._state, self._ledger, self._right = state, ledger, right
+        self._state, self._ledger, self._right, self._maps = state, ledger, right, maps
         self._report: StartsReport | None = None  # of the last pass, for people
         self._looked_ms = 0
         self._clock = clock
         self._there_since: dict[TopicPartition, tuple[int, float]] = {}  # the target's log start, and since when
         self._ends: Offsets = {}  # of the source's logs in the last pass, by target partition
+        # Where log starts of mapped partitions lie, by the source's and the target topic's id: a map may be large.
+        self._places: dict[TopicPartition, tuple[tuple[int, str], int | str]] = {}
 
     def follow(self, now_ms: int) -> StartsReport:
         """Make one pass, if the last one was long enough ago; otherwise return its report.
@@ -104,13 +112,16 @@ class StartFollower:
         whole = _BY_KEY if plan.mirror.partitioning == "by_key" else _SHARED if plan.mirror.shares else ""
         found = {}
         for t in plan.topics:
-            cause = whole or (_MAPPED if t.mode != "identical" else "" if t.source_topic_id else _NO_IDS)
+            mapped = t.mode != "identical"
+            marked = mapped and plan.mirror.delivery == "transactional"
+            cause = whole or (_MARKERS if marked else "" if t.source_topic_id else _NO_IDS)
             if not cause and t.target_topic not in active:
                 cause = _NOT_OURS.format(t.target_topic)
             if cause:
                 report.left_out.append(f"{t.source_topic}: {cause}")
             else:
                 found[t.target_topic] = t
+                report.not_compacted += [f"{t.source_topic}: {_NOT_COMPACTED}"] * (mapped and t.compacted)
         return found
 
     def _follow(self, topics: dict[str, TopicPlan], rules: Rules, now_ms: int, report: StartsReport) -> None:
@@ -145,7 +156,7 @@ class StartFollower:
                 changed |= {sights.key(self._name, name, one): None for one in over}
                 changed[sights.key(self._name, name, number)] = sights.dump(sight)
                 known[name].append(sight)
-            goals |= self._decide(by_topic.get(name, {}), topics[name].source_topic, known[name], count, report)
+            goals |= self._decide(by_topic.get(name, {}), topics[name], known[name], count, report)
         goals = self._with_journal(goals, standings, report)
         with self._right.writing:
             if changed:
@@ -172,11 +183,46 @@ class StartFollower:
             for what, timestamp in (("log start", requests.EARLIEST), ("high watermark", requests.LATEST)):
                 asked.append(_offsets(admin.wire, what, tps, timestamp, report))
         there_starts, there_ends, starts, ends = asked
-        return {
+        found = {
             to: Standing(start=starts[tp], end=ends[tp], there_start=there_starts[to], there_end=there_ends[to])
             for to, tp in on_source.items()
             if to in there_starts and to in there_ends and tp in starts and tp in ends
         }
+        kept = {to: one for to, one in found.items() if topics[to.topic].mode == "identical"}
+        return kept | self._in_its_offsets(
+            {to: (on_source[to], one) for to, one in found.items() if to not in kept}, report
+        )
+
+    def _in_its_offsets(
+        self, mapped: Mapping[TopicPartition, tuple[TopicPartition, Standing]], report: StartsReport
+    ) -> dict[TopicPartition, Standing]:
+        """Return where partitions with maps stand in the target's offsets; the others are reported."""
+        found = {}
+        for to, (tp, one) in mapped.items():
+            try:
+                goal = self._place(to, tp, one) if one.start else 0
+            except MirrorError as e:
+                report.failed.append(f"{to}: {e}")
+                continue
+            if isinstance(goal, str):
+                report.left_alone.append(f"{tp}: {goal}")
+            else:
+                found[to] = mapping.at(one, goal)
+        return found
+
+    def _place(self, to: TopicPartition, tp: TopicPartition, one: Standing) -> int | str:
+        """Return where a source's log start lies on the target, or why that is not followed."""
+        asked = one.start, self._target.wire.topic_id(to.topic)
+        before = self._places.get(to)
+        if before is not None and before[0] == asked:
+            return before[1]
+        offsets = self._maps.load(self._target.wire, mapped_range(tp.topic, to.topic, tp.partition))
+        if offsets is None:
+            return NO_MAP
+        found = mapping.place(offsets, one.start, one.there_start)
+        if one.start <= offsets.source_end:  # else the copy, or what is stored of its map, is behind
+            self._places[to] = asked, found
+        return found
 
     def _ids(self, topics: Mapping[str, TopicPlan], report: StartsReport) -> dict[str, tuple[str, str]]:
         """Return the ids of both topics, by target topic. Read after the offsets: those of other topics mean nothing."""
@@ -259,19 +305,20 @@ class StartFollower:
             return {}
 
     def _decide(
-        self, standings: Mapping[TopicPartition, Standing], source_topic: str, known: Sequence[Sight],
+        self, standings: Mapping[TopicPartition, Standing], t: TopicPlan, known: Sequence[Sight],
         count: Collection[Sight], report: StartsReport,
     ) -> Offsets:  # fmt: skip
-        goals = {}
+        goals, identical = {}, t.mode == "identical"
         for tp, now in standings.items():
             decision = deciding.decide(now, tp.partition, known, count)
-            here = TopicPartition(source_topic, tp.partition)
+            here = TopicPartition(t.source_topic, tp.partition)
             if decision.left:
                 report.left_alone.append(f"{here}: {decision.left}")
             if decision.kept is not None:
                 first, end = decision.kept
+                what = "offsets" if identical else "what has the target's offsets"
                 report.kept.append(
-                    f"{here}: the source has lost offsets {first} to {end - 1}, and retention does not explain it; the "
+                    f"{here}: the source has lost {what} {first} to {end - 1}, and retention does not explain it; the "
                     "target keeps them"
                 )
             if decision.goal is not None:

@@ -16,6 +16,7 @@ class StartsReport:
     :param moved: partitions of which this pass deleted records.
     :param kept: partitions of which somebody deleted records at the source; the target keeps them.
     :param compacted: topics whose ``cleanup.policy`` this pass set: compaction is back, or ended.
+    :param not_compacted: topics that the source compacts, and the target not before the mirror has ended.
     :param longer: topics whose own retention on the target is longer than the source's: it decides.
     :param left_alone: partitions whose log starts don't follow.
     :param left_out: topics whose log starts don't follow.
@@ -27,6 +28,7 @@ class StartsReport:
     moved: int = 0
     kept: list[str] = field(default_factory=list)
     compacted: list[str] = field(default_factory=list)
+    not_compacted: list[str] = field(default_factory=list)
     longer: list[str] = field(default_factory=list)
     left_alone: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -37,6 +39,7 @@ class StartsReport:
         """One line that stays the same while nothing happens but log starts moving on."""
         others = (
             (self.kept, "partitions keep what the source has lost"),
+            (self.not_compacted, "topics are not compacted"),
             (self.longer, "topics keep more than the source"),
             (self.left_alone, "left alone"),
             (self.left_out, "topics left out"),

@@ -32,7 +32,7 @@ class Retention(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """One partition.
+    """One partition, in offsets of the target, as :class:`.deciding.Standing`.
 
     :param start: the source's log start offset.
     :param explained: up to where retention explains it, at most ``start``; what lies between was deleted by somebody.

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from airflow_mirror.errors import BrokerError, LeaseLost, MissingRight, TryAgain
+from airflow_mirror.copy.offsets.map import OffsetMap
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.errors import BrokerError, LeaseLost, MirrorError, MissingRight, TryAgain
 from airflow_mirror.kafka.model import ConfigEntry, TopicInfo
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import claim, mark_cut_over
@@ -64,6 +66,9 @@ class Side:
     def refresh(self, topics: Iterable[str]) -> None:
         pass
 
+    def topic_id(self, topic: str) -> str:
+        return self.ids[topic]
+
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
         return {name: configs(**self.settings) for name in names}
 
@@ -109,6 +114,24 @@ def last_batch(side: Side, tp: TopicPartition, start: int, end: int, passed_over
     return SimpleNamespace(first_offset=max(start, (end - 1) // 5 * 5)) if end > start else None
 
 
+class Maps:
+    """The stored maps of the topic's partitions."""
+
+    def __init__(self) -> None:
+        self.maps: dict[int, OffsetMap] = {}
+        self.loads = 0
+        self.error: MirrorError | None = None
+
+    def of(self, partition: int) -> OffsetMap:
+        return self.maps.setdefault(partition, OffsetMap(0, 0))
+
+    def load(self, target: Any, one: CopyRange) -> OffsetMap | None:
+        self.loads += 1
+        if self.error is not None:
+            raise self.error
+        return self.maps.get(one.partition)
+
+
 class FakeRight:
     """The lease; ``lost_at``: somebody else has it when it is confirmed, or looked at, for the n-th time."""
 
@@ -140,19 +163,26 @@ class World:
         self.source, self.target, self.right = Side("source"), Side("target"), FakeRight()
         self.state, self.ledger = MemoryState(), MemoryLedger()
         claim(self.ledger, self.plan, self.target)
+        self.maps = Maps() if mode == "mapped" else None
         self.now, self.restart = NOW, self.start
         self.start()
 
     def start(self) -> None:
         """A new process."""
+        maps: Any = self.maps
         self.follower = StartFollower(
             lambda: self.plan, self.mirror, self.source, self.target, self.state, self.ledger, self.right,
-            clock=lambda: self.now / 1000,
+            maps=maps, clock=lambda: self.now / 1000,
         )  # fmt: skip
 
     def produce(self, count: int, tp: TopicPartition = P0) -> None:
-        for side in (self.source, self.target):
-            side.logs[tp].times += [self.now] * count
+        """With mapped offsets, what is not copied lies before the records: twice as much."""
+        here, there = (side.logs[tp] for side in (self.source, self.target))
+        if self.maps is not None and count:
+            here.times += [self.now] * 2 * count
+            self.maps.of(tp.partition).add(here.end, there.end, count)
+        for log in (here, there):
+            log.times += [self.now] * count
 
     def retain(self) -> None:
         """What the source's broker does every few minutes."""
@@ -326,7 +356,7 @@ def test_log_start_that_fell_at_the_source_stops_the_partition(world: World) -> 
 @pytest.mark.parametrize(
     ("world", "cause"),
     [
-        (World(mode="mapped"), "its offsets are mapped"),
+        (World(mode="mapped", delivery="transactional"), "markers of transactions look like records of others"),
         (World(source_id=""), "no topic id"),
         (World(partitioning="by_key"), "partitioned by key"),
         (World(**SHARED), "mirrors of other sources"),
@@ -335,6 +365,64 @@ def test_log_start_that_fell_at_the_source_stops_the_partition(world: World) -> 
 def test_what_can_not_follow_is_listed_with_its_cause(world: World, cause: str) -> None:
     world.produce(100)
     assert cause in world.passes(60).left_out[0] and world.target.deleted == []
+
+
+def test_mapped_log_start_follows_through_the_map() -> None:
+    """A day later, as others; the map is read again only when the source's log start has moved."""
+    world = World("mapped")
+    for _ in range(60):
+        world.produce(10)
+        world.passes(1)
+    assert world.source.logs[P0].start == 3 * 360
+    assert world.start_there == 120
+    assert world.maps is not None
+    loads, world.retain = world.maps.loads, lambda: None  # type: ignore[method-assign]
+    world.passes(5)
+    assert world.maps.loads == loads and world.start_there > 120
+
+
+def test_mapped_log_start_in_a_hole_goes_to_the_next_record() -> None:
+    world = World("mapped")
+    world.produce(10)
+    world.produce(10)
+    world.produce(10)
+    world.source.logs[P0].times = [NOW - 3 * DAY] * 90
+    world.target.logs[P0].times = [NOW - 3 * DAY] * 30
+    world.retain = lambda: None  # type: ignore[method-assign]
+    world.source.logs[P0].start = 35  # the second ten lie from 50 on
+    world.passes(30)
+    assert world.start_there == 10
+
+
+def test_records_of_others_among_mapped_ones_are_never_deleted() -> None:
+    """Before the mirror began, or between its records: nobody knows how long they have to stay."""
+    for early, between in ((5, 0), (0, 5)):
+        world = World("mapped")
+        world.target.logs[P0].times += [NOW] * early
+        world.produce(50)
+        world.target.logs[P0].times += [NOW] * between
+        world.produce(50)
+        report = world.passes(60)
+        assert "lie records of others, or of before the mirror began" in report.left_alone[0]
+        assert world.target.deleted == []
+
+
+def test_mapped_partition_without_a_map_waits_and_is_listed() -> None:
+    world = World("mapped")
+    world.produce(100)
+    assert world.maps is not None
+    kept, world.maps.maps = world.maps.maps, {}
+    assert world.passes(50).left_alone == ["orders-0: no offset map is stored yet"]
+    world.maps.maps, world.maps.error = kept, TryAgain("away")
+    assert world.passes(1).failed == ["orders-0: away"] and world.target.deleted == []
+
+
+def test_mapped_topic_that_the_source_compacts_is_listed() -> None:
+    world = World("mapped", compacted=True)
+    world.source.settings |= {"cleanup_policy": "compact"}
+    world.produce(10)
+    assert "not compacted while it is on hold" in world.passes(3).not_compacted[0]
+    assert "cleanup_policy" not in world.target.settings
 
 
 def test_topic_in_production_or_of_nobody_is_never_touched(world: World) -> None:
@@ -449,12 +537,17 @@ def test_state_that_takes_no_writes_deletes_nothing_more(world: World, monkeypat
     assert world.target.deleted == []
 
 
+@pytest.mark.parametrize("mode", ["identical", "mapped"])
 @pytest.mark.parametrize("seed", range(20))
-def test_random_lives_delete_nothing_that_retention_had_not_taken(seed: int) -> None:
+def test_random_lives_delete_nothing_that_retention_had_not_taken(seed: int, mode: str) -> None:
     """Retention that changes, people who delete, processes that rest, a target that forgets what it has deleted."""
     rng = random.Random(seed)
     keep_ms = rng.choice([0, 10 * DAY])
-    world = World(keep_configs=["retention.ms"] if keep_ms else [])
+    world = World(mode, keep_configs=["retention.ms"] if keep_ms else [])
+
+    def on_target(offset: int) -> int:
+        return offset if world.maps is None else world.maps.of(0).to_target(offset).offset
+
     here, there = world.source.logs[P0], world.target.logs[P0]
     gone: dict[int, int] = {}  # when the source lost a record
     once: set[int] = set()  # deleted before
@@ -466,14 +559,14 @@ def test_random_lives_delete_nothing_that_retention_had_not_taken(seed: int) -> 
         if rng.random() < 0.02:
             here.start = rng.randint(here.start, here.end)
         world.retain()
-        gone |= {at: world.now for at in range(here.start) if at not in gone}
+        gone |= {at: world.now for at in range(on_target(here.start)) if at not in gone}
         if rng.random() < 0.1:
             world.restart()
         if rng.random() < 0.03:
             there.start = rng.randint(0, there.start)  # a broker that died within a minute
         before = there.start
         world.follower.follow(world.now)
-        assert there.start <= here.start
+        assert there.start <= on_target(here.start)
         noted = [one[1] for key, value in world.state.read().items() if (one := sights.load(key, value))]
         held = [one.retention.ms for one in noted if one.at_ms > world.now - DAY]
         for at in set(range(before, there.start)) - once:
