@@ -227,6 +227,17 @@ def not_held(t: TopicPlan, target: Mapping[str, ConfigEntry]) -> list[str]:
     return lines
 
 
+def stays_compacted(source: Mapping[str, ConfigEntry], target: Mapping[str, ConfigEntry]) -> bool:
+    """Return whether a target topic is on hold with compaction, which came back when its backlog had arrived.
+
+    Somebody's own ``compact,delete`` looks the same, but for the other settings: those are on hold only by a mirror.
+    """
+    policy = "cleanup.policy"
+    held = all(is_on_hold(key, target[key].value) for key in HELD_OPEN.keys() & target.keys())
+    here, there = (side[policy].value if policy in side else None for side in (source, target))
+    return held and same_value(there, HELD_COMPACTED) and "compact" in (here or "")
+
+
 def is_held(target: Mapping[str, ConfigEntry]) -> bool:
     """Return whether the settings of a target topic keep every record, or all that matter to a compacted topic."""
     keys = ("cleanup.policy", "retention.bytes", "retention.ms")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from airflow_mirror.kafka.model import ConfigEntry
-from airflow_mirror.plan.configs import HELD_OPEN, LIMITS, Rules, goal, is_on_hold, same_value
+from airflow_mirror.plan.configs import HELD_OPEN, LIMITS, Rules, goal, is_on_hold, same_value, stays_compacted
 from airflow_mirror.plan.target_configs import read_own_configs
 from airflow_mirror.sync.topics import settle
 
@@ -119,6 +119,8 @@ def diff(
             if not overridden or not is_on_hold(key, target[key].value):
                 continue
             value = (planned or {}).get(key)
+        if hold and key == "cleanup.policy" and stays_compacted(source, target):
+            continue
         if hold and key in LIMITS and _lowers(there, value or (own or {}).get(key)):
             continue
         if value is None:

@@ -78,6 +78,18 @@ def test_target_is_held_open_then_gets_source_settings(source: Cluster) -> None:
     assert synced(source, target, hold=False).drift == ()
 
 
+def test_topic_that_is_compacted_again_is_left_so_while_held(source: Cluster) -> None:
+    """Its backlog has arrived. Another one with that policy, as somebody has set it, is not on hold yet."""
+    both = {"cleanup.policy": "compact,delete"}
+    source.overrides["orders"]["cleanup.policy"] = source.overrides["users"]["cleanup.policy"] = "compact"
+    target = Cluster({"orders": {**HELD_OPEN, **both}, "users": both})
+    synced(source, target)
+    assert [target.overrides[topic]["cleanup.policy"] for topic in ("orders", "users")] == ["compact,delete", "delete"]
+    source.overrides["orders"]["cleanup.policy"] = "delete"
+    synced(source, target)
+    assert target.overrides["orders"]["cleanup.policy"] == "delete", "the source compacts it no longer"
+
+
 def test_dry_run_tells_the_drift_and_changes_nothing(source: Cluster) -> None:
     target = Cluster({"orders": {}, "users": {}})
     told = synced(source, target, dry_run=True)
