@@ -50,11 +50,12 @@ PARAMS = {
     ),
     "policy": Param(
         "identity", enum=["identity", "prefix"], section=HOW,
-        description_md="`identity` keeps topic names; `prefix` puts the source's alias and a dot before them.",
+        description_md="`identity` keeps topic names; `prefix` puts the source's alias and the separator before them.",
     ),
     "source_alias": Param(
         None, type=["null", "string"], section=HOW, description_md="Prefix; default: the source's connection.",
     ),
+    "separator": Param(".", type="string", section=HOW, description_md="Between the prefix and a topic's name."),
     "start": Param(
         "earliest", type="string", section=HOW,
         description_md="Where a partition new on the target begins: `earliest`, `latest` or a time such as "
@@ -116,7 +117,7 @@ MIRROR = {
     key: f"{{{{ params.{key} }}}}"
     for key in (
         "name", "source", "target", "topics", "exclude_topics", "groups", "exclude_groups", "offsets", "policy",
-        "source_alias", "start", "isolation", "replication_factor",
+        "source_alias", "separator", "start", "isolation", "replication_factor",
     )
 }  # fmt: skip
 SPARK = "{{ params.spark_conn_id }}"

@@ -62,6 +62,7 @@ def test_the_form_explains_every_field_of_the_migration(bag: Any) -> None:
         assert param.description or param.schema.get("description_md"), name
         assert param.schema.get("section"), name
     assert params["approval"] is False
+    assert {"policy", "source_alias", "separator"} <= params.keys(), "how target topics are named"
 
 
 def test_migration_tasks_run_in_order_from_plan_to_restore(bag: Any) -> None:
