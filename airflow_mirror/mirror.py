@@ -33,7 +33,7 @@ _CHOICES = {
     "compacted_filler": ("markers", "tombstones"),
     "use_defaults_from": ("auto", "source", "target"),
 }
-ACCESS_FIELDS = frozenset({"principals"})  # on which no copy depends, but whoever lets rights follow
+ACCESS_FIELDS = frozenset({"own_principals", "principals"})  # on which no copy depends, but whoever lets rights follow
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -74,6 +74,8 @@ class Mirror:
     :param separator: between the prefix and the topic's name.
     :param principals: names on the target of the source's principals, for ACLs, quotas and SCRAM users; see
         :class:`airflow_mirror.policy.Principals`. The others keep their names.
+    :param own_principals: the mirror's own principal on the ``source`` and on the ``target``, such as ``User:CN=mirror``,
+        where a connection does not say it: brokers make it of a certificate or a token. Its rights are never touched.
     :param offsets: ``identical`` keeps every offset; ``mapped`` keeps an exact offset map instead; ``auto`` keeps the
         offsets of each topic as long as the budgets and the rights allow it, and says why if they don't.
     :param partitioning: ``preserve``, or ``by_key``: records go to the partition that Kafka's Java producer would
@@ -122,6 +124,7 @@ class Mirror:
     source_alias: str | None = None
     separator: str = "."
     principals: Mapping[str, str] = field(default_factory=dict, hash=False)
+    own_principals: Mapping[str, str] = field(default_factory=dict, hash=False)
     offsets: str = "auto"
     partitioning: str = "preserve"
     start: str = "earliest"
@@ -158,6 +161,7 @@ class Mirror:
         self._check_following()
         self._check_mapping()
         _ = self.naming, Principals(self.principals)  # rejects an unknown policy here, with its field
+        own_principals(self.own_principals)
 
     def _check_ends(self) -> None:
         for end in ("source", "target"):
@@ -298,6 +302,21 @@ class Mirror:
         if isinstance(value, Mapping):
             return cls.from_dict(value)
         return cls.from_file(value)
+
+
+def own_principals(value: object) -> dict[str, str]:
+    """Return a mirror's own principals by role.
+
+    :raises InvalidField: a role does not exist, or a principal is none.
+    """
+    given = {} if value is None else value
+    if not isinstance(given, Mapping) or not all(
+        role in ("source", "target") and ":" in str(name) for role, name in given.items()
+    ):
+        raise InvalidField(
+            "own_principals", value, "not principals by role", 'Give {"target": "User:..."}, "source", or both.'
+        )
+    return {str(role): str(name) for role, name in given.items()}
 
 
 def _check_start(start: str) -> None:

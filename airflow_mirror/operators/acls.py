@@ -11,6 +11,7 @@ from airflow.sdk.log import mask_secret
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.jobs.runner.directory import write_json
+from airflow_mirror.mirror import own_principals
 from airflow_mirror.operators.base import PlannedOperator, flag
 from airflow_mirror.operators.summaries import compact
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SyncAclsOperator"]
 
-_ROLES = ("source", "target")
 _SHOWN = 200  # lines in the log; the file has all
 
 
@@ -41,8 +41,7 @@ class SyncAclsOperator(PlannedOperator):
     :param cluster_wide: also copy ACLs of the cluster, of delegation tokens and of users (templated).
     :param open_by_default: whether resources without any ACL are open to everybody on the target
         (``allow.everyone.if.no.acl.found``); None asks its brokers, which seldom say it (templated).
-    :param own_principals: the mirror's own principal by role, such as ``{"target": "User:CN=mirror"}``, where brokers
-        make it of a certificate or a token (templated).
+    :param own_principals: as the Mirror's field, over which it wins (templated).
     :param secrets: where new secrets of SCRAM users come from: ``env:NAME``, an environment variable that holds a JSON
         object of user and secret, or the dotted path of a function that takes a user of the target and returns its
         secret or None. A reference and never a secret; not templated, because Airflow stores what it renders.
@@ -99,7 +98,7 @@ class SyncAclsOperator(PlannedOperator):
             remove=flag("remove", self.remove),
             cluster_wide=flag("cluster_wide", self.cluster_wide),
             open_to_all=stated,
-            own=own_principals(self.own_principals),
+            own={**mirror.own_principals, **own_principals(self.own_principals)},
             dry_run=flag("dry_run", self.dry_run),
         )
         # A task may have another map of principals than its plan.
@@ -118,21 +117,6 @@ class SyncAclsOperator(PlannedOperator):
         if len(lines) > _SHOWN:
             self.log.info("and %d more, see %s", len(lines) - _SHOWN, path)
         return compact({**report.summary(), "path": str(path)}, full=str(path))
-
-
-def own_principals(value: object) -> dict[str, str]:
-    """Return the mirror's own principals by role.
-
-    :raises InvalidField: a role does not exist, or a principal is none.
-    """
-    given = {} if value is None else value
-    ok = isinstance(given, dict) and all(role in _ROLES and ":" in str(name) for role, name in given.items())
-    if not ok:
-        raise InvalidField(
-            "own_principals", value, "not principals by role", 'Give {"target": "User:..."}, "source", or both.'
-        )
-    assert isinstance(given, dict)
-    return {str(role): str(name) for role, name in given.items()}
 
 
 def secrets_of(reference: str | None) -> SecretOf:

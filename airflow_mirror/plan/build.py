@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.plan import holes
 from airflow_mirror.plan.brokers import check_brokers
 from airflow_mirror.plan.checks import run_checks
@@ -56,8 +57,12 @@ def build(
     :param earlier: the settings that target topics get in the end, by this mirror's last plan.
     :raises ClusterUnreachable: for either side, within 8 s.
     :raises BrokersUnsupported: a broker of either side does not serve the requests that a mirror needs.
+    :raises InvalidField: rights are to follow, and nobody says which ones are the mirror's own.
     :raises NothingMatches: no topic is selected. Every other problem is a finding of the plan.
     """
+    if mirror.sync_acls:
+        for cluster in (source, target):
+            own_principal(cluster, mirror.own_principals)
     lost = check_brokers(source.config, target.config)
     names = select_topics(mirror, source)
     upstream = read_upstream(source, names)

@@ -25,8 +25,8 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 _TUNING = frozenset(
     {
         "acl_interval_s", "config_interval_s", "group_interval_s", "log_start_delay_s", "max_bytes_per_second",
-        "merge_below", "principals", "remove_acls", "sync_acls", "sync_configs", "sync_groups", "sync_log_starts",
-        "sync_topics", "topic_interval_s",
+        "merge_below", "own_principals", "principals", "remove_acls", "sync_acls", "sync_configs", "sync_groups",
+        "sync_log_starts", "sync_topics", "topic_interval_s",
     }
 )  # fmt: skip
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField
+from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.policy import Principals
 from airflow_mirror.sync.acl_rules import CUTOVER, EARLY
-from airflow_mirror.sync.acls import PHASES, own_principal, sync_acls
+from airflow_mirror.sync.acls import PHASES, sync_acls
 from airflow_mirror.sync.quotas import sync_quotas
 from airflow_mirror.sync.users import sync_users
 

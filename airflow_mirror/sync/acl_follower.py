@@ -85,7 +85,7 @@ class AclFollower:
         topics = tuple(t for t in plan.topics if t.target_topic in active)
         acls = sync_acls(
             replace(plan, topics=topics), self._source, self._target, remove=plan.mirror.remove_acls,
-            granted=lambda: self._right.granted(self._target.wire),
+            own=plan.mirror.own_principals, granted=lambda: self._right.granted(self._target.wire),
         )  # fmt: skip
         lines = acls.lines() if acls.changes else []
         for line in lines[:_LOGGED]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField, MissingRight, NoAuthorizer, RequestRefused
 from airflow_mirror.kafka.acls import open_by_default
+from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.plan.life import require_alone
 from airflow_mirror.sync.acl_rules import CUTOVER, EARLY, could_be_ours, own_patterns, rewrite, writers_of
 from airflow_mirror.sync.acl_scope import Scope, others
@@ -229,24 +230,6 @@ def read_scope(
     topics = [name for name in target.topic_names() if name not in plan.known_topics]
     groups = [group.group_id for group in target.groups()]
     return replace(scope, others=others(scope, topics, groups, own_patterns(rules, scope)))
-
-
-def own_principal(cluster: ClusterAdmin, own: Mapping[str, str]) -> str:
-    """Return the principal of the mirror itself on one cluster.
-
-    :param own: by role; wins over what the connection says.
-    :raises InvalidField: nobody says it.
-    """
-    principal = own.get(cluster.role) or cluster.principal
-    if principal is None:
-        raise InvalidField(
-            "own_principals",
-            dict(own),
-            f"the {cluster.role}'s connection does not say which principal the brokers make of it (a certificate or a "
-            "token), and its rules must not be touched",
-            f'Name it: {{"{cluster.role}": "User:..."}}.',
-        )
-    return principal
 
 
 def _rules_of_source(source: ClusterAdmin) -> tuple[frozenset[Acl], list[str]]:

@@ -23,6 +23,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from airflow_mirror.config import load
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.results import summarise
 from airflow_mirror.copy.task import CopyWork
@@ -51,6 +52,8 @@ from airflow_mirror.jobs.progress.keeper import Progress
 from airflow_mirror.jobs.progress.listener import hosts_of
 from airflow_mirror.jobs.runner.spec import is_local
 from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.wire.errors import Fenced, UnknownTopic
 
 log = logging.getLogger(__name__)
@@ -91,6 +94,10 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
 def _run(arguments: argparse.Namespace, status: StatusFile, publication: Publication) -> Outcome:
     begun = time.monotonic()
     mirror = cli.mirror_of(arguments)
+    if mirror.sync_acls:  # it may have changed since the plan
+        for role in ("source", "target"):
+            with ClusterAdmin(load(getattr(arguments, role), role)) as cluster:
+                own_principal(cluster, mirror.own_principals)
     job = prepare(arguments, mirror)
     stopping = threading.Event()
     with presence(job, arguments, status, stopping) as there:

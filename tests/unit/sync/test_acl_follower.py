@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_mirror.errors import LeaseLost
+from airflow_mirror.errors import InvalidField, LeaseLost
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.sync.acl_follower import AclFollower, AclFollowReport
 from tests.builders import plan_of, rule, topic_plan
@@ -49,6 +49,19 @@ def test_readers_get_their_rights_and_writers_wait(world: World, caplog: pytest.
     assert [r.message for r in caplog.records] == [f"+ {DENY}", f"+ {READ}", f"+ {OTHER}"]
     again = world.follow()
     assert again.to_dict()["granted"]["count"] == 0 and str(again) == "3 rules follow" and len(caplog.records) == 3
+
+
+def test_certificates_principal_is_demanded_and_its_rights_are_spared(world: World) -> None:
+    """Brokers make a name of it that no client is told. Nobody else's rights are written before it is known."""
+    ours = rule("orders", "READ", "ALLOW", "User:CN=mirror")
+    world.source.principal, world.source.acls = None, {*world.source.acls, ours}
+    with pytest.raises(InvalidField, match='own_principals.*source\'s connection.*{"source": "User:'):
+        world.follow()
+    assert not world.target.acls
+    named = world.mirror(own_principals={"source": "User:CN=mirror"})
+    world.plan = replace(world.plan, mirror=named)
+    world.follow()
+    assert world.target.acls == {READ, DENY, OTHER}
 
 
 def test_right_that_is_gone_is_taken_back_on_request_alone(world: World) -> None:

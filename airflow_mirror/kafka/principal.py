@@ -1,0 +1,30 @@
+"""Who the mirror itself is on a cluster. No request of Kafka's tells a client that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_mirror.errors import InvalidField
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_mirror.kafka.admin import ClusterAdmin
+
+
+def own_principal(cluster: ClusterAdmin, own: Mapping[str, str]) -> str:
+    """Return the principal of the mirror itself on one cluster.
+
+    :param own: by role; wins over what the connection says.
+    :raises InvalidField: nobody says it.
+    """
+    principal = own.get(cluster.role) or cluster.principal
+    if principal is None:
+        raise InvalidField(
+            "own_principals",
+            dict(own),
+            f"the {cluster.role}'s connection does not say which principal the brokers make of it (a certificate or a "
+            "token), and its rules must not be touched",
+            f'Name it: {{"{cluster.role}": "User:..."}}.',
+        )
+    return principal
