@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from time import sleep
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,9 @@ from rich.text import Text
 from airflow_mirror.console.clusters import add_target, target_of
 from airflow_mirror.cutover.fence import fence_text
 from airflow_mirror.cutover.kept import REPORTS, FenceUp, fences_up, mirrors_in
+from airflow_mirror.jobs.health.judging import OF_THE_TAIL, Facts, Limits, TailFacts, judge
 from airflow_mirror.jobs.runner.active import JOBS, ActiveTail, Sign, Watch, active_tail, active_tails
-from airflow_mirror.jobs.runner.state import RUNNING
+from airflow_mirror.jobs.runner.state import RUNNING, is_succeeded
 from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
@@ -99,23 +100,22 @@ class _View:
         ]
 
     def _tail(self, tail: ActiveTail | None, wishes: Wishes) -> dict[str, Any]:
-        wished, said = asdict(wishes), wishes.lines()
+        wished = asdict(wishes)
         if tail is None:
             nothing = dict.fromkeys(("host", "phase", "lag", "records_per_s"))
-            return {"tail": "none", **nothing, "said": "\n".join(said) or None, **wished}
+            return {"tail": "none", **nothing, "said": _said(TailFacts(pause=wishes.pause), wishes), **wished}
         if tail.name not in self._watches:
             self._watches[tail.name] = Watch(self._state)
         watch = self._watches[tail.name]
         status, sign = watch.status(tail), watch.sign(tail) or Sign(number=0, state=RUNNING)
         runs = status == RUNNING
-        said += [*sign.summary.get("stopped", []), *sign.notes[-3:], *_followers(sign)]
         return {
             "tail": _LISTENING if runs and not watch.is_sure(tail) else status.lower(),
             "host": tail.host,
             "phase": sign.phase if runs else None,
             "lag": sign.summary.get("lag") if runs else None,
             "records_per_s": sign.summary.get("records_per_s") if runs else None,
-            "said": sign.error or "\n".join(said) or None,
+            "said": _said(TailFacts(active=tail, status=status, sign=sign, pause=wishes.pause), wishes),
             **wished,
         }
 
@@ -139,14 +139,14 @@ def _fence_line(fence: Mapping[str, Any]) -> str:
     return f"the source is fenced ({fence['name']}) since {fence['since']} from {fence['host']}: {why}"
 
 
-def _followers(sign: Sign) -> list[str]:
-    """Return what a person should know about what follows the data."""
-    said = []
-    for kind, report in sign.follows.items():
-        if report.get("error"):
-            said.append(f"{kind} don't follow: {report['error']}")
-        said += [f"{kind}: {line}" for line in report.get("said", [])]
-    return said
+def _said(tail: TailFacts, wishes: Wishes) -> str | None:
+    """Return what a person should know, in the words of the health check.
+
+    Whether a tail that was stopped, or never started, should run, only that check is told.
+    """
+    rests = tail.active is None or is_succeeded(tail.status)
+    found = judge(Facts(tail=tail), Limits(), [check for check in OF_THE_TAIL if not (rests and check == "tail")])
+    return "\n".join([*map(str, found), *replace(wishes, pause=None).lines()]) or None
 
 
 def _shown(rows: list[dict[str, Any]]) -> Group:

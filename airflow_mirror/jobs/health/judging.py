@@ -20,6 +20,7 @@ from airflow_mirror.sync.lag import PartitionLag
 from airflow_mirror.wire.errors import ApiNotServed
 
 WARN_ONLY = ("paused", "fence", "left_out", "notes")
+OF_THE_TAIL = ("tail", "paused", "stopped", "follow", "left_out", "notes")  # checks of :class:`TailFacts` alone
 _TOLD_BY_FEW = ("disk", "lease")
 
 
@@ -116,10 +117,15 @@ class Trouble:
         return f"{self.check}: {self.what}"
 
 
-def judge(facts: Facts, limits: Limits) -> list[Trouble]:
-    """Return what is wrong; empty: the mirror is well."""
+def judge(facts: Facts, limits: Limits, checks: Collection[str] | None = None) -> list[Trouble]:
+    """Return what is wrong; empty: the mirror is well.
+
+    :param checks: those whose facts are there; None: all.
+    """
     found = []
     for check, answer in CHECKS.items():
+        if checks is not None and check not in checks:
+            continue
         fails = check not in limits.warn_only
         error = facts.unknown.get(check)
         if error is not None:
@@ -147,8 +153,9 @@ def _tail(facts: Facts, _: Limits) -> Iterator[str]:
 
 def _paused(facts: Facts, _: Limits) -> Iterator[str]:
     if facts.tail.pause is not None:
-        behind = sum(lag.records for lag in facts.lags)
-        yield f"paused {facts.tail.pause}, {behind:,} offsets behind; nothing is copied until 'airflow-mirror resume'"
+        behind = sum(lag.records for lag in facts.lags) if facts.lags else facts.tail.said.summary.get("lag")
+        shown = "" if behind is None else f", {behind:,} offsets behind"
+        yield f"paused {facts.tail.pause}{shown}; nothing is copied until 'airflow-mirror resume'"
 
 
 def _lease(facts: Facts, _: Limits) -> Iterator[str]:

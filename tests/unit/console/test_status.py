@@ -69,8 +69,11 @@ def test_mirrors_are_shown_with_what_their_tails_say(
     assert list(rows) == ["done", "ended", "lost", "new"]
     assert (rows["done"]["topics"], rows["done"]["in_production"], rows["done"]["tail"]) == (2, 2, "none")
     assert (rows["new"]["topics"], rows["new"]["in_production"]) == (1, 0)
-    assert (rows["ended"]["tail"], rows["ended"]["said"], rows["ended"]["lag"]) == ("failed", "t-0: foreign data", None)
+    assert (rows["ended"]["tail"], rows["ended"]["lag"]) == ("failed", None)
+    assert rows["ended"]["said"] == "tail: it ended with an error on host host-a: t-0: foreign data"
     assert (rows["lost"]["tail"], rows["lost"]["host"]) == ("lost", "host-b")
+    assert rows["lost"]["said"].startswith("tail: no sign of life from host host-b for 30 s")
+    assert rows["done"]["said"] is rows["new"]["said"] is None, "nobody says that they should run"
 
 
 def test_a_tail_runs_once_it_gave_a_sign_while_we_looked(
@@ -78,7 +81,7 @@ def test_a_tail_runs_once_it_gave_a_sign_while_we_looked(
 ) -> None:
     signs = Signs(state, tail(ledger, "m", "host-a"))
     signs.give("RUNNING", phase="starting Spark")
-    figures = {"lag": 12345, "records_per_s": 678, "stopped": ["t-1: broken"]}
+    figures = {"lag": 12345, "records_per_s": 678, "states": {"stopped": 1}, "stopped": ["t-1: broken"]}
     later: list[float] = []
 
     def pause(seconds: float) -> None:
@@ -88,7 +91,8 @@ def test_a_tail_runs_once_it_gave_a_sign_while_we_looked(
     monkeypatch.setattr(status, "sleep", pause)
     (row,) = seen(capsys)
     assert (row["tail"], row["phase"], row["lag"], row["records_per_s"]) == ("running", "copying", 12345, 678)
-    assert row["said"] == "t-1: broken\nretention was set again" and len(later) == 1
+    assert row["said"].splitlines() == ["stopped: 1 partition stopped: t-1: broken", "notes: retention was set again"]
+    assert len(later) == 1
     assert main(["status", "--target", "dst"]) == 0
     assert "12,345" in capsys.readouterr().out
 
@@ -134,8 +138,8 @@ def test_watching_goes_on_until_interrupted(
 @pytest.mark.parametrize(
     ("groups", "said"),
     [
-        ({"error": "no lease"}, "groups don't follow: no lease"),
-        ({"said": ["3 position(s) left alone, as g: x"]}, "groups: 3 position(s) left alone, as g: x"),
+        ({"error": "no lease"}, "follow: groups do not follow: no lease"),
+        ({"said": ["3 position(s) left alone, as g: x"]}, "notes: groups: 3 position(s) left alone, as g: x"),
         ({"error": None, "said": []}, None),
         ({}, None),
     ],
@@ -159,7 +163,7 @@ def test_what_is_wished_of_a_mirror_is_shown(
     wish(state, "m", "rate", Wish(by="bob@desk", at="2026-11-22T07:00:00+00:00", max_bytes_per_second=5000000))
     (row,) = seen(capsys)
     assert row["said"].splitlines() == [
-        "paused by ann@desk since 2026-11-23T07:00:00+00:00: nothing is copied",
+        "paused: paused by ann@desk since 2026-11-23T07:00:00+00:00; nothing is copied until 'airflow-mirror resume'",
         "rate set to 5,000,000 bytes per second by bob@desk since 2026-11-22T07:00:00+00:00",
     ]
     assert row["pause"]["by"] == "ann@desk" and row["rate"]["max_bytes_per_second"] == 5000000
