@@ -12,9 +12,10 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.config import load
@@ -131,28 +132,39 @@ class Presence:
             given = float("-inf")
             while True:
                 last = self._ended.is_set()
-                try:
-                    if signs is None:
-                        _require(Ledger(target), self._me)  # what others left is removed by the one that copies
-                        signs = Signs(state_of(target, keys_of(self._me.name), patience_s=_PATIENCE_S), self._me)
-                        signs.forget_others()
-                    if last:
-                        signs.give(**self._last)
-                    elif time.monotonic() - given >= SIGN_EVERY_S:
-                        given = time.monotonic()
-                        signs.give(RUNNING, **self._status.brief(), heard=asdict(self.wishes))
-                        _require(Ledger(target), self._me)
-                    if not self._told and (by := signs.stop_asked()) is not None:
-                        self._tell(f"stopping: {by} asked for that")
-                    self._hear(signs.wishes())
-                except TailReplaced as e:
-                    self._replaced = e
-                    self._tell(str(e))
-                except MirrorError as e:
-                    self._complain(e)
+                if signs is None and self._attempt(partial(_require, Ledger(target), self._me)):
+                    signs = Signs(state_of(target, keys_of(self._me.name), patience_s=_PATIENCE_S), self._me)
+                    self._attempt(signs.forget_others)  # by the one that copies
+                if signs is not None:
+                    self._attempt(partial(self._listen, signs))
+                if signs is not None and last:
+                    self._attempt(partial(signs.give, **self._last))
+                elif signs is not None and time.monotonic() - given >= SIGN_EVERY_S:
+                    given = time.monotonic()
+                    brief = self._status.brief()
+                    self._attempt(partial(signs.give, RUNNING, **brief, heard=asdict(self.wishes)))
+                    self._attempt(partial(_require, Ledger(target), self._me))
                 if last:
                     return
                 self._ended.wait(_LISTEN_EVERY_S)
+
+    def _attempt(self, step: Callable[[], object]) -> bool:
+        """Take a step and return whether that was possible. Each by itself: some topics can be read, and not written."""
+        try:
+            step()
+        except TailReplaced as e:
+            self._replaced = e
+            self._tell(str(e))
+        except MirrorError as e:
+            self._complain(e)
+        else:
+            return True
+        return False
+
+    def _listen(self, signs: Signs) -> None:
+        if not self._told and (by := signs.stop_asked()) is not None:
+            self._tell(f"stopping: {by} asked for that")
+        self._hear(signs.wishes())
 
     def _tell(self, why: str) -> None:
         if not self._told:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from airflow_mirror.copy.options import CopyOptions
-from airflow_mirror.errors import LedgerLost, MirrorPaused
+from airflow_mirror.errors import LedgerLost, MirrorPaused, TryAgain
 from airflow_mirror.jobs.driver import presence as module
 from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.driver.presence import Presence, presence
-from airflow_mirror.jobs.runner.active import Watch, active_tail
+from airflow_mirror.jobs.runner.active import Watch, active_tail, ask_to_stop
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.mirror import Mirror
@@ -25,12 +25,27 @@ from tests.builders import plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 
+class State(MemoryState):
+    """``away``: it can be read and not written, as where too few replicas are in sync."""
+
+    away, reads = False, 0
+
+    def read(self) -> dict[str, bytes]:
+        self.reads += 1
+        return super().read()
+
+    def write(self, values: Mapping[str, bytes | None]) -> None:
+        if self.away:
+            raise TryAgain("too few replicas are in sync")
+        super().write(values)
+
+
 class Target:
     """A target of which nobody knows more than its ledger and its state."""
 
     def __init__(self) -> None:
         self.ledger: Any = MemoryLedger()
-        self.state = MemoryState()
+        self.state, self.stopping = State(), threading.Event()
         self.plan = plan_of(Mirror(name="m", source="a", target="b"), topic_plan("t", {0: 0}, source_topic_id="id"))
         self.job = CopyJob(
             mirror=self.plan.mirror, source="a", target="b", plan=self.plan, options=CopyOptions(mirror="m")
@@ -39,7 +54,7 @@ class Target:
     @contextmanager
     def tail(self) -> Iterator[Presence]:
         arguments = argparse.Namespace(target="b", job_dir=None, report=None, replaces="", takeover=False)
-        with presence(self.job, arguments, StatusFile(None), threading.Event()) as there:
+        with presence(self.job, arguments, StatusFile(None), self.stopping) as there:
             yield there
             there.ends_with(({}, None))
 
@@ -102,3 +117,34 @@ def test_paused_tail_does_not_begin_where_it_could_hear_nothing(target: Target) 
     wish(target.state, "m", "pause", Wish(by="ann@desk", at="noon"))
     with pytest.raises(MirrorPaused, match="paused by ann@desk since noon"), target.tail():
         raise AssertionError("it must not copy")
+
+
+def test_tail_listens_while_it_can_give_no_sign(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asked it to stop, or took its place, did so before nothing could be written any more."""
+    monkeypatch.setattr(module, "SIGN_EVERY_S", 0.0)
+    with target.tail() as there:
+        tail = active_tail(target.ledger.values(), "m")
+        assert tail is not None
+        wish(target.state, "m", "rate", Wish(by="bob", at="one", max_bytes_per_second=5))
+        ask_to_stop(target.state, "m", tail.job, "ann")
+        target.state.away = True
+        until(target.stopping.is_set)
+        until(lambda: there.wishes.rate is not None)
+        target.state.away = False
+
+
+def test_signs_resume_after_an_hour_in_which_none_could_be_written(target: Target) -> None:
+    """Nothing ends meanwhile, nothing piles up, and it hears again who asks it to stop."""
+    with target.tail():
+        tail, watch = active_tail(target.ledger.values(), "m"), Watch(target.state)
+        assert tail is not None
+        until(lambda: watch.sign(tail) is not None)
+        target.state.away = True
+        before, looks = watch.sign(tail), target.state.reads
+        until(lambda: target.state.reads > looks + 20)
+        assert watch.sign(tail) == before and not target.stopping.is_set()
+        target.state.away = False
+        until(lambda: (sign := watch.sign(tail)) is not None and sign.number > before.number)  # type: ignore[union-attr]
+        ask_to_stop(target.state, "m", tail.job, "ann")
+        until(target.stopping.is_set)
+    assert (last := watch.sign(tail)) is not None and last.state == "SUCCEEDED"
