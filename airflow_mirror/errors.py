@@ -634,12 +634,12 @@ class CutoverTakenOver(TryAgain):
 
 
 class EndUnknown(TryAgain):
-    """The target could not be told that a cutover is at its end, or that it is not."""
+    """The target's ledger does not say whether it is decided that the target is open."""
 
     def __init__(self, cluster: str, cause: str) -> None:
         self.cluster = cluster
         super().__init__(
-            f"nobody knows whether the target has on record that the cutover is done ({cause}). Nothing was undone, and "
+            f"nobody knows whether it is decided that the target is open ({cause}). Nothing was undone, and "
             f"the {cluster} cluster stays fenced. Run the cutover again once the target answers."
         )
 
@@ -819,6 +819,29 @@ class NotUndone(NeedsHuman):
         super().__init__(
             f"an earlier attempt of this cutover ({run_dir}) could not be undone: {'; '.join(self.failures)}. Remove the "
             "cause and run it again; nothing else was touched."
+        )
+
+
+class FenceTooLong(NeedsHuman):
+    """A cutover did not come to its opening within ``max_fence_s``."""
+
+    def __init__(self, step: str, max_fence_s: float) -> None:
+        self.step, self.max_fence_s = step, max_fence_s
+        super().__init__(
+            f"producers were kept out for {max_fence_s:.0f} s (max_fence_s), and the cutover was still at {step!r}: it "
+            "backs out. The report says how long each step took: shorten that, or allow more time, and cut over again."
+        )
+
+
+class MayBeOpen(NeedsHuman):
+    """A fence was left alone, because the target behind it may be open, and its ledger can't be asked."""
+
+    def __init__(self, run: str, cluster: str, cause: str) -> None:
+        self.run, self.cluster = run, cluster
+        super().__init__(
+            f"the fence of cutover {run!r} stays up on the {cluster} cluster: {cause}. Applications may be writing to "
+            "the target. Once its ledger answers, run the cutover again. If it never will, find out where applications "
+            "write, and lift the fence with --kept-too if it is the source."
         )
 
 

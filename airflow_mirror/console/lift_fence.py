@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.cutover.decision import PATIENCE_S
 from airflow_mirror.cutover.fence import fence_of
 from airflow_mirror.cutover.kept import REPORTS, Kept, fences_up, mirrors_in, reports_of
 from airflow_mirror.cutover.run import lift_leftover_fence
@@ -125,7 +126,9 @@ def lift(arguments: argparse.Namespace, target: ClusterAdmin, run: str, report: 
     kept = Kept(reports_of(target, report.mirror), report.mirror, run, there)
     with ClusterAdmin(config_of(_source(arguments, target, report), "source")) as source:
         fence = fence_of(arguments.fence, source)
-        lines = lift_leftover_fence(kept, source, target, fence, life=Ledger(target), kept_too=arguments.kept_too)
+        lines = lift_leftover_fence(
+            kept, source, target, fence, life=Ledger(target, PATIENCE_S), kept_too=arguments.kept_too
+        )
     return "; ".join(f"lifted: {line}" for line in lines) or "somebody else has lifted it"
 
 

@@ -1,9 +1,9 @@
 """Whether the process of a cutover lives, on whatever host: nobody may lift the fence of one that is at work.
 
 It gives signs in the target's ledger, as a tail does (:mod:`airflow_mirror.jobs.runner.active`), under the name that its
-report holds. A lock on a file would tell only its own host. One that was frozen for longer than
-:data:`~airflow_mirror.jobs.runner.active.SILENCE_S`, and wakes up, sees that another one has written the report since:
-before it opens the target, and before it undoes anything.
+report holds. A lock on a file would tell only its own host. Producers are kept out meanwhile, so it gives them more often
+than a tail, and counts as dead earlier. That may be wrong: one that was only frozen, and wakes up, finds what was decided
+about its fence (:mod:`.decision`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.errors import CutoverRunning, MirrorError
-from airflow_mirror.jobs.runner.active import SIGN_EVERY_S, ActiveTail, Signs, Watch, keys_of
+from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch, keys_of
 from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.state import state_of
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from airflow_mirror.cutover.report import CutoverReport
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
+SIGN_EVERY_S = 2.0
+SILENCE_S = 12.0  # an election takes nine seconds
 _PATIENCE_S = 5.0  # for one sign
 _at_work = set[str]()  # jobs of this process, of which nobody has to be asked
 
@@ -64,7 +66,7 @@ def signs_of_life(target: ClientConfig, report: CutoverReport) -> Iterator[None]
 
 
 def require_over(target: ClusterAdmin, report: CutoverReport) -> None:
-    """Return if the process of an attempt has ended; may listen for half a minute if it was on another host.
+    """Return if the process of an attempt has ended, or is frozen; may listen for :data:`SILENCE_S`.
 
     :raises CutoverRunning: it lives.
     :raises TryAgain: of another type: the target can't be asked.
@@ -74,5 +76,6 @@ def require_over(target: ClusterAdmin, report: CutoverReport) -> None:
     one = ActiveTail(mirror={"name": report.mirror}, plan=report.plan_hash, inputs="", directory="", **report.process)
     if one.is_here and one.pid == os.getpid() and one.job not in _at_work:
         return
-    if Watch(state_of(target, keys_of(report.mirror))).settled(one) == RUNNING:
+    watch = Watch(state_of(target, keys_of(report.mirror)), silence_s=SILENCE_S, probe_every_s=SIGN_EVERY_S)
+    if watch.settled(one, by_signs=True) == RUNNING:
         raise CutoverRunning(f"on host {one.host}; it gives signs of life")

@@ -10,7 +10,7 @@ from airflow_mirror.cutover.groups import require_free_groups
 from airflow_mirror.cutover.quiet import moves
 from airflow_mirror.cutover.report import StepRecord
 from airflow_mirror.cutover.writers import require_tail
-from airflow_mirror.errors import InputError, PlanAmended, PlanOutdated, VerificationFailed
+from airflow_mirror.errors import FenceStands, InputError, PlanAmended, PlanOutdated, VerificationFailed
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.amendment import added_since
 from airflow_mirror.plan.inventory import missing_topics
@@ -46,8 +46,9 @@ def precheck(run: Run) -> None:
             f"topics with mapped offsets ({', '.join(mapped[:5])}): pass tail_positions and translate_offset as well."
         )
     run.kept.require_no_other_fence(run.mirror.name)
-    if run.life is not None:
-        require_active(run.life, run.plan, run.target)
+    if run.before is not None and run.before.stands:
+        raise FenceStands(run.mirror.name, run.before.run, f"is {run.before.phase}, as is decided in the target's ledger")
+    require_active(run.life, run.plan, run.target)
     if found := drift(run):
         raise PlanOutdated(found)
     for revision in run.compared:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from airflow_mirror.errors import CutoverCancelled
+from airflow_mirror.errors import CutoverCancelled, FenceTooLong
 from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
     from airflow_mirror.copy.writer.lease import LeaseToken
+    from airflow_mirror.cutover.decision import FenceState
     from airflow_mirror.cutover.fence import Fence
     from airflow_mirror.cutover.kept import Kept
     from airflow_mirror.cutover.report import CutoverReport
@@ -46,6 +49,7 @@ class Log(Protocol):
 class Limits:
     """Time limits of the steps, in seconds.
 
+    :param max_fence_s: for everything from the fence to the opening. It caps every limit below by what is left of it.
     :param drain_timeout_s: for the tail to reach the fenced ends.
     :param quiet_s: how long the source's log end offsets must stay unchanged to prove the fence.
     :param settle_s: wait after raising the fence, for brokers to learn of it and to answer requests in flight.
@@ -57,6 +61,7 @@ class Limits:
     :param poll_s: between two polls.
     """
 
+    max_fence_s: float = 60.0
     drain_timeout_s: float = 300.0
     quiet_s: float = 3.0
     settle_s: float = 1.0
@@ -78,7 +83,7 @@ class Run:
     :param mirror: selects the consumer groups that move.
     :param tail_positions: source offsets up to which the target holds everything, for topics with mapped offsets.
     :param translate_offset: translates an offset of a source partition, for topics with mapped offsets.
-    :param life: records which target topics were handed over to applications; None records nothing.
+    :param life: the target's ledger: what becomes of the fence, and which topics were handed over to applications.
     :param state: says whether the mirror is paused; None: nobody asks.
     :param allow_rewind: also commit a position that is behind the group's position on the target; otherwise such a
         group is refused.
@@ -87,6 +92,12 @@ class Run:
         not be open. It may be called again.
     :param compared: revisions of the plan that were compared before.
     :param stop: set by another thread to make the cutover back out.
+    :ivar me: names this process in decisions.
+    :ivar before: what was decided about the mirror's fence when the attempt began.
+    :ivar up: what was decided about this attempt's fence, or may have been; None: nothing yet.
+    :ivar until_ms: of the broker's clock; `up` can't be opened from then on.
+    :ivar fenced_until: of the clock of ``now``: ``max_fence_s`` are over; None: no fence is up, or it has served.
+    :ivar opening: whether the decision to open may have been sent.
     :ivar lease: the mirror's writer lease, after the cutover has taken it from the tail.
     :ivar sealed_at: when the tail's last task must have stopped; on the clock of ``now``.
     :ivar seen_groups: each group's positions on the source, and since when; on the clock of ``now``.
@@ -105,16 +116,22 @@ class Run:
     report: CutoverReport
     kept: Kept
     run_dir: Path
+    life: Decisions
     log: Log = field(default_factory=lambda: logging.getLogger("airflow_mirror.cutover"))
     tail_positions: Callable[[], Offsets] | None = None
     translate_offset: Translate | None = None
-    life: Decisions | None = None
     state: State | None = None
     allow_rewind: bool = False
     fence_name: str = ""
     open_target: Callable[[], object] | None = None
     compared: Sequence[str] = ()
     stop: threading.Event = field(default_factory=threading.Event)
+    me: str = field(default_factory=lambda: uuid.uuid4().hex)
+    before: FenceState | None = None
+    up: FenceState | None = None
+    until_ms: int = 0
+    fenced_until: float | None = None
+    opening: bool = False
     lease: LeaseToken | None = None
     sealed_at: float = 0.0
     seen_groups: dict[str, tuple[Mapping[TopicPartition, GroupPosition], float]] = field(default_factory=dict)
@@ -138,13 +155,29 @@ class Run:
         self.kept.save(self.report)
 
     def check_stop(self) -> None:
-        """Raise :class:`CutoverCancelled` if the cutover was asked to stop."""
+        """Return if the cutover may go on.
+
+        :raises CutoverCancelled: it was asked to stop. :raises FenceTooLong: ``max_fence_s`` are over.
+        """
+        step = self.report.steps[-1].name if self.report.steps else "start"
         if self.stop.is_set():
-            raise CutoverCancelled(self.report.steps[-1].name if self.report.steps else "start")
+            raise CutoverCancelled(step)
+        if self._left_s() <= 0:
+            raise FenceTooLong(step, self.limits.max_fence_s)
+
+    def at_most(self, limit_s: float) -> float:
+        """Return a limit, or what is left of ``max_fence_s`` if that is less.
+
+        A little less than is left, so that the error is the one that says what was waited for.
+        """
+        return min(limit_s, self._left_s() - 2 * self.limits.poll_s)
+
+    def _left_s(self) -> float:
+        return math.inf if self.fenced_until is None else self.fenced_until - self.now()
 
     def pause(self, seconds: float | None = None) -> None:
-        """Wait ``poll_s`` or the given time. Raises early if the cutover is asked to stop."""
-        self.stop.wait(self.limits.poll_s if seconds is None else seconds)
+        """Wait ``poll_s`` or the given time. Errors of :meth:`check_stop`, early if the cutover is asked to stop."""
+        self.stop.wait(max(0.0, min(self.limits.poll_s if seconds is None else seconds, self._left_s())))
         self.check_stop()
 
     def now(self) -> float:

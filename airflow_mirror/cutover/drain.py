@@ -31,14 +31,15 @@ def drain(run: Run) -> dict[str, Any]:
     """
     ends = run.ends
     started = looked = run.now()
+    timeout_s = run.at_most(run.limits.drain_timeout_s)
     lag_at_start: int | None = None
     while True:
         behind = lags(ends, positions(run, ends))
         lag_at_start = sum(behind.values()) if lag_at_start is None else lag_at_start
         if not behind:
             return {"lag_at_start": lag_at_start}
-        if run.now() - started > run.limits.drain_timeout_s:
-            raise DrainTimedOut(run.limits.drain_timeout_s, behind)
+        if run.now() - started >= timeout_s:
+            raise DrainTimedOut(timeout_s, behind)
         if run.now() - looked > _LOOK_AT_SOURCE_EVERY_S:
             still_quiet(run)
             require_going(run)

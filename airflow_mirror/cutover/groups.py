@@ -83,6 +83,7 @@ def settle(run: Run) -> dict[str, Settled]:
     seen = run.seen_groups  # the time for which positions have not moved counts across steps
     settled: dict[str, Settled] = {}
     started, unread = run.now(), _unread(run)
+    timeout_s = run.at_most(run.limits.wait_groups_s)
     while True:
         # State before positions: a group that had no members can't have moved by the time its positions are read.
         states = run.source.group_states(pending)
@@ -98,8 +99,8 @@ def settle(run: Run) -> dict[str, Settled]:
                 pending.remove(group)
         if not pending:
             return settled
-        if run.now() - started > run.limits.wait_groups_s:
-            raise GroupsStillMoving(run.limits.wait_groups_s, {g: lag(seen[g][0], run.ends) for g in pending})
+        if run.now() - started >= timeout_s:
+            raise GroupsStillMoving(timeout_s, {g: lag(seen[g][0], run.ends) for g in pending})
         run.pause()
 
 

@@ -17,7 +17,7 @@ import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_mirror.cutover.report import JSON_NAME, CutoverReport
-from airflow_mirror.errors import CutoverTakenOver, FenceStands, InputError, TryAgain
+from airflow_mirror.errors import FenceStands, InputError, TryAgain
 from airflow_mirror.ledger.state import in_pieces, names_below, state_of, whole
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ class Kept:
         self.run, self.directory = run, directory
         self._state, self._prefix = state, f"{prefix(mirror)}{run}/"
         self._me, self._number = uuid.uuid4().hex[:8], 0
-        self._before = frozenset[str]()  # writings of others, when we looked
         self._keys: dict[str, None] | None = None  # that are, or may be, there; None: nobody looked yet
 
     def load(self) -> CutoverReport | None:
@@ -106,15 +105,6 @@ class Kept:
             except OSError as e:  # it is for people
                 _LOG.warning("the report could not be written to %s: %s", self.directory, e)
 
-    def require_ours(self) -> None:
-        """Return if nobody else has written the report since it was loaded here.
-
-        :raises CutoverTakenOver: somebody has. :raises TryAgain: of another type: the target can't be asked.
-        """
-        for name in names_below(self._state.read(), self._prefix):
-            if name not in self._before and not name.endswith(self._me):
-                raise CutoverTakenOver(self.run)
-
     def require_no_other_fence(self, mirror: str) -> None:
         """Return if no other run of the mirror has a fence up that is not kept on purpose.
 
@@ -129,8 +119,7 @@ class Kept:
         """Read what is there, and number what comes after it."""
         values = self._state.read()
         self._keys = {key: None for key in values if key.startswith(self._prefix)}
-        self._before = frozenset(names_below(values, self._prefix))
-        self._number = max([self._number, *map(_number, self._before)])
+        self._number = max([self._number, *map(_number, names_below(values, self._prefix))])
         return values
 
 

@@ -59,7 +59,7 @@ def prove(run: Run) -> dict[str, str]:
     assert record is not None
     if record.proof.get("by", CHECK) == CHECK or not isinstance(run.fence, AclFence):
         return record.proof
-    started = run.now()
+    started, timeout_s = run.now(), run.at_most(run.limits.proof_timeout_s)
     while True:
         found = [f"broker {broker} does not list its ACLs" for broker in run.fence.brokers_without(record.intent)]
         if not found and record.proof["by"] == ANSWERS:
@@ -73,8 +73,8 @@ def prove(run: Run) -> dict[str, str]:
         if not found:
             record.proven = record.proven or time.time()
             return record.proof
-        if run.now() - started > run.limits.proof_timeout_s:
-            raise FenceUnproven(run.source.role, run.limits.proof_timeout_s, found)
+        if run.now() - started >= timeout_s:
+            raise FenceUnproven(run.source.role, timeout_s, found)
         run.pause()
 
 

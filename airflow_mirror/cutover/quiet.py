@@ -32,6 +32,7 @@ def prove_fence(run: Run) -> dict[str, Any]:
     tps = list(run.routes)
     ends = run.source_log.log_ends(tps)
     started = quiet_since = run.now()
+    timeout_s = run.at_most(run.limits.transactions_timeout_s)
     markers = 0
     while run.now() - quiet_since < run.limits.quiet_s:
         run.pause()
@@ -44,8 +45,8 @@ def prove_fence(run: Run) -> dict[str, Any]:
         still_open = moves(run.source_log.last_stable(tps), ends)
         if moved or still_open:
             quiet_since = run.now()
-        if still_open and quiet_since - started > run.limits.transactions_timeout_s:
-            raise TransactionsOpen(run.limits.transactions_timeout_s, still_open)
+        if still_open and quiet_since - started >= timeout_s:
+            raise TransactionsOpen(timeout_s, still_open)
     if not run.fence.is_up(run.report.fence.intent):
         raise FenceGone(run.source.role)
     run.report.ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in sorted(ends.items())]

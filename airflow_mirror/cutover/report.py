@@ -94,8 +94,6 @@ class CutoverReport:
     :param left_behind: groups with positions in these topics that the mirror does not select.
     :param verification: rows from :meth:`PartitionComparison.to_dict`.
     :param lease: the writer lease that was taken from the tail: ``transactional_id, producer_id, epoch, wait_s``.
-    :param opening: when a call to open the target was about to start whose result is unknown; seconds since the epoch.
-        Nothing is undone after that.
     :param undone: rows of ``step, what, ok, error`` of a rollback.
     :param earlier: one summary for each earlier attempt.
     """
@@ -115,7 +113,6 @@ class CutoverReport:
     left_behind: list[str] = field(default_factory=list)
     verification: list[dict[str, Any]] = field(default_factory=list)
     lease: dict[str, Any] | None = None
-    opening: float | None = None
     error: str | None = None
     undone: list[dict[str, Any]] = field(default_factory=list)
     earlier: list[dict[str, Any]] = field(default_factory=list)
@@ -130,11 +127,6 @@ class CutoverReport:
     def is_fenced(self) -> bool:
         """True while the source is, or may be, fenced by this cutover."""
         return self.fence is not None and self.fence.lifted is None
-
-    @property
-    def is_opening(self) -> bool:
-        """True if the process ended while it opened the target: from then on a cutover can only go forward."""
-        return self.outcome == RUNNING and self.opening is not None
 
     def summary(self) -> dict[str, Any]:
         """Return the few figures that fit an XCom and a log line."""

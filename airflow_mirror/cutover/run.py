@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from contextlib import contextmanager, nullcontext
+import uuid
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -14,8 +16,10 @@ from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.alive import require_over, signs_of_life
 from airflow_mirror.cutover.check import precheck, reverify
 from airflow_mirror.cutover.context import Limits, Log, Run
-from airflow_mirror.cutover.fence import fence_text
+from airflow_mirror.cutover.decision import OPENED, FenceState, begin_lifting, fence_state, go_on_opening
+from airflow_mirror.cutover.fence import AclFence, fence_text
 from airflow_mirror.cutover.kept import Kept, reports_of
+from airflow_mirror.cutover.marker import has_marker
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.writers import end_writing, hold_lease
 from airflow_mirror.errors import (
@@ -23,15 +27,15 @@ from airflow_mirror.errors import (
     CutoverRunning,
     CutoverTakenOver,
     InputError,
+    LedgerNewer,
+    MayBeOpen,
     MirrorError,
     NotUndone,
     OpeningUnfinished,
-    TryAgain,
 )
 from airflow_mirror.files import lock, replace_file
 from airflow_mirror.jobs.runner.active import keys_of
 from airflow_mirror.ledger.state import state_of
-from airflow_mirror.plan.life import take_back
 from airflow_mirror.wire.cluster import WireCluster
 
 if TYPE_CHECKING:
@@ -59,12 +63,12 @@ def run_cutover(
     keep_fence: bool,
     run_dir: Path,
     verify: Verify,
+    life: Decisions,
     limits: Limits | None = None,
     log: Log = _LOG,
     stop: threading.Event | None = None,
     tail_positions: Callable[[], Offsets] | None = None,
     translate_offset: Translate | None = None,
-    life: Decisions | None = None,
     allow_rewind: bool = False,
     fence_name: str = "",
     open_target: Callable[[], object] | None = None,
@@ -77,8 +81,8 @@ def run_cutover(
 
     After any failure the groups get their positions back and the fence is lifted before the error is raised again. A
     killed process leaves the fence up; the next call with a ``run_dir`` of this name, on any host, lifts it and starts
-    from the beginning, and :func:`lift_leftover_fence` lifts it too. A call for a finished cutover changes nothing: it
-    compares once more and returns the report.
+    from the beginning, and :func:`lift_leftover_fence` lifts it too. Who comes second, in opening or in lifting, stops
+    (:mod:`.decision`). A call for a finished cutover changes nothing: it compares once more and returns the report.
 
     :param fence: how producers are kept away; see :mod:`airflow_mirror.cutover.fence`.
     :param keep_fence: leave the source fenced afterwards, so that nobody writes where nobody reads.
@@ -90,8 +94,8 @@ def run_cutover(
     :param stop: set it from another thread or a signal handler to make the cutover back out.
     :param tail_positions: source offsets up to which the target holds everything; needed for mapped topics.
     :param translate_offset: exact offset translation; needed for mapped topics.
-    :param life: records which target topics were handed over to applications. With it, a cutover of topics that are
-        already in production is refused.
+    :param life: the target's ledger, of this call alone. It decides what becomes of the fence, and records which target
+        topics were handed over to applications: a cutover of topics that are already in production is refused.
     :param fence_name: what ``fence`` was made of, for whoever has to lift it: the path of a function, say.
     :param open_target: called last, if something keeps applications from writing to the target. If it raises, the
         target must not be open. After a crash it is called again.
@@ -99,9 +103,9 @@ def run_cutover(
     :raises NoAuthorizer, OpenByDefaultUnknown, FenceStands, PlanOutdated, PlanAmended, MirrorCutOver, GroupActive,
         GroupAhead, JobNotRunning, MirrorPaused: before anything was changed.
     :raises FenceLeaks, FenceGone, FenceUnproven, TransactionsOpen, DrainTimedOut, TargetMoved, VerificationFailed,
-        GroupsStillMoving, CutoverCancelled, LeaseLost: after backing out.
+        GroupsStillMoving, CutoverCancelled, FenceTooLong, DecidedLate, LeaseLost: after backing out.
     :raises OpeningUnfinished: an earlier process ended while it opened the target, and the source is no longer fenced.
-    :raises CutoverTakenOver: another process took this one for dead; nothing was undone here.
+    :raises CutoverTakenOver: another process took this one for dead, and goes on; nothing was undone here.
     :raises EndUnknown: the target does not answer at the very end; the fence stays up until it does.
     :raises FenceNotLifted: backing out failed; producers may still be kept out.
     :raises CutoverRunning: another process is at work on this cutover.
@@ -132,7 +136,7 @@ def run_cutover(
             tail_positions=tail_positions,
             translate_offset=translate_offset,
             life=life,
-            state=None if life is None else state_of(target, keys_of(mirror.name)),
+            state=state_of(target, keys_of(mirror.name)),
             allow_rewind=allow_rewind,
             fence_name=fence_name,
             open_target=open_target,
@@ -147,7 +151,7 @@ def run_cutover(
 
 def _run(run: Run) -> CutoverReport:
     earlier = recover(run)
-    if earlier is not None and (earlier.outcome == reports.DONE or earlier.is_opening):
+    if earlier is not None and (earlier.outcome == reports.DONE or run.opening):
         if earlier.plan_hash != run.plan.hash:
             raise InputError(
                 f"{run.run_dir} holds the cutover of another plan. Give this cutover a directory of its own."
@@ -155,7 +159,7 @@ def _run(run: Run) -> CutoverReport:
         run.report = earlier
         if earlier.fence is not None and earlier.fence.lifted is None:
             run.fence = steps.recorded_fence(earlier.fence, run.fence, run.source)
-        if earlier.is_opening:
+        if run.opening:
             steps.finish_opening(run)
         _finish(run)
         reverify(run)
@@ -163,6 +167,7 @@ def _run(run: Run) -> CutoverReport:
     if earlier is not None:
         run.report.attempt = earlier.attempt + 1
         run.report.earlier = [*earlier.earlier, _remembered(earlier)]
+    run.before = fence_state(run.life.values(), run.mirror.name)
     precheck(run)
     steps.walk(run)
     _finish(run)
@@ -175,75 +180,110 @@ def _run(run: Run) -> CutoverReport:
 def recover(run: Run) -> CutoverReport | None:
     """Undo what an earlier attempt of this run left behind; return its report, None if there was no attempt.
 
+    If it is decided that its target is open, nothing is undone, and ``run.opening`` says so: this process goes on.
+
     :raises CutoverRunning: its process lives.
-    :raises CutoverTakenOver: somebody else undoes it, or has begun anew.
+    :raises CutoverTakenOver: somebody else goes on with it, or another cutover has begun.
+    :raises EndUnknown: the target's ledger can't be asked.
     :raises NotUndone: undoing failed; a new attempt would hide that.
     """
     earlier = run.kept.load()
     if earlier is None or earlier.outcome == reports.DONE:
         return earlier
-    require_over(run.target, earlier)
-    run.kept.require_ours()  # listening takes time
-    if earlier.is_opening:
+    there = _decided(run.life, run.kept, earlier)
+    if earlier.outcome == reports.BACKED_OUT and not (there is not None and there.stands):
         return earlier
-    if earlier.outcome in (reports.RUNNING, reports.UNDO_FAILED):
-        run.log.warning("attempt %d was interrupted in state %s; undoing what it did", earlier.attempt, earlier.state)
-        earlier.error = earlier.error or f"the process was ended in state {earlier.state}"
-        fresh, run.report = run.report, earlier
-        earlier.process = fresh.process
-        run.save()  # one that was frozen, and wakes up, sees it before it opens or undoes anything
-        undone_before = len(earlier.undone)
-        steps.back_out(run)
-        run.report = fresh
-        if earlier.outcome == reports.UNDO_FAILED:
-            failed = [r for r in earlier.undone[undone_before:] if not r["ok"]]
-            raise NotUndone(str(run.run_dir), [f"{r['step']}: {r['error']}" for r in failed])
+    require_over(run.target, earlier)
+    if there is not None and there.phase == OPENED:
+        process = run.report.process or {}
+        go_on_opening(run.life, run.mirror.name, there, run.me, process)
+        run.up, run.opening, earlier.process = replace(there, owner=run.me, process=process), True, process
+        return earlier
+    run.log.warning("attempt %d was interrupted in state %s; undoing what it did", earlier.attempt, earlier.state)
+    earlier.error = earlier.error or f"the process was ended in state {earlier.state}"
+    fresh, run.report = run.report, earlier
+    undone_before = len(earlier.undone)
+    steps.back_out(run, owned=False)
+    run.report = fresh
+    if len(earlier.undone) == undone_before:
+        raise CutoverTakenOver(run.kept.run)  # it was opened while we listened
+    if earlier.outcome == reports.UNDO_FAILED:
+        failed = [r for r in earlier.undone[undone_before:] if not r["ok"]]
+        raise NotUndone(str(run.run_dir), [f"{r['step']}: {r['error']}" for r in failed])
     return earlier
+
+
+def _decided(life: Decisions, kept: Kept, report: CutoverReport) -> FenceState | None:
+    """Return what is decided about the fence of a report's attempt; None if nothing is."""
+    there = fence_state(life.values(), report.mirror)
+    return there if there is not None and there.is_of(kept.run, report.attempt) else None
 
 
 def lift_leftover_fence(
     kept: Kept, source: ClusterAdmin, target: ClusterAdmin, fence: Fence | None = None, *,
-    life: Decisions | None = None, kept_too: bool = False,
+    life: Decisions, kept_too: bool = False,
 ) -> list[str]:  # fmt: skip
     """Lift the fence that a killed cutover left up, for a teardown task. Does nothing if there is none.
 
-    A finished cutover's fence stays, unless ``kept_too``. Before that fence is lifted the mirror's writer lease is
-    taken, so that no tail copies new source records into a target that is in use.
+    That it is lifted is decided first, so that no cutover can open the target behind it. A finished cutover's fence
+    stays, unless ``kept_too``. Before that fence is lifted the mirror's writer lease is taken, so that no tail copies new
+    source records into a target that is in use.
 
-    :param kept: the report of that cutover. A fence is lifted also if the target can't be told.
+    :param kept: the report of that cutover.
     :param target: used only for a finished cutover.
-    :param life: as passed to the cutover; the entries of a killed one are removed.
+    :param life: the target's ledger. While it can't be asked, a fence is lifted only if nothing was being opened then.
     :param fence: the fence that was used; needed unless it was an ACL fence.
+    :param kept_too: also if nobody can say whether the target is open.
     :return: what was undone, as readable lines.
     :raises CutoverRunning: the cutover is still running.
-    :raises CutoverTakenOver: somebody else undoes it, or has begun anew.
+    :raises CutoverTakenOver: another cutover of the mirror has begun.
     :raises InputError: the given fence is not of the kind that is up.
     :raises FenceNotLifted: names what is still in place.
-    :raises OpeningUnfinished: the target may be open; only the cutover itself can continue from there.
+    :raises OpeningUnfinished: it is decided that the target is open; only the cutover itself can continue from there.
+    :raises MayBeOpen: the ledger can't be asked, and it may be decided.
     """
-    if kept.load_anyhow() is None:
+    report = kept.load_anyhow()
+    if report is None or report.fence is None or (report.fence.kept and not kept_too):
         return []
-    with nullcontext() if kept.directory is None else _locked(kept.directory):
-        report = kept.load_anyhow()
-        if report is None or report.fence is None or not report.is_fenced or (report.fence.kept and not kept_too):
+    used, lifter = steps.recorded_fence(report.fence, fence, source), uuid.uuid4().hex
+    try:
+        there = _decided(life, kept, report)
+        if not report.is_fenced and not (there is not None and there.stands):
             return []
-        used = steps.recorded_fence(report.fence, fence, source)
-        _require_over(kept, target, report)
-        if report.is_opening:
-            raise OpeningUnfinished(kept.run, "run the cutover again")
-        _tell(kept, report)  # one that was frozen, and wakes up, sees it before it opens or undoes anything
-        if report.outcome == reports.DONE:
-            end_writing(target.config, report.mirror)
-        lines = fence_text(report.fence.kind, report.fence.intent)
-        if life is not None and report.outcome != reports.DONE:
-            try:
-                take_back(life, report.plan_hash)
-            except MirrorError as e:  # it must not keep applications from writing to the source
-                lines.append(f"but the target's topics may still count as in production: {e}")
-        steps.lift_recorded(used, report.fence, source.role)
-        if (error := _tell(kept, report)) is not None:
-            lines.append(f"but the target still says that it is up: {error}")
-        return lines
+        if report.outcome != reports.DONE:
+            require_over(target, report)
+            if begin_lifting(life, report.mirror, steps.attempt_of(kept.run, report), lifter).phase == OPENED:
+                raise OpeningUnfinished(kept.run, "run the cutover again")
+    except (CutoverRunning, CutoverTakenOver, LedgerNewer, OpeningUnfinished):
+        raise
+    except MirrorError as e:  # producers must be able to write to the source again, whatever became of the target
+        if not report.is_fenced:
+            return []
+        if report.outcome != reports.DONE and not kept_too:
+            _require_unopened(kept, report, source, e)
+    if report.outcome == reports.DONE:
+        end_writing(target.config, report.mirror)
+    lines = fence_text(report.fence.kind, report.fence.intent)
+    steps.lift_recorded(used, report.fence, source.role)
+    steps.forget_fence(life, source, kept.run, report, lifter)
+    if (error := _tell(kept, report)) is not None:
+        lines.append(f"but the target still says that it is up: {error}")
+    return lines
+
+
+def _require_unopened(kept: Kept, report: CutoverReport, source: ClusterAdmin, unasked: MirrorError) -> None:
+    """Return if a cutover has not begun to open its target, as far as can be seen without the target's ledger.
+
+    :raises MayBeOpen: it may have. :raises CutoverRunning: it is at work on this host.
+    """
+    _LOG.warning("what is decided about the fence, the target can't tell: %s", unasked)
+    if kept.directory is not None:
+        _locked(kept.directory).close()
+    if any(step.name == steps.STEPS[-1].name for step in report.steps):
+        raise MayBeOpen(kept.run, source.role, f"its report says that it was about to open the target, and {unasked}")
+    has_markers = report.fence is not None and report.fence.kind == AclFence.kind
+    if has_markers and has_marker(source, report.mirror, kept.run, report.attempt):
+        raise MayBeOpen(kept.run, source.role, f"its marker stands there, and {unasked}")
 
 
 def _tell(kept: Kept, report: CutoverReport) -> MirrorError | None:
@@ -254,16 +294,6 @@ def _tell(kept: Kept, report: CutoverReport) -> MirrorError | None:
         _LOG.warning("the target could not be told: %s", e)
         return e
     return None
-
-
-def _require_over(kept: Kept, target: ClusterAdmin, report: CutoverReport) -> None:
-    try:
-        require_over(target, report)
-        kept.require_ours()  # listening takes time
-    except (CutoverRunning, CutoverTakenOver):
-        raise
-    except TryAgain as e:  # producers must be able to write to the source again, whatever became of the target
-        _LOG.warning("whether the cutover's process lives, the target can't tell: %s", e)
 
 
 def _finish(run: Run) -> None:

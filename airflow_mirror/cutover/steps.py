@@ -7,6 +7,7 @@ while the cutover watches them.
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import time
@@ -15,10 +16,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.cutover import decision
 from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.drain import drain, verify
 from airflow_mirror.cutover.fence import AclFence, fence_text
 from airflow_mirror.cutover.groups import commit_groups, restore_groups, settle_groups
+from airflow_mirror.cutover.marker import remove_marker, set_marker
 from airflow_mirror.cutover.proof import look_before
 from airflow_mirror.cutover.quiet import prove_fence
 from airflow_mirror.cutover.report import FenceRecord, StepRecord
@@ -41,19 +45,21 @@ from airflow_mirror.errors import (
     OpeningUnfinished,
     TryAgain,
 )
-from airflow_mirror.plan.life import mark_cut_over, take_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from airflow_mirror.cutover.context import Run
     from airflow_mirror.cutover.fence import Fence
+    from airflow_mirror.cutover.report import CutoverReport
     from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.ledger.decisions import Decisions
 
-CAUGHT_UP, FENCED, QUIET, DRAINED, VERIFIED, SETTLED, ENDING, GROUPS_MOVED, SEALED, HANDED_OVER, CUT_OVER = (
-    "CAUGHT_UP", "FENCED", "QUIET", "DRAINED", "VERIFIED", "SETTLED", "ENDING", "GROUPS_MOVED", "SEALED", "HANDED_OVER",
-    "CUT_OVER",
+CAUGHT_UP, FENCED, QUIET, DRAINED, VERIFIED, SETTLED, ENDING, GROUPS_MOVED, SEALED, CUT_OVER = (
+    "CAUGHT_UP", "FENCED", "QUIET", "DRAINED", "VERIFIED", "SETTLED", "ENDING", "GROUPS_MOVED", "SEALED", "CUT_OVER",
 )  # fmt: skip
+
+_LOG = logging.getLogger("airflow_mirror.cutover")
 
 # After SIGTERM a supervisor sends SIGKILL within some seconds. Brokers may be restarting meanwhile.
 LIFT_PATIENCE_S = 20.0
@@ -76,15 +82,29 @@ class Step:
 
 
 def raise_fence(run: Run) -> dict[str, Any]:
-    """Look who is let in, describe the fence, record it, raise it: the intent is on the target before any change."""
+    """Look who is let in, describe the fence, record it, decide it, raise it.
+
+    The intent is on the target before the first change.
+    """
     proof = look_before(run)
     intent = run.fence.intent(sorted({t.source_topic for t in run.plan.topics}))
     run.report.fence = FenceRecord(
         kind=run.fence.kind, name=run.fence_name or run.fence.kind, intent=intent, requested=time.time(), proof=proof
     )
     run.save()
+    run.up = attempt_of(run.kept.run, run.report, run.me, run.limits.max_fence_s)
+    run.fenced_until = run.now() + run.limits.max_fence_s
+    run.until_ms = decision.go_up(run.life, run.mirror.name, run.up, run.before)
     run.fence.raise_(intent)
     return {"fence": fence_text(run.fence.kind, intent)}
+
+
+def attempt_of(run: str, report: CutoverReport, owner: str = "", max_fence_s: float = 0.0) -> FenceState:
+    """Return what is to be decided about the fence of a report's attempt."""
+    return FenceState(
+        run=run, attempt=report.attempt, plan=report.plan_hash, owner=owner, process=report.process or {},
+        max_fence_s=max_fence_s,
+    )  # fmt: skip
 
 
 def lift_fence(run: Run) -> str:
@@ -93,10 +113,21 @@ def lift_fence(run: Run) -> str:
     :raises FenceNotLifted: names what is still in place.
     """
     record = run.report.fence
-    if record is None or record.lifted is not None:
-        return "no fence is up"
-    lift_recorded(recorded_fence(record, run.fence, run.source), record, run.source.role)
-    return "fence lifted"
+    is_up = record is not None and record.lifted is None
+    if record is not None and is_up:
+        lift_recorded(recorded_fence(record, run.fence, run.source), record, run.source.role)
+    forget_fence(run.life, run.source, run.kept.run, run.report, run.me)
+    return "fence lifted" if is_up else "no fence is up"
+
+
+def forget_fence(life: Decisions, source: ClusterAdmin, run: str, report: CutoverReport, lifter: str) -> None:
+    """Remove the marker of a fence that was lifted, and decide that it is. What fails is left to the next who lifts."""
+    try:
+        if report.fence is not None and report.fence.kind == AclFence.kind:
+            remove_marker(source, report.mirror, run, report.attempt)
+        decision.end_lifting(life, report.mirror, lifter)
+    except MirrorError as e:
+        _LOG.warning("the fence is lifted, and not everybody could be told: %s", e)
 
 
 def recorded_fence(record: FenceRecord, given: Fence | None, source: ClusterAdmin) -> Fence:
@@ -141,55 +172,36 @@ def tell_tail(run: Run) -> str:
     return f"the tail {lost} lost its lease: start it again"
 
 
-def hand_over(run: Run) -> dict[str, Any]:
-    """Record that the target topics are in production: from now on no task of the mirror holds or fills them.
-
-    Done before the target opens, because a crash between the two must not leave topics in production without a record.
-    """
-    if run.life is None:
-        return {}
-    ids = {name: info.topic_id for name, info in run.target.topics([t.target_topic for t in run.plan.topics]).items()}
-    mark_cut_over(run.life, run.plan, ids, datetime.now(UTC).isoformat(timespec="seconds"))
-    return {"topics": len(ids)}
-
-
-def take_back_topics(run: Run) -> str:
-    """Return the target topics to the mirror."""
-    if run.life is None:
-        return "nothing to take back"
-    take_back(run.life, run.report.plan_hash)
-    return "the topics are the mirror's again"
-
-
 def open_target(run: Run) -> dict[str, Any]:
-    """Check both sides for the last time, then let applications write to the target.
+    """Check both sides for the last time, decide that the target is open, then let applications write to it.
 
-    Once this is on record nothing can be undone, because applications may have written to the target.
+    The decision takes the topics out of the mirror's hands in the same moment. Once it is made nothing can be undone,
+    because applications may have written to the target.
     """
-    run.kept.require_ours()
+    ids = {name: info.topic_id for name, info in run.target.topics([t.target_topic for t in run.plan.topics]).items()}
     require_no_writer(run)
-    return _open(run)
+    if run.fence.kind == AclFence.kind:
+        set_marker(run.source, run.mirror.name, run.kept.run, run.report.attempt)
+    run.check_stop()
+    run.opening = True
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    decision.open_behind(run.life, run.plan, run.me, ids, at, run.until_ms)
+    run.fenced_until = None
+    return {"topics": len(ids), **_open(run)}
 
 
 def _open(run: Run) -> dict[str, Any]:
     assert run.report.fence is not None
     if run.open_target is not None:
-        _call_open(run, run.open_target)
+        try:
+            with _undisturbed():  # an interrupt half way would leave it unknown whether the target is open
+                run.open_target()
+        except Exception:  # by contract the target is not open then
+            decision.close_again(run.life, run.mirror.name, run.report.plan_hash, run.me)
+            raise
     run.report.fence.opened = time.time()
     run.report.fence.kept = run.keep_fence
     return {"fence_seconds": round(run.report.fence.seconds or 0.0, 3), "source": "fenced" if run.keep_fence else "open"}
-
-
-def _call_open(run: Run, call: Callable[[], object]) -> None:
-    """Open the target, and record that before: if the process dies in the call, nothing may be undone."""
-    run.report.opening = time.time()
-    run.save()
-    try:
-        with _undisturbed():  # an interrupt half way would leave it unknown whether the target is open
-            call()
-    except Exception:
-        run.report.opening = None  # by contract the target is not open if it raises
-        raise
 
 
 STEPS = (  # name          leads from    to            does           undone by (last step first)
@@ -201,32 +213,35 @@ STEPS = (  # name          leads from    to            does           undone by 
     Step("stop_writers",   SETTLED,      ENDING,       stop_writers,  tell_tail),
     Step("commit_groups",  ENDING,       GROUPS_MOVED, commit_groups, restore_groups),  # while the tail's last task ends
     Step("seal_target",    GROUPS_MOVED, SEALED,       seal_target,   None),
-    Step("hand_over",      SEALED,       HANDED_OVER,  hand_over,     take_back_topics),
-    Step("open_target",    HANDED_OVER,  CUT_OVER,     open_target,   None),  # the point of no return
+    Step("open_target",    SEALED,       CUT_OVER,     open_target,   None),  # the point of no return
 )  # fmt: skip
 
 # A restart goes back to CAUGHT_UP, because writers may have come back.
-EXPIRE_ON_RESTART = frozenset({FENCED, QUIET, DRAINED, VERIFIED, SETTLED, ENDING, GROUPS_MOVED, SEALED, HANDED_OVER})
+EXPIRE_ON_RESTART = frozenset({FENCED, QUIET, DRAINED, VERIFIED, SETTLED, ENDING, GROUPS_MOVED, SEALED})
 
 
-def walk(run: Run, steps: Sequence[Step] = STEPS) -> None:
-    """Execute the steps in order. On any exception, including KeyboardInterrupt, undo what was done and raise it again.
+def walk(run: Run, steps: Sequence[Step] = STEPS, begin: int = 0) -> None:
+    """Execute the steps in order, from number ``begin`` on.
+
+    On any exception, including KeyboardInterrupt, undo what was done and raise it again.
 
     :raises FenceNotLifted: instead, if undoing failed too and producers may still be kept out.
-    :raises CutoverTakenOver: instead, if another process has undone it, or goes on. Nothing is undone.
+    :raises CutoverTakenOver: instead, if another process has undone it, and another cutover has begun. Nothing is undone.
+    :raises EndUnknown: instead, if nobody knows whether it is decided that the target is open. Nothing is undone.
     """
     try:
-        for step in steps:
+        for step in steps[begin:]:
             run.check_stop()
             _do(run, step, reports.DONE if step is steps[-1] else reports.RUNNING)
     except BaseException as e:
-        if run.report.outcome == reports.DONE or run.report.opening is not None:
-            # Either it is on record, or may be, or the target is open and the record does not say so: undo nothing.
+        if run.report.outcome == reports.DONE:
             raise
-        _require_ours(run, e)
         run.report.error = f"{type(e).__name__}: {e}"
-        back_out(run, steps)
-        if run.report.is_fenced and not isinstance(e, FenceNotLifted):
+        try:
+            back_out(run, steps)
+        except (CutoverTakenOver, EndUnknown) as taken:
+            raise taken from e
+        if run.report.is_fenced and run.report.undone and not isinstance(e, FenceNotLifted):
             record = run.report.fence
             assert record is not None
             raise FenceNotLifted(
@@ -235,18 +250,8 @@ def walk(run: Run, steps: Sequence[Step] = STEPS) -> None:
         raise
 
 
-def _require_ours(run: Run, error: BaseException) -> None:
-    """Return unless another process took the cutover over: its fence and its groups are not ours to put back."""
-    try:
-        run.kept.require_ours()
-    except CutoverTakenOver as e:
-        raise e from error
-    except MirrorError as e:  # a fence must come down, whatever became of the target
-        run.log.warning("whether another process took the cutover over, the target can't tell: %s", e)
-
-
 def finish_opening(run: Run) -> None:
-    """Resume a report whose process ended while it opened the target: open it, perhaps for the second time.
+    """Resume a report whose process ended after it had decided to open the target: open it, perhaps for the second time.
 
     Nothing can be undone, because applications may be writing to the target. So the source must be unchanged.
 
@@ -257,22 +262,25 @@ def finish_opening(run: Run) -> None:
     except (FenceGone, FenceLeaks, FenceUnproven) as e:
         raise OpeningUnfinished(str(run.run_dir), str(e)) from e
     take_lease(run)
-    try:
-        _do(run, replace(STEPS[-1], do=_open), reports.DONE)
-    except BaseException:
-        if run.report.opening is None:
-            back_out(run)
-        raise
+    *before, last = STEPS
+    walk(run, [*before, replace(last, do=_open)], len(before))
 
 
-def back_out(run: Run, steps: Sequence[Step] = STEPS) -> None:
+def back_out(run: Run, steps: Sequence[Step] = STEPS, *, owned: bool = True) -> None:
     """Undo every step that was begun, last one first. If one undo fails, the others are still done.
 
-    Also works on a report that was loaded, long after its process ended.
+    First it is decided that the fence is lifted, which is when the target can't be opened any more. If it is decided that
+    the target is open, nothing is undone. Also works on a report that was loaded, long after its process ended.
+
+    :param owned: the report is this process's own.
+    :raises CutoverTakenOver, EndUnknown: nothing is undone.
     """
     begun = {record.name for record in run.report.steps}
     failed = False
     with _undisturbed():
+        run.fenced_until = None
+        if not _may_undo(run, owned):
+            return
         for step in reversed([s for s in steps if s.undo is not None and s.name in begun]):
             assert step.undo is not None
             row: dict[str, Any] = {"step": step.name, "what": step.undo.__name__, "ok": True, "error": None}
@@ -291,6 +299,29 @@ def back_out(run: Run, steps: Sequence[Step] = STEPS) -> None:
             run.log.warning("the report could not be written: %s", e)
 
 
+def _may_undo(run: Run, owned: bool) -> bool:
+    """Decide that the fence is lifted; return whether that is so, or no fence was up.
+
+    :raises CutoverTakenOver: another attempt is at work. :raises EndUnknown: the target may be open.
+    """
+    attempt = run.up if owned else attempt_of(run.kept.run, run.report)
+    if attempt is None:
+        return True
+    try:
+        there = decision.begin_lifting(
+            run.life, run.mirror.name, attempt, run.me, owned=owned, before=run.before if owned else None
+        )
+    except CutoverTakenOver:
+        raise
+    except MirrorError as e:
+        if run.opening or not owned:
+            raise EndUnknown(run.source.role, str(e)) from e
+        # Nobody else opens what this process has not asked to be opened. A fence must come down without a target too.
+        run.log.warning("the target's ledger can't be told that the fence is lifted: %s", e)
+        return True
+    return there.phase != decision.OPENED
+
+
 def _do(run: Run, step: Step, outcome: str) -> None:
     record = StepRecord(name=step.name, status="running", started=time.time())
     run.report.steps.append(record)
@@ -305,33 +336,14 @@ def _do(run: Run, step: Step, outcome: str) -> None:
         raise
     finally:
         record.seconds = run.now() - started
-    # One write for both: a crash between two writes would undo a cutover that is finished.
+    # One write for both: a crash between two writes would leave it unclear whether the step is to be undone.
     before, run.report.state, run.report.outcome = run.report.state, step.to, outcome
     try:
         run.save()
     except BaseException:
         run.report.state, run.report.outcome = before, reports.RUNNING
-        if outcome == reports.DONE:
-            _require_no_end(run, step)
         raise
     run.log.info("%s: done in %.1f s", step.name, record.seconds)
-
-
-def _require_no_end(run: Run, last: Step) -> None:
-    """Write that the cutover is not at its end, where a writing that says so may have arrived without an answer.
-
-    What was undone, while the next process finds a finished cutover, would leave both clusters open. If this can't be
-    written either, nothing is undone, and the fence stays up: the next process goes by what is there.
-
-    :raises EndUnknown: it can't.
-    """
-    try:
-        run.save()
-    except BaseException as e:
-        run.report.state, run.report.outcome = last.to, reports.DONE
-        if isinstance(e, MirrorError):
-            raise EndUnknown(run.source.role, str(e)) from e
-        raise
 
 
 @contextmanager

@@ -90,6 +90,10 @@ PARAMS = {
         True, type="boolean", section=CUTOVER,
         description_md="Leave the source fenced afterwards, so that nobody writes where nobody reads.",
     ),
+    "max_fence_s": Param(
+        60.0, type="number", exclusiveMinimum=0, section=CUTOVER,
+        description_md="Seconds for which producers may be kept out; then, unless the target is open, it backs out.",
+    ),
     "quiet_s": Param(
         3.0, type="number", minimum=0, section=CUTOVER,
         description_md="Seconds for which the source's log end offsets must not move before the fence is trusted.",
@@ -177,6 +181,7 @@ with DAG(
         fence="{{ params.fence }}",
         open_by_default="{{ params.open_by_default }}",
         keep_fence="{{ params.keep_fence }}",
+        max_fence_s="{{ params.max_fence_s }}",
         quiet_s="{{ params.quiet_s }}",
         wait_groups_s="{{ params.wait_groups_s }}",
         level="{{ params.verify_level }}",

@@ -21,7 +21,7 @@ __all__ = ["CutoverOperator", "LiftFenceOperator"]
 
 
 # Of airflow_mirror.cutover.context.Limits.
-_LIMITS = ("drain_timeout_s", "quiet_s", "transactions_timeout_s", "wait_groups_s", "group_quiet_s")
+_LIMITS = ("max_fence_s", "drain_timeout_s", "quiet_s", "transactions_timeout_s", "wait_groups_s", "group_quiet_s")
 
 
 class CutoverOperator(PlannedOperator):
@@ -39,6 +39,8 @@ class CutoverOperator(PlannedOperator):
     :param open_by_default: for an ACL fence: whether source topics without any ACL are open to everybody
         (``allow.everyone.if.no.acl.found``). Required if there are such topics and brokers hide the setting (templated).
     :param keep_fence: leave the source fenced afterwards, so that nobody writes where nobody reads (templated).
+    :param max_fence_s: how long producers may be kept out before the target is open. It caps all limits below by what is
+        left of it; when it is over the cutover backs out (templated).
     :param drain_timeout_s: how long the tail may take to reach the fenced log end offsets (templated).
     :param quiet_s: how long log end offsets must not move, to prove the fence (templated).
     :param transactions_timeout_s: how long transactions that were open at the fence may take to end (templated).
@@ -66,6 +68,7 @@ class CutoverOperator(PlannedOperator):
         fence: str = "acl",
         open_by_default: bool | str | None = None,
         keep_fence: bool | str = True,
+        max_fence_s: float | str = 60.0,
         drain_timeout_s: float | str = 300.0,
         quiet_s: float | str = 3.0,
         transactions_timeout_s: float | str = 90.0,
@@ -77,6 +80,7 @@ class CutoverOperator(PlannedOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.open_by_default = open_by_default
+        self.max_fence_s = max_fence_s
         self.fence, self.keep_fence, self.level, self.allow_rewind = fence, keep_fence, level, allow_rewind
         self.drain_timeout_s, self.quiet_s, self.transactions_timeout_s = drain_timeout_s, quiet_s, transactions_timeout_s
         self.wait_groups_s, self.group_quiet_s = wait_groups_s, group_quiet_s
@@ -88,6 +92,7 @@ class CutoverOperator(PlannedOperator):
         :raises MirrorError: after backing out; see :func:`airflow_mirror.cutover.run.run_cutover`.
         """
         from airflow_mirror.cutover.context import Limits
+        from airflow_mirror.cutover.decision import PATIENCE_S
         from airflow_mirror.cutover.fence import fence_of
         from airflow_mirror.cutover.run import run_cutover
         from airflow_mirror.hooks.kafka import configs_of
@@ -126,7 +131,7 @@ class CutoverOperator(PlannedOperator):
                 limits=limits,
                 stop=self._stop,
                 tail_positions=maps.positions,
-                life=Ledger(target),
+                life=Ledger(target, PATIENCE_S),
                 translate_offset=maps.to_target,
                 allow_rewind=flag("allow_rewind", self.allow_rewind),
                 compared=compared,
@@ -157,6 +162,7 @@ class LiftFenceOperator(MirrorOperator):
 
         :raises FenceNotLifted: names what is still in place.
         """
+        from airflow_mirror.cutover.decision import PATIENCE_S
         from airflow_mirror.cutover.fence import fence_of
         from airflow_mirror.cutover.kept import Kept, reports_of
         from airflow_mirror.cutover.run import lift_leftover_fence
@@ -165,7 +171,7 @@ class LiftFenceOperator(MirrorOperator):
 
         run_dir = report_dir(mirror, context["ti"].run_id)
         with admins_of(mirror) as (source, target):
-            fence, life = fence_of(self.fence, source), Ledger(target)
+            fence, life = fence_of(self.fence, source), Ledger(target, PATIENCE_S)
             kept_too = flag("kept_too", self.kept_too)
             kept = Kept(reports_of(target, mirror.name), mirror.name, run_dir.name, run_dir)
             lifted = lift_leftover_fence(kept, source, target, fence, life=life, kept_too=kept_too)

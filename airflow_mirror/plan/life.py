@@ -9,8 +9,8 @@ A topic that was deleted and created again has another id: it belongs to nobody.
 Mirrors that write in transactions may share a topic if all of them want to (``ownership="shared"``): each one's committed
 progress says where it goes on, not the log's end. Such a topic is never handed over.
 
-The cutover calls :func:`mark_cut_over` *before* it lets anybody write, and :func:`take_back` if it backs out: after a
-crash between the two, tasks refuse to continue instead of overwriting data.
+The cutover calls :func:`mark_cut_over` *before* it lets anybody write, and :func:`take_back` if nothing was opened after
+all: after a crash between the two, tasks refuse to continue instead of overwriting data.
 """
 
 from __future__ import annotations
@@ -155,11 +155,15 @@ def claim(
     _decide_all(ledger, change)
 
 
-def mark_cut_over(ledger: Decisions, plan: Plan, topic_ids: Mapping[str, str], at: str) -> None:
-    """Decide that the plan's target topics are about to be opened. Safe to repeat: what was decided first stays.
+def mark_cut_over(
+    ledger: Decisions, plan: Plan, topic_ids: Mapping[str, str], at: str,
+    also: Callable[[Values], Values] = lambda _: {}, until_ms: int | None = None,
+) -> None:  # fmt: skip
+    """Decide in one record that the plan's target topics are opened. Safe to repeat: what was decided first stays.
 
     :param topic_ids: current ids of the target topics, by name.
     :param at: ISO 8601.
+    :param also: what is decided with it; what it raises ends the call. :param until_ms: as in :meth:`Decisions.decide`.
     :raises TopicsOwned: some belong to other mirrors; nothing was decided.
     :raises TopicsShared: so do all of them.
     """
@@ -172,11 +176,10 @@ def mark_cut_over(ledger: Decisions, plan: Plan, topic_ids: Mapping[str, str], a
         owned = decided(values, topic_ids)
         _require_mine(owned, plan)
         still_ours = {t: owned.get(t, ours) for t in topic_ids if t not in owned or owned[t].opened_by is None}
-        return _some(
-            {t: replace(one, topic_id=topic_ids[t], opened_by=by, opened_at=at) for t, one in still_ours.items()}
-        )
+        opened = {t: replace(one, topic_id=topic_ids[t], opened_by=by, opened_at=at) for t, one in still_ours.items()}
+        return {**_values(opened), **also(values)} or None
 
-    _decide_all(ledger, change)
+    ledger.decide(change, until_ms)
 
 
 def opening(values: Values, plan: Plan, topic_ids: Mapping[str, str], by: str, at: str) -> Values | None:
@@ -201,14 +204,17 @@ def opening(values: Values, plan: Plan, topic_ids: Mapping[str, str], by: str, a
     )
 
 
-def take_back(ledger: Decisions, plan_hash: str) -> None:
-    """Decide that a plan's cutover was undone: the topics that it had opened are the mirror's again."""
+def take_back(ledger: Decisions, plan_hash: str, also: Callable[[Values], Values] = lambda _: {}) -> None:
+    """Decide in one record that a plan's cutover was undone: the topics that it had opened are the mirror's again.
+
+    :param also: as for :func:`mark_cut_over`.
+    """
 
     def change(values: Values) -> Values | None:
         opened = ((topic, one) for topic, one in _all(values) if one.opened_by == plan_hash)
-        return _some({t: replace(one, opened_by=None, opened_at=None) for t, one in opened})
+        return {**_values({t: replace(one, opened_by=None, opened_at=None) for t, one in opened}), **also(values)} or None
 
-    _decide_all(ledger, change)
+    ledger.decide(change)
 
 
 def release(ledger: Decisions, mirror: str, end_writing: Callable[[], object]) -> list[str]:
@@ -393,7 +399,11 @@ def _topics(plan: Plan) -> list[str]:
 
 def _some(owned: Mapping[str, Owned | None]) -> Values | None:
     """Return the next decision's values, None for a topic that is nobody's; None when there is nothing to decide."""
-    return {_KEY + topic: one and one.value() for topic, one in islice(owned.items(), _AT_ONCE)} or None
+    return _values(dict(islice(owned.items(), _AT_ONCE))) or None
+
+
+def _values(owned: Mapping[str, Owned | None]) -> Values:
+    return {_KEY + topic: one and one.value() for topic, one in owned.items()}
 
 
 def _decide_all(ledger: Decisions, change: Change) -> None:

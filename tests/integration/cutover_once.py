@@ -24,7 +24,9 @@ from airflow_mirror.verify.remaining import verify_rest
 from tests.integration.cutover_world import HeardFence
 
 # Short times: these tests are about the order of things.
-LIMITS = Limits(drain_timeout_s=300, quiet_s=0.5, wait_groups_s=60, settle_s=0.3, group_quiet_s=0.5, poll_s=0.05)
+LIMITS = Limits(
+    max_fence_s=900, drain_timeout_s=300, quiet_s=0.5, wait_groups_s=60, settle_s=0.3, group_quiet_s=0.5, poll_s=0.05
+)
 
 # The lease's times, shortened alike: two dozen cutovers are killed, and each makes the next one wait.
 LEASE_TIMES = {"CONFIRM_EVERY_S": 0.5, "VALID_S": 2.0, "HANDOVER_S": 3.0}

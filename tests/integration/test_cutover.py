@@ -25,6 +25,7 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover import quiet
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.context import Limits
+from airflow_mirror.cutover.decision import OPENED, PATIENCE_S, fence_state
 from airflow_mirror.cutover.fence import AclFence, CallableFence, Intent
 from airflow_mirror.cutover.kept import Kept, fences_up, reports_of
 from airflow_mirror.cutover.report import CutoverReport
@@ -85,10 +86,18 @@ def cut_over(world: World, **changes: Any) -> CutoverReport:
         "keep_fence": True,
         "run_dir": world.run_dir,
         "verify": verify_rest(plan, world.source.config, world.target.config),
+        "life": ledger(world),
         "limits": dataclasses.replace(LIMITS, **{k: changes.pop(k) for k in _TIMES & changes.keys()}),
         **changes,
     }
     return run_cutover(world.mirror, plan, world.source, world.target, **arguments)
+
+
+def ledger(world: World) -> Ledger:
+    """The target's ledger; it is created for the first one who asks."""
+    found = Ledger(world.target, PATIENCE_S)
+    found.create()
+    return found
 
 
 def write(world: World, count: int, user: str | None = "admin") -> None:
@@ -393,7 +402,7 @@ def test_groups_get_their_positions_on_the_target_back(world: World) -> None:
     assert elsewhere not in world.target.group_offsets(had)
     assert world.acls() == []
     undone = [(u["step"], u["ok"]) for u in on_disk(world)["undone"]]
-    assert undone == [(name, True) for name in ("hand_over", "commit_groups", "stop_writers", "fence")]
+    assert undone == [(name, True) for name in ("commit_groups", "stop_writers", "fence")]
 
 
 def transactional(world: World) -> Producer:
@@ -530,9 +539,9 @@ def test_finished_cutover_run_again_changes_nothing_and_verifies(world: World) -
     world.group("g", {0: 1}, "target")
     with pytest.raises(VerificationFailed, match="was set to 2, has 1"):
         cut_over(world)
-    assert lift_leftover_fence(kept(world), world.source, world.target) == []
+    assert lift_leftover_fence(kept(world), world.source, world.target, life=ledger(world)) == []
     assert world.acls() == acls
-    assert lift_leftover_fence(kept(world), world.source, world.target, kept_too=True) != []
+    assert lift_leftover_fence(kept(world), world.source, world.target, life=ledger(world), kept_too=True) != []
     assert world.acls() == []
 
 
@@ -584,8 +593,11 @@ def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkey
                 killed += 1
                 left = json.loads((run_dir / "report.json").read_text())
                 fenced_when_killed += bool(world.acls())
-                opening = left["outcome"] == reports.RUNNING and left["opening"] is not None
-                assert not (opening or (run_dir / "opened").exists()) or opened_by()
+                decided = fence_state(ledger(world).values(), world.mirror.name)
+                here = decided is not None and decided.is_of(run_dir.name, left["attempt"])
+                opening = left["outcome"] == reports.RUNNING and here and decided.phase == OPENED  # type: ignore[union-attr]
+                assert bool(opened_by()) == (opening or left["outcome"] == reports.DONE)
+                assert not (run_dir / "opened").exists() or opened_by()
                 forward += opening
                 other = world.directory / "another worker" / run_dir.name
                 if kill_after % 2 and not opening:
@@ -661,12 +673,12 @@ def test_second_process_is_refused_while_the_first_is_at_work(world: World) -> N
             with pytest.raises(CutoverRunning):
                 cut_over(world)
             with pytest.raises(CutoverRunning):
-                lift_leftover_fence(kept(world), world.source, world.target)
+                lift_leftover_fence(kept(world), world.source, world.target, life=ledger(world))
             other = world.directory / "another worker" / world.run_dir.name  # no lock tells there
             with pytest.raises(CutoverRunning, match="it gives signs of life"):
                 cut_over(world, run_dir=other)
             with pytest.raises(CutoverRunning, match="it gives signs of life"):
-                lift_leftover_fence(kept(world, other), world.source, world.target)
+                lift_leftover_fence(kept(world, other), world.source, world.target, life=ledger(world))
             assert "DENY WRITE User:*" in world.acls()
         finally:
             process.send_signal(signal.SIGTERM)

@@ -230,6 +230,9 @@ class Watch:
 
     :param state: of the keys that begin with :func:`keys_of` the mirror.
     :param clock: monotonic, in seconds. :param pause: sleeps so many seconds.
+    :param silence_s: how long a job that gives no sign counts as RUNNING; more than twice ``probe_every_s``, and than the
+        time between two signs.
+    :param probe_every_s: after so much silence the observer looks whether anybody can write signs.
     """
 
     def __init__(
@@ -237,8 +240,11 @@ class Watch:
         state: State,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
+        silence_s: float = SILENCE_S,
+        probe_every_s: float = _PROBE_EVERY_S,
     ) -> None:
         self._state, self._clock, self._pause = state, clock, pause
+        self._silence_s, self._probe_every_s = silence_s, probe_every_s
         self._job = ""
         self._number: int | None = None
         self._heard = self._probed = clock()
@@ -270,14 +276,17 @@ class Watch:
             self._job, self._number, self._lives, self._heard, self._probed = tail.job, number, False, now, now
         elif number not in (None, self._number):  # a sign that its successor removed is none
             self._number, self._lives, self._heard, self._probed = number, True, now, now
-        elif now - self._probed >= _PROBE_EVERY_S:
-            self._probed = now
+        elif now - self._probed >= self._probe_every_s:
             self._probe(tail, now)
-        return RUNNING if now - self._heard < SILENCE_S else LOST
+            now = self._probed = self._clock()
+        return RUNNING if now - self._heard < self._silence_s else LOST
 
-    def settled(self, tail: ActiveTail) -> str:
-        """Return the status, RUNNING only once it has given a sign while we looked; may take :data:`SILENCE_S`."""
-        while (found := self.status(tail)) == RUNNING and not self.is_sure(tail):
+    def settled(self, tail: ActiveTail, *, by_signs: bool = False) -> str:
+        """Return the status, RUNNING only once it has given a sign while we looked; may take ``silence_s``.
+
+        :param by_signs: also if its process can be seen from here: it may be frozen.
+        """
+        while (found := self.status(tail)) == RUNNING and not (self._lives or (self.is_sure(tail) and not by_signs)):
             self._pause(_LOOK_EVERY_S)
         return found
 
@@ -286,11 +295,12 @@ class Watch:
         return self._lives or tail.is_here
 
     def _probe(self, tail: ActiveTail, now: float) -> None:
-        """Write to the topic ourselves: while nobody can, silence means nothing."""
+        """Write to the topic ourselves: while nobody can, silence means nothing, and does not count."""
         try:
             self._state.write({f"{keys_of(tail.name)}look": str(now).encode()})
+            self._heard += self._clock() - now
         except TryAgain:
-            self._heard = now
+            self._heard = self._clock()
 
 
 def ask_to_stop(state: State, mirror: str, job: str, by: str) -> None:

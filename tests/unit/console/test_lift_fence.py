@@ -55,16 +55,6 @@ class Cluster:
         pass
 
 
-class NoLedger:
-    """Nothing was decided."""
-
-    def __init__(self, target: Cluster) -> None:
-        assert target.role == "target"
-
-    def decide(self, change: Any) -> None:
-        return None
-
-
 class Target(MemoryState):
     """The state on the target; it answers or not."""
 
@@ -88,7 +78,8 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Target:
         monkeypatch.setattr(module, "ClusterAdmin", Cluster)
     for module in (command, kept):
         monkeypatch.setattr(module, "state_of", lambda *_, **__: one)
-    monkeypatch.setattr(command, "Ledger", NoLedger)
+    ledger = MemoryLedger()
+    monkeypatch.setattr(command, "Ledger", lambda target, _: ledger if target.role == "target" else None)
     monkeypatch.setattr(
         "airflow_mirror.cutover.run.end_writing", lambda target, mirror: CALLS.append(f"lease of {mirror}")
     )

@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseToken
+from airflow_mirror.cutover import decision
 from airflow_mirror.cutover.context import Limits, Run
+from airflow_mirror.cutover.decision import fence_state
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.steps import attempt_of
 from airflow_mirror.errors import LeaseLost, RequestRefused
-from airflow_mirror.kafka.model import Acl, ConfigEntry
+from airflow_mirror.kafka.model import Acl, ConfigEntry, TopicInfo
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
 from tests.builders import plan_of, topic_plan
-from tests.unit.ledger.memory import MemoryState
+from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 if TYPE_CHECKING:
     import pytest
@@ -39,8 +42,9 @@ class Acls:
         self._open_by_default, self._authorizer = open_by_default, authorizer
         self.done: list[str] = []
 
-    def describe_acls(self, resource_type: str) -> list[Acl]:
-        return sorted(self.acls)  # librdkafka: an empty list, and no error, where there is no authorizer
+    def describe_acls(self, resource_type: str, name: str | None = None) -> list[Acl]:
+        """Librdkafka: an empty list, and no error, where there is no authorizer."""
+        return sorted(acl for acl in self.acls if acl.resource_type == resource_type and name in (None, acl.name))
 
     def create_acls(self, acls: list[Acl]) -> None:
         self.acls |= set(acls)
@@ -74,6 +78,15 @@ class Logs:
 
     def log_starts(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(tps, 0)
+
+
+class Topics:
+    """A target that has every topic."""
+
+    role = "target"
+
+    def topics(self, names: list[str]) -> dict[str, TopicInfo]:
+        return {name: TopicInfo(name, f"id-{name}", 1, 1) for name in names}
 
 
 class Leases:
@@ -117,9 +130,32 @@ def target_of(run_dir: Path) -> MemoryState:
     return MemoryState()
 
 
+@functools.cache
+def _decisions_of(run_dir: Path) -> list[bytes]:
+    return []
+
+
+def ledger_of(run_dir: Path) -> MemoryLedger:
+    """The target's ledger, as a new process reads it."""
+    return MemoryLedger(_decisions_of(run_dir))
+
+
 def kept_in(run_dir: Path) -> Kept:
     """The report of that cutover, as a new process finds it."""
     return Kept(target_of(run_dir), "flow", run_dir.name, run_dir)
+
+
+def go_up(run: Run) -> None:
+    """Decide that the fence of a run is up."""
+    run.up = attempt_of(run.kept.run, run.report, run.me, run.limits.max_fence_s)
+    run.before = fence_state(run.life.values(), run.mirror.name)
+    run.until_ms = decision.go_up(run.life, run.mirror.name, run.up, run.before)
+
+
+def open_behind(run: Run) -> None:
+    """Decide that the target behind a fence that is up is open."""
+    ids = {t.target_topic: f"id-{t.target_topic}" for t in run.plan.topics}
+    decision.open_behind(run.life, run.plan, run.me, ids, "noon", run.until_ms)
 
 
 def a_run(tmp_path: Path, fence: Any, source: Any = None) -> Run:
@@ -128,7 +164,7 @@ def a_run(tmp_path: Path, fence: Any, source: Any = None) -> Run:
         mirror=plan.mirror,
         plan=plan,
         source=source or Acls(),
-        target=None,
+        target=Topics(),
         source_log=None,
         target_log=None,
         fence=fence,
@@ -138,4 +174,6 @@ def a_run(tmp_path: Path, fence: Any, source: Any = None) -> Run:
         report=CutoverReport(mirror="flow", plan_hash=plan.hash),
         kept=kept_in(tmp_path),
         run_dir=tmp_path,
+        life=ledger_of(tmp_path),
+        before=fence_state(ledger_of(tmp_path).values(), plan.mirror.name),
     )  # type: ignore[arg-type]

@@ -17,10 +17,11 @@ from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as cutover
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord
-from airflow_mirror.errors import CutoverRunning, CutoverTakenOver, TryAgain
+from airflow_mirror.errors import CutoverRunning, TryAgain
 from airflow_mirror.jobs.runner import process
-from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Sign, Signs, Watch
-from tests.unit.cutover.builders import a_run, kept_in
+from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Signs, Watch
+from tests.unit.cutover.builders import a_run, go_up, kept_in, ledger_of, open_behind
+from tests.unit.cutover.test_run import Away
 from tests.unit.ledger.memory import MemoryState
 
 CLUSTER: Any = SimpleNamespace(config=None, role="source")
@@ -35,7 +36,7 @@ class Target(MemoryState):
         self.clock, self.is_away = 0.0, False
         self.each_second: Callable[[], object] = lambda: None
         monkeypatch.setattr(alive, "state_of", lambda *_, **__: self)
-        monkeypatch.setattr(alive, "Watch", lambda state: Watch(state, lambda: self.clock, self._pause))
+        monkeypatch.setattr(alive, "Watch", lambda state, **times: Watch(state, lambda: self.clock, self._pause, **times))
 
     def read(self) -> dict[str, bytes]:
         if self.is_away:
@@ -70,7 +71,7 @@ def test_fence_of_one_that_gives_signs_elsewhere_stays(target: Target, tmp_path:
     fence = CallableFence(print, lambda: calls.append("off"))
     left_behind(tmp_path, ELSEWHERE)
     with pytest.raises(CutoverRunning, match="on host w-3; it gives signs of life"):
-        cutover.lift_leftover_fence(kept_in(tmp_path), CLUSTER, CLUSTER, fence)
+        cutover.lift_leftover_fence(kept_in(tmp_path), CLUSTER, CLUSTER, fence, life=ledger_of(tmp_path))
     with pytest.raises(CutoverRunning, match="on host w-3"):
         cutover.recover(a_run(tmp_path, fence))
     assert calls == [] and target.clock < 5
@@ -81,39 +82,21 @@ def test_one_that_is_silent_elsewhere_is_taken_for_dead(target: Target, tmp_path
     calls = list[str]()
     left_behind(tmp_path, ELSEWHERE)
     assert cutover.lift_leftover_fence(
-        kept_in(tmp_path), CLUSTER, CLUSTER, CallableFence(print, lambda: calls.append("off"))
+        kept_in(tmp_path), CLUSTER, CLUSTER, CallableFence(print, lambda: calls.append("off")), life=ledger_of(tmp_path)
     )
-    assert calls == ["off"] and target.clock >= SILENCE_S
+    assert calls == ["off"] and 12 <= target.clock < 20
 
 
 def test_one_that_opens_the_target_elsewhere_is_left_to_it(target: Target, tmp_path: Path) -> None:
     signs = signs_of(target, **ELSEWHERE)
     target.each_second = lambda: signs.give("RUNNING")
     report = left_behind(tmp_path, ELSEWHERE)
-    report.opening = 2.0
-    kept_in(tmp_path).save(report)
+    owner = a_run(tmp_path, None)
+    owner.report = report
+    go_up(owner)
+    open_behind(owner)
     with pytest.raises(CutoverRunning, match="on host w-3"):
         cutover.recover(a_run(tmp_path, CallableFence(print, print)))
-
-
-@pytest.mark.parametrize("teardown", [True, False])
-def test_who_was_faster_while_one_listened_keeps_the_fence(target: Target, tmp_path: Path, teardown: bool) -> None:
-    """The next try may have a fence of its own up by then."""
-    left_behind(tmp_path, ELSEWHERE)
-    calls, begun = list[str](), list[CutoverReport]()
-
-    def begin() -> None:
-        if not begun:
-            begun.append(left_behind(tmp_path, {**ELSEWHERE, "job": "decaf"}))
-
-    target.each_second = begin
-    fence = CallableFence(print, lambda: calls.append("off"))
-    with pytest.raises(CutoverTakenOver):
-        if teardown:
-            cutover.lift_leftover_fence(kept_in(tmp_path), CLUSTER, CLUSTER, fence)
-        else:
-            cutover.recover(a_run(tmp_path, fence))
-    assert begun and calls == []
 
 
 def test_one_that_has_ended_here_is_not_listened_for(target: Target) -> None:
@@ -125,12 +108,20 @@ def test_one_that_has_ended_here_is_not_listened_for(target: Target) -> None:
     assert target.clock == 0
 
 
+def test_one_that_is_frozen_here_is_taken_for_dead(target: Target) -> None:
+    """Its process can be seen, and would be for hours."""
+    here = {**ELSEWHERE, "where": process.here(), "pid": os.getppid(), "started": process.started_at(os.getppid())}
+    signs_of(target, **here).give("RUNNING")
+    alive.require_over(CLUSTER, CutoverReport(mirror="flow", plan_hash="p", process=here))
+    assert 12 <= target.clock < 20
+
+
 def test_target_that_can_not_tell_keeps_no_fence_up(
     target: Target, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     left_behind(tmp_path, ELSEWHERE)
     target.is_away = True
-    assert cutover.lift_leftover_fence(kept_in(tmp_path), CLUSTER, CLUSTER, CallableFence(print, print))
+    assert cutover.lift_leftover_fence(kept_in(tmp_path), CLUSTER, CLUSTER, CallableFence(print, print), life=Away())
     assert "no broker answered" in caplog.text
     left_behind(tmp_path, ELSEWHERE)
     with pytest.raises(TryAgain, match="no broker answered"):

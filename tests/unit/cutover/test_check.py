@@ -7,19 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from airflow_mirror.cutover import groups, steps
+from airflow_mirror.cutover import groups
 from airflow_mirror.cutover.check import drift, precheck, reverify
 from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.decision import begin_lifting, end_lifting, fence_state
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, GroupRecord
-from airflow_mirror.cutover.run import lift_leftover_fence
 from airflow_mirror.errors import (
     FenceStands,
     GroupActive,
     GroupAhead,
     InputError,
-    LedgerLost,
     MirrorCutOver,
     PlanAmended,
     PlanOutdated,
@@ -29,10 +28,9 @@ from airflow_mirror.errors import (
 from airflow_mirror.kafka.model import GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.amendment import amended, next_amendment
-from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.life import take_back
 from tests.builders import topic_plan
-from tests.unit.cutover.builders import Acls, Logs, a_run, kept_in, target_of
-from tests.unit.ledger.memory import MemoryLedger
+from tests.unit.cutover.builders import Acls, Logs, a_run, go_up, kept_in, open_behind, target_of
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
 
@@ -71,7 +69,6 @@ def run(tmp_path: Path) -> Run:
     made = a_run(tmp_path / "run", CallableFence(lambda: None, lambda: None))
     made.source, made.target = Topics("orders", "payments"), Topics("orders", "payments")  # type: ignore[assignment]
     made.source_log = made.target_log = Logs({ORDERS: 100, PAYMENTS: 50})  # type: ignore[assignment]
-    made.life = MemoryLedger()
     return made
 
 
@@ -156,10 +153,11 @@ def test_what_no_cutover_can_carry_over_is_refused(run: Run) -> None:
 
 
 def test_topics_in_production_are_refused_before_the_fence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps.hand_over(run)
+    go_up(run)
+    open_behind(run)
     with pytest.raises(MirrorCutOver, match="orders, payments are in production"):
         precheck_without_logs(run, monkeypatch)
-    steps.take_back_topics(run)
+    take_back(run.life, run.plan.hash)
     precheck_without_logs(run, monkeypatch)
 
 
@@ -203,53 +201,19 @@ def test_unselected_groups_reading_these_topics_are_listed(run: Run, monkeypatch
     assert run.report.left_behind == run.report.summary()["left_behind"] == ["connect-sink"]
 
 
-def test_topics_are_noted_as_production_before_the_target_opens() -> None:
-    names = [step.name for step in steps.STEPS]
-    assert names[-2:] == ["hand_over", "open_target"]
-
-
-def opened(run: Run) -> list[str]:
-    """Which topics are in production, as the ledger says."""
-    assert run.life is not None
-    return [key for key, value in run.life.values().items() if "opened_by" in value]
-
-
-def killed_after_hand_over(run: Run) -> Plan:
-    steps.hand_over(run)
-    run.report.fence = FenceRecord(kind="callable", intent={"topics": []}, requested=1.0)
-    run.save()
-    return run.plan
-
-
-def test_teardown_gives_topics_of_a_killed_cutover_back(run: Run) -> None:
-    """The next DAG run has a directory of its own, and would be refused for ever."""
-    killed_after_hand_over(run)
-    assert run.life is not None and opened(run)
-    lift_leftover_fence(run.kept, run.source, run.target, run.fence, life=run.life)
-    assert not opened(run)
-
-
-def test_teardown_lifts_the_fence_without_a_ledger(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Applications must be able to write to the source again, whatever became of the target."""
-    killed_after_hand_over(run)
-
-    def lost(_: object) -> None:
-        raise LedgerLost("it was deleted")
-
-    monkeypatch.setattr(run.life, "decide", lost)
-    lines = lift_leftover_fence(run.kept, run.source, run.target, run.fence, life=run.life)
-    assert "may still count as in production: the ledger on the target is lost: it was deleted" in lines[-1]
-    left = kept_in(run.run_dir).load()
-    assert left is not None and left.fence is not None and left.fence.lifted is not None
-
-
-def test_way_back_gives_topics_back(run: Run) -> None:
-    killed_after_hand_over(run)
-    run.report.steps = [steps.StepRecord(name="hand_over", status="done", started=1.0)]  # type: ignore[attr-defined]
-    steps.back_out(run)
-    left = kept_in(run.run_dir).load()
-    assert not opened(run)
-    assert left is not None and left.undone[0]["what"] == "the topics are the mirror's again"
+def test_fence_that_is_decided_to_stand_is_lifted_first(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No report may say so: the one who lifted it ended before brokers had answered."""
+    go_up(run)
+    run.before = fence_state(run.life.values(), "flow")
+    with pytest.raises(FenceStands, match="its cutover 'run' is up, as is decided"):
+        precheck_without_logs(run, monkeypatch)
+    lifting = begin_lifting(run.life, "flow", run.before, "somebody")  # type: ignore[arg-type]
+    run.before = lifting
+    with pytest.raises(FenceStands, match="is lifting"):
+        precheck_without_logs(run, monkeypatch)
+    end_lifting(run.life, "flow", "somebody")
+    run.before = fence_state(run.life.values(), "flow")
+    precheck_without_logs(run, monkeypatch)
 
 
 # --- after a finished cutover ----------------------------------------------------------------------------------------

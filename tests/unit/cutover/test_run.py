@@ -22,9 +22,9 @@ from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.context import Limits, Run
 from airflow_mirror.cutover.fence import AclFence, CallableFence
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord
-from airflow_mirror.errors import CutoverCancelled, CutoverRunning, InputError, NotUndone
+from airflow_mirror.errors import CutoverCancelled, CutoverRunning, InputError, NotUndone, TryAgain
 from tests.builders import rule
-from tests.unit.cutover.builders import Acls, a_plan, a_run, kept_in
+from tests.unit.cutover.builders import Acls, a_plan, a_run, kept_in, ledger_of
 
 DENY = rule("orders", "WRITE", "DENY")
 
@@ -66,8 +66,10 @@ def test_fence_of_another_kind_does_not_lift_this_one(tmp_path: Path) -> None:
     assert left is not None and left.is_fenced
     for given in (None, AclFence(acls)):  # type: ignore[arg-type]
         with pytest.raises(InputError, match="Pass the fence that was used"):
-            cutover.lift_leftover_fence(kept_in(tmp_path), acls, acls, given)  # type: ignore[arg-type]
-    assert cutover.lift_leftover_fence(kept_in(tmp_path), acls, acls, other) and calls == ["off"]  # type: ignore[arg-type]
+            cutover.lift_leftover_fence(kept_in(tmp_path), acls, acls, given, life=ledger_of(tmp_path))  # type: ignore[arg-type]
+    assert cutover.lift_leftover_fence(kept_in(tmp_path), acls, acls, other, life=ledger_of(tmp_path)) and calls == [
+        "off"
+    ]  # type: ignore[arg-type]
 
 
 def test_finished_cutover_looks_at_the_fence_that_it_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,21 +199,33 @@ def test_teardown_lifts_what_was_not_meant_to_stay_once(
     seen = Steps(monkeypatch)
     fenced(tmp_path, "callable", outcome)
     for _ in range(2):
-        cutover.lift_leftover_fence(kept_in(tmp_path), NOWHERE, NOWHERE, seen.fence, kept_too=kept_too)  # type: ignore[arg-type]
+        cutover.lift_leftover_fence(
+            kept_in(tmp_path), NOWHERE, NOWHERE, seen.fence, kept_too=kept_too, life=ledger_of(tmp_path)
+        )  # type: ignore[arg-type]
     assert seen.calls == calls
 
 
 def test_teardown_without_a_cutover_does_nothing(tmp_path: Path) -> None:
-    assert cutover.lift_leftover_fence(kept_in(tmp_path), NOWHERE, NOWHERE) == []  # type: ignore[arg-type]
+    assert cutover.lift_leftover_fence(kept_in(tmp_path), NOWHERE, NOWHERE, life=ledger_of(tmp_path)) == []  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
+
+
+class Away:
+    """A ledger that can't be asked."""
+
+    def values(self, *_: object) -> Any:
+        raise TryAgain("no broker answered")
+
+    decide = values
 
 
 def test_one_process_at_a_time_holds_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cutover, "_LOCK_PATIENCE_S", 0.0)
     seen = Steps(monkeypatch)
     fenced(tmp_path, "callable")
+    """Where the ledger does not answer, nothing else says that a cutover is at work."""
     with cutover._locked(tmp_path), pytest.raises(CutoverRunning):
-        cutover.lift_leftover_fence(kept_in(tmp_path), NOWHERE, NOWHERE, seen.fence)  # type: ignore[arg-type]
+        cutover.lift_leftover_fence(kept_in(tmp_path), NOWHERE, NOWHERE, seen.fence, life=Away())  # type: ignore[arg-type]
     assert seen.calls == []
 
 
@@ -230,7 +244,16 @@ def run_of(run_dir: Path, **options: Any) -> CutoverReport:
     """Start a cutover between clusters that nobody asks."""
     plan = a_plan("orders")
     return cutover.run_cutover(
-        plan.mirror, plan, NOWHERE, NOWHERE, fence=None, keep_fence=True, run_dir=run_dir, verify=lambda _: [], **options
+        plan.mirror,
+        plan,
+        NOWHERE,
+        NOWHERE,
+        fence=None,
+        keep_fence=True,
+        run_dir=run_dir,
+        verify=lambda _: [],
+        life=ledger_of(run_dir),
+        **options,
     )  # type: ignore[arg-type]
 
 

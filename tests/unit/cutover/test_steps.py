@@ -15,12 +15,29 @@ import pytest
 
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import steps
+from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.decision import LIFTED, LIFTING, begin_lifting, end_lifting, fence_state
+from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.kept import Kept
-from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.marker import has_marker, set_marker
+from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord
 from airflow_mirror.cutover.run import _interruptible, lift_leftover_fence, recover
 from airflow_mirror.cutover.steps import EXPIRE_ON_RESTART, STEPS, Step, back_out, walk
-from airflow_mirror.errors import BrokerError, CutoverCancelled, CutoverTakenOver, EndUnknown, FenceNotLifted, TryAgain
-from tests.unit.cutover.builders import Acls, a_run, kept_in
+from airflow_mirror.errors import (
+    BrokerError,
+    CutoverCancelled,
+    CutoverTakenOver,
+    DecidedLate,
+    EndUnknown,
+    FenceNotLifted,
+    FenceTooLong,
+    MayBeOpen,
+    OpeningUnfinished,
+    TryAgain,
+    Undecided,
+)
+from tests.unit.cutover.builders import Acls, a_run, go_up, kept_in, ledger_of, open_behind
+from tests.unit.cutover.test_run import Away
 
 
 class Recorder:
@@ -69,6 +86,12 @@ class Recorder:
 
             return do
 
+        def opening(run: Run) -> dict[str, Any]:
+            note("open_target")(run)
+            run.opening = True
+            open_behind(run)
+            return {}
+
         def undo(_run: Any) -> str:
             self.calls.append("restore")
             self._break("restore")
@@ -77,8 +100,10 @@ class Recorder:
         return tuple(
             step
             if step.name == "fence"
-            else Step(
-                step.name, step.leads_from, step.to, note(step.name), undo if step.name == "commit_groups" else step.undo
+            else replace(
+                step,
+                do=opening if step.name == "open_target" else note(step.name),
+                undo=undo if step.name == "commit_groups" else step.undo,
             )
             for step in STEPS
         )
@@ -144,7 +169,7 @@ def test_undo_that_fails_does_not_keep_the_fence_up(tmp_path: Path) -> None:
     assert fence.calls[-2:] == ["restore", "lift"]
     assert run.report.outcome == reports.UNDO_FAILED and not run.report.is_fenced
     undone = [(row["step"], row["ok"]) for row in run.report.undone]
-    assert undone == [("hand_over", True), ("commit_groups", False), ("stop_writers", True), ("fence", True)]
+    assert undone == [("commit_groups", False), ("stop_writers", True), ("fence", True)]
 
 
 def test_fence_that_cannot_be_lifted_is_the_error(tmp_path: Path) -> None:
@@ -234,34 +259,11 @@ def test_full_disk_ends_no_cutover(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert fence.on_record()["outcome"] == reports.DONE
 
 
-def test_end_that_could_not_be_recorded_is_not_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last write decides: without it on the target, a restart would undo, so who could not write it does.
-
-    The answer alone may be lost. So the target is told that this is not the end before anything is undone.
-    """
-    fence = Recorder(tmp_path)
-    run = a_run(tmp_path, fence)
-    save = Kept.save
-
-    def loses_an_answer(self: Kept, report: CutoverReport) -> None:
-        if "lift" in fence.calls:
-            raise AWAY
-        save(self, report)
-        if report.outcome == reports.DONE:
-            raise AWAY
-
-    monkeypatch.setattr(Kept, "save", loses_an_answer)
-    with pytest.raises(TryAgain, match="no broker answered"):
-        walk(run, fence.steps())
-    assert fence.calls[-2:] == ["restore", "lift"] and run.report.outcome == reports.BACKED_OUT
-    assert fence.on_record()["outcome"] == reports.RUNNING, "the next process undoes it once more"
-
-
 @pytest.mark.parametrize("arrives", [True, False])
-def test_fence_stays_while_nobody_knows_what_the_target_has(
+def test_end_that_could_not_be_recorded_is_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arrives: bool
 ) -> None:
-    """If it were lifted, and the target said that the cutover is done, both clusters would be open."""
+    """That the target is open is decided; if the fence were lifted, both clusters would be open."""
     fence = Recorder(tmp_path)
     save, gone = Kept.save, list[str]()
 
@@ -273,74 +275,156 @@ def test_fence_stays_while_nobody_knows_what_the_target_has(
             raise AWAY
         save(self, report)
 
-    with monkeypatch.context() as patched, pytest.raises(EndUnknown, match="Run the cutover again"):
+    with monkeypatch.context() as patched, pytest.raises(TryAgain, match="no broker answered"):
         patched.setattr(Kept, "save", gone_at_the_end)
         walk(a_run(tmp_path, fence), fence.steps())
     assert "lift" not in fence.calls
     found, calls = next_process(tmp_path, monkeypatch)
     assert found is not None and (found.outcome, calls) == (
-        (reports.DONE, []) if arrives else (reports.BACKED_OUT, ["restore", "lift"])
+        (reports.DONE, []) if arrives else (reports.RUNNING, ["go on"])
     )
 
 
-@pytest.mark.parametrize("teardown", [True, False])
-def test_who_undoes_another_ones_work_says_so_first(tmp_path: Path, teardown: bool) -> None:
-    """A process that wakes up in the middle of that would open the target, or undo what comes next."""
-    fence = Recorder(tmp_path, "drain")
+@pytest.mark.parametrize("sent", [False, True])
+def test_ledger_that_is_away_keeps_a_fence_up_only_behind_an_opening(tmp_path: Path, sent: bool) -> None:
+    """Before the decision to open was sent nobody else can have opened the target."""
+    fence = Recorder(tmp_path, "open_target" if sent else "drain")
     run = a_run(tmp_path, fence)
 
-    class Undoing(Recorder):
-        def lift(self, intent: dict[str, Any]) -> None:
-            super().lift(intent)
-            with pytest.raises(CutoverTakenOver):
-                run.kept.require_ours()
+    def fails(step: Step) -> Step:
+        def do(run: Run) -> dict[str, Any]:
+            run.opening, run.life = sent, Away()
+            raise Undecided(["fence/flow"], "no broker answered")
 
-    with pytest.MonkeyPatch.context() as killed, pytest.raises(FenceNotLifted):
-        killed.setattr(steps, "back_out", lambda *_: None)
-        walk(run, fence.steps())
-    run.kept.require_ours()
-    undoing = Undoing(tmp_path)
-    if teardown:
-        assert lift_leftover_fence(kept_in(tmp_path), run.source, run.source, undoing)
-    else:
-        recover(a_run(tmp_path, undoing))
-    assert undoing.calls == ["lift"]
+        return replace(step, do=do) if step.name == ("open_target" if sent else "drain") else step
+
+    with pytest.raises(EndUnknown if sent else Undecided, match="no broker answered"):
+        walk(run, [fails(step) for step in fence.steps()])
+    assert ("lift" in fence.calls) is not sent and run.report.is_fenced is sent
 
 
-@pytest.mark.parametrize("woken_in", ["verify", "open_target"])
-def test_process_that_was_taken_for_dead_touches_nothing_more(tmp_path: Path, woken_in: str) -> None:
-    """It was frozen. Meanwhile another one has lifted the fence, and perhaps raised its own and moved groups again."""
+def test_time_of_the_fence_ends_it_in_whatever_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in one that has a longer limit of its own, which is cut so that its own error comes first."""
+    for at in NAMES[1:]:
+        fence, clock = Recorder(tmp_path / at), [0.0]
+        run = a_run(tmp_path / at, fence)
+        monkeypatch.setattr(Run, "now", lambda _, clock=clock: clock[0])
+
+        def late(run: Run, clock: list[float] = clock) -> dict[str, Any]:
+            assert run.at_most(300.0) < run.limits.max_fence_s == run.at_most(300.0) + 2 * run.limits.poll_s
+            clock[0] += run.limits.max_fence_s
+            run.pause(0.0)
+            return {}
+
+        with pytest.raises(FenceTooLong, match=f"60 s .max_fence_s., and the cutover was still at '{at}'"):
+            walk(run, [replace(step, do=late) if step.name == at else step for step in fence.steps()])
+        assert fence.calls[-1] == "lift" and fence.on_record()["outcome"] == reports.BACKED_OUT
+
+
+def test_opening_that_the_broker_appends_too_late_is_void(tmp_path: Path) -> None:
+    """The owner was frozen between its last look at the clock and its request."""
     fence = Recorder(tmp_path)
     run = a_run(tmp_path, fence)
 
-    def freeze(_: object) -> dict[str, Any]:
-        other = kept_in(tmp_path)
-        found = other.load()
-        assert found is not None
-        other.save(found)
-        fence.calls.append("woken")
-        if woken_in == "verify":
-            raise RuntimeError("the fence leaks")
-        run.save()  # it goes on, and its own writing is the last one again
-        run.kept.require_ours()
+    def frozen(run: Run) -> dict[str, Any]:
+        run.life.now_ms += 60_000  # type: ignore[attr-defined]
+        open_behind(run)
         return {}
 
-    walked = [replace(step, do=freeze) if step.name == woken_in else step for step in fence.steps()]
-    with pytest.raises(CutoverTakenOver, match="undoes nothing"):
-        walk(run, walked)
-    assert fence.calls[-1] == "woken" and run.report.undone == []
+    with pytest.raises(DecidedLate):
+        walk(run, [replace(step, do=frozen) if step.name == "open_target" else step for step in fence.steps()])
+    assert fence.calls[-1] == "lift" and fence_state(run.life.values(), "flow").phase == LIFTED  # type: ignore[union-attr]
+    assert not [key for key in run.life.values() if key.startswith("topic/")]
 
 
-def test_way_back_needs_no_answer_of_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fence = Recorder(tmp_path, "verify")
+@pytest.mark.parametrize("woken_in", NAMES)
+@pytest.mark.parametrize("cleared", [False, True])
+def test_owner_that_was_frozen_in_any_step_opens_nothing(tmp_path: Path, woken_in: str, cleared: bool) -> None:
+    """Somebody has decided to lift its fence, and perhaps is done with that. The owner undoes what it did, and stops."""
+    fence = Recorder(tmp_path)
+    run = a_run(tmp_path, fence)
 
-    def away(_: Kept) -> None:
-        raise AWAY
+    def lifted(step: Step) -> Step:
+        def do(run: Run) -> dict[str, Any]:
+            other = ledger_of(tmp_path)
+            begin_lifting(other, "flow", steps.attempt_of(run.kept.run, run.report), "guard")
+            if cleared:
+                end_lifting(other, "flow", "guard")
+            fence.calls.append("woken")
+            return step.do(run)
 
-    monkeypatch.setattr(Kept, "require_ours", away)
-    with pytest.raises(RuntimeError, match="broken"):
-        walk(a_run(tmp_path, fence), fence.steps())
-    assert fence.calls[-1] == "lift"
+        return replace(step, do=do) if step.name == woken_in else step
+
+    with pytest.raises(CutoverTakenOver):
+        walk(run, [lifted(step) for step in fence.steps()])
+    assert fence.calls[-1] == ("lift" if woken_in != "fence" else "woken")
+    state = fence_state(run.life.values(), "flow")
+    assert state is not None and state.phase == (LIFTED if woken_in != "fence" or cleared else LIFTING)
+    assert not [key for key in run.life.values() if key.startswith("topic/")]
+
+
+def test_owner_leaves_another_attempts_fence_alone(tmp_path: Path) -> None:
+    """It was frozen for so long that the next cutover of the mirror is at work."""
+    fence = Recorder(tmp_path)
+    run = a_run(tmp_path, fence)
+
+    def wake(run: Run) -> dict[str, Any]:
+        other = ledger_of(tmp_path)
+        begin_lifting(other, "flow", steps.attempt_of(run.kept.run, run.report), "guard")
+        end_lifting(other, "flow", "guard")
+        after = a_run(tmp_path, fence)
+        after.report.attempt = 2
+        go_up(after)
+        raise RuntimeError("the fence leaks")
+
+    with pytest.raises(CutoverTakenOver, match="opens and undoes nothing"):
+        walk(run, [replace(step, do=wake) if step.name == "drain" else step for step in fence.steps()])
+    assert "lift" not in fence.calls and run.report.undone == []
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_who_lifts_loses_to_an_opening_and_wins_before_it(tmp_path: Path, opened: bool) -> None:
+    fence = Recorder(tmp_path)
+    run = a_run(tmp_path, fence)
+    with pytest.MonkeyPatch.context() as killed, pytest.raises(FenceNotLifted):
+        killed.setattr(steps, "back_out", lambda *_, **__: run.report.undone.append({}))
+        broken = Recorder(tmp_path, "drain")
+        walk(run, broken.steps())
+    if opened:
+        open_behind(run)
+        with pytest.raises(OpeningUnfinished, match="run the cutover again"):
+            lift_leftover_fence(kept_in(tmp_path), run.source, run.source, fence, life=ledger_of(tmp_path))
+        assert fence.calls == ["raise"]
+        return
+    assert lift_leftover_fence(kept_in(tmp_path), run.source, run.source, fence, life=ledger_of(tmp_path))
+    assert fence.calls == ["raise", "lift"]
+    with pytest.raises(CutoverTakenOver):
+        open_behind(run)
+
+
+def test_marker_keeps_a_fence_up_while_the_ledger_is_away(tmp_path: Path) -> None:
+    """It says that the target may be open. A person decides."""
+    source = Acls()
+    run = a_run(tmp_path, AclFence(source), source)  # type: ignore[arg-type]
+    run.report.fence = FenceRecord(kind="acl", intent={"deny": [], "allow": [], "held": []}, requested=1.0)
+    run.save()
+    set_marker(source, "flow", run.kept.run, 1)  # type: ignore[arg-type]
+    with pytest.raises(MayBeOpen, match="its marker stands there, and no broker answered"):
+        lift_leftover_fence(kept_in(tmp_path), run.source, run.source, life=Away())
+    assert has_marker(source, "flow", run.kept.run, 1)  # type: ignore[arg-type]
+    lift_leftover_fence(kept_in(tmp_path), run.source, run.source, life=Away(), kept_too=True)
+    assert not source.acls, "it goes with the fence"
+
+    set_marker(source, "flow", run.kept.run, 2)  # type: ignore[arg-type]
+    set_marker(source, "flow", "another", 1)  # type: ignore[arg-type]
+    run.save()
+    lift_leftover_fence(kept_in(tmp_path), run.source, run.source, life=Away())
+    assert len(source.acls) == 2, "those of other attempts say nothing about this one"
+
+    run.report.steps = [StepRecord(name="open_target", status="running", started=1.0)]
+    run.save()
+    with pytest.raises(MayBeOpen, match="about to open the target"):
+        lift_leftover_fence(kept_in(tmp_path), run.source, run.source, life=Away())
 
 
 def next_process(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[CutoverReport | None, list[str]]:
@@ -349,7 +433,9 @@ def next_process(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Cutove
     recorder = Recorder(run_dir)
     with monkeypatch.context() as patched:
         patched.setattr(back_out, "__defaults__", (recorder.steps(),))
-        return recover(a_run(run_dir, recorder)), recorder.calls
+        run = a_run(run_dir, recorder)
+        found = recover(run)
+        return found, [*recorder.calls, *(["go on"] if run.opening else [])]
 
 
 @pytest.mark.parametrize("written", [False, True])
@@ -372,11 +458,11 @@ def test_next_process_on_an_empty_disk_undoes_a_kill_anywhere(
 
         with monkeypatch.context() as patched, suppress(SystemExit, FenceNotLifted):
             patched.setattr(Kept, "save", save_or_die)
-            patched.setattr(steps, "back_out", lambda *_: None)  # nobody lives to do that
+            patched.setattr(steps, "back_out", lambda *_, **__: None)  # nobody lives to do that
             walk(a_run(run_dir, first), first.steps())
         found, calls = next_process(run_dir, monkeypatch)
-        if found is not None and found.outcome == reports.DONE:
-            assert first.calls[-1] == "open_target" and calls == []
+        if first.calls[-1:] == ["open_target"]:
+            assert found is not None and calls == ([] if found.outcome == reports.DONE else ["go on"])
             if writings <= fatal:
                 break
             continue
@@ -384,7 +470,7 @@ def test_next_process_on_an_empty_disk_undoes_a_kill_anywhere(
         assert ("raise" not in first.calls) or calls[-1] == "lift"
         assert ("commit_groups" not in first.calls) or calls[-2:] == ["restore", "lift"]
         assert found is None or found.outcome == reports.BACKED_OUT
-    assert killed > 20
+    assert killed > 15
 
 
 def test_interrupt_after_the_end_is_on_record_undoes_nothing(tmp_path: Path) -> None:
@@ -441,9 +527,9 @@ def test_report_of_a_killed_attempt_is_enough_to_go_back(tmp_path: Path) -> None
     fence = Recorder(tmp_path)
     second = a_run(tmp_path, fence)
     second.report = left
-    back_out(second, fence.steps())
+    back_out(second, fence.steps(), owned=False)
     assert fence.calls == ["lift"] and left.outcome == reports.BACKED_OUT
-    back_out(second, fence.steps())
+    back_out(second, fence.steps(), owned=False)
     assert fence.calls == ["lift"], "a fence that is lifted is not lifted again"
 
 

@@ -15,6 +15,7 @@ from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as cutover
 from airflow_mirror.cutover import steps, writers
 from airflow_mirror.cutover.context import Run
+from airflow_mirror.cutover.decision import OPENED, begin_lifting, fence_state
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord
@@ -23,7 +24,6 @@ from airflow_mirror.errors import (
     CutoverCancelled,
     CutoverTakenOver,
     DrainTimedOut,
-    EndUnknown,
     FenceGone,
     FenceLeaks,
     JobNotRunning,
@@ -35,7 +35,7 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.partition import TopicPartition
-from tests.unit.cutover.builders import Leases, Logs, a_run, kept_in
+from tests.unit.cutover.builders import Leases, Logs, a_run, go_up, kept_in, ledger_of, open_behind
 from tests.unit.ledger.memory import MemoryState
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
@@ -45,12 +45,14 @@ ENDS = {ORDERS: 100, PAYMENTS: 7}
 class World:
     """A cutover whose drain is done: both sides end where the fence found the source."""
 
-    def __init__(self, tmp_path: Path) -> None:
+    def __init__(self, tmp_path: Path, raised: bool = True) -> None:
         self.fenced, self.calls = True, list[str]()
         fence = CallableFence(lambda: None, self._lift, lambda: self.fenced)
         self.run = a_run(tmp_path, fence)
         self.source, self.target = Logs(ENDS), Logs(ENDS)
         self.run.source_log, self.run.target_log = self.source, self.target  # type: ignore[assignment]
+        if raised:
+            go_up(self.run)
         self.run.report.fence = FenceRecord(kind="callable", intent={"topics": ["orders", "payments"]}, requested=10.0)
         self.run.report.ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in ENDS.items()]
 
@@ -173,17 +175,15 @@ def test_target_stays_shut_when_anything_moved_since_writing_ended(
     meddle(world, leases)
     with pytest.raises(error):
         steps.open_target(world.run)
-    assert world.calls == [] and world.run.report.opening is None
+    assert world.calls == [] and not world.run.opening
 
 
 def test_target_stays_shut_for_one_that_was_taken_for_dead(world: World, leases: Leases) -> None:
     """Every other sign says that it may go on: another attempt's fence is up, and both logs stand still."""
     world.run.open_target = lambda: world.calls.append("open")
     sealed(world.run)
-    other = kept_in(world.run.run_dir)
-    found = other.load()
-    assert found is not None
-    other.save(found)
+    assert world.run.up is not None
+    begin_lifting(ledger_of(world.run.run_dir), "flow", world.run.up, "guard")
     with pytest.raises(CutoverTakenOver):
         steps.open_target(world.run)
     assert world.calls == []
@@ -219,8 +219,8 @@ def test_leftover_fence_is_lifted_by_a_new_process_under_lease(
     report.outcome, report.fence.kept = reports.DONE, True  # type: ignore[union-attr]
     world.run.save()
     fence, admin = world.run.fence, type("Admin", (), {"config": None, "role": "source"})()
-    assert lift_leftover_fence(world.run.kept, admin, admin, fence) == []
-    assert lift_leftover_fence(world.run.kept, admin, admin, fence, kept_too=True) != []
+    assert lift_leftover_fence(world.run.kept, admin, admin, fence, life=world.run.life) == []
+    assert lift_leftover_fence(world.run.kept, admin, admin, fence, life=world.run.life, kept_too=True) != []
     assert slept == [lease.HANDOVER_S] and world.calls == ["lift"]
 
 
@@ -265,7 +265,7 @@ def test_killed_before_its_lease_is_on_record_wants_a_tail(
     assert leases.taken == 1 and left is not None and left.lease is None
 
     monkeypatch.setattr(cutover, "precheck", lambda run: writers.require_tail(run))
-    fresh = World(world.run.run_dir)
+    fresh = World(world.run.run_dir, raised=False)
     fresh.source.ends[ORDERS] = 110  # its fence is lifted first, so the source goes on
     with pytest.raises(JobNotRunning, match=r"orders-0 by 10.*start the tail"):
         cutover._run(fresh.run)
@@ -294,9 +294,9 @@ def cut_off_while_opening(world: World) -> World:
     """Return the world as a new process finds it, after one was killed in its call of ``open_target``."""
     report = world.run.report
     report.steps = [StepRecord(name=step.name, status="done", started=time.time()) for step in steps.STEPS]
-    report.opening = time.time()
     world.run.save()
-    fresh = World(world.run.run_dir)
+    open_behind(world.run)
+    fresh = World(world.run.run_dir, raised=False)
     fresh.run.report = CutoverReport(mirror="flow", plan_hash=fresh.run.plan.hash)
     fresh.run.open_target = lambda: fresh.calls.append("open")
     fresh.target.ends[ORDERS] = 150  # applications write there already
@@ -328,14 +328,16 @@ def test_teardown_does_not_lift_the_fence_of_an_unfinished_opening(world: World,
     found = cut_off_while_opening(world)
     run = found.run
     with pytest.raises(OpeningUnfinished):
-        lift_leftover_fence(run.kept, run.source, run.target, run.fence, kept_too=True)
+        lift_leftover_fence(run.kept, run.source, run.target, run.fence, life=run.life, kept_too=True)
     assert found.fenced
 
 
-def test_intent_to_open_is_on_record_before_the_call(world: World, leases: Leases) -> None:
+def test_opening_is_decided_with_its_topics_before_the_call(world: World, leases: Leases) -> None:
     def look() -> None:
-        left = kept_in(world.run.run_dir).load()
-        assert left is not None and left.is_opening
+        values = ledger_of(world.run.run_dir).values()
+        state = fence_state(values, "flow")
+        assert state is not None and state.phase == OPENED
+        assert [values[f"topic/{t}"]["opened_by"] for t in ("orders", "payments")] == [world.run.plan.hash] * 2
         world.calls.append("open")
 
     world.run.open_target = look
@@ -358,10 +360,9 @@ def test_target_away_after_it_was_opened_undoes_nothing(
     monkeypatch.setattr(Kept, "save", away)
     world.run.open_target = lambda: world.calls.append("open")
     sealed(world.run)
-    with pytest.raises(EndUnknown, match="no broker answered"):
+    with pytest.raises(TryAgain, match="no broker answered"):
         steps.walk(world.run, steps.STEPS[-1:])
-    left = kept_in(world.run.run_dir).load()
-    assert world.calls == ["open"] and world.fenced and left is not None and left.is_opening
+    assert world.calls == ["open"] and world.fenced
 
 
 def test_call_that_says_it_did_not_open_is_backed_out(world: World, leases: Leases) -> None:
@@ -373,7 +374,7 @@ def test_call_that_says_it_did_not_open_is_backed_out(world: World, leases: Leas
     last = [step for step in steps.STEPS if step.name in ("stop_writers", "seal_target", "open_target")]
     with pytest.raises(RuntimeError, match="gateway"):
         steps.walk(world.run, (*done, *last))
-    assert world.calls == ["lift"] and world.run.report.opening is None
+    assert world.calls == ["lift"] and not [key for key, value in world.run.life.values().items() if "opened_by" in value]
     assert [(u["step"], u["what"]) for u in world.run.report.undone] == [
         ("stop_writers", "the tail has lost its lease: start it again"),
         ("fence", "fence lifted"),

@@ -16,13 +16,15 @@ from airflow_mirror.copy.writer.lease import LeaseWatch
 from airflow_mirror.cutover import alive, kept, steps
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.context import Limits
+from airflow_mirror.cutover.decision import PATIENCE_S
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.kept import Kept, reports_of
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import FenceNotLifted, JobNotRunning, LeaseLost, TryAgain
-from airflow_mirror.kafka.model import GroupInfo, TopicInfo
-from airflow_mirror.policy import STATE
+from airflow_mirror.kafka.model import ConfigEntry, GroupInfo, TopicInfo
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.policy import DECISIONS, STATE
 from airflow_mirror.wire.cluster import WireCluster
 from tests.driven.cluster import DrivenCluster, topic_config
 from tests.driven.content import Writer
@@ -47,6 +49,9 @@ class Admin:
     def topics(self, names: Collection[str]) -> dict[str, TopicInfo]:
         return {name: TopicInfo(name, f"id-{name}", 1, 1) for name in names}
 
+    def topic_configs(self, names: Collection[str]) -> dict[str, dict[str, ConfigEntry]]:
+        return {name: {} for name in names}
+
     def groups(self) -> list[GroupInfo]:
         return []
 
@@ -62,8 +67,18 @@ class World:
         self.when_called: Callable[[str], object] = lambda _: None
         self.log = source.create("t").logs[0]
         target.create("t")
-        target.create(STATE, config=topic_config({"message.timestamp.type": "LogAppendTime"}))
+        for name in (STATE, DECISIONS):
+            target.create(name, config=topic_config({"message.timestamp.type": "LogAppendTime"}))
+        with self.ledger() as ledger:
+            ledger.create()
         self.write(10)
+
+    @contextmanager
+    def ledger(self) -> Iterator[Ledger]:
+        """The target's ledger, over connections of its own."""
+        target = Admin(self.target.config)
+        with closing(target.wire):
+            yield Ledger(target, PATIENCE_S)  # type: ignore[arg-type]
 
     def write(self, count: int) -> None:
         with self.source.changing():
@@ -79,7 +94,7 @@ class World:
             return run_cutover(
                 PLAN.mirror, PLAN, source, target,  # type: ignore[arg-type]
                 fence=CallableFence(lambda: note("on"), lambda: note("off")), keep_fence=True, run_dir=self.run_dir,
-                verify=lambda _: [], limits=LIMITS,
+                verify=lambda _: [], limits=LIMITS, life=Ledger(target, PATIENCE_S),  # type: ignore[arg-type]
             )  # fmt: skip
 
     def report(self) -> CutoverReport:
@@ -140,7 +155,7 @@ def kill(world: World, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
 
     with monkeypatch.context() as killed, pytest.raises(FenceNotLifted) as caught:
         killed.setattr(where, die)
-        killed.setattr(steps, "back_out", lambda *_: None)
+        killed.setattr(steps, "back_out", lambda run, *_: run.report.undone.append({}))
         world.cut_over()
     assert isinstance(caught.value.__cause__, Killed)
     shutil.rmtree(world.run_dir)

@@ -87,7 +87,7 @@ class Ledger(MemoryLedger):
         super().__init__(records)
         self.effects = effects
 
-    def decide(self, change: Change) -> Values | None:
+    def decide(self, change: Change, until_ms: int | None = None) -> Values | None:
         if change(self.values()) is None:
             return None
         decided: Values | None = self.effects.do("decide", lambda: super(Ledger, self).decide(change))

@@ -78,7 +78,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def ledger(monkeypatch: pytest.MonkeyPatch) -> MemoryLedger:
     """What the target's ledger says, without a target."""
     one = MemoryLedger()
-    monkeypatch.setattr("airflow_mirror.ledger.decisions.Ledger", lambda _: one)
+    monkeypatch.setattr("airflow_mirror.ledger.decisions.Ledger", lambda *_: one)
     return one
 
 
