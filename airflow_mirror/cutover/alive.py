@@ -65,6 +65,11 @@ def signs_of_life(target: ClientConfig, report: CutoverReport) -> Iterator[None]
         thread.join()
 
 
+def watch_of(target: ClusterAdmin, mirror: str) -> Watch:
+    """Return what observes the process of a mirror's cutover."""
+    return Watch(state_of(target, keys_of(mirror)), silence_s=SILENCE_S, probe_every_s=SIGN_EVERY_S)
+
+
 def require_over(target: ClusterAdmin, report: CutoverReport) -> None:
     """Return if the process of an attempt has ended, or is frozen; may listen for :data:`SILENCE_S`.
 
@@ -76,6 +81,5 @@ def require_over(target: ClusterAdmin, report: CutoverReport) -> None:
     one = ActiveTail(mirror={"name": report.mirror}, plan=report.plan_hash, inputs="", directory="", **report.process)
     if one.is_here and one.pid == os.getpid() and one.job not in _at_work:
         return
-    watch = Watch(state_of(target, keys_of(report.mirror)), silence_s=SILENCE_S, probe_every_s=SIGN_EVERY_S)
-    if watch.settled(one, by_signs=True) == RUNNING:
+    if watch_of(target, report.mirror).settled(one, by_signs=True) == RUNNING:
         raise CutoverRunning(f"on host {one.host}; it gives signs of life")

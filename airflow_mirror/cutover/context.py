@@ -85,6 +85,7 @@ class Run:
     :param translate_offset: translates an offset of a source partition, for topics with mapped offsets.
     :param life: the target's ledger: what becomes of the fence, and which topics were handed over to applications.
     :param state: says whether the mirror is paused; None: nobody asks.
+    :param require_guard: raises if nobody would lift the fence were this process killed.
     :param allow_rewind: also commit a position that is behind the group's position on the target; otherwise such a
         group is refused.
     :param fence_name: as it was asked for, for people.
@@ -121,6 +122,7 @@ class Run:
     tail_positions: Callable[[], Offsets] | None = None
     translate_offset: Translate | None = None
     state: State | None = None
+    require_guard: Callable[[], object] = lambda: None
     allow_rewind: bool = False
     fence_name: str = ""
     open_target: Callable[[], object] | None = None

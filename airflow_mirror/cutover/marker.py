@@ -40,6 +40,12 @@ def has_marker(source: ClusterAdmin, mirror: str, run: str, attempt: int) -> boo
     return marker in source.describe_acls(resource_type="GROUP", name=marker.name)
 
 
+def markers(source: ClusterAdmin, mirror: str) -> frozenset[str]:
+    """Return the names of a mirror's markers that stand, and of those whose names begin like them."""
+    found = source.describe_acls(resource_type="GROUP", principal=_NOBODY)
+    return frozenset(acl.name for acl in found if acl.name.startswith(f"{_PREFIX}{mirror}."))
+
+
 def remove_marker(source: ClusterAdmin, mirror: str, run: str, attempt: int) -> None:
     """Remove an attempt's marker, if there is one."""
     source.delete_acls([_acl(mirror, run, attempt)])

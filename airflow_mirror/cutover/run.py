@@ -16,11 +16,12 @@ from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.alive import require_over, signs_of_life
 from airflow_mirror.cutover.check import precheck, reverify
 from airflow_mirror.cutover.context import Limits, Log, Run
-from airflow_mirror.cutover.decision import OPENED, FenceState, begin_lifting, fence_state, go_on_opening
+from airflow_mirror.cutover.decision import LIFTING, OPENED, FenceState, begin_lifting, fence_state, go_on_opening
 from airflow_mirror.cutover.fence import AclFence, fence_text
 from airflow_mirror.cutover.kept import Kept, reports_of
 from airflow_mirror.cutover.marker import has_marker
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.steps import LIFT_PATIENCE_S
 from airflow_mirror.cutover.writers import end_writing, hold_lease
 from airflow_mirror.errors import (
     CutoverCancelled,
@@ -35,6 +36,7 @@ from airflow_mirror.errors import (
 )
 from airflow_mirror.files import lock, replace_file
 from airflow_mirror.jobs.runner.active import keys_of
+from airflow_mirror.jobs.runner.guarding import guarded
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.wire.cluster import WireCluster
 
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from airflow_mirror.sync.groups import Translate
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
+_LOOK_EVERY_S = 1.0  # whether the fence is up by now
 _LOCK_PATIENCE_S = 5.0  # an attempt that was just asked to stop needs a moment to back out
 
 
@@ -81,8 +84,9 @@ def run_cutover(
 
     After any failure the groups get their positions back and the fence is lifted before the error is raised again. A
     killed process leaves the fence up; the next call with a ``run_dir`` of this name, on any host, lifts it and starts
-    from the beginning, and :func:`lift_leftover_fence` lifts it too. Who comes second, in opening or in lifting, stops
-    (:mod:`.decision`). A call for a finished cutover changes nothing: it compares once more and returns the report.
+    from the beginning. A guard (:mod:`.guard`), which this call starts, lifts it before, and so does
+    :func:`lift_leftover_fence`. Who comes second, in opening or in lifting, stops (:mod:`.decision`). A call for a
+    finished cutover changes nothing: it compares once more and returns the report.
 
     :param fence: how producers are kept away; see :mod:`airflow_mirror.cutover.fence`.
     :param keep_fence: leave the source fenced afterwards, so that nobody writes where nobody reads.
@@ -115,6 +119,7 @@ def run_cutover(
         _locked(run_dir),
         _interruptible(),
         signs_of_life(target.config, report),
+        guarded(source.config, target.config, mirror.name, every_s=_LOOK_EVERY_S, log=run_dir / "guard.log") as ready,
         WireCluster(source.config) as source_log,
         WireCluster(target.config) as target_log,
     ):
@@ -130,6 +135,7 @@ def run_cutover(
             verify=verify,
             limits=limits or Limits(),
             report=report,
+            require_guard=ready,
             kept=Kept(reports_of(target, mirror.name), mirror.name, run_dir.name, run_dir),
             run_dir=run_dir,
             log=log,
@@ -167,7 +173,7 @@ def _run(run: Run) -> CutoverReport:
     if earlier is not None:
         run.report.attempt = earlier.attempt + 1
         run.report.earlier = [*earlier.earlier, _remembered(earlier)]
-    run.before = fence_state(run.life.values(), run.mirror.name)
+    run.before = _before(run)
     precheck(run)
     steps.walk(run)
     _finish(run)
@@ -175,6 +181,16 @@ def _run(run: Run) -> CutoverReport:
     assert fence is not None
     run.log.info("cut over: nobody could write for %.1f s", fence.seconds or 0.0)
     return run.report
+
+
+def _before(run: Run) -> FenceState | None:
+    """Return what is decided about the mirror's fence, once nobody lifts one any more: a guard takes some seconds."""
+    deadline = run.now() + LIFT_PATIENCE_S
+    while (found := fence_state(run.life.values(), run.mirror.name)) is not None and found.phase == LIFTING:
+        if run.now() > deadline:
+            break
+        run.pause()
+    return found
 
 
 def recover(run: Run) -> CutoverReport | None:
@@ -221,7 +237,7 @@ def _decided(life: Decisions, kept: Kept, report: CutoverReport) -> FenceState |
 
 def lift_leftover_fence(
     kept: Kept, source: ClusterAdmin, target: ClusterAdmin, fence: Fence | None = None, *,
-    life: Decisions, kept_too: bool = False,
+    life: Decisions, kept_too: bool = False, listened: bool = False,
 ) -> list[str]:  # fmt: skip
     """Lift the fence that a killed cutover left up, for a teardown task. Does nothing if there is none.
 
@@ -234,6 +250,7 @@ def lift_leftover_fence(
     :param life: the target's ledger. While it can't be asked, a fence is lifted only if nothing was being opened then.
     :param fence: the fence that was used; needed unless it was an ACL fence.
     :param kept_too: also if nobody can say whether the target is open.
+    :param listened: the caller has heard no sign of the cutover's process for long enough.
     :return: what was undone, as readable lines.
     :raises CutoverRunning: the cutover is still running.
     :raises CutoverTakenOver: another cutover of the mirror has begun.
@@ -251,7 +268,8 @@ def lift_leftover_fence(
         if not report.is_fenced and not (there is not None and there.stands):
             return []
         if report.outcome != reports.DONE:
-            require_over(target, report)
+            if not listened:
+                require_over(target, report)
             if begin_lifting(life, report.mirror, steps.attempt_of(kept.run, report), lifter).phase == OPENED:
                 raise OpeningUnfinished(kept.run, "run the cutover again")
     except (CutoverRunning, CutoverTakenOver, LedgerNewer, OpeningUnfinished):

@@ -92,6 +92,7 @@ def raise_fence(run: Run) -> dict[str, Any]:
         kind=run.fence.kind, name=run.fence_name or run.fence.kind, intent=intent, requested=time.time(), proof=proof
     )
     run.save()
+    run.require_guard()
     run.up = attempt_of(run.kept.run, run.report, run.me, run.limits.max_fence_s)
     run.fenced_until = run.now() + run.limits.max_fence_s
     run.until_ms = decision.go_up(run.life, run.mirror.name, run.up, run.before)

@@ -42,9 +42,10 @@ class Acls:
         self._open_by_default, self._authorizer = open_by_default, authorizer
         self.done: list[str] = []
 
-    def describe_acls(self, resource_type: str, name: str | None = None) -> list[Acl]:
+    def describe_acls(self, resource_type: str, name: str | None = None, principal: str | None = None) -> list[Acl]:
         """Librdkafka: an empty list, and no error, where there is no authorizer."""
-        return sorted(acl for acl in self.acls if acl.resource_type == resource_type and name in (None, acl.name))
+        wanted = {"resource_type": resource_type, "name": name, "principal": principal}
+        return sorted(a for a in self.acls if all(v in (None, getattr(a, k)) for k, v in wanted.items()))
 
     def create_acls(self, acls: list[Acl]) -> None:
         self.acls |= set(acls)

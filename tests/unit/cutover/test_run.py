@@ -20,6 +20,7 @@ from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as cutover
 from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.context import Limits, Run
+from airflow_mirror.cutover.decision import LIFTED, begin_lifting, end_lifting
 from airflow_mirror.cutover.fence import AclFence, CallableFence
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord
 from airflow_mirror.errors import CutoverCancelled, CutoverRunning, InputError, NotUndone, TryAgain
@@ -33,8 +34,9 @@ NOWHERE = SimpleNamespace(config=ClientConfig({"bootstrap.servers": "localhost:1
 
 @pytest.fixture(autouse=True)
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is no target that would hear signs of life."""
+    """There is no target that would hear signs of life, or could be asked by a guard."""
     monkeypatch.setattr(cutover, "signs_of_life", lambda *_: nullcontext())
+    monkeypatch.setattr(cutover, "guarded", lambda *_, **__: nullcontext(lambda: None))
 
 
 def fenced(run_dir: Path, kind: str, outcome: str = reports.RUNNING) -> CutoverReport:
@@ -179,6 +181,26 @@ def test_rerun_of_a_finished_cutover_lifts_its_fence_under_lease(tmp_path: Path,
     cutover._run(a_run(tmp_path, seen.fence))
     assert seen.calls == ["hold_lease", "off", "reverify"]
     assert not kept_in(tmp_path).load().is_fenced  # type: ignore[union-attr]
+
+
+def test_new_attempt_waits_until_a_guard_has_lifted_the_old_fence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be refused because of a fence that comes down anyway."""
+    seen = Steps(monkeypatch)
+    report = fenced(tmp_path, "callable", reports.BACKED_OUT)
+    report.attempt, life = 7, ledger_of(tmp_path)
+    begin_lifting(life, "flow", steps.attempt_of("another run", report), "guard")
+    run, waited = a_run(tmp_path, seen.fence), list[object]()
+
+    def pause(_: Run, seconds: object = None) -> None:
+        waited.append(seconds)
+        if len(waited) == 3:
+            end_lifting(life, "flow", "guard")
+
+    monkeypatch.setattr(Run, "pause", pause)
+    cutover._run(run)
+    assert len(waited) == 3 and run.before is not None and run.before.phase == LIFTED
 
 
 # --- the teardown ---

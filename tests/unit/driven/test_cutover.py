@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Collection, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from itertools import cycle
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.copy.writer.lease import LeaseWatch
 from airflow_mirror.cutover import alive, kept, steps
 from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover import run as run_module
 from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.decision import PATIENCE_S
 from airflow_mirror.cutover.fence import CallableFence
@@ -127,6 +128,7 @@ class World:
 def world(
     source: DrivenCluster, target: DrivenCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> World:  # fmt: skip
+    monkeypatch.setattr(run_module, "guarded", lambda *_, **__: nullcontext(lambda: None))
     for name, seconds in {"CONFIRM_EVERY_S": 0.1, "VALID_S": 0.4, "HANDOVER_S": 0.6}.items():
         monkeypatch.setattr(lease, name, seconds)
     return World(source, target, tmp_path / "run")

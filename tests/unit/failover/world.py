@@ -90,7 +90,7 @@ class Ledger(MemoryLedger):
     def decide(self, change: Change, until_ms: int | None = None) -> Values | None:
         if change(self.values()) is None:
             return None
-        decided: Values | None = self.effects.do("decide", lambda: super(Ledger, self).decide(change))
+        decided: Values | None = self.effects.do("decide", lambda: super(Ledger, self).decide(change, until_ms))
         return decided
 
 

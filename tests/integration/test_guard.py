@@ -1,0 +1,116 @@
+"""The guard of a fence on real brokers: the owner is killed, or frozen and thawed, and nobody else does anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.decision import LIFTED, PATIENCE_S, FenceState, fence_state
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.plan.life import owned_topics
+from airflow_mirror.plan.store import write as write_plan
+from sandbox import Cluster
+from tests.integration.cutover_world import HeardFence, World, Writer, wait_for, writer_lease
+
+DENIED = "DENY WRITE User:*"
+
+
+@pytest.fixture(scope="module")
+def guarded_cluster() -> Iterator[Cluster]:
+    """A source that has an authorizer."""
+    with Cluster("guarded", authorizer=True, ready_timeout_s=240) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def world(guarded_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path) -> Iterator[World]:
+    with closing(World(guarded_cluster, target_cluster, topic_name, tmp_path)) as made:
+        Ledger(made.target).create()
+        yield made
+
+
+def cut_over(world: World) -> subprocess.Popen[bytes]:
+    """Start a cutover in a process of its own."""
+    plan = world.directory / "plan.json"
+    write_plan(world.plan(), plan)
+    settings = {"SOURCE": world.source.config.dump(), "TARGET": world.target.config.dump()}
+    script, root = Path(__file__).with_name("cutover_once.py"), str(Path(__file__).parents[2])
+    command = [sys.executable, str(script), str(world.run_dir), str(plan), "0"]
+    return subprocess.Popen(command, env={**os.environ, **settings, "PYTHONPATH": root}, cwd=root)
+
+
+def decided(world: World) -> FenceState:
+    found = fence_state(Ledger(world.target, PATIENCE_S).values(), world.mirror.name)
+    assert found is not None
+    return found
+
+
+def is_open(world: World) -> bool:
+    owned = owned_topics(Ledger(world.target)).get(world.topic)
+    return owned is not None and owned.opened_by is not None
+
+
+def test_killed_owners_fence_is_lifted_by_its_guard(world: World) -> None:
+    """SIGKILL, to it and its process group; no second run, no teardown. Its guard ends, and has the secrets nowhere."""
+    with Writer(world.source_cluster.properties("alice"), world.topic) as writer, writer_lease(world):
+        process = cut_over(world)
+        wait_for(lambda: DENIED in world.acls() or process.poll() is not None, 300)
+        assert process.poll() is None, "it drains, because nobody copies"
+        process.send_signal(signal.SIGKILL)
+        process.wait(60)
+        wait_for(lambda: world.acls() == [], 120)
+        wait_for(lambda: decided(world).phase == LIFTED, 60)
+        writer.wait_acknowledged(3)
+    assert not is_open(world)
+    log = (world.run_dir / "guard.log").read_text()
+    assert "ended, or is frozen" in log and "is lifted: DENY WRITE" in log and "admin-secret" not in log
+
+
+def test_frozen_owner_finds_its_fence_lifted_and_opens_nothing(world: World) -> None:
+    """Its process can be seen all the time, and holds its lock and its connections."""
+    with writer_lease(world):
+        process = cut_over(world)
+        wait_for(lambda: DENIED in world.acls() or process.poll() is not None, 300)
+        assert process.poll() is None
+        process.send_signal(signal.SIGSTOP)
+        try:
+            wait_for(lambda: decided(world).phase == LIFTED, 120)
+            assert world.acls() == []
+        finally:
+            process.send_signal(signal.SIGCONT)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 1
+    assert world.acls() == [] and not is_open(world) and decided(world).phase == LIFTED
+    assert json.loads((world.run_dir / "report.json").read_text())["outcome"] == reports.BACKED_OUT
+
+
+def test_teardown_of_a_frozen_owner_lifts_its_fence(world: World) -> None:
+    """From its own host, where the process can be seen, and with the guard gone."""
+    from airflow_mirror.cutover.kept import Kept, reports_of
+    from airflow_mirror.cutover.run import lift_leftover_fence
+
+    with writer_lease(world):
+        process = cut_over(world)
+        wait_for(lambda: DENIED in world.acls() or process.poll() is not None, 300)
+        assert process.poll() is None
+        process.send_signal(signal.SIGSTOP)
+        try:
+            kept = Kept(reports_of(world.target, world.mirror.name), world.mirror.name, world.run_dir.name, world.run_dir)
+            life = Ledger(world.target, PATIENCE_S)
+            lift_leftover_fence(kept, world.source, world.target, HeardFence(world.source), life=life)
+            assert world.acls() == []
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGKILL)
+            process.wait(60)
+    wait_for(lambda: decided(world).phase == LIFTED, 60)
+    assert not is_open(world)

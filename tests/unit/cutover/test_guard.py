@@ -1,0 +1,243 @@
+"""The guard of a fence: it lifts what a dead owner left up, and never what may have been opened."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mirror.cutover import alive
+from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.decision import LIFTED, OPENED, UP, begin_lifting, fence_state
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.guard import GRACE_S, Guard
+from airflow_mirror.cutover.marker import set_marker
+from airflow_mirror.cutover.report import FenceRecord
+from airflow_mirror.errors import CutoverTakenOver, TryAgain
+from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch
+from tests.builders import rule
+from tests.unit.cutover.builders import Acls, a_run, go_up, ledger_of, open_behind, target_of
+from tests.unit.ledger.memory import MemoryState
+
+DENY = rule("orders", "WRITE", "DENY")
+OWNER = {"host": "w-3", "where": "w-3/1", "pid": 7, "started": 99, "job": "c0ffee"}
+
+
+class Away(MemoryState):
+    """A state on the target that can be away, to read or only to write."""
+
+    def __init__(self, there: MemoryState) -> None:
+        super().__init__()
+        self.there, self.is_away, self.is_leaderless, self.takes_s = there, False, False, 0.0
+        self.world: World | None = None
+
+    def read(self) -> dict[str, bytes]:
+        if self.is_away:
+            raise TryAgain("no broker answered")
+        return self.there.read()
+
+    def write(self, values: Mapping[str, bytes | None]) -> None:
+        if self.world is not None:
+            self.world.now += self.takes_s
+        if self.is_away or self.is_leaderless:
+            raise TryAgain("no broker answered")
+        self.there.write(values)
+
+
+class World:
+    """A cutover whose fence is up, a guard beside it, and a clock that only this test moves."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.source, self.now = Acls(DENY), 1000.0
+        self.run = a_run(run_dir, AclFence(self.source), self.source)  # type: ignore[arg-type]
+        self.run.report.process = dict(OWNER)
+        self.run.report.fence = FenceRecord(
+            kind="acl", name="acl", intent={"deny": [asdict(DENY)], "allow": [], "held": []}, requested=1.0
+        )
+        self.run.save()
+        go_up(self.run)
+        self.state, self.life = Away(target_of(run_dir)), ledger_of(run_dir)
+        self.state.world = self
+        owner = ActiveTail(mirror={"name": "flow"}, plan=self.run.report.plan_hash, inputs="", directory="", **OWNER)
+        self.signs = Signs(target_of(run_dir), owner)
+        watch = Watch(
+            self.state, lambda: self.now, silence_s=alive.SILENCE_S, probe_every_s=alive.SIGN_EVERY_S
+        )  # fmt: skip
+        self.guard = Guard(
+            "flow", self.source, self.source, self.life, self.state, watch, lambda: self.now  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    @property
+    def is_up(self) -> bool:
+        return DENY in self.source.acls
+
+    @property
+    def phase(self) -> str:
+        found = fence_state(ledger_of(self.run.run_dir).values(), "flow")
+        assert found is not None
+        return found.phase
+
+    def seconds(self, count: int, *, signs: bool = False) -> None:
+        """Let time pass, and the guard look once a second."""
+        for second in range(count):
+            if signs and second % 2 == 0:
+                self.signs.give("RUNNING")
+            self.guard.look()
+            self.now += 1
+
+    def cut_off(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let the guard reach nothing on the target."""
+
+        def away(*_: Any) -> Any:
+            raise TryAgain("no broker answered")
+
+        self.state.is_away = True
+        for name in ("values", "decide"):
+            monkeypatch.setattr(self.life, name, away)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "run")
+
+
+def test_fence_of_a_living_owner_stays(world: World) -> None:
+    world.seconds(120, signs=True)
+    assert world.is_up and world.phase == UP and world.guard.is_needed
+
+
+def test_fence_comes_down_within_half_a_minute_of_a_death(world: World) -> None:
+    world.seconds(10, signs=True)
+    world.seconds(9)
+    assert world.is_up, "silence is not over"
+    world.seconds(5)
+    assert not world.is_up and world.phase == LIFTED
+    left = world.run.kept.load()
+    assert left is not None and left.fence is not None and left.fence.lifted is not None
+    world.guard.look()
+    assert not world.guard.is_needed
+
+
+def test_an_election_is_no_silence(world: World) -> None:
+    """Nobody can write for nine seconds; the owner's last sign was just before, and its next comes a while after."""
+    world.seconds(4, signs=True)
+    world.seconds(2)
+    world.state.takes_s = 9.0
+    world.seconds(3)
+    world.state.takes_s = 0.0
+    world.seconds(4)
+    assert world.is_up
+    world.seconds(4, signs=True)
+    world.state.is_leaderless = True
+    world.seconds(60)
+    assert world.is_up, "the observer's own writes were not acknowledged all the time"
+
+
+def test_owner_that_is_thawed_after_that_opens_nothing(world: World) -> None:
+    world.seconds(30)
+    assert not world.is_up
+    with pytest.raises(CutoverTakenOver):
+        open_behind(world.run)
+
+
+def test_guard_that_comes_after_the_opening_lifts_nothing(world: World) -> None:
+    world.seconds(5, signs=True)
+    open_behind(world.run)
+    world.seconds(300)
+    assert world.is_up and world.phase == OPENED and not world.guard.is_needed
+
+
+def test_fence_whose_lifter_died_is_lifted(world: World) -> None:
+    assert world.run.up is not None
+    begin_lifting(ledger_of(world.run.run_dir), "flow", world.run.up, "another guard")
+    world.seconds(30)
+    assert not world.is_up and world.phase == LIFTED
+
+
+def test_opening_between_the_look_and_the_lifting_wins(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The owner woke up at that moment, in time."""
+    lift = world.guard._lift
+
+    def opened_first(fence: Any) -> None:
+        open_behind(world.run)
+        lift(fence)
+
+    monkeypatch.setattr(world.guard, "_lift", opened_first)
+    world.seconds(30)
+    assert world.is_up and world.phase == OPENED
+    assert "stays" in caplog.text
+
+
+def test_guard_without_a_ledger_waits_until_an_opening_would_be_void(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.seconds(1)
+    with monkeypatch.context() as alone:
+        world.cut_off(alone)
+        world.seconds(30)
+        assert "can't be decided on, and comes down in" in caplog.text, "somebody was called"
+        world.seconds(int(60 + GRACE_S) - 31)
+        assert world.is_up
+        world.seconds(2)
+        assert not world.is_up and "without a word" in caplog.text
+    world.state.is_away = False
+    world.seconds(15)
+    assert world.phase == LIFTED, "it is decided as soon as that is possible"
+
+
+def test_marker_at_the_source_makes_it_a_persons_matter(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also that of the mirror's next attempt, of which the guard has not heard."""
+    set_marker(world.source, "flow", "of a wave before", 1)  # type: ignore[arg-type]
+    world.seconds(1)
+    world.cut_off(monkeypatch)
+    set_marker(world.source, "flow", world.run.kept.run, 2)  # type: ignore[arg-type]
+    with caplog.at_level(logging.ERROR):
+        world.seconds(600)
+    assert world.is_up and "find out whether its target is open" in caplog.text and ".run.2 stands there" in caplog.text
+
+
+def test_fence_by_a_function_is_never_lifted_without_a_ledger(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No marker of it can stand at the source."""
+    assert world.run.report.fence is not None
+    world.run.report.fence.kind = "callable"
+    world.run.save()
+    world.seconds(1)
+    world.cut_off(monkeypatch)
+    world.seconds(300)
+    assert world.is_up and "nothing at the source tells" in caplog.text
+
+
+def test_guard_that_saw_nothing_stays_until_it_was_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner may have died between its `up` and the first look."""
+    with monkeypatch.context() as alone:
+        world.cut_off(alone)
+        world.seconds(3)
+        assert world.guard.is_needed
+    world.state.is_away = False
+    world.seconds(30)
+    assert not world.is_up and not world.guard.is_needed
+
+
+def test_source_that_does_not_answer_is_asked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: Any, **__: Any) -> Any:
+        raise TryAgain("no broker answered")
+
+    monkeypatch.setattr("airflow_mirror.cutover.steps.LIFT_PATIENCE_S", 0.0)
+    monkeypatch.setattr("airflow_mirror.cutover.steps.time.sleep", lambda _: None)
+    with monkeypatch.context() as gone:
+        gone.setattr(world.source, "delete_acls", away)
+        world.seconds(30)
+        assert world.is_up and world.guard.is_needed
+    world.seconds(3)
+    assert not world.is_up and world.phase == LIFTED
+    assert world.run.kept.load().outcome == reports.RUNNING  # type: ignore[union-attr]
