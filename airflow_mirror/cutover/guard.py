@@ -28,7 +28,7 @@ from airflow_mirror.cutover.kept import Kept, reports_of
 from airflow_mirror.cutover.marker import markers
 from airflow_mirror.cutover.run import lift_leftover_fence
 from airflow_mirror.cutover.steps import lift_recorded
-from airflow_mirror.errors import CutoverTakenOver, MayBeOpen, MirrorError, OpeningUnfinished
+from airflow_mirror.errors import CutoverTakenOver, LedgerMissing, MayBeOpen, MirrorError, OpeningUnfinished
 from airflow_mirror.jobs.runner.active import ActiveTail
 from airflow_mirror.jobs.runner.guarding import READY
 from airflow_mirror.jobs.runner.state import RUNNING
@@ -54,12 +54,12 @@ class Guard:
     """Guards the fence of one mirror.
 
     :param life: the target's ledger. :param reports: the reports on the target. :param watch: looks for signs of life.
-    :param clock: monotonic, in seconds.
+    :param clock: monotonic, in seconds. :param beside_owner: a fence that nobody can tell of may be its owner's.
     """
 
     def __init__(
         self, mirror: str, source: ClusterAdmin, target: ClusterAdmin, life: Decisions, reports: State, watch: Watch,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, beside_owner: bool = True,
     ) -> None:  # fmt: skip
         self._mirror, self._source, self._target, self._clock = mirror, source, target, clock
         self._life, self._reports, self._watch = life, reports, watch
@@ -67,7 +67,8 @@ class Guard:
         self._report: CutoverReport | None = None
         self._markers: frozenset[str] | None = None  # when it was first seen
         self._since = 0.0
-        self._asked = False
+        self._asked = not beside_owner
+        self._beside_owner = beside_owner
         self._complained = float("-inf")
 
     @property
@@ -88,8 +89,11 @@ class Guard:
                 mirror={"name": self._mirror}, plan=fence.plan, inputs="", directory="", **fence.process
             )  # fmt: skip
             lives = self._watch.status(owner) == RUNNING
+        except LedgerMissing:
+            self._asked, self._fence = True, None  # no cutover goes without it
+            return
         except MirrorError as e:
-            self._asked = False
+            self._asked = not self._beside_owner
             self._without_ledger(e)
             return
         if not lives:
@@ -176,7 +180,7 @@ def main() -> int:
         ClusterAdmin(ClientConfig(order["target"], "target")) as target,
     ):
         life, seen = Ledger(target, PATIENCE_S), watch_of(target, mirror)
-        guard = Guard(mirror, source, target, life, reports_of(target, mirror), seen)
+        guard = Guard(mirror, source, target, life, reports_of(target, mirror), seen, beside_owner=order["beside_owner"])
         sys.stdout.buffer.write(READY)
         sys.stdout.buffer.flush()
         alone_since: float | None = None

@@ -16,12 +16,11 @@ from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.alive import require_over, signs_of_life
 from airflow_mirror.cutover.check import precheck, reverify
 from airflow_mirror.cutover.context import Limits, Log, Run
-from airflow_mirror.cutover.decision import LIFTING, OPENED, FenceState, begin_lifting, fence_state, go_on_opening
+from airflow_mirror.cutover.decision import OPENED, FenceState, begin_lifting, fence_state, go_on_opening
 from airflow_mirror.cutover.fence import AclFence, fence_text
 from airflow_mirror.cutover.kept import Kept, reports_of
 from airflow_mirror.cutover.marker import has_marker
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.cutover.steps import LIFT_PATIENCE_S
 from airflow_mirror.cutover.writers import end_writing, hold_lease
 from airflow_mirror.errors import (
     CutoverCancelled,
@@ -52,7 +51,8 @@ if TYPE_CHECKING:
     from airflow_mirror.sync.groups import Translate
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
-_LOOK_EVERY_S = 1.0  # whether the fence is up by now
+_LOOK_EVERY_S = 1.0  # whether a fence stands
+_GUARDED_S = 30.0  # within this time a guard lifts the fence of one that died
 _LOCK_PATIENCE_S = 5.0  # an attempt that was just asked to stop needs a moment to back out
 
 
@@ -184,12 +184,12 @@ def _run(run: Run) -> CutoverReport:
 
 
 def _before(run: Run) -> FenceState | None:
-    """Return what is decided about the mirror's fence, once nobody lifts one any more: a guard takes some seconds."""
-    deadline = run.now() + LIFT_PATIENCE_S
-    while (found := fence_state(run.life.values(), run.mirror.name)) is not None and found.phase == LIFTING:
+    """Return what is decided about the mirror's fence, once none stands: our guard lifts one whose owner died."""
+    deadline = run.now() + _GUARDED_S
+    while (found := fence_state(run.life.values(), run.mirror.name)) is not None and found.stands:
         if run.now() > deadline:
             break
-        run.pause()
+        run.pause(_LOOK_EVERY_S)
     return found
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.decision import LIFTED, PATIENCE_S, FenceState, fence_state
+from airflow_mirror.jobs.runner.guarding import guarded
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.life import owned_topics
 from airflow_mirror.plan.store import write as write_plan
@@ -73,6 +74,25 @@ def test_killed_owners_fence_is_lifted_by_its_guard(world: World) -> None:
     assert not is_open(world)
     log = (world.run_dir / "guard.log").read_text()
     assert "ended, or is frozen" in log and "is lifted: DENY WRITE" in log and "admin-secret" not in log
+
+
+def test_tails_guard_lifts_it_when_the_owners_is_gone_too(world: World) -> None:
+    """The cutover's host is lost. The tail's driver stands elsewhere, and was deposed, and stays until it is decided."""
+    clusters = world.source.config, world.target.config
+    with writer_lease(world):
+        with guarded(*clusters, world.mirror.name, every_s=1.0, wait_s=120.0) as ready:
+            ready()
+            process = cut_over(world)
+            wait_for(lambda: DENIED in world.acls() or process.poll() is not None, 300)
+            assert process.poll() is None
+            guards = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            assert len(guards) == 1
+            for pid in (*map(int, guards), process.pid):
+                os.kill(pid, signal.SIGKILL)
+            process.wait(60)
+        # The tail's driver has ended by now: it could not, while the fence stood.
+        assert world.acls() == [] and decided(world).phase == LIFTED
+    assert not is_open(world)
 
 
 def test_frozen_owner_finds_its_fence_lifted_and_opens_nothing(world: World) -> None:

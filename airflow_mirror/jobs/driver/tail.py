@@ -50,6 +50,7 @@ from airflow_mirror.jobs.driver.way_back import WayBack
 from airflow_mirror.jobs.metrics.publish import Publication
 from airflow_mirror.jobs.progress.keeper import Progress
 from airflow_mirror.jobs.progress.listener import hosts_of
+from airflow_mirror.jobs.runner.guarding import guarded
 from airflow_mirror.jobs.runner.spec import is_local
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -68,6 +69,8 @@ _DISCOVER_EVERY_S = 10.0
 _NO_WORKER = "Python worker failed to connect back"  # Spark's message; no setting changes how long it waits
 _STARTS = 5
 _LOOK_EVERY_S = 0.5
+_GUARD_EVERY_S = 5.0  # whether a cutover has raised its fence
+_GUARD_WAIT_S = 120.0  # a deposed tail's guard stays until that fence is decided
 _WITHDRAW_AGAIN_S = 5.0
 
 
@@ -100,7 +103,11 @@ def _run(arguments: argparse.Namespace, status: StatusFile, publication: Publica
                 own_principal(cluster, mirror.own_principals)
     job = prepare(arguments, mirror)
     stopping = threading.Event()
-    with presence(job, arguments, status, stopping) as there:
+    clusters = load(arguments.source, "source"), load(arguments.target, "target")
+    with (
+        presence(job, arguments, status, stopping) as there,
+        guarded(*clusters, mirror.name, every_s=_GUARD_EVERY_S, wait_s=_GUARD_WAIT_S),
+    ):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopping.set())
         tail = _copy(job, arguments, status, stopping, there, publication)

@@ -40,16 +40,18 @@ def guarded(
     *,
     every_s: float,
     log: Path | None = None,
-    wait_s: float = 0.0,
+    wait_s: float | None = None,
 ) -> Iterator[Callable[[], None]]:
     """Have a mirror's fence guarded until the block ends, and longer as long as a fence stands then.
 
     :param every_s: how often it is looked whether a fence stands. :param log: file of the guard; None: our own stderr.
-    :param wait_s: how long to wait at the end until no fence stands, where the guard would be ended with this process.
+    :param wait_s: how long to wait at the end until no fence stands: where this process ends, its pod may, and the guard
+        with it. None: this process is the one that raises fences, and its guard must outlive it.
     :return: a function that returns once the guard is at work, and raises :class:`TryAgain` if it is not.
     """
     order = {
-        "mirror": mirror, "every_s": every_s, "source": dict(source.properties), "target": dict(target.properties),
+        "mirror": mirror, "every_s": every_s, "beside_owner": wait_s is None,
+        "source": dict(source.properties), "target": dict(target.properties),
     }  # fmt: skip
     with nullcontext() if log is None else _opened(log) as stderr:
         process = subprocess.Popen(
@@ -77,9 +79,9 @@ def guarded(
         with suppress(BrokenPipeError):
             process.stdin.close()
         try:
-            process.wait(max(wait_s, 0.1))
+            process.wait(0.1 if wait_s is None else wait_s)
         except subprocess.TimeoutExpired:
-            if wait_s:
+            if wait_s is not None:
                 _LOG.error("a fence of mirror %r still stands, and its guard ends with this process", mirror)
         process.stdout.close()
 

@@ -17,7 +17,7 @@ from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.guard import GRACE_S, Guard
 from airflow_mirror.cutover.marker import set_marker
 from airflow_mirror.cutover.report import FenceRecord
-from airflow_mirror.errors import CutoverTakenOver, TryAgain
+from airflow_mirror.errors import CutoverTakenOver, LedgerMissing, TryAgain
 from airflow_mirror.jobs.runner.active import ActiveTail, Signs, Watch
 from tests.builders import rule
 from tests.unit.cutover.builders import Acls, a_run, go_up, ledger_of, open_behind, target_of
@@ -226,6 +226,23 @@ def test_guard_that_saw_nothing_stays_until_it_was_told(world: World, monkeypatc
     world.state.is_away = False
     world.seconds(30)
     assert not world.is_up and not world.guard.is_needed
+
+
+def test_tails_guard_that_saw_no_fence_keeps_no_driver(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target that is away would hold up every tail that is to stop."""
+    world.guard._beside_owner = False
+    world.cut_off(monkeypatch)
+    world.seconds(3)
+    assert not world.guard.is_needed
+
+
+def test_target_without_a_ledger_has_no_fence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise LedgerMissing
+
+    monkeypatch.setattr(world.life, "values", missing)
+    world.guard.look()
+    assert not world.guard.is_needed
 
 
 def test_source_that_does_not_answer_is_asked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
