@@ -43,6 +43,7 @@ def get_provider_info() -> dict[str, Any]:
             "operators.verify",
             "operators.offsets",
             "operators.cutover",
+            "operators.failover",
             "operators.drill",
         ),
         "sensors": _modules("sensors.catch_up"),

@@ -97,27 +97,35 @@ class Check:
     decided: Direction | None
     missing: tuple[str, ...]
 
+    @property
+    def refusal(self) -> SourceStillSeen | None:
+        """Why it would be refused: a tail has seen the source in the last half minute. Cut off from here is not gone."""
+        name, tail, age_s = self.plan.mirror.name, self.tail, self.losses.age_s
+        if tail.sees_source():
+            return SourceStillSeen(name, tail.host, tail.unseen_s)
+        if age_s is not None and age_s < SILENCE_S:
+            return SourceStillSeen(name, tail.host, age_s)
+        return None
+
     def lines(self) -> list[str]:
         """Return what there is to say, for people."""
-        head = (
-            f"mirror {self.plan.mirror.name!r}, {len(self.plan.topics)} topics of cluster {self.plan.source_cluster_id}"
-        )
+        plan = self.plan
+        head = f"mirror {plan.mirror.name!r}, {len(plan.topics)} topics of cluster {plan.source_cluster_id}"
         if self.decided is not None:
             head += f": failed over at {self.decided.at}; another failover completes that one"
         lines = [head, *self.losses.lines(), *self._tail(), *self._groups()]
+        if self.decided is None and self.refusal is not None:
+            lines.insert(1, f"a failover would be refused without force: {self.refusal}")
         return lines + [f"missing on the target: {topic}" for topic in self.missing[:_LISTED]]
 
     def _tail(self) -> list[str]:
         tail = self.tail
         if not tail.status:
             return ["no tail is decided to be the mirror's"]
-        seen = (
-            "nobody knows when it saw the source" if tail.unseen_s is None else f"source unseen for {tail.unseen_s:.0f} s"
-        )
+        unseen = tail.unseen_s
+        seen = "nobody knows when it saw the source" if unseen is None else f"source unseen for {unseen:.0f} s"
         ages = ", ".join(f"{name} {age:.0f} s" for name, age in sorted((tail.ages_s or {}).items()))
-        return [
-            f"its tail on host {tail.host!r}: {tail.status}, {seen}; before its last sign, followed: {ages or 'nothing'}"
-        ]
+        return [f"its tail on host {tail.host!r}: {tail.status}, {seen}; looked at before that: {ages or 'nothing'}"]
 
     def _groups(self) -> list[str]:
         one = self.groups
@@ -188,18 +196,6 @@ def mirror_of(target: ClusterAdmin, ledger: Ledger, mirror: str) -> tuple[Plan, 
     if plan.target_cluster_id != (found := target.cluster_id()):
         raise WrongTarget(mirror, plan.target_cluster_id, found)
     return plan, decided, tail
-
-
-def require_gone(found: Check) -> None:
-    """Return unless a tail has seen the source in the last half minute: cut off from Airflow is not gone.
-
-    :raises SourceStillSeen: it has.
-    """
-    tail, age_s = found.tail, found.losses.age_s
-    if tail.sees_source():
-        raise SourceStillSeen(found.plan.mirror.name, tail.host, tail.unseen_s)
-    if age_s is not None and age_s < SILENCE_S:
-        raise SourceStillSeen(found.plan.mirror.name, tail.host, age_s)
 
 
 def require_no_cutover(target: ClusterAdmin, plan: Plan, *, force: bool) -> None:

@@ -131,8 +131,8 @@ def _decide(
 ) -> Direction:
     name = plan.mirror.name
     found = checks.check(target, name)
-    if not force:
-        checks.require_gone(found)
+    if found.refusal is not None and not force:
+        raise found.refusal
     checks.require_no_cutover(target, plan, force=force)
     for line in found.lines():
         log.info("%s", line)

@@ -1,0 +1,74 @@
+"""Fail over: the source is gone, and the target is to take its place. Trigger it and fill in the form.
+
+It needs the target's connection and the mirror's name: this Airflow need not have seen the mirror, nor its source.
+`check` says what would be lost and done, and changes nothing. `failover` is refused while a tail still sees the source: a
+source that lives is cut over without loss. Cleared or triggered again after it was killed, it completes what was begun.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import DAG, Param, task
+
+from airflow_mirror.operators.failover import FailoverOperator
+
+__all__ = ["dag"]
+
+PARAMS = {
+    "target": Param("kafka_target", type="string", description_md="Connection (type `kafka`) of the cluster to promote."),
+    "mirror_name": Param(
+        "replication", type="string", minLength=1,
+        description_md="Name of the mirror whose source is gone. `airflow-mirror status` lists those of a target.",
+    ),
+    "force": Param(
+        False, type="boolean",
+        description_md="Also if a tail has seen the source in the last half minute, or a cutover is at work: what the "
+        "source takes from then on is lost.",
+    ),
+    "approval": Param(
+        True, type="boolean", description_md="Ask a person, with the result of `check`, before anything is done.",
+    ),
+}  # fmt: skip
+GIVEN = {"target": "{{ params.target }}", "mirror_name": "{{ params.mirror_name }}"}
+
+APPROVAL_TEXT = """The target is promoted: applications may write to it, and the mirror never copies into it again.
+
+{{ ti.xcom_pull(task_ids='check')['text'] | join('\n\n') }}
+
+Reject changes nothing."""
+
+with DAG(
+    "kafka_failover",
+    description="Promote the target of a mirror whose source is gone",
+    doc_md=__doc__,
+    schedule=None,
+    max_active_runs=1,
+    allowed_run_types=["manual", "operator_triggered"],
+    params=PARAMS,
+    tags=["kafka-mirror"],
+    # A refusal is never retried, whatever this says; each try completes the one before.
+    default_args={"retries": 5, "retry_delay": timedelta(seconds=10)},
+) as dag:
+    check = FailoverOperator(task_id="check", check_only=True, **GIVEN)
+
+    @task.branch
+    def is_approval_wanted(params: dict[str, Any]) -> str:
+        """Go to the approval, or straight to the failover."""
+        return "approve_failover" if params["approval"] else "failover"
+
+    approve_failover = ApprovalOperator(
+        task_id="approve_failover",
+        subject="Fail {{ params.mirror_name }} over to {{ params.target }}?",
+        body=APPROVAL_TEXT,
+        defaults="Reject",
+        response_timeout=timedelta(days=1),
+    )
+    failover = FailoverOperator(
+        task_id="failover", force="{{ params.force }}", trigger_rule="none_failed_min_one_success", **GIVEN
+    )
+
+    check >> is_approval_wanted() >> [approve_failover, failover]
+    approve_failover >> failover

@@ -1,0 +1,80 @@
+"""FailoverOperator and its DAG: what they take, and how a refusal ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from airflow_mirror.errors import SourceStillSeen, TryAgain
+from airflow_mirror.failover import check, run
+from airflow_mirror.hooks.kafka import MirrorKafkaHook
+from airflow_mirror.operators.failover import FailoverOperator
+from tests.unit.provider.test_dags import DAGS
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., Any]) -> list[Any]:
+    """What the core was asked for."""
+    calls: list[Any] = []
+
+    def answer(what: str) -> Any:
+        def found(target: Any, name: str, **how: Any) -> Any:
+            calls.append((what, target, name, how.get("force")))
+            return SimpleNamespace(to_dict=lambda: {"text": [what]}, lines=lambda: [what])
+
+        return found
+
+    monkeypatch.setattr(MirrorKafkaHook, "admin", lambda self: nullcontext(self.kafka_config_id))
+    monkeypatch.setattr(check, "check", answer("check"))
+    monkeypatch.setattr(run, "run", answer("run"))
+    return calls
+
+
+def operator(**how: Any) -> FailoverOperator:
+    return FailoverOperator(task_id="failover", target="dst", mirror_name="m", **how)
+
+
+def test_only_the_target_and_a_name_are_needed(asked: list[Any]) -> None:
+    """Rendered fields may be text, or a number where the name is one."""
+    assert operator(check_only="True").execute({}) == {"text": ["check"]}
+    one = operator(force="true")
+    one.mirror_name = 7  # type: ignore[assignment]
+    assert one.execute({}) == {"text": ["run"]}
+    assert asked == [("check", "dst", "m", None), ("run", "dst", "7", True)]
+
+
+def test_a_refusal_is_not_tried_again_and_an_absent_broker_is(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails_with(error: Exception) -> None:
+        def fail(*_: Any, **__: Any) -> Any:
+            raise error
+
+        monkeypatch.setattr(run, "run", fail)
+
+    fails_with(SourceStillSeen("m", "far", 3.0))
+    with pytest.raises(AirflowFailException, match="cut off from here is not gone"):
+        operator().execute({})
+    fails_with(TryAgain("no broker"))
+    with pytest.raises(AirflowException) as raised:
+        operator().execute({})
+    assert not isinstance(raised.value, AirflowFailException)
+
+
+def test_nothing_is_done_before_somebody_has_seen_the_check() -> None:
+    dag = DagBag(str(DAGS)).dags["kafka_failover"]
+    assert [task.task_id for task in dag.topological_sort()] == [
+        "check", "is_approval_wanted", "approve_failover", "failover",
+    ]  # fmt: skip
+    assert dag.params["approval"] is True and dag.params["force"] is False
+    assert dag.get_task("check").check_only is True and dag.get_task("failover").check_only is False
+    branch = dag.get_task("is_approval_wanted").python_callable
+    assert [branch(params={"approval": wanted}) for wanted in (True, False)] == ["approve_failover", "failover"]
+    used = " ".join(str(getattr(task, name)) for task in dag.tasks for name in task.template_fields)
+    for name in dag.params:
+        assert dag.params.get_param(name).schema["description_md"], name
+        assert name == "approval" or f"params.{name} " in used, name
