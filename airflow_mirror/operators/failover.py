@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk import BaseOperator
 
@@ -58,7 +58,7 @@ class FailoverOperator(BaseOperator):
                 for line in checked.lines():
                     self.log.info("%s", line)
                 return compact(checked.to_dict())
-            report = run(target, name, force=force, log=self.log)
+            report = run(target, name, force=force, log=cast("Any", self.log))
         for line in report.lines():
             self.log.info("%s", line)
         return compact(report.to_dict())

@@ -135,7 +135,7 @@ class World:
         return {
             TopicPartition(topic, p): row[2]
             for topic in (self.plain, self.moved)
-            for p, row in enumerate(ends(self.target_cluster, topic, PARTITIONS))
+            for p, row in ends(self.target_cluster, topic, PARTITIONS).items()
         }
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -170,7 +170,12 @@ def test_source_dies_under_load_and_the_target_is_promoted(world: World, lost_cl
     try:
         with ClusterAdmin(config(lost_cluster), timeout_s=120) as source:
             source.commit_group_offsets(group, {behind: GroupPosition(77, "kept")})
-        wait_until(lambda: world.at(group) == {behind: 77}, "the tail copies, and groups follow", 300, 0.5)
+
+        def follows() -> bool:
+            assert tail.poll() is None, log.read_text()[-3000:]
+            return world.at(group) == {behind: 77}
+
+        wait_until(follows, "the tail copies, and groups follow", 300, 0.5)
         with Load(lost_cluster, world.plain, world.moved) as load:
             wait_until(lambda: (seen := world.seen()) is not None and len(seen.rates) > 1, "looks are noted", 120, 0.5)
             refused = world.command()
@@ -208,7 +213,7 @@ def test_source_dies_under_load_and_the_target_is_promoted(world: World, lost_cl
     assert len(read(world.target_cluster, world.plain, first=77)) == after[behind] - 77
     file = tmp_path / "source.properties"
     listed = json.loads(world.command("--after", "--source", str(file), "--json").stdout)
-    source_ends = {p: row[2] for p, row in enumerate(ends(lost_cluster, world.plain, PARTITIONS))}
+    source_ends = {p: row[2] for p, row in ends(lost_cluster, world.plain, PARTITIONS).items()}
     found = {row["partition"]: row for row in listed["partitions"]}
     for partition, end in source_ends.items():
         tp = TopicPartition(world.plain, partition)

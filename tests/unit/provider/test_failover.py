@@ -66,7 +66,7 @@ def test_a_refusal_is_not_tried_again_and_an_absent_broker_is(asked: list[Any], 
 
 
 def test_nothing_is_done_before_somebody_has_seen_the_check() -> None:
-    dag = DagBag(str(DAGS)).dags["kafka_failover"]
+    dag: Any = DagBag(str(DAGS)).dags["kafka_failover"]
     assert [task.task_id for task in dag.topological_sort()] == [
         "check", "is_approval_wanted", "approve_failover", "failover",
     ]  # fmt: skip
