@@ -8,8 +8,8 @@ The order makes every beginning of it safe, and the next call, of whatever proce
 3. One decision: direction, no tail, topics in production. Until here nothing was promised, from here on nothing is
    taken back. Whoever takes the lease later reads the decisions after that, and ends. So the lease is looked at once
    more: somebody who took it before the decision has ended a few seconds later.
-4. What makes the target usable: group positions inside its log, settings off hold. Each step is noted when it is done;
-   one that died in between is done again, and finds less to do.
+4. What makes the target usable: group positions inside its log, settings off hold, rules of writers. Each step is noted
+   when it is done; one that died in between is done again, and finds less to do.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.life import require_alone
-from airflow_mirror.sync import seen_configs
+from airflow_mirror.sync import seen_acls, seen_configs
+from airflow_mirror.sync.acls import create_rules
 from airflow_mirror.sync.configs import sync_configs
 
 if TYPE_CHECKING:
@@ -115,7 +116,12 @@ def run(
     record = Record(state, mirror, decided.attempt)
     record.forget_others()
     report = FailoverReport(mirror=mirror, direction=decided, lost=dict(record.cut().lost), steps=record.done())
-    for name, step in (("writing", partial(_end_writing, pause)), ("groups", _groups), ("settings", _settings)):
+    for name, step in (
+        ("writing", partial(_end_writing, pause)),
+        ("groups", _groups),
+        ("settings", _settings),
+        ("grants", _grants),
+    ):
         if name not in report.steps:
             lines = step(target, plan)
             report.steps[name] = {"count": len(lines), "lines": lines[:_LISTED]}
@@ -199,6 +205,17 @@ def _settings(target: ClusterAdmin, plan: Plan) -> list[str]:
     seen = seen_configs.LastSeen(plan, state_of(target, seen_configs.prefix(plan.mirror.name)).read())
     report = sync_configs(plan, seen, target, hold=False)
     return [*report.drift, *(f"{topic}: it is not there" for topic in missing)]
+
+
+def _grants(target: ClusterAdmin, plan: Plan) -> list[str]:
+    """Let writers write, by the rules that were last seen of the source: first those that deny."""
+    name = plan.mirror.name
+    rules = seen_acls.last_seen(name, state_of(target, seen_acls.prefix(name)))
+    if rules is None:
+        return ["no rules of writers are known (sync_acls of the Mirror): where the target has ACLs, grant them by hand"]
+    for permission in ("DENY", "ALLOW"):
+        create_rules(target, [rule for rule in rules if rule.permission == permission])
+    return [f"+ {rule}" for rule in rules]
 
 
 def _ids(target: ClusterAdmin, plan: Plan) -> dict[str, str]:

@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.plan.life import active_topics
+from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.acls import AclReport, sync_acls
 from airflow_mirror.sync.brief import LONGEST, brief, told
 
 if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.ledger.decisions import Decisions
+    from airflow_mirror.ledger.state import State
     from airflow_mirror.plan.model import Plan
     from airflow_mirror.sync.right import Right
 
@@ -66,13 +68,16 @@ class AclFollower:
 
     :param plan: returns the plan; its topics may become more. Its Mirror says whether rules are removed.
     :param source: connections that the caller closes; ``target`` likewise.
+    :param state: holds what is left for writers.
     :param ledger: says which topics are in production.
     """
 
     def __init__(
-        self, plan: Callable[[], Plan], source: ClusterAdmin, target: ClusterAdmin, ledger: Decisions, right: Right
-    ) -> None:
-        self._plan, self._source, self._target, self._ledger, self._right = plan, source, target, ledger, right
+        self, plan: Callable[[], Plan], source: ClusterAdmin, target: ClusterAdmin, state: State, ledger: Decisions,
+        right: Right,
+    ) -> None:  # fmt: skip
+        self._plan, self._source, self._target = plan, source, target
+        self._state, self._ledger, self._right = state, ledger, right
 
     def follow(self, now_ms: int) -> AclFollowReport:
         """Make one pass.
@@ -87,6 +92,9 @@ class AclFollower:
             replace(plan, topics=topics), self._source, self._target, remove=plan.mirror.remove_acls,
             own=plan.mirror.own_principals, granted=lambda: self._right.granted(self._target.wire),
         )  # fmt: skip
+        if to_note := seen_acls.changed(plan.mirror.name, self._state.read(), acls.diff.later):
+            with self._right.granted(self._target.wire):
+                self._state.write(to_note)
         lines = acls.lines() if acls.changes else []
         for line in lines[:_LOGGED]:
             log.info("%s", line)

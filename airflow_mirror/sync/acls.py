@@ -23,7 +23,7 @@ from airflow_mirror.sync.topics import settle
 from airflow_mirror.wire.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
     from airflow_mirror.kafka.admin import ClusterAdmin
@@ -194,7 +194,7 @@ def sync_acls(
     if dry_run:
         return report
     for some in (found.own, found.deny, found.allow):
-        _create(target, some, granted)
+        create_rules(target, some, granted)
     if removed:
         with granted():
             target.delete_acls(removed)
@@ -259,7 +259,13 @@ def _is_open(target: ClusterAdmin) -> bool | None:
         return None
 
 
-def _create(target: ClusterAdmin, rules: tuple[Acl, ...], granted: Callable[[], AbstractContextManager[None]]) -> None:
+def create_rules(
+    target: ClusterAdmin, rules: Collection[Acl], granted: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> None:
+    """Create rules on the target, and read them back. One that is there is no error.
+
+    :param granted: as for :func:`sync_acls`. :raises NotKept: a rule is not visible when read back.
+    """
     if rules:
         with granted():
             target.create_acls(rules)

@@ -18,7 +18,8 @@ from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
-from airflow_mirror.sync import seen_configs
+from airflow_mirror.plan import Plan
+from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.acl_follower import AclFollower
 from airflow_mirror.sync.config_follower import ConfigFollower
 from airflow_mirror.sync.ends import follower as ends
@@ -115,8 +116,12 @@ def _configs(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right)
 
 
 def _acls(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right) -> Pass:
-    # A job may have another map of principals than its plan.
-    return AclFollower(lambda: replace(job().plan, mirror=job().mirror), source, target, Ledger(target), right).follow
+    state = state_of(target, seen_acls.prefix(job().mirror.name), patience_s=_STATE_PATIENCE_S)
+
+    def plan() -> Plan:  # a job may have another map of principals than its plan
+        return replace(job().plan, mirror=job().mirror)
+
+    return AclFollower(plan, source, target, state, Ledger(target), right).follow
 
 
 def _log_starts(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right) -> Pass:

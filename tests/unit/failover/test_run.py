@@ -15,13 +15,13 @@ from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.plan import life
 from airflow_mirror.sync.ends.notes import End, SourceEnds
 from tests.builders import plan_of
-from tests.unit.failover.world import A0, A1, B0, PLAN, Part, World
+from tests.unit.failover.world import A0, A1, B0, PLAN, WRITERS, Part, World
 from tests.unit.plan.builders import a_mirror
 
 FOLLOW = ("sync_groups", "sync_configs", "sync_topics", "sync_log_starts")
 DONE = {
     "open": {"a", "b"}, "direction": True, "tail": False, "holder": "",
-    "configs": {"a": {"retention.ms": "60000"}, "b": {}},
+    "configs": {"a": {"retention.ms": "60000"}, "b": {}}, "acls": set(WRITERS),
 }  # fmt: skip
 
 
@@ -37,10 +37,11 @@ def test_applications_may_write_only_when_nobody_else_does(world: World) -> None
     assert [line.replace(report.direction.attempt, "X") for line in world.effects.log] == [
         f"write job/m/{world.tail.job}/stop", "take the lease", "write failover/m/X/cut/0", "decide",
         "write failover/m/X/done", "commit g", "write failover/m/X/done", "alter a", "alter b",
-        "write failover/m/X/done",
+        "write failover/m/X/done", "grant", "grant", "write failover/m/X/done",
     ]  # fmt: skip
     at = {"g": {A0: GroupPosition(50, "note"), B0: GroupPosition(30)}, "h": {A1: GroupPosition(3)}}
     assert world.outcome() == DONE | {"at": at}
+    assert [rule.permission for rule in world.target.acls] == ["DENY", "ALLOW"]
 
 
 def test_whatever_kills_it_the_next_call_completes_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +52,7 @@ def test_whatever_kills_it_the_next_call_completes_it(monkeypatch: pytest.Monkey
             world = World(monkeypatch)
             world.target.at = {"g": {A0: GroupPosition(55)}}
             if not world.dies(first, after=after):
-                assert first > 8
+                assert first > 11
                 return
             open_before = world.outcome()["open"]
             assert world.outcome()["direction"] == (open_before == {"a", "b"})
@@ -186,6 +187,12 @@ def test_groups_with_members_are_left_and_named(world: World) -> None:
     report = world.fail_over()
     assert world.target.at["g"][A0].offset == 55
     assert report.steps["groups"]["lines"] == ["g: has members and stays beyond the end of 1 partitions, as a-0"]
+
+
+def test_rules_that_nobody_noted_are_left_to_a_person(world: World) -> None:
+    world.state.write({key: None for key in world.state.read() if key.startswith("acls/")})
+    report = world.fail_over()
+    assert "no rules of writers are known" in report.steps["grants"]["lines"][0] and world.target.acls == []
 
 
 def test_topics_that_are_not_there_are_named(world: World) -> None:

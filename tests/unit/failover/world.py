@@ -14,13 +14,14 @@ from airflow_mirror.failover.losses import losses
 from airflow_mirror.jobs.runner import active
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign
 from airflow_mirror.jobs.runner.state import RUNNING
-from airflow_mirror.kafka.model import ConfigEntry, GroupCommit, GroupInfo, GroupPosition, TopicInfo
+from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupCommit, GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.ledger.decisions import Change, Values
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import kept, life
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.ends.notes import SourceEnds
-from tests.builders import plan_of, topic_plan
+from tests.builders import plan_of, rule, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.plan.builders import a_mirror
 
@@ -31,6 +32,7 @@ PLAN = plan_of(
     a_mirror(name="m"), topic_plan("a", {0: 0, 1: 0}, source_topic_id="1", configs={"retention.ms": "60000"}),
     topic_plan("b", {0: 0}, source_topic_id="2"),
 )  # fmt: skip
+WRITERS = (rule("a", "WRITE", "ALLOW", "User:app"), rule("a", "WRITE", "DENY", "User:eve"))
 A0, A1, B0 = (TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0))
 
 
@@ -129,6 +131,7 @@ class Target:
         self.configs = {"a": {"retention.ms": "-1"}, "b": {"retention.ms": "-1"}}
         self.at: dict[str, dict[TopicPartition, GroupPosition]] = {}
         self.members: set[str] = set()
+        self.acls: list[Acl] = []
 
     def cluster_id(self) -> str:
         return "t"
@@ -143,6 +146,12 @@ class Target:
     def alter_topic_configs(self, topic: str, to_set: Mapping[str, str], delete: Collection[str] = ()) -> None:
         now = {k: v for k, v in {**self.configs[topic], **to_set}.items() if k not in delete}
         self.effects.do(f"alter {topic}", lambda: self.configs.update({topic: now}))
+
+    def describe_acls(self) -> list[Acl]:
+        return list(self.acls)
+
+    def create_acls(self, rules: Collection[Acl]) -> None:
+        self.effects.do("grant", lambda: self.acls.extend(rule for rule in rules if rule not in self.acls))
 
     def groups(self) -> list[GroupInfo]:
         return [GroupInfo(group, "Stable" if group in self.members else "Empty", "consumer") for group in self.at]
@@ -180,6 +189,7 @@ class World:
         self.tail = ActiveTail(mirror=plan.mirror.to_dict(), plan=plan.hash, inputs="", directory="", host="far")
         ledger.decide(lambda _: {"active/m": self.tail.value()})
         self.sign(unseen_s=60.0)
+        self.state.write(seen_acls.changed("m", {}, WRITERS))  # type: ignore[arg-type]
         self.effects.log.clear()
         for module in (check, run):
             monkeypatch.setattr(module, "Ledger", lambda _: self.ledger())
@@ -230,6 +240,7 @@ class World:
             "holder": self.lease.holder,
             "at": self.target.at,
             "configs": self.target.configs,
+            "acls": set(self.target.acls),
         }
 
 

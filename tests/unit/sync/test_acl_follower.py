@@ -9,8 +9,10 @@ import pytest
 
 from airflow_mirror.errors import InvalidField, LeaseLost
 from airflow_mirror.mirror import Mirror
+from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.acl_follower import AclFollower, AclFollowReport
 from tests.builders import plan_of, rule, topic_plan
+from tests.unit.ledger.memory import MemoryState
 from tests.unit.sync.confirmed import Confirmed
 from tests.unit.sync.test_acls import ALICE, DENY, READ, WRITE, Cluster
 
@@ -27,7 +29,8 @@ class World:
         self.active, self.right = {"orders", "users"}, Confirmed()
         monkeypatch.setattr("airflow_mirror.sync.acl_follower.active_topics", lambda *_: self.active)
         both = cast("Any", self.source), cast("Any", self.target)
-        self.follower = AclFollower(lambda: self.plan, *both, cast("Any", None), cast("Any", self.right))
+        self.state = MemoryState()
+        self.follower = AclFollower(lambda: self.plan, *both, self.state, cast("Any", None), cast("Any", self.right))
 
     def mirror(self, **fields: Any) -> Mirror:
         return Mirror(name="m", source="dc1", target="dc2", **fields)
@@ -62,6 +65,27 @@ def test_certificates_principal_is_demanded_and_its_rights_are_spared(world: Wor
     world.plan = replace(world.plan, mirror=named)
     world.follow()
     assert world.target.acls == {READ, DENY, OTHER}
+
+
+def test_what_is_left_for_writers_is_noted_once(world: World) -> None:
+    """For a failover, which has no source to ask."""
+    assert seen_acls.last_seen("m", world.state) is None
+    world.follow()
+    assert seen_acls.last_seen("m", world.state) == (WRITE,)
+    before = world.right.left
+    world.follow()
+    assert before - world.right.left == 1  # nothing is written again
+    world.source.acls.remove(WRITE)
+    world.follow()
+    assert seen_acls.last_seen("m", world.state) == ()
+
+
+def test_rules_of_any_number_are_noted_and_fewer_after_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_mirror.ledger.state.MOST_BYTES", 100)
+    for rules in ((WRITE, DENY, OTHER), (WRITE,), (WRITE, DENY)):
+        world.state.write(seen_acls.changed("m", world.state.read(), rules))
+        assert seen_acls.last_seen("m", world.state) == tuple(sorted(rules))
+        assert seen_acls.changed("m", world.state.read(), rules) == {}
 
 
 def test_right_that_is_gone_is_taken_back_on_request_alone(world: World) -> None:

@@ -1,0 +1,52 @@
+"""Rules of writers that the target lacks until its topics are open: what a failover grants when the source is gone.
+
+Rules of readers follow while a tail runs; those of writers come when a cutover has opened the target, from the source as
+it is then. In a disaster there is no source. So whoever lets rules follow notes which are left for that moment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from airflow_mirror.errors import LedgerNewer
+from airflow_mirror.kafka.model import Acl
+from airflow_mirror.ledger.state import in_pieces, whole
+
+if TYPE_CHECKING:
+    from airflow_mirror.ledger.state import State
+
+_VERSION = 1
+
+
+def prefix(mirror: str) -> str:
+    """Return what the keys of a mirror's note begin with."""
+    return f"acls/{mirror}/"
+
+
+def changed(mirror: str, noted: Mapping[str, bytes], rules: Collection[Acl]) -> dict[str, bytes | None]:
+    """Return what is to be written so that these rules are noted; nothing if they are.
+
+    :param noted: values of the target's state.
+    """
+    text = json.dumps({"v": _VERSION, "rules": [asdict(rule) for rule in sorted(rules)]}, separators=(",", ":"))
+    pieces = in_pieces(f"{prefix(mirror)}later", text.encode())
+    if dict(noted) == pieces:
+        return {}
+    return {**pieces, **{key: None for key in noted if key not in pieces}}
+
+
+def last_seen(mirror: str, state: State) -> tuple[Acl, ...] | None:
+    """Return the rules that were noted; None if nobody has let rules follow.
+
+    :raises LedgerNewer: a newer version of the package wrote them.
+    """
+    text = whole(state.read(), f"{prefix(mirror)}later")
+    if text is None:
+        return None
+    found = json.loads(text)
+    if found.get("v") != _VERSION:
+        raise LedgerNewer(f"the rules of writers of {mirror!r}", found)
+    return tuple(Acl(**rule) for rule in found["rules"])
