@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from airflow_mirror.kafka.model import GroupPosition
     from airflow_mirror.plan.model import Plan
 
+_LOOKED_INTO = 200  # partitions at most, those that lack most: a failover does not wait for ten thousand
 _LOOKED_AT = 100  # offsets at the end of a partition's log that tell whether it has markers or holes
 _NO_MEMBERS = ("Empty", "Dead")
 _LISTED = 50
@@ -56,8 +57,9 @@ class TailSeen:
         """Return what its last sign says."""
         follows = {} if sign is None else sign.follows
         at = 0.0 if sign is None else sign.at
-        source = follows.get(follower.NAME)
-        unseen = None if source is None else at - (source.get("seen") or 0.0)
+        source = follows.get(follower.NAME, {})
+        # A look that failed as a whole says nothing about the source. One that has never seen it says so.
+        unseen = at - (source["seen"] or 0.0) if "seen" in source else None
         ages = {name: max(0.0, at - one["at"]) for name, one in follows.items() if one.get("at")}
         return cls(status=status, host=host, unseen_s=unseen, ages_s=ages)
 
@@ -227,7 +229,7 @@ def lost(target: ClusterAdmin, plan: Plan, now_ms: int) -> Losses:
     committed = plan.mirror.isolation == "read_committed"
     partitions = [TopicPartition(t.source_topic, p) for t in plan.topics for p in range(t.partitions)]
     first = losses(seen, copied, partitions, (), now_ms, committed=committed)
-    short = [one.source for one in first.partitions if one.missing]
+    short = [one.source for one in sorted(first.partitions, key=lambda one: -one.missing)[:_LOOKED_INTO] if one.missing]
     return losses(seen, copied, partitions, _dense(target, plan, short), now_ms, committed=committed)
 
 

@@ -197,7 +197,7 @@ def opening(values: Values, plan: Plan, topic_ids: Mapping[str, str], by: str, a
     now = {t: owned.get(t, ours) for t in _topics(plan) if t in topic_ids}
     return _some(
         {
-            t: replace(one, topic_id=topic_ids[t], opened_by=by, opened_at=one.opened_at or at, released=None)
+            t: replace(one, topic_id=topic_ids[t], opened_by=by, opened_at=one.opened_at or at)
             for t, one in now.items()
             if one.opened_by != by
         }

@@ -18,13 +18,15 @@ from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.kept import prefix as reports_prefix
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord
+from airflow_mirror.failover import record as failovers
 from airflow_mirror.jobs import retire as core
 from airflow_mirror.jobs.driver import windows
 from airflow_mirror.jobs.runner import active
 from airflow_mirror.kafka.model import TopicInfo
 from airflow_mirror.plan import kept
 from airflow_mirror.plan.life import Owned
-from airflow_mirror.sync import seen_configs
+from airflow_mirror.sync import seen_acls, seen_configs
+from airflow_mirror.sync.ends import notes as end_notes
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.starts import sights
 from airflow_mirror.verify import proof
@@ -34,7 +36,7 @@ from tests.unit.plan.builders import a_mirror
 
 PREFIXES = (
     kept.prefix, active.keys_of, notes.prefix, seen_configs.prefix, windows.keys_of, proof.keys_of, sights.prefix,
-    reports_prefix,
+    reports_prefix, end_notes.prefix, seen_acls.prefix, failovers.prefix,
 )  # fmt: skip
 
 

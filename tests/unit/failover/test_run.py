@@ -10,7 +10,8 @@ from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import InputError, MirrorCutOver, SourceStillSeen, TopicsShared, TryAgain, WrongTarget
 from airflow_mirror.failover.decision import direction
 from airflow_mirror.failover.record import Record
-from airflow_mirror.jobs.runner.state import LOST
+from airflow_mirror.jobs.runner.active import Sign
+from airflow_mirror.jobs.runner.state import LOST, RUNNING
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.plan import life
 from airflow_mirror.sync.ends.notes import End, SourceEnds
@@ -90,6 +91,17 @@ def test_a_tail_that_sees_the_source_refuses(world: World, unseen_s: float | Non
     assert world.effects.log == []
     world.fail_over(force=True)
     assert world.outcome()["direction"]
+
+
+def test_a_look_that_failed_as_a_whole_is_no_absence_of_the_source(world: World) -> None:
+    """The tail could not read its notes, say: nobody knows what it sees."""
+    sign = Sign(number=2, state=RUNNING, at=5000.0, follows={"source": {"error": "no broker", "at": 5000.0}})
+    world.state.write({f"job/m/{world.tail.job}/sign": sign.encode()})
+    with pytest.raises(SourceStillSeen, match="may see the source"):
+        world.fail_over()
+    never = Sign(number=3, state=RUNNING, at=5000.0, follows={"source": {"seen": None, "at": 5000.0}})
+    world.state.write({f"job/m/{world.tail.job}/sign": never.encode()})
+    world.fail_over()
 
 
 def test_a_source_seen_a_moment_ago_by_a_tail_that_died(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
