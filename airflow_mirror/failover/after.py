@@ -59,7 +59,7 @@ def after(source: ClusterAdmin, target: ClusterAdmin, mirror: str) -> list[Surpl
     if decided is None:
         raise NotFailedOver(mirror)
     if (found_id := source.cluster_id()) != plan.source_cluster_id:
-        raise InputError(f"--source is cluster {found_id}; mirror {mirror!r} copied from {plan.source_cluster_id}.")
+        raise InputError(f"the source is cluster {found_id}; mirror {mirror!r} copied from {plan.source_cluster_id}.")
     cut = Record(state_of(target, prefix(mirror)), mirror, decided.attempt).cut()
     there = source.topics([t.source_topic for t in plan.topics])
     found = []

@@ -1,0 +1,77 @@
+"""``airflow-mirror failover``: which words it takes, and what it prints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_mirror.console import failover
+from airflow_mirror.console.main import main
+from airflow_mirror.errors import SourceStillSeen
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    calls: list[Any] = []
+
+    @contextmanager
+    def cluster(_: Any) -> Iterator[str]:
+        yield "a cluster"
+
+    def answer(what: str) -> Any:
+        def found(*given: Any, **how: Any) -> Any:
+            calls.append((what, given[-1], how))
+            return SimpleNamespace(to_dict=lambda: {"what": what}, lines=lambda: [f"{what} it"])
+
+        return found
+
+    monkeypatch.setattr(failover, "target_of", cluster)
+    monkeypatch.setattr(failover, "config_of", lambda name, _: name)
+    monkeypatch.setattr(failover, "ClusterAdmin", cluster)
+    for name in ("check", "run"):
+        monkeypatch.setattr(failover, name, answer(name))
+    monkeypatch.setattr(failover, "after", lambda *given: calls.append(("after", given[-1], {})) or [])
+    return calls
+
+
+def run(*words: str) -> int:
+    return main(["failover", "--target", "dst", "m", *words])
+
+
+def test_each_word_asks_for_its_part_alone(asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    assert [run("--check"), run(), run("--force"), run("--after", "--source", "src")] == [0, 0, 0, 0]
+    assert asked == [
+        ("check", "m", {}),
+        ("run", "m", {"force": False}),
+        ("run", "m", {"force": True}),
+        ("after", "m", {}),
+    ]
+    assert capsys.readouterr().out.splitlines() == [
+        "check it", "run it", "run it", "the source took nothing after the last copied offset",
+    ]  # fmt: skip
+
+
+def test_json_is_all_that_is_printed(asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"what": "run"}
+
+
+@pytest.mark.parametrize("words", [("--after",), ("--source", "src"), ("--check", "--source", "src")])
+def test_a_source_is_asked_only_for_what_it_took(asked: list[Any], words: Any) -> None:
+    assert run(*words) == 2 and asked == []
+
+
+def test_a_refusal_is_told_and_changes_nothing(
+    asked: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise SourceStillSeen("m", "far", 3.0)
+
+    monkeypatch.setattr(failover, "run", refuse)
+    assert run() == 2
+    assert "cut off from here is not gone" in capsys.readouterr().err

@@ -1,0 +1,97 @@
+"""What a failover would find: on real logs, with their markers, and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import closing
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.failover import check
+from airflow_mirror.failover.check import copied_to, lost
+from airflow_mirror.kafka.model import GroupPosition, TopicInfo
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.sync.ends.notes import SourceEnds
+from airflow_mirror.wire.cluster import WireCluster
+from tests.builders import plan_of, topic_plan
+from tests.driven.cluster import DrivenCluster
+from tests.driven.content import Writer
+from tests.unit.failover.world import A0, B0, World
+from tests.unit.ledger.memory import MemoryState
+from tests.unit.plan.builders import a_mirror
+
+if TYPE_CHECKING:
+    import pytest
+
+PLAIN, MOVED, EMPTY = (TopicPartition(name, 0) for name in ("plain", "moved", "empty"))
+PLAN = plan_of(
+    a_mirror(name="m"),
+    *(
+        topic_plan(name, {0: 0}, target_topic=f"there.{name}", source_topic_id=name)
+        for name in ("plain", "moved", "empty", "gone")
+    ),
+)
+
+
+class Admin:
+    def __init__(self, cluster: DrivenCluster) -> None:
+        self.cluster, self.wire = cluster, WireCluster(cluster.config)
+
+    def topics(self, names: Collection[str]) -> dict[str, TopicInfo]:
+        return {name: TopicInfo(name, "x", 1, 1) for name in names if name in self.cluster.topics}
+
+
+def test_only_logs_without_markers_make_a_loss_certain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A marker takes an offset of its own: of ten offsets that are missing, five may be markers."""
+    state = MemoryState()
+    seen = SourceEnds(at_ms=0).after({PLAIN: (130, 130), MOVED: (130, 140), EMPTY: (7, 7)}, [PLAIN, MOVED, EMPTY], 10_000)
+    state.write(dict(seen.dump("m")))
+    monkeypatch.setattr(check, "state_of", lambda *_, **__: state)
+    with DrivenCluster("target") as target:
+        for name in ("there.plain", "there.moved", "there.empty"):
+            target.create(name)
+        Writer(target.topics["there.plain"].logs[0]).plain(120)
+        moved = Writer(target.topics["there.moved"].logs[0])
+        moved.plain(110)
+        moved.in_transaction(9, 8)
+        moved.end(9, commit=True)
+        admin: Any = Admin(target)
+        with closing(admin.wire):
+            assert copied_to(admin, PLAN) == {PLAIN: 120, MOVED: 119, EMPTY: 0}
+            found = lost(admin, PLAN, 12_000)
+    assert (found.at_least, found.dense) == (10, {PLAIN})
+    assert found.at_most == 10 + 21 + 7 and found.unknown == (TopicPartition("gone", 0),)
+
+
+def test_few_of_many_partitions_are_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that lack most."""
+    monkeypatch.setattr(check, "_LOOKED_INTO", 1)
+    monkeypatch.setattr(check, "state_of", lambda *_, **__: MemoryState())
+    noted = SourceEnds(at_ms=0).after({PLAIN: (9, 9), MOVED: (8, 8)}, [PLAIN, MOVED], 10_000)
+    monkeypatch.setattr(check.notes, "load", lambda *_: noted)
+    monkeypatch.setattr(check, "copied_to", lambda *_: {PLAIN: 1, MOVED: 1})
+    monkeypatch.setattr(check, "_dense", lambda _target, _plan, short: short)
+    assert lost(SimpleNamespace(), PLAN, 10_000).at_least == 8  # type: ignore[arg-type]
+
+
+def test_a_check_says_it_all_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    world.target.at = {"g": {A0: GroupPosition(55)}, "h": {B0: GroupPosition(31)}}
+    world.target.members = {"h"}
+    del world.target.ids["b"]
+    world.sign(unseen_s=3.0)
+    world.effects.log.clear()
+    found = check.check(world.target, "m")  # type: ignore[arg-type]
+    lines = found.lines()
+    assert lines[0] == "mirror 'm', 2 topics of cluster s"
+    assert lines[1].startswith("a failover would be refused without force: mirror 'm': its tail runs on host 'far'")
+    assert lines[2] == "lost: not known. No tail has noted where the source's logs end"
+    assert "  g at a-0: 55 goes back to 50" in lines
+    assert "  h at b-0: 31 goes back to 30, and has members: nobody can set it" in lines
+    assert lines[-1] == "missing on the target: b"
+    assert found.to_dict()["groups"]["beyond"]["count"] == 2 and world.effects.log == []
+    world.target.ids["b"] = "id-b"
+    world.fail_over(force=True)
+    after = check.check(world.target, "m").lines()  # type: ignore[arg-type]
+    assert "another failover completes that one" in after[0] and "refused" not in after[1]
+    assert "no tail is decided to be the mirror's" in after
