@@ -29,10 +29,11 @@ from airflow_mirror.sync.ends import notes
 from airflow_mirror.sync.topics import create_target_topics
 from sandbox import Cluster
 from tests.integration.copying import config, create, ends, properties_of, read, wait_until, write
-from tests.integration.test_spark_jobs import end_job, submit
+from tests.integration.test_spark_jobs import end_job
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.faults
 
+ROOT = Path(__file__).parents[2]
 PARTITIONS = 2
 
 
@@ -121,9 +122,14 @@ class World:
         (directory / "mirror.json").write_text(json.dumps(mirror.to_dict()))
 
     def tail(self, log: Path) -> subprocess.Popen[bytes]:
-        files = ["--mirror", str(self.directory / "mirror.json"), "--plan", str(self.directory / "plan.json")]
-        clusters = properties_of(self.directory, self.source_cluster, self.target_cluster)
-        return submit("streaming_tail.py", *clusters, *files, log=log)
+        files = [str(self.directory / name) for name in ("mirror.json", "plan.json")]
+        env = os.environ | {
+            "TEST_SOURCE": config(self.source_cluster).dump(), "TEST_TARGET": config(self.target_cluster).dump(),
+            "PYTHONPATH": str(ROOT),
+        }  # fmt: skip
+        with log.open("wb") as out:
+            command = [sys.executable, str(Path(__file__).with_name("tail_main.py")), *files]
+            return subprocess.Popen(command, env=env, stdout=out, stderr=out, start_new_session=True)
 
     def seen(self) -> notes.SourceEnds | None:
         return notes.load(self.name, state_of(self.target, notes.prefix(self.name)).read())
@@ -145,7 +151,7 @@ class World:
         file = home / "dst.properties"
         file.write_text(f"bootstrap.servers={self.target_cluster.bootstrap}\n")
         words = [sys.executable, "-m", "airflow_mirror.console.main", "failover", "--target", str(file), self.name]
-        env = {"PATH": os.environ["PATH"], "PYTHONPATH": os.environ.get("PYTHONPATH", os.getcwd()), "HOME": str(home)}
+        env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": str(home)}
         return subprocess.run([*words, *arguments], env=env, cwd=home, capture_output=True, text=True, timeout=300)
 
 
@@ -211,6 +217,7 @@ def test_source_dies_under_load_and_the_target_is_promoted(world: World, lost_cl
         end_job(returned)
     assert world.target_ends() == after
     assert len(read(world.target_cluster, world.plain, first=77)) == after[behind] - 77
+    properties_of(tmp_path, lost_cluster, world.target_cluster)
     file = tmp_path / "source.properties"
     listed = json.loads(world.command("--after", "--source", str(file), "--json").stdout)
     source_ends = {p: row[2] for p, row in ends(lost_cluster, world.plain, PARTITIONS).items()}

@@ -1,0 +1,55 @@
+"""A tail as its driver runs it, in a process of its own, and without Spark: what copies is a thread.
+
+Arguments: files of the Mirror and of the plan; settings of the clusters are in the environment. Exit status as the job's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from airflow_mirror.config import load
+from airflow_mirror.copy.task import CopyWork, copy_ranges
+from airflow_mirror.errors import InputError, MirrorError
+from airflow_mirror.jobs.driver.followers import followers
+from airflow_mirror.jobs.driver.prepare import prepare, resolve_ranges, wait_until, writer_lease
+from airflow_mirror.jobs.driver.presence import presence
+from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.wire.cluster import WireCluster
+
+
+def main(mirror_file: str, plan_file: str) -> None:
+    mirror = Mirror.from_dict(json.loads(Path(mirror_file).read_text()))
+    arguments = argparse.Namespace(
+        source="env:TEST_SOURCE", target="env:TEST_TARGET", plan=plan_file, takeover=False, replaces="", job_dir=None,
+        report=None,
+    )  # fmt: skip
+    stopping, status = threading.Event(), StatusFile(None)
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    job = prepare(arguments, mirror)
+    with presence(job, arguments, status, stopping) as there, writer_lease(arguments.target, mirror.name) as held:
+        there.require_active()
+        with WireCluster(load(job.source, "source")) as source:
+            ranges = resolve_ranges(job, source, mirror.start, None)
+        wait_until(held.safe_at, status, stopping)
+        copying: Any = SimpleNamespace(job=job, gone={}, take_in=lambda _: None)
+        work = CopyWork(source=job.source, target=job.target, options=job.options, lease=held.token)
+        with followers(copying, held, status, by_hand=False):
+            results = copy_ranges(work, ranges, None, stopping.is_set)
+    for result in results:
+        print(json.dumps([result.topic, result.partition, result.position, result.error]))
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except MirrorError as e:
+        print(f"error: {e}", file=sys.stderr)
+        sys.exit(2 if isinstance(e, InputError) else 1)
