@@ -6,7 +6,7 @@
                  up -> lifting -> lifted   producers are let in again; nothing was opened
 
 Each arrow is one decision, by compare-and-set: who comes second loses and stops. ``opened`` is one record with the
-topics that it hands over, and void if the broker appended it more than ``max_fence_s`` after ``up``. ADR 26 has the
+topics that it hands over, and void if the broker appended it more than ``max_fence_s`` after ``up``. ADR 27 has the
 interleavings.
 
 A fence that is lifted keeps its last value. Without that, an owner that was frozen before its ``up`` could not tell

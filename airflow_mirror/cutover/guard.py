@@ -25,7 +25,7 @@ from airflow_mirror.cutover.alive import watch_of
 from airflow_mirror.cutover.decision import PATIENCE_S, FenceState, fence_state
 from airflow_mirror.cutover.fence import AclFence, fence_of
 from airflow_mirror.cutover.kept import Kept, reports_of
-from airflow_mirror.cutover.marker import markers
+from airflow_mirror.cutover.marker import group_of, markers
 from airflow_mirror.cutover.run import lift_leftover_fence
 from airflow_mirror.cutover.steps import lift_recorded
 from airflow_mirror.errors import CutoverTakenOver, LedgerMissing, MayBeOpen, MirrorError, OpeningUnfinished
@@ -108,7 +108,8 @@ class Guard:
             self._report = self._kept(fence).load()
         if self._markers is None:
             try:
-                self._markers = markers(self._source, self._mirror)
+                own = group_of(self._mirror, fence.run, fence.attempt)  # may be there before the first look
+                self._markers = markers(self._source, self._mirror) - {own}
             except MirrorError as e:
                 self._complain("markers at the source can't be read: %s", e)
 
@@ -152,7 +153,7 @@ class Guard:
             _LOG.error("the fence of run %r is lifted, without a word from the target's ledger: %s", fence.run, cause)
 
     def _require_no_marker(self, fence: FenceState, report: CutoverReport, cause: MirrorError) -> None:
-        """Return if no cutover of the mirror has come near its opening since the fence was first seen.
+        """Return if neither this attempt nor one that came after the first look has set its marker.
 
         :raises MayBeOpen: one may have.
         """

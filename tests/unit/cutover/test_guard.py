@@ -204,6 +204,15 @@ def test_marker_at_the_source_makes_it_a_persons_matter(
     assert world.is_up and "find out whether its target is open" in caplog.text and ".run.2 stands there" in caplog.text
 
 
+def test_guard_that_came_after_the_marker_lifts_nothing_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tail's guard looks every few seconds: an owner may be at its opening by then."""
+    set_marker(world.source, "flow", world.run.kept.run, world.run.report.attempt)  # type: ignore[arg-type]
+    world.seconds(1)
+    world.cut_off(monkeypatch)
+    world.seconds(600)
+    assert world.is_up
+
+
 def test_fence_by_a_function_is_never_lifted_without_a_ledger(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
