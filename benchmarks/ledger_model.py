@@ -16,6 +16,7 @@ from airflow_mirror.copy.loop.maps import EVERY_S
 from airflow_mirror.copy.offsets import encoding, pieces
 from airflow_mirror.copy.offsets.map import OffsetMap
 from airflow_mirror.copy.offsets.store import MANY
+from airflow_mirror.cutover.decision import FenceState, begin_lifting, end_lifting, fence_state, go_up
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport, GroupRecord
 from airflow_mirror.failover import record as failovers
@@ -26,7 +27,7 @@ from airflow_mirror.jobs.progress.figures import TIERS
 from airflow_mirror.jobs.runner import reports
 from airflow_mirror.jobs.runner.active import SIGN_EVERY_S, ActiveTail, Signs, Watch, ask_to_stop, begin, keys_of
 from airflow_mirror.jobs.runner.wishes import Wish, wish
-from airflow_mirror.kafka.model import TopicInfo
+from airflow_mirror.kafka.model import Acl, TopicInfo
 from airflow_mirror.ledger.deciding import catch_up, decide
 from airflow_mirror.ledger.decisions import Change, Decisions, Values
 from airflow_mirror.ledger.fold import Fold
@@ -37,7 +38,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import kept, life
 from airflow_mirror.plan.model import Amendment, Plan, TopicPlan
 from airflow_mirror.plan.store import KEEP
-from airflow_mirror.sync import seen_configs
+from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.ends import follower as ends
 from airflow_mirror.sync.ends import notes as notes_of_ends
 from airflow_mirror.sync.ends.notes import SourceEnds
@@ -298,6 +299,23 @@ def _both(ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int,
     return {tp: (end, end) for tp, end in ends.items()}
 
 
+def seeing_acls(world: World, n: int) -> None:
+    """Rules of writers, one for each topic, of which one has changed."""
+    rules = [
+        Acl(
+            resource_type="TOPIC",
+            name=topic,
+            pattern_type="LITERAL",
+            host="*",
+            operation="WRITE",
+            permission="ALLOW",
+            principal=f"User:writer-{n if number == 0 else number}",
+        )  # fmt: skip
+        for number, topic in enumerate(world.ids)
+    ]
+    world.state.write(seen_acls.changed(world.mirror.name, world.state.read(), rules))
+
+
 def failing_over(world: World, n: int) -> None:
     """Where the copy was cut, and what was done afterwards."""
     record = failovers.Record(world.state, world.mirror.name, f"{n:012x}")
@@ -390,6 +408,17 @@ def turning(world: World, n: int) -> None:
     world.ledger.decide(lambda _: {f"direction/{world.mirror.name}": made.value()})
 
 
+def fencing(world: World, n: int) -> None:
+    """A fence goes up, and is lifted. Where it opens a target the topics count as claims do."""
+    process = {"host": "airflow-worker-1", "where": "pid:[4026531836]", "pid": n, "started": n, "job": world.hex(32)}
+    mine = FenceState(
+        run=f"manual__{n:05d}", attempt=n, plan="f" * 64, owner=world.hex(32), max_fence_s=60.0, process=process
+    )
+    go_up(world.ledger, world.mirror.name, mine, fence_state(world.ledger.values(), world.mirror.name))
+    begin_lifting(world.ledger, world.mirror.name, mine, mine.owner)
+    end_lifting(world.ledger, world.mirror.name, mine.owner)
+
+
 def beginning(world: World, n: int) -> None:
     """The first decision of a ledger."""
     world.ledger.decide(lambda _: {"ledger": {"v": 1, "topic_id": _ID}})
@@ -451,6 +480,7 @@ STATE_KINDS = (
         seeing_ends,
         lambda shape: DAY_S / ends.noted_every_s(shape.topics * shape.partitions),
     ),
+    Kind("acls/", "rules of writers", seeing_acls, _every(DAY_S)),
     Kind("failover/", "failovers", failing_over, _every(365 * DAY_S)),
     Kind("plan/", "plans", planning, _every(DAY_S), KEEP),
     Kind("plan/", "amendments", amending, _every(DAY_S / 10), 3650),
@@ -464,6 +494,7 @@ DECISION_KINDS = (
     Kind("plan/", "last plans", planning, _every(DAY_S)),
     Kind("amended/", "last amendments", amending, _every(DAY_S / 10)),
     Kind("active/", "tails", starting, _every(DAY_S)),
+    Kind("fence/", "fences", fencing, _every(7 * DAY_S)),
     Kind("direction/", "directions", turning, _every(365 * DAY_S)),
 )
 MAP_KINDS = (Kind("", "offset maps", mapping, lambda shape: shape.busy * DAY_S / EVERY_S / MANY),)

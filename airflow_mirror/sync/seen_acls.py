@@ -11,9 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from airflow_mirror.errors import LedgerNewer
 from airflow_mirror.kafka.model import Acl
-from airflow_mirror.ledger.state import in_pieces, whole
+from airflow_mirror.ledger.state import in_pieces, readable, whole
 
 if TYPE_CHECKING:
     from airflow_mirror.ledger.state import State
@@ -30,7 +29,9 @@ def changed(mirror: str, noted: Mapping[str, bytes], rules: Collection[Acl]) -> 
     """Return what is to be written so that these rules are noted; nothing if they are.
 
     :param noted: values of the target's state.
+    :raises LedgerNewer: a newer version of the package wrote them.
     """
+    _read(mirror, noted)
     text = json.dumps({"v": _VERSION, "rules": [asdict(rule) for rule in sorted(rules)]}, separators=(",", ":"))
     pieces = in_pieces(f"{prefix(mirror)}later", text.encode())
     if dict(noted) == pieces:
@@ -43,10 +44,12 @@ def last_seen(mirror: str, state: State) -> tuple[Acl, ...] | None:
 
     :raises LedgerNewer: a newer version of the package wrote them.
     """
-    text = whole(state.read(), f"{prefix(mirror)}later")
+    return _read(mirror, state.read())
+
+
+def _read(mirror: str, noted: Mapping[str, bytes]) -> tuple[Acl, ...] | None:
+    text = whole(noted, f"{prefix(mirror)}later")
     if text is None:
         return None
-    found = json.loads(text)
-    if found.get("v") != _VERSION:
-        raise LedgerNewer(f"the rules of writers of {mirror!r}", found)
+    found = readable(text, _VERSION, f"the rules of writers of {mirror!r}")
     return tuple(Acl(**rule) for rule in found["rules"])

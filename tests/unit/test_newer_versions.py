@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from airflow_mirror.copy.offsets import encoding
+from airflow_mirror.cutover.decision import FenceState, begin_lifting, fence_state, go_up
 from airflow_mirror.cutover.kept import fences_up
 from airflow_mirror.errors import InputError, LedgerNewer
 from airflow_mirror.failover.decision import Direction, direction, promote
@@ -27,7 +28,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import kept, life
 from airflow_mirror.plan.amendment import next_amendment
 from airflow_mirror.policy import DECISIONS as TOPIC
-from airflow_mirror.sync import seen_configs
+from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.starts import sights
 from airflow_mirror.verify.proof import Proofs
@@ -40,6 +41,7 @@ ME = ActiveTail(mirror=PLAN.mirror.to_dict(), plan=PLAN.hash, inputs="", directo
 ORDERS = TopicPartition("orders", 0)
 IDS = {"orders": "id"}
 SPAN = Span(0, 1000)
+FENCE = FenceState(run="run", attempt=1, plan=PLAN.hash, owner="me", max_fence_s=60.0)
 TURNED = Direction(generation=1, primary="t", by="failover", attempt="1", plan=PLAN.hash, at="noon")
 NEWER: Any = {"v": 99, "all": "different"}
 STRANGE = [b"", b"{", b"[]", b"7", b'"text"', b"\xff\xfe", b"{}", json.dumps(NEWER).encode()]
@@ -81,6 +83,9 @@ DECISIONS: dict[str, tuple[str, Callable[[MemoryLedger], object]]] = {
         f"amended/m/{PLAN.hash}",
         lambda ledger: kept.amend(next_amendment(PLAN, PLAN.topics, (), "now"), "m", MemoryState(), ledger),
     ),
+    "fence": ("fence/m", lambda ledger: fence_state(ledger.values(), "m")),
+    "fence that goes up": ("fence/m", lambda ledger: go_up(ledger, "m", FENCE, None)),
+    "fence that comes down": ("fence/m", lambda ledger: begin_lifting(ledger, "m", FENCE, "me")),
     "direction": ("direction/m", lambda ledger: direction(ledger.values(), "m")),
     "failover": ("direction/m", lambda ledger: promote(ledger, PLAN, IDS, TURNED)),
     "owner of a topic": ("topic/orders", lambda ledger: life.decided(ledger.values(), IDS)),
@@ -121,6 +126,8 @@ READ: dict[str, Callable[[bytes], object]] = {
     "window before": lambda value: WindowBook(kept_as("window/m/0_0_0/0/1", value), "m").before(SPAN, IDS),
     "cut of a failover": lambda value: Record(kept_as("failover/m/1/cut/0/1", value), "m", "1").cut(),
     "steps of a failover": lambda value: Record(kept_as("failover/m/1/done", value), "m", "1").done(),
+    "rules of writers": lambda value: seen_acls.last_seen("m", kept_as("acls/m/later/0/1", value)),
+    "note of rules": lambda value: seen_acls.changed("m", {"acls/m/later/0/1": value}, ()),
     "settings": lambda value: seen_configs.LastSeen(PLAN, {"configs/m/orders": value}),
 }
 
