@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.errors import LedgerNewer, TailRuns, TryAgain
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.state import FINAL, LOST, RUNNING, SUCCEEDED
-from airflow_mirror.jobs.runner.wishes import Wishes, is_wish
+from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.ledger.state import names_below
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class Signs:
 
     def forget_others(self) -> None:
         """Remove what earlier jobs of the mirror have left; nothing of a kind that this version does not know."""
-        known = (key for key in self._state.read() if key.rpartition("/")[2] in _LEFT and not is_wish(key))
+        known = (key for key in self._state.read() if key.rpartition("/")[2] in _LEFT)
         self._state.write({key: None for key in known if key not in self._mine})
 
     def forget(self) -> None:

@@ -98,11 +98,6 @@ def require_not_paused(state: State, mirror: str) -> Wishes:
     return wishes
 
 
-def is_wish(key: str) -> bool:
-    """Return whether a key of the state is a wish: no job's own, so that no job removes it."""
-    return key.split("/")[2:3] == ["wish"]
-
-
 def _key(mirror: str, kind: str) -> str:
     return f"job/{mirror}/wish/{kind}"
 
