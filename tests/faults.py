@@ -243,3 +243,23 @@ class ProxiedCluster(Cluster):
     def _aim(self) -> None:
         host, _, port = super().bootstrap.rpartition(":")
         self.proxy.upstream = host, int(port)
+
+
+class ProxiedNodes(Cluster):
+    """A cluster whose clients reach each node through a proxy of its own. The nodes reach each other that way, too."""
+
+    def __init__(self, name: str, nodes: int = 3, **kw: Any) -> None:
+        self.proxies = [FaultProxy().start() for _ in range(nodes)]
+        super().__init__(name, nodes, **kw)
+
+    def _prepare(self, installed: Any) -> None:
+        super()._prepare(installed)
+        for proxy, node, address in zip(self.proxies, self._nodes, self._addresses, strict=True):
+            host, _, port = address.plain.rpartition(":")
+            proxy.upstream = host, int(port)
+            node._settings = {**node._settings, "advertised.listeners": f"PLAINTEXT://{proxy.address}"}
+
+    def stop(self) -> None:
+        super().stop()
+        for proxy in self.proxies:
+            proxy.close()
