@@ -802,11 +802,12 @@ class FenceUnproven(NeedsHuman):
 class TransactionsOpen(NeedsHuman):
     """Transactions did not end after the fence was raised, so the source's log end offsets are not final."""
 
-    def __init__(self, timeout_s: float, open_at: dict[str, tuple[int, int]]) -> None:
-        self.timeout_s, self.open_at = timeout_s, open_at
-        shown = ", ".join(f"{tp}: stable to {a} of {b}" for tp, (a, b) in sorted(open_at.items())[:10])
+    def __init__(self, timeout_s: float, open_at: dict[str, tuple[int, int]], held: Sequence[str] = ()) -> None:
+        self.timeout_s, self.open_at, self.held = timeout_s, open_at, list(held)
+        stable = [f"{tp}: stable to {a} of {b}" for tp, (a, b) in sorted(open_at.items())]
+        shown = ", ".join([*self.held[:10], *stable[:10]])
         super().__init__(
-            f"transactions are still open {timeout_s:.0f} s after the fence ({shown}). Their producer or its "
+            f"transactions are still open {timeout_s:.0f} s after the fence was proven ({shown}). Their producer or its "
             "transaction.timeout.ms ends them. Stop the producers, or abort a hanging one (kafka-transactions.sh abort)."
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.cutover.held import holders
 from airflow_mirror.cutover.proof import prove
 from airflow_mirror.errors import FenceGone, FenceLeaks, TransactionsOpen
 from airflow_mirror.verify.partition import count_data
@@ -34,8 +35,11 @@ def prove_fence(run: Run) -> dict[str, Any]:
     started = quiet_since = run.now()
     timeout_s = run.at_most(run.limits.transactions_timeout_s)
     markers = 0
+    waited: dict[str, None] = {}
     while run.now() - quiet_since < run.limits.quiet_s:
         run.pause()
+        held = holders(run)  # before the ends are read: the markers of what is over are below them
+        waited |= dict.fromkeys(held)
         latest = run.source_log.log_ends(tps)
         moved = moves(ends, latest)
         if moved:
@@ -43,15 +47,16 @@ def prove_fence(run: Run) -> dict[str, Any]:
             markers += sum(after - before for before, after in moved.values())
             ends = latest
         still_open = moves(run.source_log.last_stable(tps), ends)
-        if moved or still_open:
+        if moved or still_open or held:
             quiet_since = run.now()
-        if still_open and quiet_since - started >= timeout_s:
-            raise TransactionsOpen(timeout_s, still_open)
+        if (still_open or held) and quiet_since - started >= timeout_s:
+            raise TransactionsOpen(timeout_s, still_open, held)
     if not run.fence.is_up(run.report.fence.intent):
         raise FenceGone(run.source.role)
     run.report.ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in sorted(ends.items())]
     return {
         "proof": proof, "partitions": len(ends), "quiet_s": run.limits.quiet_s, "markers_after_fence": markers,
+        "transactions_waited_for": list(waited), "no_identical_way_back": run.report.fence.unseen,
     }  # fmt: skip
 
 

@@ -40,6 +40,8 @@ class FenceRecord:
     :param name: as it was asked for, for people: ``acl``, or the path of a function.
     :param proof: what proves it: ``by`` and ``why``, see :mod:`airflow_mirror.cutover.proof`.
     :param proven: when it was first proven; seconds since the epoch.
+    :param unseen: why transactions may register a fenced partition unseen, and write a marker into it later; then there
+        is no way back at identical offsets. "": none can.
     :param requested: when the first change was about to be sent; seconds since the epoch.
     :param opened: when the target was opened, which ends the fenced time; seconds since the epoch.
     :param lifted: when the source was open again; None while it is fenced.
@@ -52,6 +54,7 @@ class FenceRecord:
     name: str = ""
     proof: dict[str, str] = field(default_factory=dict)
     proven: float | None = None
+    unseen: str = "nobody has looked"
     opened: float | None = None
     lifted: float | None = None
     kept: bool = False

@@ -22,6 +22,7 @@ from airflow_mirror.cutover.decision import FenceState
 from airflow_mirror.cutover.drain import drain, verify
 from airflow_mirror.cutover.fence import AclFence, fence_text
 from airflow_mirror.cutover.groups import commit_groups, restore_groups, settle_groups
+from airflow_mirror.cutover.held import look_for_unseen
 from airflow_mirror.cutover.marker import remove_marker, set_marker
 from airflow_mirror.cutover.proof import look_before
 from airflow_mirror.cutover.quiet import prove_fence
@@ -43,6 +44,7 @@ from airflow_mirror.errors import (
     InputError,
     MirrorError,
     OpeningUnfinished,
+    TransactionsOpen,
     TryAgain,
 )
 
@@ -86,10 +88,15 @@ def raise_fence(run: Run) -> dict[str, Any]:
 
     The intent is on the target before the first change.
     """
-    proof = look_before(run)
+    proof, unseen = look_before(run), look_for_unseen(run)
     intent = run.fence.intent(sorted({t.source_topic for t in run.plan.topics}))
     run.report.fence = FenceRecord(
-        kind=run.fence.kind, name=run.fence_name or run.fence.kind, intent=intent, requested=time.time(), proof=proof
+        kind=run.fence.kind,
+        name=run.fence_name or run.fence.kind,
+        intent=intent,
+        requested=time.time(),
+        proof=proof,
+        unseen=unseen,
     )
     run.save()
     run.require_guard()
@@ -260,7 +267,7 @@ def finish_opening(run: Run) -> None:
     """
     try:
         require_source_shut(run)
-    except (FenceGone, FenceLeaks, FenceUnproven) as e:
+    except (FenceGone, FenceLeaks, FenceUnproven, TransactionsOpen) as e:
         raise OpeningUnfinished(str(run.run_dir), str(e)) from e
     take_lease(run)
     *before, last = STEPS

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.drain import lags, positions, require_going
 from airflow_mirror.cutover.groups import keep_groups
+from airflow_mirror.cutover.held import require_none_held
 from airflow_mirror.cutover.proof import prove
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.errors import DrainTimedOut, FenceGone, JobNotRunning, LeaseLost, TargetMoved
@@ -120,7 +121,7 @@ def end_writing(target: ClientConfig, mirror: str) -> None:
 def require_no_writer(run: Run) -> None:
     """Return if nothing was written on either side since ``seal_target`` and only we may write for the mirror.
 
-    :raises FenceLeaks, FenceGone, FenceUnproven: the source is no longer fenced.
+    :raises FenceLeaks, FenceGone, FenceUnproven, TransactionsOpen: the source is no longer fenced, or not at rest.
     :raises TargetMoved: somebody wrote to the target.
     :raises LeaseLost: another job of the mirror took the lease.
     """
@@ -134,12 +135,13 @@ def require_no_writer(run: Run) -> None:
 def require_source_shut(run: Run) -> None:
     """Return if the fence is up, proven once more, and the source was not written to since its ends were read.
 
-    :raises FenceGone, FenceUnproven, FenceLeaks: otherwise.
+    :raises FenceGone, FenceUnproven, FenceLeaks, TransactionsOpen: otherwise.
     """
     assert run.report.fence is not None
     if not run.fence.is_up(run.report.fence.intent):
         raise FenceGone(run.source.role)
     prove(run)
+    require_none_held(run)
     still_quiet(run)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from airflow_mirror.kafka import acls, cluster, configs, disks, groups, offsets, quotas, topics, users
+from airflow_mirror.kafka import acls, cluster, configs, disks, groups, offsets, quotas, topics, transactions, users
 from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupCommit, GroupInfo, GroupPosition, NewTopicSpec, TopicInfo
 from airflow_mirror.kafka.session import AdminSession
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from airflow_mirror.config import ClientConfig
     from airflow_mirror.errors import MirrorError
     from airflow_mirror.kafka.quotas import QuotaEntity
+    from airflow_mirror.kafka.transactions import OpenTransaction
     from airflow_mirror.kafka.users import ScramCredential
     from airflow_mirror.partition import TopicPartition
     from airflow_mirror.wire.cluster import WireCluster
@@ -236,6 +237,22 @@ class ClusterAdmin:
     def delete_acls(self, rules: Collection[Acl]) -> list[Acl]:
         """Remove exactly these rules; return those that existed."""
         return acls.delete_acls(self._session, rules)
+
+    # --- transactions ---
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """Return the transactions whose markers are not all written, if :meth:`transactions_hidden` is "".
+
+        :raises BrokerError: a coordinator is missing or loading. :raises ApiNotServed: brokers before 3.0.
+        """
+        return transactions.open_transactions(self._session)
+
+    def transactions_hidden(self) -> str:
+        """Return why :meth:`open_transactions` may lack some; "" if it lacks none.
+
+        Needs DESCRIBE on all transactional ids and on the topic ``__transaction_state``.
+        """
+        return transactions.hidden_from(self._session)
 
     # --- client quotas ---
 

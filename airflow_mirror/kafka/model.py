@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from airflow_mirror.errors import MirrorError
     from airflow_mirror.partition import TopicPartition
 
+COORDINATORS = "__transaction_state"  # the topic whose leaders are the coordinators of transactions
+
 
 @dataclass(frozen=True)
 class TopicInfo:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from airflow_mirror.kafka.model import Acl
+from airflow_mirror.kafka.model import COORDINATORS, Acl
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.resources import ANY, PREFIXED, Resource, covering, includes
 from airflow_mirror.policy import DECISIONS, MAPS, STATE, lease_id, progress_group, scratch_topic, starts_group
@@ -75,6 +75,8 @@ RESOURCES = {
     "groups": "the mirror's groups",
     "all groups": "groups `*`",
     "cluster": "cluster",
+    "all ids": "transactional ids `*`",
+    "coordinators": f"topic `{COORDINATORS}`",
     "ids": "transactional ids with the prefix `airflow-mirror.<mirror>`",
     "ledger": f"topic `{DECISIONS}`",
     "state": f"topic `{STATE}`",
@@ -133,6 +135,14 @@ RIGHTS: tuple[Right, ...] = (
     Right(
         side=SOURCE, on="cluster", operation="ALTER", roles=(CUTOVER, LIFT_FENCE),
         why="the fence by ACL; without it the cutover stops before anything is touched. A fence of your own needs none",
+    ),
+    Right(  # KIP-664
+        side=SOURCE, on="all ids", operation="DESCRIBE", roles=(CUTOVER,), since=(3, 0),
+        why="see transactions that hold a fenced partition; without it the report says: no identical way back",
+    ),
+    Right(
+        side=SOURCE, on="coordinators", operation="DESCRIBE", roles=(CUTOVER,), since=(3, 0),
+        why="see whether every coordinator of transactions was asked; without it as above",
     ),
     Right(side=TARGET, on="topics", operation="CREATE", roles=(COPY,), why="create topics"),
     Right(side=TARGET, on="topics", operation="DESCRIBE", roles=(PLAN, RETIRE), why="find the topics that exist"),
@@ -319,6 +329,8 @@ _AS_OF_NOW = "The topics are those that the source has now. Ask again when it ha
 _OWN: dict[str, Callable[[str], Resource]] = {
     "all groups": lambda _: Resource("GROUP", ANY),
     "cluster": lambda _: Resource("CLUSTER", "kafka-cluster"),
+    "all ids": lambda _: Resource("TRANSACTIONAL_ID", ANY),
+    "coordinators": lambda _: Resource("TOPIC", COORDINATORS),
     "ids": lambda name: Resource("TRANSACTIONAL_ID", lease_id(name), PREFIXED),
     "ledger": lambda _: Resource("TOPIC", DECISIONS),
     "state": lambda _: Resource("TOPIC", STATE),

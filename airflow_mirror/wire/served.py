@@ -84,6 +84,7 @@ def without(cluster: WireCluster) -> list[Without]:
 # Release -> an (API key, version) that brokers serve from it on; the releases that change which rights a mirror needs.
 RELEASES: Mapping[tuple[int, int], tuple[int, int]] = {
     (3, 8): (22, 5),  # InitProducerId with TRANSACTION_ABORTABLE (KIP-890)
+    (3, 0): (66, 0),  # ListTransactions (KIP-664)
     (2, 6): (48, 0),  # DescribeClientQuotas (KIP-546)
     (2, 1): (23, 2),  # OffsetForLeaderEpoch for clients (KIP-320)
     (2, 0): (30, 1),  # CreateAcls with prefixed patterns (KIP-290)

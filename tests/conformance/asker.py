@@ -14,7 +14,13 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from kafka.protocol.admin import DeleteRecordsRequest, DescribeProducersRequest, DescribeTransactionsRequest
+from kafka.protocol.admin import (
+    DeleteRecordsRequest,
+    DescribeAclsRequest,
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.consumer.group import OffsetFetchRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
@@ -285,6 +291,24 @@ class Asker:
             one.error_code, one.transaction_state, one.transaction_timeout_ms, self._time(one.transaction_start_time_ms),
             self._id(one.producer_id), one.producer_epoch, sorted((t.topic, tuple(t.partitions)) for t in one.topics),
         )  # fmt: skip
+
+    def listed(self, *states: str) -> tuple[Any, ...]:
+        """ListTransactions: return (error, unknown filters, [(id, producer id, state)] of this topic's ids)."""
+        if not self._connection.serves(ListTransactionsRequest.API_KEY, 0):
+            return NOT_SERVED  # before 3.0
+        answer = self._ask(ListTransactionsRequest(state_filters=list(states), producer_id_filters=[]), 0, 0)
+        ours = [one for one in answer.transaction_states if one.transactional_id.startswith(self.tp.topic)]
+        rows = sorted((one.transactional_id, self._id(one.producer_id), one.transaction_state) for one in ours)
+        return answer.error_code, sorted(answer.unknown_state_filters), rows
+
+    def acls(self) -> tuple[int, int]:
+        """DescribeAcls: return the error, and how many resources have rules."""
+        message = DescribeAclsRequest(
+            resource_type_filter=1, resource_name_filter=None, pattern_type_filter=1, principal_filter=None,
+            host_filter=None, operation=1, permission_type=1,
+        )  # fmt: skip
+        answer = self._ask(message, 0, 3)
+        return answer.error_code, len(answer.resources)
 
     # --- inside -------------------------------------------------------------------------------------------------------
 

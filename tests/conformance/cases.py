@@ -241,6 +241,29 @@ def deleted_records(a: Asker, note: Note) -> None:
 
 
 @case()
+def who_has_transactions_open(a: Asker, note: Note) -> None:
+    is_open = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+    names = [f"{a.tp.topic}-{n}" for n in ("data", "empty", "idle")]
+    note("nobody", a.listed(*is_open))
+    for name in names:
+        note("coordinator", a.find_coordinator(name, 1))
+    ids = [a.init(name) for name in names]
+    note("none begun", (a.listed(*is_open), a.listed()))
+    for name, (_, pid, epoch) in zip(names[:2], ids, strict=False):
+        note("begun", a.add_partition(name, pid, epoch))
+    note("data", a.produce(ours(2, 0, producer_id=ids[0][1], attributes=wire_batch.TRANSACTIONAL), names[0]))
+    note("stable", (a.list_offsets(-1, READ_COMMITTED), a.list_offsets(-1)))
+    note("open", a.listed(*is_open))
+    note("with data", a.end(names[0], ids[0][1], ids[0][2], commit=True))
+    note("holds nothing back", (a.list_offsets(-1, READ_COMMITTED), a.list_offsets(-1), a.listed(*is_open)))
+    note("all", a.listed())
+    note("unknown states", a.listed("Ongoing", "Asleep"))
+    note("without data", a.end(names[1], ids[1][1], ids[1][2], commit=False))
+    note("marker", (a.list_offsets(-1), a.listed(*is_open)))
+    note("rules", a.acls())
+
+
+@case()
 def transactions(a: Asker, note: Note) -> None:
     name = f"{a.tp.topic}-t"
     note("coordinator", a.find_coordinator(name, 1))

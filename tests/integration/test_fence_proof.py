@@ -13,18 +13,21 @@ from confluent_kafka import Producer
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.proof import prove
+from airflow_mirror.cutover.quiet import prove_fence
 from airflow_mirror.cutover.steps import lift_fence, raise_fence
-from airflow_mirror.errors import FenceUnproven
-from airflow_mirror.kafka.admin import ClusterAdmin, NewTopicSpec
+from airflow_mirror.errors import FenceUnproven, TransactionsOpen
+from airflow_mirror.kafka.admin import Acl, ClusterAdmin, NewTopicSpec
+from airflow_mirror.kafka.model import COORDINATORS
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.fetch import READ_UNCOMMITTED
 from airflow_mirror.wire.served import REFUSING, fingerprint, unproven
 from airflow_mirror.wire.single import read_batches
+from airflow_mirror.wire.transactions import TransactionClient
 from sandbox import Cluster
 from sandbox.versions import RELEASES
-from tests.builders import plan_of, topic_plan
+from tests.builders import plan_of, rule, topic_plan
 from tests.integration.copying import wait_until
 from tests.integration.cutover_world import Writer
 from tests.unit.cutover.builders import a_run
@@ -120,3 +123,69 @@ def test_every_leader_proves_the_fence_to_a_user_whom_acls_bind(
             run.limits = replace(run.limits, proof_timeout_s=0.5)
             with pytest.raises(FenceUnproven, match="does not list its ACLs"):
                 prove(run)
+
+
+def test_transaction_without_data_holds_the_fence_until_its_marker(
+    three: Cluster, topic_name: str, tmp_path: Path
+) -> None:
+    tp = TopicPartition(topic_name, 1)
+    with (
+        closing(ClusterAdmin(config(three, "mirror"), timeout_s=120)) as source,
+        WireCluster(config(three, "mirror")) as wire,
+        WireCluster(config(three, "alice"), timeout_s=240) as alice,
+    ):
+        source.create_topics([NewTopicSpec(topic_name, 3, 3)])
+        wait_until(lambda: topic_name in source.topics([topic_name]), "the topic is there")
+        client = TransactionClient(alice, f"{topic_name}-billing")
+        producer_id, epoch = client.init(60_000)
+        client.begin(tp, topic_name, producer_id, epoch)
+        run = a_run(tmp_path, AclFence(source, open_by_default=True), source)
+        topic = topic_plan(topic_name, dict.fromkeys(range(3), 0), source_topic_id="")
+        run.plan, run.source_log = plan_of(run.mirror, topic), wire
+        raise_fence(run)
+        assert run.report.fence is not None and run.report.fence.unseen == ""
+        run.limits = replace(run.limits, transactions_timeout_s=0.5, quiet_s=0.2, settle_s=0.1)
+        who = rf"'{topic_name}-billing' \(producer {producer_id}, epoch {epoch}, Ongoing since 20.*\) holds {tp}"
+        with pytest.raises(TransactionsOpen, match=who) as caught:
+            prove_fence(run)
+        assert not caught.value.open_at and wire.last_stable([tp]) == wire.log_ends([tp]) == {tp: 0}
+        client.commit(tp, topic_name, 0, "", producer_id, epoch)
+        run.limits = replace(run.limits, transactions_timeout_s=60)
+        prove_fence(run)
+        assert run.ends[tp] == 1, "its marker"
+        lift_fence(run)
+
+
+def test_ids_of_which_acls_hide_one_are_never_taken_for_all(three: Cluster, topic_name: str) -> None:
+    """Open by default, so that only the ids that have ACLs are hidden from whom these do not name."""
+    theirs = rule(f"{topic_name}-a", "WRITE", "ALLOW", "User:alice", kind="TRANSACTIONAL_ID")
+    ours = rule("*", "DESCRIBE", "ALLOW", "User:mirror", kind="TRANSACTIONAL_ID")
+    never = rule(f"{topic_name}-", "DESCRIBE", "DENY", "User:mirror", kind="TRANSACTIONAL_ID", pattern="PREFIXED")
+    topic = rule(COORDINATORS, "READ", "ALLOW", "User:alice")
+    with (
+        closing(ClusterAdmin(config(three), timeout_s=120)) as root,
+        closing(ClusterAdmin(config(three, "mirror"), timeout_s=120)) as mirror,
+    ):
+
+        def hidden(*rules: Acl) -> str:
+            for kind in ("TRANSACTIONAL_ID", "TOPIC"):
+                root.delete_acls(root.describe_acls(resource_type=kind))
+            root.create_acls(rules)
+            wait_until(
+                lambda: all(
+                    set(rules) == {acl for acl in acls if acl.resource_type != "GROUP"}
+                    for acls in root.acls_by_broker().values()
+                ),
+                "every broker lists the ACLs",
+            )
+            assert root.transactions_hidden() == "", "a super user"
+            return mirror.transactions_hidden()
+
+        try:
+            assert hidden() == ""
+            assert "transactional id" in hidden(theirs)
+            assert hidden(theirs, ours) == ""
+            assert "transactional id" in hidden(theirs, ours, never)
+            assert COORDINATORS in hidden(ours, topic)
+        finally:
+            hidden()

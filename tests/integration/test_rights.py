@@ -226,6 +226,8 @@ class World:
                     open_target=open_target,
                 )  # fmt: skip
             assert [g.group for g in report.groups] == list(self.mirror.groups)
+            assert report.fence is not None
+            self.notes.append(report.fence.unseen)
         except MirrorError as e:
             if opens or "gateway" not in str(e):
                 raise
@@ -329,7 +331,9 @@ def test_with_the_printed_rights_of_each_part_a_mirror_migrates(world_of: Callab
         world.allow(role)
         world.do(role, "mirror")
     assert [
-        note for note in world.notes if re.search("missing|can't be read|lack of|could not be|left behind|error:", note)
+        note
+        for note in world.notes
+        if re.search("missing|can't be read|lack of|lacks Describe|could not be|left behind|error:", note)
     ] == []
     with world.admins(ROOT) as (_, target):
         assert target.group_offsets(f"{world.topic}-g")

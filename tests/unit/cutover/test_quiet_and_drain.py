@@ -26,9 +26,10 @@ from airflow_mirror.errors import (
     VerificationFailed,
 )
 from airflow_mirror.jobs.runner.wishes import Wish, wish
+from airflow_mirror.kafka.transactions import OpenTransaction
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.result import LogBounds, PartitionComparison
-from tests.unit.cutover.builders import Logs, a_run
+from tests.unit.cutover.builders import Acls, Logs, a_run
 from tests.unit.ledger.memory import MemoryState
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
@@ -46,6 +47,17 @@ class Source(Logs):
         return {tp: self.open.get(tp, self.ends[tp]) for tp in tps}
 
 
+class Transactions(Acls):
+    """A source whose open transactions all are seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[OpenTransaction] = []
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        return self.open
+
+
 class World:
     """A fenced source, and a clock on which things happen: ``at[n]`` is called at the n-th wait."""
 
@@ -55,7 +67,8 @@ class World:
         self.source, self.target = Source(), Logs(ENDS)
         self.run = a_run(tmp_path, CallableFence(lambda: None, lambda: None, lambda: self.fenced))
         self.run.source_log, self.run.target_log = self.source, self.target  # type: ignore[assignment]
-        self.run.report.fence = FenceRecord(kind="callable", intent={}, requested=10.0)
+        self.run.source = self.transactions = Transactions()  # type: ignore[assignment]
+        self.run.report.fence = FenceRecord(kind="callable", intent={}, requested=10.0, unseen="")
         monkeypatch.setattr("airflow_mirror.cutover.quiet.count_data", lambda *_: self.records)
         monkeypatch.setattr(Run, "now", lambda _: self.clock)
         monkeypatch.setattr(Run, "pause", lambda _, seconds=None: self._pause(seconds))
@@ -107,6 +120,44 @@ def test_an_open_transaction_is_waited_for_and_then_named(world: World) -> None:
     with pytest.raises(TransactionsOpen, match="payments-0"):
         prove_fence(world.run)
     assert world.clock > world.run.limits.transactions_timeout_s
+
+
+HOLDS = OpenTransaction("billing", 7001, 3, "Ongoing", 1_700_000_000_000, frozenset({PAYMENTS, TopicPartition("x", 1)}))
+ELSEWHERE = HOLDS._replace(transactional_id="other", partitions=frozenset({TopicPartition("x", 1)}))
+
+
+def test_transaction_without_data_is_waited_for_and_then_named(world: World) -> None:
+    """It holds back no stable offset, and its marker would land behind the proven ends."""
+    world.transactions.open = [ELSEWHERE, HOLDS]
+    named = (
+        r"90 s after the fence.*transactional id 'billing' \(producer 7001, epoch 3, Ongoing since "
+        r"2023-11-14T22:13:20\+00:00\) holds payments-0"
+    )
+    with pytest.raises(TransactionsOpen, match=named) as caught:
+        prove_fence(world.run)
+    assert len(caught.value.held) == 1 and world.clock > world.run.limits.transactions_timeout_s
+
+
+def test_marker_of_a_transaction_that_ended_is_below_the_proven_ends(world: World) -> None:
+    """It lands between the look at the transactions and the look at the ends, or before both."""
+    world.transactions.open = [HOLDS]
+
+    def end() -> None:
+        world.transactions.open = [ELSEWHERE]
+        world.source.ends[PAYMENTS] += 1
+
+    world.at[4] = end
+    found = prove_fence(world.run)
+    assert world.run.ends == {**ENDS, PAYMENTS: 8} and found["markers_after_fence"] == 1
+    assert [line.split()[2] for line in found["transactions_waited_for"]] == ["'billing'"]
+    assert world.clock == world.run.limits.settle_s + 1.5 + world.run.limits.quiet_s
+
+
+def test_transactions_that_may_be_hidden_end_the_identical_way_back(world: World) -> None:
+    assert world.run.report.fence is not None
+    world.run.report.fence.unseen = "brokers before 3.0 do not list transactions"
+    world.transactions.open = [HOLDS]  # nobody looks: what is not there would prove nothing
+    assert prove_fence(world.run)["no_identical_way_back"].startswith("brokers before 3.0")
 
 
 def test_a_fence_that_somebody_took_away_is_not_proven(world: World) -> None:

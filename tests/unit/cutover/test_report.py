@@ -36,6 +36,7 @@ def a_report() -> CutoverReport:
         fence=FenceRecord(
             kind="acl", name="acl", intent={"deny": [deny], "allow": [], "held": []}, requested=1_790_000_001.0,
             opened=1_790_000_008.5, kept=True, proof={"by": "answers", "why": ""}, proven=1_790_000_002.5,
+            unseen="",
         ),
         steps=[
             StepRecord(name="fence", status="done", started=1_790_000_001.0, seconds=0.25, evidence={"fence": ["..."]})

@@ -30,10 +30,13 @@ def asked(side: str, roles: tuple[str, ...] = ROLES, version: tuple[int, ...] = 
     return {f"{acl.operation} {acl.resource_type} {acl.name}" for acl, _ in found.grants}
 
 
+TRANSACTIONS = {"DESCRIBE TRANSACTIONAL_ID *", "DESCRIBE TOPIC __transaction_state"}
+
+
 def test_a_plain_mirror_asks_for_this_on_its_source() -> None:
     assert asked(SOURCE) == {
         "READ TOPIC orders", "DESCRIBE_CONFIGS TOPIC orders", "READ TOPIC airflow-mirror.decisions", "DESCRIBE GROUP *",
-        "ALTER CLUSTER kafka-cluster", "DESCRIBE_CONFIGS CLUSTER kafka-cluster",
+        "ALTER CLUSTER kafka-cluster", "DESCRIBE_CONFIGS CLUSTER kafka-cluster", *TRANSACTIONS,
     }  # fmt: skip
 
 
@@ -140,9 +143,16 @@ def test_partitioning_by_key_moves_no_groups_and_never_cuts_over() -> None:
             {"ALTER CLUSTER kafka-cluster"},
         ),
         (TARGET, (3, 8), set(), set()),
-        (SOURCE, (2, 1), set(), {"DESCRIBE_CONFIGS CLUSTER kafka-cluster"}),
-        (SOURCE, (1, 0), set(), {"DESCRIBE_CONFIGS CLUSTER kafka-cluster"}),
-        (SOURCE, (0, 11), {"READ GROUP *"}, {"DESCRIBE GROUP *", "DESCRIBE_CONFIGS CLUSTER kafka-cluster"}),
+        (SOURCE, (3, 0), set(), set()),
+        (SOURCE, (2, 6), set(), TRANSACTIONS),
+        (SOURCE, (2, 1), set(), {"DESCRIBE_CONFIGS CLUSTER kafka-cluster", *TRANSACTIONS}),
+        (SOURCE, (1, 0), set(), {"DESCRIBE_CONFIGS CLUSTER kafka-cluster", *TRANSACTIONS}),
+        (
+            SOURCE,
+            (0, 11),
+            {"READ GROUP *"},
+            {"DESCRIBE GROUP *", "DESCRIBE_CONFIGS CLUSTER kafka-cluster", *TRANSACTIONS},
+        ),
     ],
 )
 def test_older_brokers_ask_for_other_rights(side: str, version: tuple[int, ...], more: set[str], less: set[str]) -> None:

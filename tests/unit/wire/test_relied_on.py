@@ -43,9 +43,12 @@ REQUESTS: dict[str, tuple[int, str, str]] = {
     "admin.DescribeGroupsRequest": (5, "groups include_authorized_operations", "throttle_time_ms groups"),
     "admin.DescribeLogDirsRequest": (4, "topics", "error_code results"),
     "admin.DescribeProducersRequest": (0, "topics", "topics"),
-    "admin.DescribeTransactionsRequest": (0, "transactional_ids", "transaction_states"),
+    "admin.DescribeTransactionsRequest": (0, "transactional_ids", "throttle_time_ms transaction_states"),
     "admin.IncrementalAlterConfigsRequest": (1, "resources validate_only", "throttle_time_ms responses"),
     "admin.ListGroupsRequest": (5, "states_filter types_filter", "throttle_time_ms error_code groups"),
+    "admin.ListTransactionsRequest": (
+        0, "state_filters producer_id_filters", "throttle_time_ms error_code transaction_states",
+    ),
     "consumer.ListOffsetsRequest": (5, "replica_id isolation_level topics", "topics"),
     "consumer.OffsetDeleteRequest": (0, "group_id topics", "throttle_time_ms error_code topics"),
     "consumer.OffsetForLeaderEpochRequest": (3, "replica_id topics", "topics"),
@@ -124,6 +127,7 @@ PARTS = {
     "admin.DescribeGroupsResponse.DescribedGroup": "error_code group_id group_state",
     "admin.IncrementalAlterConfigsRequest.AlterConfigsResource.AlterableConfig": "name config_operation value",
     "admin.ListGroupsResponse.ListedGroup": "group_id protocol_type group_state",
+    "admin.ListTransactionsResponse.TransactionState": "transactional_id",
     "consumer.OffsetDeleteResponse.OffsetDeleteResponseTopic.OffsetDeleteResponsePartition": "partition_index error_code",
     "consumer.group.OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition": (
         "partition_index committed_offset committed_leader_epoch committed_metadata"

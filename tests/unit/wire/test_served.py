@@ -82,12 +82,14 @@ def test_old_source_is_said_to_tell_less() -> None:
         ({37: (0, 0), 30: (0, 0)}, (1, 0)),
         ({37: (0, 1), 30: (0, 1), 23: (0, 1)}, (2, 0)),
         ({37: (0, 3), 30: (0, 3), 23: (0, 4), 22: (0, 4)}, (2, 1)),
-        ({37: (0, 3), 30: (1, 3), 23: (2, 4), 22: (0, 5)}, (3, 8)),
+        ({37: (0, 3), 30: (0, 3), 23: (0, 4), 22: (0, 4), 48: (0, 1)}, (2, 6)),
+        ({37: (0, 3), 30: (0, 3), 23: (0, 4), 22: (0, 4), 48: (0, 1), 66: (0, 0)}, (3, 0)),
+        ({37: (0, 3), 30: (1, 3), 23: (2, 4), 22: (0, 5), 48: (0, 1), 66: (0, 1)}, (3, 8)),
     ],
 )
 def test_a_release_is_known_by_what_it_serves(served: dict[int, tuple[int, int]], release: tuple[int, int]) -> None:
-    """Asked of real brokers: 0.11.0.3, 1.1.1, 2.0, 3.4.1, 3.9.1."""
+    """Asked of real brokers: 0.11.0.3, 1.1.1, 2.0, 2.1.1, 2.8.2, 3.4.1, 3.9.1."""
     cluster = cluster_of("4.3.1", "4.3.1")
     cluster.connection(0).api_versions = served
-    cluster.connection(1).api_versions = {37: (0, 3), 30: (1, 3), 23: (2, 4), 22: (0, 6)}
+    cluster.connection(1).api_versions = {37: (0, 3), 30: (1, 3), 23: (2, 4), 22: (0, 6), 48: (0, 1), 66: (0, 2)}
     assert release_of(cluster) == release  # the oldest broker counts

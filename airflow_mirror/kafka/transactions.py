@@ -1,0 +1,158 @@
+"""Open transactions of one cluster, asked of all brokers: each coordinator knows its own (KIP-664, Kafka 3.0 and later).
+
+A coordinator silently leaves out transactional ids that the asking principal may not describe, and a partition of its
+topic without a leader answers nothing. :func:`hidden_from` finds both, so that "none is open" can be believed.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from airflow_mirror.errors import MissingRight, RequestRefused
+from airflow_mirror.kafka.acls import describe_acls
+from airflow_mirror.kafka.model import COORDINATORS
+from airflow_mirror.kafka.session import Reply, chunks
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.wire import requests
+from airflow_mirror.wire.error_codes import ErrorCode
+from airflow_mirror.wire.errors import ApiNotServed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from airflow_mirror.kafka.model import Acl
+    from airflow_mirror.kafka.session import AdminSession
+    from airflow_mirror.wire.connection import Connection
+
+# States in which markers are still to come. An epoch fence is an abort that begins.
+_OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+_IDS_A_REQUEST = 500
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction whose markers are not all written.
+
+    :ivar state: as Kafka names it. :ivar started_ms: when its first partition was registered.
+    :ivar partitions: that are registered, with data or without; of topics that we may describe.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    state: str
+    started_ms: int
+    partitions: frozenset[TopicPartition]
+
+
+def open_transactions(session: AdminSession) -> list[OpenTransaction]:
+    """Return all visible open transactions, sorted by transactional id.
+
+    :raises BrokerError: a coordinator is missing or still loading: a partial list would hide transactions.
+    :raises ApiNotServed: brokers before 3.0.
+    """
+
+    def ask() -> Reply[str, list[OpenTransaction]]:
+        if code := _coordinators(session):
+            return Reply("", code, f"topic {COORDINATORS}", [])
+        found: list[OpenTransaction] = []
+        for _node_id, connection in session.router.brokers():
+            code, ids = _listed(session, connection)
+            for some in [] if code else chunks(ids, _IDS_A_REQUEST):
+                for state in _described(session, connection, some):
+                    if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:  # it has expired meanwhile
+                        continue
+                    code = code or state.error_code
+                    if state.transaction_state in _OPEN:
+                        found.append(_transaction(state))
+            if code:
+                return Reply("", code, f"broker {connection.address}", [])
+        return Reply("", 0, None, sorted(found))
+
+    return session.one("list transactions", ask, "Describe")
+
+
+def hidden_from(session: AdminSession) -> str:
+    """Return why :func:`open_transactions` may lack some; "" if it lacks none.
+
+    An authorizer decides about an id by the ACLs that match it. So one id is tried for each ACL there is, and one that no
+    ACL names: what may be described of these may be described of all.
+    """
+    asked = {uuid.uuid4().hex}
+    try:
+        asked |= set(telling_ids(describe_acls(session, resource_type="TRANSACTIONAL_ID"), uuid.uuid4().hex))
+    except MissingRight as e:
+        return f"ACLs can't be read: {e}"
+    except RequestRefused as e:
+        if e.code != ErrorCode.SECURITY_DISABLED:  # without an authorizer, everybody may do everything
+            raise
+
+    def ask() -> Reply[str, str]:
+        if _coordinators(session) == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return Reply("", 0, None, f"{_us(session)} lacks Describe on topic {COORDINATORS}")
+        for _node_id, connection in session.router.brokers():
+            for some in chunks(sorted(asked), _IDS_A_REQUEST):
+                # Any broker checks the right before it says that it does not coordinate an id.
+                for state in _described(session, connection, some):
+                    if state.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+                        return Reply("", 0, None, f"{_us(session)} lacks Describe on transactional id *")
+        return Reply("", 0, None, "")
+
+    try:
+        return session.one("describe transactions", ask, "Describe")
+    except ApiNotServed as e:
+        return f"brokers before 3.0 do not list transactions ({e.address})"
+
+
+def telling_ids(rules: Iterable[Acl], unused: str) -> Iterator[str]:
+    """Yield an id for each ACL on transactional ids that the ACL, and all that are wider, decide about.
+
+    :param unused: text that no id holds.
+    """
+    for rule in rules:
+        if rule.pattern_type == "PREFIXED":
+            yield rule.name + unused
+        elif rule.name != "*":
+            yield rule.name
+
+
+def _us(session: AdminSession) -> str:
+    return session.principal or "our principal"
+
+
+def _coordinators(session: AdminSession) -> int:
+    """Return the error of the coordinators' topic: a right that is missing, or a partition without a leader."""
+    _ = session.cluster
+    topics = [requests.metadata(broker, [COORDINATORS]).topics[0] for _node_id, broker in session.router.brokers()]
+    codes = {int(topic.error_code) for topic in topics}
+    if ErrorCode.TOPIC_AUTHORIZATION_FAILED in codes:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if codes == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:  # nobody ever had a transaction here
+        return ErrorCode.NONE
+    led = all(p.leader_id >= 0 for topic in topics for p in topic.partitions)
+    # One that does not know the topic has just started, and knows as little of what it coordinates.
+    return ErrorCode.NONE if led and codes == {ErrorCode.NONE} else ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def _listed(session: AdminSession, connection: Connection) -> tuple[int, list[str]]:
+    from kafka.protocol.admin import ListTransactionsRequest as Request
+
+    version = connection.newest(Request.API_KEY, 0, 0)
+    answer = session.request(connection, Request(state_filters=list(_OPEN), producer_id_filters=[]), version)
+    return answer.error_code, [state.transactional_id for state in answer.transaction_states]
+
+
+def _described(session: AdminSession, connection: Connection, ids: list[str]) -> list[Any]:
+    from kafka.protocol.admin import DescribeTransactionsRequest as Request
+
+    version = connection.newest(Request.API_KEY, 0, 0)
+    states: list[Any] = session.request(connection, Request(transactional_ids=ids), version).transaction_states
+    return states
+
+
+def _transaction(state: Any) -> OpenTransaction:
+    partitions = frozenset(TopicPartition(topic.topic, p) for topic in state.topics for p in topic.partitions)
+    return OpenTransaction(
+        state.transactional_id, state.producer_id, state.producer_epoch, state.transaction_state,
+        state.transaction_start_time_ms, partitions,
+    )  # fmt: skip
