@@ -764,11 +764,15 @@ class VerificationFailed(NeedsHuman):
 
 
 class FenceLeaks(NeedsHuman):
-    """Producers still wrote to the fenced source. The fence was lifted again."""
+    """Producers still wrote to the fenced source. The fence was lifted again.
 
-    def __init__(self, moved: dict[str, tuple[int, int]]) -> None:
-        self.moved = moved
-        shown = ", ".join(f"{tp}: {a} -> {b}" for tp, (a, b) in sorted(moved.items())[:10])
+    :ivar by: a line for each producer and partition: who wrote what.
+    """
+
+    def __init__(self, moved: dict[str, tuple[int, int]], by: Sequence[str] = ()) -> None:
+        self.moved, self.by = moved, list(by)
+        ends = [f"{tp}: {a} -> {b}" for tp, (a, b) in sorted(moved.items())]
+        shown = ", ".join(ends[:10]) + "".join(f"; {line}" for line in self.by[:10])
         super().__init__(
             f"the source's log ends moved behind the fence ({shown}). Super users ignore ACLs: stop those producers, or "
             "fence by a callable that does."

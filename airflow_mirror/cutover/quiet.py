@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.cutover.held import holders
 from airflow_mirror.cutover.proof import prove
 from airflow_mirror.errors import FenceGone, FenceLeaks, TransactionsOpen
-from airflow_mirror.verify.partition import count_data
+from airflow_mirror.verify.partition import data_batches
 
 if TYPE_CHECKING:
     from airflow_mirror.cutover.context import Offsets, Run
+    from airflow_mirror.partition import TopicPartition
+    from airflow_mirror.wire.cluster import WireCluster
 
 
 def prove_fence(run: Run) -> dict[str, Any]:
@@ -71,13 +73,31 @@ def still_quiet(run: Run) -> None:
 
 def raise_if_written(run: Run, before: Offsets, after: Offsets) -> None:
     """Raise :class:`FenceLeaks` if a log end offset moved back, or forward by anything but transaction markers."""
-    leaks = {}
+    leaks, by = {}, []
     for tp, old in before.items():
         new = after[tp]
-        if new < old or (new > old and count_data(run.source_log, tp, old, new)):
+        written = written_by(run.source_log, tp, old, new) if new > old else []
+        if new < old or written:
             leaks[str(tp)] = (old, new)
+            by += written
     if leaks:
-        raise FenceLeaks(leaks)
+        raise FenceLeaks(leaks, by)
+
+
+def written_by(log: WireCluster, tp: TopicPartition, start: int, end: int) -> list[str]:
+    """Return a line for each producer that wrote data to [start, end), by its batches' headers; none for markers."""
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for raw in data_batches(log, tp, start, end, committed=False):
+        if raw.header is not None and not raw.header.record_count:
+            continue  # the cleaner took its records
+        producer = (-1, -1) if raw.header is None else (raw.header.producer_id, raw.header.producer_epoch)
+        first, _ = found.get(producer, (max(raw.first_offset, start), end))
+        found[producer] = first, min(raw.next_offset, end) - 1
+    return [
+        f"{f'producer {number} (epoch {epoch})' if number >= 0 else 'a producer without an id'} wrote from offset "
+        f"{first} to {last} of {tp}"
+        for (number, epoch), (first, last) in found.items()
+    ]
 
 
 def moves(before: Offsets, after: Offsets) -> dict[str, tuple[int, int]]:

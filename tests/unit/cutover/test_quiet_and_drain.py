@@ -69,7 +69,7 @@ class World:
         self.run.source_log, self.run.target_log = self.source, self.target  # type: ignore[assignment]
         self.run.source = self.transactions = Transactions()  # type: ignore[assignment]
         self.run.report.fence = FenceRecord(kind="callable", intent={}, requested=10.0, unseen="")
-        monkeypatch.setattr("airflow_mirror.cutover.quiet.count_data", lambda *_: self.records)
+        monkeypatch.setattr("airflow_mirror.cutover.quiet.written_by", lambda *_: ["somebody wrote"] * self.records)
         monkeypatch.setattr(Run, "now", lambda _: self.clock)
         monkeypatch.setattr(Run, "pause", lambda _, seconds=None: self._pause(seconds))
 
@@ -104,7 +104,7 @@ def test_marker_is_no_leak_but_restarts_the_quiet_time(world: World) -> None:
 def test_a_record_behind_the_fence_is_a_leak(world: World) -> None:
     world.records = 1
     world.at[3] = lambda: world.source.ends.update({ORDERS: 101})
-    with pytest.raises(FenceLeaks, match="orders-0"):
+    with pytest.raises(FenceLeaks, match=r"orders-0: 100 -> 101; somebody wrote\)"):
         prove_fence(world.run)
 
 

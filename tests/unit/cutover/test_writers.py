@@ -64,7 +64,7 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     # Whatever moves is data here, no marker.
-    monkeypatch.setattr("airflow_mirror.cutover.quiet.count_data", lambda *_: 1)
+    monkeypatch.setattr("airflow_mirror.cutover.quiet.written_by", lambda *_: ["somebody wrote"])
     return World(tmp_path)
 
 

@@ -12,9 +12,10 @@ import pytest
 from airflow_mirror.cutover import proof
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.fence import AclFence, CallableFence
+from airflow_mirror.cutover.quiet import raise_if_written, written_by
 from airflow_mirror.cutover.report import FenceRecord
 from airflow_mirror.cutover.writers import require_source_shut
-from airflow_mirror.errors import FenceUnproven
+from airflow_mirror.errors import FenceLeaks, FenceUnproven
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import served
@@ -177,6 +178,28 @@ def test_fence_in_force_is_proven_again_right_before_opening(world: World) -> No
     world.cluster.script.clear()  # the authorizers let everybody in again, whatever they list
     with pytest.raises(FenceUnproven, match=r"orders-0 answers CORRUPT_MESSAGE"):
         require_source_shut(world.run)
+
+
+def test_who_got_through_is_named_by_its_batches(world: World) -> None:
+    """Markers and what the cleaner emptied are nobody's writing; a batch may begin below the proven end."""
+    log = world.cluster.topics["orders"].logs[1]
+    writer = Writer(log)
+    writer.plain(3)
+    writer.end(9, commit=True)
+    writer.in_transaction(7001, 2, epoch=3)
+    writer.holed((), 4)
+    writer.idempotent(8, 1)
+    writer.in_transaction(7001, 2, epoch=3)
+    wire = world.run.source_log
+    assert written_by(wire, ORDERS[1], 3, 4) == []
+    assert written_by(wire, ORDERS[1], 6, 10) == []
+    assert written_by(wire, ORDERS[1], 1, log.end) == [
+        "a producer without an id wrote from offset 1 to 2 of orders-1",
+        "producer 7001 (epoch 3) wrote from offset 4 to 12 of orders-1",
+        "producer 8 (epoch 0) wrote from offset 10 to 10 of orders-1",
+    ]
+    with pytest.raises(FenceLeaks, match=r"orders-1: 4 -> 13; producer 7001 \(epoch 3\) wrote from offset 4 to 12"):
+        raise_if_written(world.run, {ORDERS[1]: 4}, {ORDERS[1]: log.end})
 
 
 def test_callable_fence_is_nothing_that_a_broker_knows_of(world: World) -> None:
