@@ -51,7 +51,8 @@ class Limits:
 
     :param max_fence_s: for everything from the fence to the opening. It caps every limit below by what is left of it.
     :param drain_timeout_s: for the tail to reach the fenced ends.
-    :param quiet_s: how long the source's log end offsets must stay unchanged to prove the fence.
+    :param quiet_s: how long the source's log end offsets must stay unchanged to prove the fence; longer where the pauses
+        between two writes are longer. ``quiet_at_most_s``: so long they are watched for that, before the fence.
     :param settle_s: wait after raising the fence, for brokers to learn of it and to answer requests in flight.
     :param proof_timeout_s: for every broker to learn of the fence and to refuse writers.
     :param transactions_timeout_s: for transactions that were open at the fence to end.
@@ -64,6 +65,7 @@ class Limits:
     max_fence_s: float = 60.0
     drain_timeout_s: float = 300.0
     quiet_s: float = 3.0
+    quiet_at_most_s: float = 10.0
     settle_s: float = 1.0
     proof_timeout_s: float = 10.0
     transactions_timeout_s: float = 90.0
@@ -100,6 +102,7 @@ class Run:
     :ivar fenced_until: of the clock of ``now``: ``max_fence_s`` are over; None: no fence is up, or it has served.
     :ivar opening: whether the decision to open may have been sent.
     :ivar lease: the mirror's writer lease, after the cutover has taken it from the tail.
+    :ivar longest_pause_s: between two writes to a partition, as seen before the fence.
     :ivar sealed_at: when the tail's last task must have stopped; on the clock of ``now``.
     :ivar seen_groups: each group's positions on the source, and since when; on the clock of ``now``.
     """
@@ -135,6 +138,7 @@ class Run:
     fenced_until: float | None = None
     opening: bool = False
     lease: LeaseToken | None = None
+    longest_pause_s: float = 0.0
     sealed_at: float = 0.0
     seen_groups: dict[str, tuple[Mapping[TopicPartition, GroupPosition], float]] = field(default_factory=dict)
 

@@ -19,10 +19,29 @@ if TYPE_CHECKING:
     from airflow_mirror.wire.cluster import WireCluster
 
 
-def prove_fence(run: Run) -> dict[str, Any]:
-    """Wait until the brokers prove the fence, no log end offset has moved for ``quiet_s``, and no transaction is open.
+def longest_pause(run: Run) -> float:
+    """Watch the source for ``quiet_at_most_s`` before it is fenced; return the longest pause between two writes, in s.
 
-    Stores the ends in the report.
+    A producer that writes to a partition every seven seconds looks fenced for seven seconds.
+    """
+    started, longest = run.now(), 0.0
+    last: dict[TopicPartition, float] = {}
+    ends: Offsets = {}
+    while run.now() - started < run.limits.quiet_at_most_s:
+        now, latest = run.now(), run.source_log.log_ends(run.routes)
+        for tp in [tp for tp in ends if latest[tp] != ends[tp]]:
+            longest = max(longest, now - last.get(tp, now))
+            last[tp] = now
+        ends = latest
+        run.pause()
+    return longest
+
+
+def prove_fence(run: Run) -> dict[str, Any]:
+    """Wait until the brokers prove the fence, no log end offset has moved for a while, and no transaction is open.
+
+    That while is ``quiet_s``, and at least the longest pause between two writes that was seen before the fence. Stores
+    the ends in the report.
 
     :raises FenceUnproven: a broker does not act on the fence.
     :raises FenceLeaks: data were written in spite of the fence.
@@ -30,6 +49,7 @@ def prove_fence(run: Run) -> dict[str, Any]:
     :raises TransactionsOpen: open transactions did not end in time.
     """
     assert run.report.fence is not None
+    quiet_s = max(run.limits.quiet_s, run.longest_pause_s + run.limits.poll_s if run.longest_pause_s else 0.0)
     run.pause(run.limits.settle_s)
     proof = prove(run)
     tps = list(run.routes)
@@ -38,7 +58,7 @@ def prove_fence(run: Run) -> dict[str, Any]:
     timeout_s = run.at_most(run.limits.transactions_timeout_s)
     markers = 0
     waited: dict[str, None] = {}
-    while run.now() - quiet_since < run.limits.quiet_s:
+    while run.now() - quiet_since < quiet_s:
         run.pause()
         held = holders(run)  # before the ends are read: the markers of what is over are below them
         waited |= dict.fromkeys(held)
@@ -57,7 +77,7 @@ def prove_fence(run: Run) -> dict[str, Any]:
         raise FenceGone(run.source.role)
     run.report.ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in sorted(ends.items())]
     return {
-        "proof": proof, "partitions": len(ends), "quiet_s": run.limits.quiet_s, "markers_after_fence": markers,
+        "proof": proof, "partitions": len(ends), "quiet_s": quiet_s, "markers_after_fence": markers,
         "transactions_waited_for": list(waited), "no_identical_way_back": run.report.fence.unseen,
     }  # fmt: skip
 

@@ -20,6 +20,7 @@ from airflow_mirror.cutover.decision import OPENED, FenceState, begin_lifting, f
 from airflow_mirror.cutover.fence import AclFence, fence_text
 from airflow_mirror.cutover.kept import Kept, reports_of
 from airflow_mirror.cutover.marker import has_marker
+from airflow_mirror.cutover.quiet import longest_pause
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.writers import end_writing, hold_lease
 from airflow_mirror.errors import (
@@ -175,6 +176,7 @@ def _run(run: Run) -> CutoverReport:
         run.report.earlier = [*earlier.earlier, _remembered(earlier)]
     run.before = _before(run)
     precheck(run)
+    run.longest_pause_s = longest_pause(run)
     steps.walk(run)
     _finish(run)
     fence = run.report.fence

@@ -42,7 +42,8 @@ class CutoverOperator(PlannedOperator):
     :param max_fence_s: how long producers may be kept out before the target is open. It caps all limits below by what is
         left of it; when it is over the cutover backs out (templated).
     :param drain_timeout_s: how long the tail may take to reach the fenced log end offsets (templated).
-    :param quiet_s: how long log end offsets must not move, to prove the fence (templated).
+    :param quiet_s: how long log end offsets must not move, to prove the fence; longer, up to 10, where the pauses between
+        two writes to a partition are (templated).
     :param transactions_timeout_s: how long transactions that were open at the fence may take to end (templated).
     :param wait_groups_s: how long consumer groups may take until their positions no longer move (templated).
     :param group_quiet_s: how long a group that has lag must have committed nothing; longer than its consumers take

@@ -25,8 +25,9 @@ from tests.integration.cutover_world import HeardFence
 
 # Short times: these tests are about the order of things.
 LIMITS = Limits(
-    max_fence_s=900, drain_timeout_s=300, quiet_s=0.5, wait_groups_s=60, settle_s=0.3, group_quiet_s=0.5, poll_s=0.05
-)
+    max_fence_s=900, drain_timeout_s=300, quiet_s=0.5, quiet_at_most_s=0.5, wait_groups_s=60, settle_s=0.3,
+    group_quiet_s=0.5, poll_s=0.05,
+)  # fmt: skip
 
 # The lease's times, shortened alike: two dozen cutovers are killed, and each makes the next one wait.
 LEASE_TIMES = {"CONFIRM_EVERY_S": 0.5, "VALID_S": 2.0, "HANDOVER_S": 3.0}

@@ -171,7 +171,7 @@ def a_run(tmp_path: Path, fence: Any, source: Any = None) -> Run:
         fence=fence,
         keep_fence=True,
         verify=lambda _: [],
-        limits=Limits(poll_s=0.001),
+        limits=Limits(poll_s=0.001, quiet_at_most_s=0.0),
         report=CutoverReport(mirror="flow", plan_hash=plan.hash),
         kept=kept_in(tmp_path),
         run_dir=tmp_path,

@@ -12,7 +12,7 @@ import pytest
 from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.drain import drain, verify
 from airflow_mirror.cutover.fence import CallableFence
-from airflow_mirror.cutover.quiet import prove_fence
+from airflow_mirror.cutover.quiet import longest_pause, prove_fence
 from airflow_mirror.cutover.report import FenceRecord
 from airflow_mirror.errors import (
     BrokerError,
@@ -92,6 +92,20 @@ def test_fence_is_proven_by_ends_that_stand_still_throughout(world: World) -> No
     assert prove_fence(world.run)["markers_after_fence"] == 0
     assert world.run.ends == ENDS
     assert world.clock == world.run.limits.settle_s + world.run.limits.quiet_s
+
+
+def test_ends_stand_still_for_the_longest_pause_of_a_producer(world: World) -> None:
+    """Between two writes to one partition: others that write more often say nothing about it."""
+    world.run.limits = replace(world.run.limits, quiet_at_most_s=10.0, poll_s=0.5)
+    for wait in (2, 3, 4, 13):  # half a second each
+        world.at[wait] = lambda: world.source.ends.update({PAYMENTS: world.source.ends[PAYMENTS] + 1})
+    for wait in range(1, 20):
+        world.at.setdefault(wait, lambda: world.source.ends.update({ORDERS: world.source.ends[ORDERS] + 1}))
+    world.run.longest_pause_s = longest_pause(world.run)
+    assert (world.run.longest_pause_s, world.clock) == (4.5, 10.0)
+    world.at.clear()
+    assert prove_fence(world.run)["quiet_s"] == 5.0
+    assert world.clock == 10.0 + world.run.limits.settle_s + 5.0
 
 
 def test_marker_is_no_leak_but_restarts_the_quiet_time(world: World) -> None:

@@ -34,7 +34,7 @@ from tests.driven.script import Fault
 from tests.unit.cutover.builders import a_plan
 
 PLAN = a_plan("t")
-LIMITS = Limits(quiet_s=0.05, settle_s=0.0, poll_s=0.01, drain_timeout_s=20)
+LIMITS = Limits(quiet_s=0.05, quiet_at_most_s=0.05, settle_s=0.0, poll_s=0.01, drain_timeout_s=20)
 
 
 class Admin:
