@@ -22,7 +22,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from airflow_mirror.cutover.fence import AclFence
-from airflow_mirror.errors import FenceUnproven
+from airflow_mirror.errors import FenceGone, FenceUnproven
 from airflow_mirror.plan.wording import some
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.served import unproven
@@ -53,7 +53,7 @@ def look_before(run: Run) -> dict[str, str]:
 def prove(run: Run) -> dict[str, str]:
     """Wait until every live broker lists the fence, and every leader that took writers refuses them; return the proof.
 
-    :raises FenceUnproven: some don't, within ``proof_timeout_s``.
+    :raises FenceUnproven: some don't, within ``proof_timeout_s``. :raises FenceGone: no broker lists it by then.
     """
     record = run.report.fence
     assert record is not None
@@ -61,7 +61,8 @@ def prove(run: Run) -> dict[str, str]:
         return record.proof
     started, timeout_s = run.now(), run.at_most(run.limits.proof_timeout_s)
     while True:
-        found = [f"broker {broker} does not list its ACLs" for broker in run.fence.brokers_without(record.intent)]
+        without = run.fence.brokers_without(record.intent)
+        found = [f"broker {broker} does not list its ACLs" for broker in without]
         if not found and record.proof["by"] == ANSWERS:
             codes = run.source_log.write_answers(run.routes)
             if all(code == _MAY for code in codes.values()) and record.proven is None:
@@ -74,6 +75,8 @@ def prove(run: Run) -> dict[str, str]:
             record.proven = record.proven or time.time()
             return record.proof
         if run.now() - started >= timeout_s:
+            if len(without) >= run.source.broker_count():  # it was raised, and nobody lists it
+                raise FenceGone(run.source.role)
             raise FenceUnproven(run.source.role, timeout_s, found)
         run.pause()
 

@@ -15,7 +15,7 @@ from airflow_mirror.cutover.fence import AclFence, CallableFence
 from airflow_mirror.cutover.quiet import raise_if_written, written_by
 from airflow_mirror.cutover.report import FenceRecord
 from airflow_mirror.cutover.writers import require_source_shut
-from airflow_mirror.errors import FenceLeaks, FenceUnproven
+from airflow_mirror.errors import FenceGone, FenceLeaks, FenceUnproven
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import served
@@ -55,6 +55,9 @@ class World(Acls):
     def acls_by_broker(self, resource_type: str) -> dict[int, list[Acl]]:
         mine = [acl for acl in self.acls if acl.permission != "DENY"]
         return {broker: sorted(self.acls) if broker in self.heard else mine for broker in BROKERS}
+
+    def broker_count(self) -> int:
+        return len(BROKERS)
 
     def hear(self, *brokers: int) -> None:
         self.heard |= set(brokers)
@@ -107,6 +110,13 @@ def test_broker_that_never_hears_of_the_fence_is_named(world: World) -> None:
     world.hear(1)
     with pytest.raises(FenceUnproven, match=r"after 10 s: broker 2 does not list its ACLs"):
         proof.prove(world.run)
+
+
+def test_fence_that_no_broker_lists_was_taken_away(world: World) -> None:
+    world.raised()
+    with pytest.raises(FenceGone):
+        proof.prove(world.run)
+    assert world.clock >= world.run.limits.proof_timeout_s
 
 
 @pytest.mark.parametrize("code", [DENIED, ErrorCode.NOT_ENOUGH_REPLICAS])
