@@ -510,11 +510,12 @@ class Cost(NamedTuple):
 
 def cost(shape: Shape, kind: Kind) -> Cost:
     """Return what a kind costs."""
-    world = World(shape, Written(), Decided())
+    state, ledger = Written(), Decided()
+    world = World(shape, state, ledger)
     for n in range(_SAMPLES):
         kind.write(world, n)
     is_decision = kind in DECISION_KINDS
-    one = (world.ledger.bytes if is_decision else world.state.bytes) / _SAMPLES
+    one = (ledger.bytes if is_decision else state.bytes) / _SAMPLES
     a_day = one * kind.a_day(shape)
     return Cost(kind, a_day, 365 * a_day if is_decision else one * kind.kept)
 

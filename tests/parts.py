@@ -117,12 +117,12 @@ def command(part: Part, *more: str) -> list[str]:
     return [sys.executable, "-m", "pytest", *part.folders, "-m", marks, *options]
 
 
-def environment(part: Part) -> dict[str, str]:
+def environment(part: Part | None = None) -> dict[str, str]:
     """Return the environment of a part: the caller's and its number of examples; what Python has compiled is kept.
 
     Each worker, and each program that a test starts, would compile all modules again: a third of the unit part.
     """
-    more = {} if part.examples is None else {EXAMPLES: str(part.examples)}
+    more = {} if part is None or part.examples is None else {EXAMPLES: str(part.examples)}
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | more
 
 

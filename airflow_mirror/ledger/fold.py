@@ -64,7 +64,7 @@ class Decision:
 
     def encode(self) -> bytes:
         """Return the record's value."""
-        envelope = {"claim": self.claim, "expects": self.expects, "sets": self.sets, "read": self.read}
+        envelope: dict[str, Any] = {"claim": self.claim, "expects": self.expects, "sets": self.sets, "read": self.read}
         if self.until_ms is not None:
             envelope["until_ms"] = self.until_ms
         return json.dumps(envelope, separators=(",", ":"), sort_keys=True, allow_nan=False).encode()

@@ -55,7 +55,7 @@ class SteppedLog(DecisionLog):
             _appending.log = None
             self._appended = True
 
-    def read(self, start: int) -> Iterable[tuple[int, bytes | None]]:  # type: ignore[override]
+    def read(self, start: int) -> Iterable[tuple[int, bytes | None, int]]:  # type: ignore[override]
         if self._appended:
             self.stop_at(BEFORE_READ_BACK)
         return super().read(start)

@@ -20,9 +20,11 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LeaseLost, NoAuthorizer
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, NewTopicSpec
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.life import claim
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.acl_follower import AclFollower, AclFollowReport
 from airflow_mirror.sync.acls import AclReport, sync_acls
 from airflow_mirror.sync.right import Right
@@ -203,7 +205,8 @@ def test_rights_of_readers_follow_for_the_holder_of_the_lease(source: Cluster, c
         def follow(**fields: bool) -> AclFollowReport:
             now = replace(plan, mirror=replace(w.mirror, **fields))
             right = Right(lambda: tokens[-1])
-            return AclFollower(lambda: now, w.here_admin, w.there_admin, Ledger(w.there_admin), right).follow(0)
+            state = state_of(w.there_admin, seen_acls.prefix(w.mirror.name))
+            return AclFollower(lambda: now, w.here_admin, w.there_admin, state, Ledger(w.there_admin), right).follow(0)
 
         group = rule(f"app-{w.there}", "READ", "ALLOW", ALICE, kind="GROUP")
         w.on_source(rule(w.topic, "READ", "ALLOW", ALICE), rule(w.topic, "WRITE", "ALLOW", ALICE), group)

@@ -107,11 +107,11 @@ def test_lift_waits_until_the_asked_broker_knows_of_it() -> None:
     class Late(Acls):
         late = 3
 
-        def describe_acls(self, resource_type: str) -> list[Acl]:
+        def describe_acls(self, resource_type: str, name: str | None = None, principal: str | None = None) -> list[Acl]:
             if "-DENY WRITE orders" in self.done and self.late:
                 self.late -= 1
                 return [rule("orders", "WRITE", "DENY")]
-            return super().describe_acls(resource_type)
+            return super().describe_acls(resource_type, name, principal)
 
     cluster = Late()
     up_and_down(cluster, "orders")

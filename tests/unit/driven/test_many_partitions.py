@@ -90,7 +90,7 @@ def copied_twice(identical: int, mapped: int, monkeypatch: pytest.MonkeyPatch) -
         ranges = filled(source, target, identical, mapped)
         for _ in range(2):  # the second copy finds records on the target, and compares them
             with monkeypatch.context() as patch:
-                patch.setattr(maps, "_EVERY_S", 3600.0)  # each map that is stored takes a turn, too
+                patch.setattr(maps, "EVERY_S", 3600.0)  # each map that is stored takes a turn, too
                 follow_in_rounds(source, target, ranges, Counted(patch))
         for one in ranges:
             assert target.log(one.target).rows() == source.log(one.source).rows()

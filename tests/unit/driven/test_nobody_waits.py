@@ -93,7 +93,7 @@ def test_a_map_that_is_written_slowly_holds_up_no_record(
         append(*of)
 
     monkeypatch.setattr(MapStore, "append", slowly)
-    monkeypatch.setattr(maps, "_EVERY_S", 0.0)
+    monkeypatch.setattr(maps, "EVERY_S", 0.0)
     with Following(source, target, ranges_of(source, "t", MAPPED)) as copy:
         copy.until(writing.is_set, "a map is written")
         with source.changing():

@@ -11,6 +11,7 @@ from airflow_mirror.failover import check
 from airflow_mirror.failover.check import copied_to, lost
 from airflow_mirror.kafka.model import GroupPosition, TopicInfo
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.sync.ends import notes
 from airflow_mirror.sync.ends.notes import SourceEnds
 from airflow_mirror.wire.cluster import WireCluster
 from tests.builders import plan_of, topic_plan
@@ -59,7 +60,7 @@ def test_only_logs_without_markers_make_a_loss_certain(monkeypatch: pytest.Monke
         with closing(admin.wire):
             assert copied_to(admin, PLAN) == {PLAIN: 120, MOVED: 119, EMPTY: 0}
             found = lost(admin, PLAN, 12_000)
-    assert (found.at_least, found.dense) == (10, {PLAIN})
+    assert (found.at_least, found.dense) == (10, frozenset({PLAIN}))
     assert found.at_most == 10 + 21 + 7 and found.unknown == (TopicPartition("gone", 0),)
 
 
@@ -68,7 +69,7 @@ def test_few_of_many_partitions_are_looked_into(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(check, "_LOOKED_INTO", 1)
     monkeypatch.setattr(check, "state_of", lambda *_, **__: MemoryState())
     noted = SourceEnds(at_ms=0).after({PLAIN: (9, 9), MOVED: (8, 8)}, [PLAIN, MOVED], 10_000)
-    monkeypatch.setattr(check.notes, "load", lambda *_: noted)
+    monkeypatch.setattr(notes, "load", lambda *_: noted)
     monkeypatch.setattr(check, "copied_to", lambda *_: {PLAIN: 1, MOVED: 1})
     monkeypatch.setattr(check, "_dense", lambda _target, _plan, short: short)
     assert lost(SimpleNamespace(), PLAN, 10_000).at_least == 8  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_mirror.errors import InvalidField
-from airflow_mirror.jobs.driver import tail
+from airflow_mirror.jobs.driver import arguments, tail
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.build import build
@@ -39,7 +39,7 @@ def test_a_tail_demands_who_the_mirror_is(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(tail, "load", lambda _, role: role)
     monkeypatch.setattr(tail, "ClusterAdmin", admin)
-    monkeypatch.setattr(tail.cli, "mirror_of", lambda _: FOLLOWS)
+    monkeypatch.setattr(arguments, "mirror_of", lambda _: FOLLOWS)
     publication: Any = None
     with pytest.raises(InvalidField, match=DEMANDED):
         tail._run(argparse.Namespace(source="a", target="b"), StatusFile(None), publication)
