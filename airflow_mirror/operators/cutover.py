@@ -147,35 +147,53 @@ class CutoverOperator(PlannedOperator):
 class LiftFenceOperator(MirrorOperator):
     """Lifts a fence that a killed cutover of this DAG run left up. A finished cutover's fence stays. Use as a teardown.
 
+    :param any_run: those of all runs of the mirror (templated).
     :param fence: the same value as for CutoverOperator.
     :param kept_too: also lift a fence that was kept on purpose: the source accepts writes again (templated). The writer
         lease is taken first, so that no tail copies them.
     """
 
-    template_fields: Sequence[str] = ("mirror", "fence", "kept_too")
+    template_fields: Sequence[str] = ("mirror", "fence", "kept_too", "any_run")
 
-    def __init__(self, *, fence: str = "acl", kept_too: bool | str = False, **kwargs: Any) -> None:
+    def __init__(
+        self, *, fence: str = "acl", kept_too: bool | str = False, any_run: bool | str = False, **kwargs: Any
+    ) -> None:  # fmt: skip
         super().__init__(**kwargs)
-        self.fence, self.kept_too = fence, kept_too
+        self.fence, self.kept_too, self.any_run = fence, kept_too, any_run
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
-        """Lift the fence if it is up.
+        """Lift the fence if it is up. One that can't be lifted keeps no other one up.
 
-        :raises FenceNotLifted: names what is still in place.
+        :raises MirrorError: the first error, with the others in its notes; see
+            :func:`airflow_mirror.cutover.run.lift_leftover_fence`.
         """
         from airflow_mirror.cutover.decision import PATIENCE_S
         from airflow_mirror.cutover.fence import fence_of
-        from airflow_mirror.cutover.kept import Kept, reports_of
+        from airflow_mirror.cutover.kept import Kept, fences_up, reports_of
         from airflow_mirror.cutover.run import lift_leftover_fence
+        from airflow_mirror.errors import MirrorError
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.ledger.decisions import Ledger
 
         run_dir = report_dir(mirror, context["ti"].run_id)
         with admins_of(mirror) as (source, target):
             fence, life = fence_of(self.fence, source), Ledger(target, PATIENCE_S)
-            kept_too = flag("kept_too", self.kept_too)
-            kept = Kept(reports_of(target, mirror.name), mirror.name, run_dir.name, run_dir)
-            lifted = lift_leftover_fence(kept, source, target, fence, life=life, kept_too=kept_too)
+            kept_too, reports = flag("kept_too", self.kept_too), reports_of(target, mirror.name)
+            runs, lifted, failed = [run_dir.name], list[str](), list[MirrorError]()
+            if flag("any_run", self.any_run):
+                runs = [up.run for up in fences_up(reports.read(), mirror.name, run_dir.parent)]
+            for run in runs:
+                directory = run_dir.parent / run
+                kept = Kept(reports, mirror.name, run, directory if directory.is_dir() or run == run_dir.name else None)
+                try:
+                    lifted += lift_leftover_fence(kept, source, target, fence, life=life, kept_too=kept_too)
+                except MirrorError as e:
+                    self.log.error("run %s: %s", run, e)
+                    failed.append(e)
         for line in lifted:
             self.log.warning("lifted: %s", line)
+        for other in failed[1:]:
+            failed[0].add_note(str(other))
+        if failed:
+            raise failed[0]
         return compact({"lifted": lifted})

@@ -19,9 +19,12 @@ from airflow_mirror.example_dags.kafka_replication import replication
 from airflow_mirror.mirror import DEFAULT_EXCLUDED_GROUPS
 
 DAGS = Path(__file__).parents[3] / "dags"
-FILES = {"kafka_migration", "kafka_window_backfill", "kafka_dr_drill", "kafka_replication", "kafka_failover"}
+FILES = {
+    "kafka_migration", "kafka_window_backfill", "kafka_dr_drill", "kafka_replication", "kafka_failover",
+    "kafka_lift_fence",
+}  # fmt: skip
 IDS = FILES | {"kafka_replication_health", "kafka_replication_stop"}
-BY_HAND = {"kafka_migration", "kafka_replication_stop", "kafka_failover"}
+BY_HAND = {"kafka_migration", "kafka_replication_stop", "kafka_failover", "kafka_lift_fence"}
 
 
 @pytest.fixture(scope="module")

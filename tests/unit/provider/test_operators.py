@@ -24,7 +24,8 @@ from airflow.sdk.execution_time.task_runner import _run_execute_callable
 
 from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.fence import CallableFence, fence_of
-from airflow_mirror.errors import InputError, InvalidField, PlanNotKept
+from airflow_mirror.cutover.kept import FenceUp
+from airflow_mirror.errors import InputError, InvalidField, PlanNotKept, TryAgain
 from airflow_mirror.jobs.runner import process
 from airflow_mirror.jobs.runner.local import LocalRunner
 from airflow_mirror.kafka import session
@@ -999,6 +1000,32 @@ def test_what_is_no_number_fails_before_anything_is_done(
 
 def no_fence(source: object) -> None:
     """Return nothing, as a function does that was meant to return a fence."""
+
+
+@pytest.mark.usefixtures("connections", "home")
+def test_fences_of_all_runs_are_lifted_on_request(
+    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that can't be lifted keeps no other one up, and fails the task."""
+    seen = list[str]()
+
+    def lift(kept: Any, *_: Any, **__: Any) -> list[str]:
+        seen.append(kept.run)
+        if kept.run == "monday":
+            raise TryAgain("no broker answered")
+        return [f"DENY of {kept.run}"]
+
+    monkeypatch.setattr("airflow_mirror.cutover.run.lift_leftover_fence", lift)
+    runs = [FenceUp("monday", None), FenceUp("friday", None)]
+    monkeypatch.setattr("airflow_mirror.cutover.kept.fences_up", lambda *_: runs)
+    monkeypatch.setattr("airflow_mirror.cutover.kept.reports_of", lambda *_: MemoryState())
+    assert LiftFenceOperator(task_id="t", mirror=mirror).execute(context)["lifted"] == [f"DENY of {seen[0]}"]
+    seen.clear()
+    with pytest.raises(AirflowException, match="TryAgain: no broker answered"):
+        LiftFenceOperator(task_id="t", mirror=mirror, any_run="True").execute(context)
+    assert seen == ["monday", "friday"]
+    runs.pop(0)
+    assert LiftFenceOperator(task_id="t", mirror=mirror, any_run=True).execute(context)["lifted"] == ["DENY of friday"]
 
 
 @pytest.mark.usefixtures("connections", "plan")

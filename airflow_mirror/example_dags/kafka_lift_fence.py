@@ -1,0 +1,45 @@
+"""Let producers write to a mirror's source again: lift every fence that its cutovers left up, of whatever run.
+
+For the night: trigger it with the mirror's name and its two connections. Guards do the same by themselves within half a
+minute, if one of them is left. The fence of a cutover that is at work stays, and so does that of a target that is open.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG, Param
+
+from airflow_mirror.operators.cutover import LiftFenceOperator
+
+__all__ = ["dag"]
+
+PARAMS = {
+    "name": Param("migration", type="string", minLength=1, description_md="The mirror's name."),
+    "source": Param("kafka_source", type="string", description_md="Connection (type `kafka`) of the fenced cluster."),
+    "target": Param("kafka_target", type="string", description_md="Connection (type `kafka`) that has the ledger."),
+    "fence": Param("acl", type="string", description_md="How it was raised, as in the cutover's form."),
+    "kept_too": Param(
+        False, type="boolean",
+        description_md="Lift also what a finished cutover has kept on purpose, or what nobody can tell about because the "
+        "target does not answer: the source takes writes again, and the target may take them as well.",
+    ),
+}  # fmt: skip
+
+with DAG(
+    "kafka_lift_fence",
+    description="Let producers write to a mirror's source again",
+    doc_md=__doc__,
+    schedule=None,
+    max_active_runs=1,
+    params=PARAMS,
+    tags=["kafka-mirror"],
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
+) as dag:
+    LiftFenceOperator(
+        task_id="lift_fence",
+        mirror={key: f"{{{{ params.{key} }}}}" for key in ("name", "source", "target")},
+        fence="{{ params.fence }}",
+        kept_too="{{ params.kept_too }}",
+        any_run=True,
+    )
