@@ -48,13 +48,13 @@ class Talk:
         self.answer(correlation_id, bytes(ApiVersionsResponse(api_keys=keys).encode(version=version)))
 
     def _exactly(self, size: int) -> bytes:
-        data = b""
+        data = bytearray()  # TLS delivers 16 KB at a time: bytes would be copied for each
         while len(data) < size:
             piece = self.socket.recv(size - len(data))
             if not piece:
                 raise EOFError
             data += piece
-        return data
+        return bytes(data)
 
 
 class Peer:

@@ -279,6 +279,7 @@ def test_verdict_is_json_and_names_every_rule() -> None:
     assert f"+ {READ}" in report.lines() and any(line.startswith("! TOPIC 'orders'") for line in report.lines())
 
 
+@pytest.mark.repeats
 def test_ten_thousand_rules_are_compared_in_a_blink() -> None:
     topics = [f"t{i}" for i in range(2000)]
     rules = [rule(topic, "READ", "ALLOW", f"User:u{i}") for topic in topics for i in range(5)]

@@ -537,6 +537,7 @@ def test_state_that_takes_no_writes_deletes_nothing_more(world: World, monkeypat
     assert world.target.deleted == []
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("mode", ["identical", "mapped"])
 @pytest.mark.parametrize("seed", range(20))
 def test_random_lives_delete_nothing_that_retention_had_not_taken(seed: int, mode: str) -> None:
