@@ -16,11 +16,11 @@ import psutil
 
 from sandbox import Cluster
 from tests.integration.hosts import ROOT, Host
-from tests.parts import environment
 from tests.soak.victims import talks_to
 
 MAIN = Path(__file__).with_name("host_main.py")
-CLEARED = ("AIRFLOW", "SPARK")  # settings of whoever runs the soak
+# Settings of whoever runs the soak; with the last, each process would compile all modules again.
+CLEARED = ("AIRFLOW", "SPARK", "PYTHONDONTWRITEBYTECODE")
 
 
 class Site(Host):
@@ -30,7 +30,7 @@ class Site(Host):
         self._kept, self.log = directory / f"{name}-tails", directory / f"{name}.log"
         super().__init__(name, directory / name)
         extras = {"SRC": {"bootstrap.servers": source.bootstrap}, "DST": {"bootstrap.servers": target.bootstrap}}
-        env = {key: value for key, value in environment().items() if not key.startswith(CLEARED)} | {
+        env = {key: value for key, value in os.environ.items() if not key.startswith(CLEARED)} | {
             f"AIRFLOW_CONN_{name}": json.dumps({"conn_type": "kafka", "extra": extra}) for name, extra in extras.items()
         }
         env |= {
