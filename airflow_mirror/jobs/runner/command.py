@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ SOURCE_VARIABLE, TARGET_VARIABLE = "AIRFLOW_MIRROR_SOURCE", "AIRFLOW_MIRROR_TARG
 SCRIPT = Path(__file__).parents[1] / "driver" / "run_job.py"
 # No record enters the JVM, so its optimizing compiler has no benefit: it took a third of the CPU time of the start.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1"
+_MAX_FAILURES = "spark.task.maxFailures"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _PACKAGE_PARENT = Path(__file__).resolve().parents[3]
 
@@ -71,7 +73,7 @@ def cluster_conf() -> dict[str, str]:
         # A speculative copy of a task would be a second writer of its partitions.
         "spark.speculation": "false",
         # Lost executors count. A repeated task continues at the target's log end offset, so a retry costs nothing.
-        "spark.task.maxFailures": "8",
+        _MAX_FAILURES: "8",
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.extraJavaOptions": JVM_OPTIONS,
     }
@@ -85,7 +87,7 @@ def spark_conf(spec: JobSpec, directory: Path) -> dict[str, str]:
     }
     if is_local(spec.master):
         conf |= {
-            "spark.task.maxFailures": "2",
+            _MAX_FAILURES: "2",
             "spark.ui.enabled": "false",
             # The host's own name may resolve to an address that it can't reach (laptops, containers without network).
             "spark.driver.host": "127.0.0.1",
@@ -111,12 +113,23 @@ def local_submit(submission: Submission) -> list[str]:
 
     :raises SparkMissing: pyspark is not installed.
     """
-    command = [str(spark_home() / "bin" / "spark-submit"), "--master", submission.master, "--name", submission.name]
+    command = [str(spark_home() / "bin" / "spark-submit"), "--master", _master(submission), "--name", submission.name]
     for key, value in sorted(submission.conf.items()):
         command += ["--conf", f"{key}={value}"]
     for option, files in (("--py-files", submission.py_files), ("--files", submission.files)):
         command += [option, files] if files else []
     return [*command, str(SCRIPT), *submission.arguments]
+
+
+def _master(submission: Submission) -> str:
+    """Return the master. A local one takes from its own name alone how often a task may fail, by default once.
+
+    A Python worker that the kernel ends, because memory is short, would end the copy. Source: Spark's
+    ``SparkContext.createTaskScheduler``.
+    """
+    cores = re.fullmatch(r"local(?:\[([^,\]]+)\])?", submission.master)
+    failures = submission.conf.get(_MAX_FAILURES)
+    return f"local[{cores[1] or 1},{failures}]" if cores and failures else submission.master
 
 
 def spark_home() -> Path:

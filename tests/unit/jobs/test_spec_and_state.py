@@ -12,9 +12,29 @@ import pytest
 
 from airflow_mirror.errors import InputError, InvalidField, JobAlreadyRuns, NeedsHuman
 from airflow_mirror.jobs.runner import state
+from airflow_mirror.jobs.runner.command import Submission, local_submit, spark_conf
 from airflow_mirror.jobs.runner.directory import open_generation, write_json
 from airflow_mirror.jobs.runner.spec import JobSpec
 from airflow_mirror.jobs.runner.status import StatusFile, blame, ensure_final
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "named"),
+    [
+        ("local[*]", {}, "local[*,2]"),
+        ("local", {}, "local[1,2]"),
+        ("local[2,5]", {}, "local[2,5]"),
+        ("local[4]", {"spark.task.maxFailures": "3"}, "local[4,3]"),
+        ("spark://host:7077", {}, "spark://host:7077"),
+    ],
+)
+def test_a_local_master_names_how_often_a_task_may_fail(
+    tmp_path: Path, master: str, conf: dict[str, str], named: str
+) -> None:
+    """Spark ignores the setting there: one lost worker would end the copy."""
+    spec = JobSpec(kind="bulk_copy", mirror={"name": "m"}, master=master, spark_conf=conf)
+    submission = Submission(kind=spec.kind, master=master, arguments=[], conf=spark_conf(spec, tmp_path))
+    assert local_submit(submission)[1:3] == ["--master", named]
 
 
 def test_a_spec_survives_json_with_its_hash() -> None:
