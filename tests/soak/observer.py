@@ -29,7 +29,7 @@ class Observer(threading.Thread):
 
     :ivar active: the tail that is decided to copy. :ivar sign: its last sign.
     :ivar passes: of each job, the times of its passes over groups, as far as its signs told them.
-    :ivar hosts: of each job that gave a sign.
+    :ivar hosts: of each job that gave a sign. :ivar errors: with which jobs ended, as far as they said so.
     """
 
     def __init__(self, target: Cluster, mirror: str) -> None:
@@ -39,6 +39,7 @@ class Observer(threading.Thread):
         self.sign: Sign | None = None
         self.passes: dict[str, set[float]] = defaultdict(set)
         self.hosts: dict[str, str] = {}
+        self.errors: dict[str, str] = {}
 
     def run(self) -> None:
         """See :class:`Observer`."""
@@ -57,6 +58,8 @@ class Observer(threading.Thread):
         if self.active is None or self.sign is None:
             return
         self.hosts[self.active.job] = self.active.host
+        if self.sign.error:
+            self.errors[self.active.job] = self.sign.error
         if (groups := self.sign.follows.get("groups")) and not groups.get("error"):
             self.passes[self.active.job].add(groups["at"])
 

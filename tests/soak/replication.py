@@ -48,6 +48,7 @@ _LOOK_EVERY_S = 0.5
 # A broker that is killed forgets what it deleted since it last wrote it down. The target has to cope with that.
 _SOURCE = {"log.flush.start.offset.checkpoint.interval.ms": "500"}
 _DECK = ("host", "host", "driver", "worker", "source broker", "target broker")
+_ENDED = "the streaming query ended"
 _AGAIN = 0.25  # chance that the next kill does not wait until the last one is got over
 
 # What has to have happened, or the run has proven nothing: (figure, at least).
@@ -122,7 +123,7 @@ class Soak:
             deck = deck or self._rng.sample(_DECK, len(_DECK))
             victim = deck.pop()
             time.sleep(self._every_s * (0.5 + self._rng.random()))
-            killed = self._kill(victim)
+            job, killed = self._observer.job, self._kill(victim)
             if killed is None:
                 deck.insert(0, victim)  # there was none at the moment
                 continue
@@ -131,6 +132,8 @@ class Soak:
                 if self._kill(deck[-1]) is not None:
                     victim = f"{victim}, then {deck.pop()}"
             self._got_over(victim, *killed)
+            if victim == "worker":
+                self._outlived(job)
             self._fill_up()
 
     def _kill(self, victim: str) -> tuple[float, str] | None:
@@ -172,6 +175,16 @@ class Soak:
         self._wait(lambda: self._copied() > at, f"a record is copied, after the loss of a {victim}")
         self.took[victim].append(time.monotonic() - begun)
         self._say(f"{victim}: copied again after {self.took[victim][-1]:.1f} s")
+
+    def _outlived(self, job: str) -> None:
+        """The loss of a worker is no reason for the tail to end: wait until it has given signs after that."""
+        before = self._number()
+        self._wait(lambda: self._observer.job != job or self._number() > before + 2, "the tail gives signs")
+        if _ENDED in (error := self._observer.errors.get(job, "")):  # not: a topic that was made anew, meanwhile
+            self.failures.append(f"a tail ended when one of its workers was killed: {error[:500]}")
+
+    def _number(self) -> int:
+        return self._observer.sign.number if self._observer.sign else 0
 
     def _fill_up(self) -> None:
         """Have two hosts: for one that was lost another one comes, with an empty disk."""
