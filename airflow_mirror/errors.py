@@ -790,6 +790,18 @@ class FenceGone(NeedsHuman):
         )
 
 
+class FencedByAnother(NeedsHuman):
+    """Topics are fenced already, and fences of other mirrors stand at the source."""
+
+    def __init__(self, cluster: str, topics: Sequence[str], others: Sequence[str]) -> None:
+        self.cluster, self.topics, self.others = cluster, list(topics), list(others)
+        super().__init__(
+            f"{len(self.topics)} topic(s) of the {cluster} cluster are fenced ({', '.join(self.topics[:10])}), and "
+            f"these fences of other mirrors stand there (mirror.run.attempt): {', '.join(self.others[:10])}. Their owner "
+            "lifts them; then cut over again. Nothing was touched."
+        )
+
+
 class FenceUnproven(NeedsHuman):
     """The fence's ACLs exist, and some brokers do not act on them. The fence was lifted again."""
 

@@ -1,11 +1,12 @@
-"""The owner's mark at the source: "I am about to decide that the target is open".
+"""What a fence leaves at the source beside itself: whose it is, and "I am about to decide that the target is open".
 
-It is an ACL on a *group* that nobody uses, named after mirror, run and attempt. Whoever can't ask the target's ledger
-sees by it that a fence may have an open target behind it, and leaves it to a person. It is set before that decision, and
-goes with the fence.
+Each is an ACL on a *group* that nobody uses, named after mirror, run and attempt. Whoever can't ask the target's ledger
+sees by the second that a fence may have an open target behind it, and leaves it to a person. It is set before that
+decision; the first before the fence is raised, so that no other mirror takes the fence for somebody's own ACLs. Both go
+with the fence.
 
-It denies to a principal that does not exist what nobody does: read as that group. An ACL on a topic would not do: on a
-cluster that is open by default it would be the topic's only one, and close it.
+They deny to a principal that does not exist what nobody does: describe and read that group. An ACL on a topic would not
+do: on a cluster that is open by default it would be the topic's only one, and close it.
 """
 
 from __future__ import annotations
@@ -19,11 +20,27 @@ if TYPE_CHECKING:
 
 _PREFIX = "airflow-mirror.fence."
 _NOBODY = "User:airflow-mirror-fence"
+_FENCED, _OPENING = "DESCRIBE", "READ"  # what the ACL denies says what it means
 
 
 def group_of(mirror: str, run: str, attempt: int) -> str:
     """Return the name of the group whose ACLs name an attempt's fence. It must never have a member."""
     return f"{_PREFIX}{mirror}.{run}.{attempt}"
+
+
+def name_fence(source: ClusterAdmin, mirror: str, run: str, attempt: int) -> None:
+    """Say at the source whose fence it is that is about to be raised. May be repeated."""
+    source.create_acls([_acl(mirror, run, attempt, _FENCED)])
+
+
+def fences_of_others(source: ClusterAdmin, mirror: str) -> list[str]:
+    """Return the names that fences of other mirrors have at the source: ``<mirror>.<run>.<attempt>``.
+
+    One whose mirror's name begins with ours and a dot can't be told from ours.
+    """
+    found = source.describe_acls(resource_type="GROUP", principal=_NOBODY)
+    named = sorted({acl.name.removeprefix(_PREFIX) for acl in found if acl.name.startswith(_PREFIX)})
+    return [name for name in named if not name.startswith(f"{mirror}.")]
 
 
 def set_marker(source: ClusterAdmin, mirror: str, run: str, attempt: int) -> None:
@@ -43,16 +60,16 @@ def has_marker(source: ClusterAdmin, mirror: str, run: str, attempt: int) -> boo
 def markers(source: ClusterAdmin, mirror: str) -> frozenset[str]:
     """Return the names of a mirror's markers that stand, and of those whose names begin like them."""
     found = source.describe_acls(resource_type="GROUP", principal=_NOBODY)
-    return frozenset(acl.name for acl in found if acl.name.startswith(f"{_PREFIX}{mirror}."))
+    return frozenset(a.name for a in found if a.name.startswith(f"{_PREFIX}{mirror}.") and a.operation == _OPENING)
 
 
 def remove_marker(source: ClusterAdmin, mirror: str, run: str, attempt: int) -> None:
-    """Remove an attempt's marker, if there is one."""
-    source.delete_acls([_acl(mirror, run, attempt)])
+    """Remove an attempt's marker and the name of its fence, where they stand."""
+    source.delete_acls([_acl(mirror, run, attempt), _acl(mirror, run, attempt, _FENCED)])
 
 
-def _acl(mirror: str, run: str, attempt: int) -> Acl:
+def _acl(mirror: str, run: str, attempt: int, operation: str = _OPENING) -> Acl:
     return Acl(
         resource_type="GROUP", name=group_of(mirror, run, attempt), pattern_type="LITERAL", principal=_NOBODY, host="*",
-        operation="READ", permission="DENY",
+        operation=operation, permission="DENY",
     )  # fmt: skip

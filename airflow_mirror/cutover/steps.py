@@ -23,7 +23,7 @@ from airflow_mirror.cutover.drain import drain, verify
 from airflow_mirror.cutover.fence import AclFence, fence_text
 from airflow_mirror.cutover.groups import commit_groups, restore_groups, settle_groups
 from airflow_mirror.cutover.held import look_for_unseen
-from airflow_mirror.cutover.marker import remove_marker, set_marker
+from airflow_mirror.cutover.marker import fences_of_others, name_fence, remove_marker, set_marker
 from airflow_mirror.cutover.proof import look_before
 from airflow_mirror.cutover.quiet import prove_fence
 from airflow_mirror.cutover.report import FenceRecord, StepRecord
@@ -37,6 +37,7 @@ from airflow_mirror.cutover.writers import (
 from airflow_mirror.errors import (
     CutoverTakenOver,
     EndUnknown,
+    FencedByAnother,
     FenceGone,
     FenceLeaks,
     FenceNotLifted,
@@ -86,10 +87,14 @@ class Step:
 def raise_fence(run: Run) -> dict[str, Any]:
     """Look who is let in, describe the fence, record it, decide it, raise it.
 
-    The intent is on the target before the first change.
+    The intent is on the target before the first change, and the fence's name at the source before the fence.
+
+    :raises FencedByAnother: before anything is touched.
     """
     proof, unseen = look_before(run), look_for_unseen(run)
     intent = run.fence.intent(sorted({t.source_topic for t in run.plan.topics}))
+    if intent.get("held") and (others := fences_of_others(run.source, run.mirror.name)):
+        raise FencedByAnother(run.source.role, [acl["name"] for acl in intent["held"]], others)
     run.report.fence = FenceRecord(
         kind=run.fence.kind,
         name=run.fence_name or run.fence.kind,
@@ -103,6 +108,8 @@ def raise_fence(run: Run) -> dict[str, Any]:
     run.up = attempt_of(run.kept.run, run.report, run.me, run.limits.max_fence_s)
     run.fenced_until = run.now() + run.limits.max_fence_s
     run.until_ms = decision.go_up(run.life, run.mirror.name, run.up, run.before)
+    if run.fence.kind == AclFence.kind:
+        name_fence(run.source, run.mirror.name, run.kept.run, run.report.attempt)
     run.fence.raise_(intent)
     return {"fence": fence_text(run.fence.kind, intent)}
 

@@ -14,8 +14,9 @@ from airflow_mirror.cutover.context import Run
 from airflow_mirror.cutover.fence import AclFence, CallableFence
 from airflow_mirror.cutover.quiet import raise_if_written, written_by
 from airflow_mirror.cutover.report import FenceRecord
+from airflow_mirror.cutover.steps import lift_fence, raise_fence
 from airflow_mirror.cutover.writers import require_source_shut
-from airflow_mirror.errors import FenceGone, FenceLeaks, FenceUnproven
+from airflow_mirror.errors import FencedByAnother, FenceGone, FenceLeaks, FenceUnproven
 from airflow_mirror.kafka.model import Acl
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import served
@@ -58,6 +59,9 @@ class World(Acls):
 
     def broker_count(self) -> int:
         return len(BROKERS)
+
+    def transactions_hidden(self) -> str:
+        return ""
 
     def hear(self, *brokers: int) -> None:
         self.heard |= set(brokers)
@@ -188,6 +192,20 @@ def test_fence_in_force_is_proven_again_right_before_opening(world: World) -> No
     world.cluster.script.clear()  # the authorizers let everybody in again, whatever they list
     with pytest.raises(FenceUnproven, match=r"orders-0 answers CORRUPT_MESSAGE"):
         require_source_shut(world.run)
+
+
+def test_fence_of_another_mirror_is_refused_by_name(world: World) -> None:
+    """Adopted as somebody's own DENY, it would be gone as soon as the other mirror lifts it."""
+    raise_fence(world.run)
+    ours = replace(world.run, mirror=replace(world.run.mirror, name="another"), fenced_until=None)
+    before = set(world.acls)
+    with pytest.raises(FencedByAnother, match=r"\(orders\), and these fences.*: flow\.\w+\.1\. Their owner"):
+        raise_fence(ours)
+    assert world.acls == before, "nothing was touched"
+    lift_fence(world.run)
+    assert {acl.resource_type for acl in world.acls} == {"TOPIC"}, "the name goes with the fence"
+    world.create_acls([rule("orders", "WRITE", "DENY")])  # somebody's own
+    raise_fence(ours)
 
 
 def test_who_got_through_is_named_by_its_batches(world: World) -> None:
