@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_mirror.errors import InvalidField, LeaseLost
+from airflow_mirror.errors import InvalidField, LeaseLost, LedgerNewer
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.acl_follower import AclFollower, AclFollowReport
@@ -86,6 +86,16 @@ def test_rules_of_any_number_are_noted_and_fewer_after_them(world: World, monkey
         world.state.write(seen_acls.changed("m", world.state.read(), rules))
         assert seen_acls.last_seen("m", world.state) == tuple(sorted(rules))
         assert seen_acls.changed("m", world.state.read(), rules) == {}
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"[]", b"7", b'{"v":99}'], ids=repr)
+def test_a_note_of_a_newer_version_stays_and_rules_follow(world: World, value: bytes) -> None:
+    world.state.write({"acls/m/later/0/1": value})
+    with pytest.raises(LedgerNewer, match="rules of writers"):
+        world.follow()
+    assert world.target.acls == {READ, DENY, OTHER} and world.state.read() == {"acls/m/later/0/1": value}
+    with pytest.raises(LedgerNewer):
+        seen_acls.last_seen("m", world.state)
 
 
 def test_right_that_is_gone_is_taken_back_on_request_alone(world: World) -> None:

@@ -1,0 +1,40 @@
+"""Where the copy was cut: read back whole, whatever its size, and never guessed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_mirror.errors import InputError, LedgerNewer
+from airflow_mirror.failover.record import Cut, Record
+from airflow_mirror.partition import TopicPartition
+from tests.unit.ledger.memory import MemoryState
+
+CUT = Cut(at_ms=7, offsets={TopicPartition("a/b", 12): 5, TopicPartition("c", 0): 0}, lost={"at_least": 3})
+
+
+def test_a_cut_of_any_size_reads_back_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    for size in (1_000_000, 20):
+        monkeypatch.setattr("airflow_mirror.ledger.state.MOST_BYTES", size)
+        state = MemoryState()
+        record = Record(state, "m", "x")
+        assert record.done() == {}
+        record.write_cut(CUT)
+        record.write_done({"groups": {"count": 0, "lines": []}})
+        assert (record.cut(), list(record.done())) == (CUT, ["groups"])
+
+
+def test_a_cut_that_was_deleted_is_not_taken_for_none() -> None:
+    with pytest.raises(InputError, match=r"mirror 'm' was failed over \(x\), and not where its copy ended"):
+        Record(MemoryState(), "m", "x").cut()
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"[]", b"7", b"{}", json.dumps({"v": 99}).encode()], ids=repr)
+def test_what_can_not_be_read_is_named(value: bytes) -> None:
+    state = MemoryState()
+    state.write({"failover/m/x/cut/0/1": value, "failover/m/x/done": value})
+    record = Record(state, "m", "x")
+    for read in (record.cut, record.done):
+        with pytest.raises(LedgerNewer):
+            read()
