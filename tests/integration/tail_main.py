@@ -43,6 +43,9 @@ def main(mirror_file: str, plan_file: str) -> None:
         work = CopyWork(source=job.source, target=job.target, options=job.options, lease=held.token)
         with followers(copying, held, status, by_hand=False):
             results = copy_ranges(work, ranges, None, stopping.is_set)
+        _, error = there.ends_with(({}, None))
+    if error is not None:
+        raise error
     for result in results:
         print(json.dumps([result.topic, result.partition, result.position, result.error]))
 

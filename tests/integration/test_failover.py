@@ -105,7 +105,7 @@ class World:
         self.source_cluster, self.target_cluster, self.directory = source, target, directory
         self.plain, self.moved, self.name = f"{topic}-plain", f"{topic}-tx", f"m-{topic[-8:]}"
         for one in (self.plain, self.moved):
-            create(source, one, PARTITIONS, retention_ms="86400000")
+            create(source, one, PARTITIONS, retention_ms="900000000000")
         self.target = close.enter_context(ClusterAdmin(config(target), timeout_s=120))
         mirror = Mirror(
             name=self.name, source="src", target="dst", topics=[f"{topic}.*"], groups=[f"{topic}.*"], group_interval_s=1,
@@ -170,6 +170,7 @@ def world(lost_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_p
 def test_source_dies_under_load_and_the_target_is_promoted(world: World, lost_cluster: Cluster, tmp_path: Path) -> None:
     """The true loss lies in the interval, groups go on exactly, and nothing is copied over once the source returns."""
     group, behind = f"{world.plain}-g", TopicPartition(world.plain, 0)
+    reading, ahead, positions = f"{world.plain}-r", TopicPartition(world.plain, 1), list[int]()
     write(lost_cluster, world.plain, 200, seed=1)
     log = tmp_path / "tail.log"
     tail = world.tail(log)
@@ -182,8 +183,14 @@ def test_source_dies_under_load_and_the_target_is_promoted(world: World, lost_cl
             return world.at(group) == {behind: 77}
 
         wait_until(follows, "the tail copies, and groups follow", 300, 0.5)
-        with Load(lost_cluster, world.plain, world.moved) as load:
-            wait_until(lambda: (seen := world.seen()) is not None and len(seen.rates) > 1, "looks are noted", 120, 0.5)
+        with Load(lost_cluster, world.plain, world.moved) as load, ClusterAdmin(config(lost_cluster), 120) as source:
+
+            def moves_until_looks_are_noted() -> bool:
+                positions.append(len(load.acked.get(ahead, ())))
+                source.commit_group_offsets(reading, {ahead: GroupPosition(positions[-1])})
+                return (seen := world.seen()) is not None and len(seen.rates) > 1
+
+            wait_until(moves_until_looks_are_noted, "looks are noted", 120, 0.5)
             refused = world.command()
             assert refused.returncode == 2 and "cut off from here is not gone" in refused.stderr, refused
             assert "direction/" + world.name not in Ledger(world.target).values()
@@ -194,14 +201,15 @@ def test_source_dies_under_load_and_the_target_is_promoted(world: World, lost_cl
     finally:
         end_job(tail)
     report = json.loads(world.command("--json").stdout)
-    assert list(report["steps"]) == ["writing", "groups", "settings"]
+    assert list(report["steps"]) == ["writing", "groups", "settings", "grants"]
     copied = world.target_ends()
     lost = sum(offset >= copied[tp] for tp, offsets in load.acked.items() for offset in offsets)
     print(f"lost {lost} of {sum(map(len, load.acked.values()))}: {report['lost']}")
     assert report["lost"]["at_least"] <= lost <= report["lost"]["at_most"], log.read_text()[-2000:]
     assert world.at(group) == {behind: 77}
+    assert positions[0] <= world.at(reading)[ahead] <= min(positions[-1], copied[ahead])  # nothing is skipped
     entries = world.target.topic_configs([world.plain])[world.plain]
-    assert entries["retention.ms"].value == "86400000"
+    assert entries["retention.ms"].value == "900000000000"
 
     write(world.target_cluster, world.plain, 50, seed=2)  # production
     after = world.target_ends()
