@@ -84,7 +84,8 @@ def test_an_attached_tail_ends_with_its_task_and_the_retry_takes_over(
 
     wait_for(is_level, timeout_s=1200)
     tail = _tail(target)
-    task = int(Path(f"/proc/{tail.pid}/stat").read_text().rpartition(")")[2].split()[1])
+    leader = os.getsid(tail.pid)  # a job has a session of its own, which the task began
+    task = int(Path(f"/proc/{leader}/stat").read_text().rpartition(")")[2].split()[1])
     assert airflow.task_states(START, attached)["start_tail"] == "running" and task > 1
     os.kill(task, signal.SIGTERM)
     wait_for(lambda: not process.is_alive(tail.pid, tail.started), timeout_s=300)
