@@ -145,7 +145,7 @@ RIGHTS: tuple[Right, ...] = (
         why="see whether every coordinator of transactions was asked; without it as above",
     ),
     Right(side=TARGET, on="topics", operation="CREATE", roles=(COPY,), why="create topics"),
-    Right(side=TARGET, on="topics", operation="DESCRIBE", roles=(PLAN, RETIRE), why="find the topics that exist"),
+    Right(side=TARGET, on="topics", operation="DESCRIBE", roles=(PLAN, STATUS, RETIRE), why="find the topics that exist"),
     Right(
         side=TARGET, on="topics", operation="DESCRIBE_CONFIGS", roles=(PLAN, VERIFY, CUTOVER),
         why="settings of topics that exist; whether retention is off, when a record is missing there",

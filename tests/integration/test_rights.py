@@ -258,13 +258,18 @@ class World:
         self.copy(ROOT)
         self._cut_over(ROOT, self.directory / "kept", opens=True, keep_fence=True)
         with self.admins(ROOT) as (_, target):
-            kept = Kept(reports_of(target, self.mirror.name), self.mirror.name, "kept", None)
-            done = kept.load()
+
+            def kept() -> Kept:
+                return Kept(reports_of(target, self.mirror.name), self.mirror.name, "kept", None)
+
+            done = kept().load()
             assert done is not None and done.fence is not None
             killed = replace(done, outcome="running", opening=None, process=None, fence=replace(done.fence, kept=False))
             words = ["--mirror", self.mirror.name, "--source", self.file("source", user), "--kept-too"]
             for report in (killed, done):
-                kept.save(report)
+                there = kept()
+                there.load()  # what is saved is newer than what was
+                there.save(report)
                 self.command(user, "lift-fence", *words, "--home", str(self.directory / "nowhere"))
 
     def retire(self, user: str) -> None:

@@ -86,7 +86,7 @@ def test_who_only_looks_gets_no_right_to_write() -> None:
     assert asked(SOURCE, ("status",)) == asked(SOURCE, ("pause",)) == asked(SOURCE, ("retire",)) == set()
     assert asked(TARGET, ("status",)) == {
         "READ TOPIC airflow-mirror.decisions", "DESCRIBE_CONFIGS TOPIC airflow-mirror.decisions",
-        "READ TOPIC airflow-mirror.ledger",
+        "READ TOPIC airflow-mirror.ledger", "DESCRIBE TOPIC orders",
     }  # fmt: skip
     assert asked(TARGET, ("pause",)) - asked(TARGET, ("status",)) == {"WRITE TOPIC airflow-mirror.ledger"}
 
