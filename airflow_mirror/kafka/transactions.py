@@ -7,7 +7,8 @@ topic without a leader answers nothing. :func:`hidden_from` finds both, so that 
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import MissingRight, RequestRefused
 from airflow_mirror.kafka.acls import describe_acls
@@ -30,7 +31,8 @@ _OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 _IDS_A_REQUEST = 500
 
 
-class OpenTransaction(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class OpenTransaction:
     """A transaction whose markers are not all written.
 
     :ivar state: as Kafka names it. :ivar started_ms: when its first partition was registered.
@@ -67,7 +69,7 @@ def open_transactions(session: AdminSession) -> list[OpenTransaction]:
                         found.append(_transaction(state))
             if code:
                 return Reply("", code, f"broker {connection.address}", [])
-        return Reply("", 0, None, sorted(found))
+        return Reply("", 0, None, sorted(found, key=lambda one: one.transactional_id))
 
     return session.one("list transactions", ask, "Describe")
 
@@ -153,6 +155,6 @@ def _described(session: AdminSession, connection: Connection, ids: list[str]) ->
 def _transaction(state: Any) -> OpenTransaction:
     partitions = frozenset(TopicPartition(topic.topic, p) for topic in state.topics for p in topic.partitions)
     return OpenTransaction(
-        state.transactional_id, state.producer_id, state.producer_epoch, state.transaction_state,
-        state.transaction_start_time_ms, partitions,
+        transactional_id=state.transactional_id, producer_id=state.producer_id, epoch=state.producer_epoch,
+        state=state.transaction_state, started_ms=state.transaction_start_time_ms, partitions=partitions,
     )  # fmt: skip

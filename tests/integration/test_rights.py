@@ -25,6 +25,7 @@ from airflow_mirror.console.main import main
 from airflow_mirror.copy.loop import retries
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
+from airflow_mirror.cutover.decision import UP
 from airflow_mirror.cutover.kept import Kept, reports_of
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import MirrorError
@@ -254,7 +255,7 @@ class World:
         self.command(user, "rate", "default", "--mirror", self.mirror.name)
 
     def lift_fence(self, user: str) -> None:
-        """Of a cutover that was killed after it had opened the first topic; then of one that is over."""
+        """Of a cutover that was killed behind its fence; then of one that is over."""
         self.copy(ROOT)
         self._cut_over(ROOT, self.directory / "kept", opens=True, keep_fence=True)
         with self.admins(ROOT) as (_, target):
@@ -264,7 +265,9 @@ class World:
 
             done = kept().load()
             assert done is not None and done.fence is not None
-            killed = replace(done, outcome="running", opening=None, process=None, fence=replace(done.fence, kept=False))
+            killed = replace(done, outcome="running", process=None, fence=replace(done.fence, kept=False))
+            key = f"fence/{self.mirror.name}"
+            Ledger(target).decide(lambda values: {key: {**values[key], "phase": UP}})
             words = ["--mirror", self.mirror.name, "--source", self.file("source", user), "--kept-too"]
             for report in (killed, done):
                 there = kept()

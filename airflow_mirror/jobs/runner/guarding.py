@@ -14,6 +14,7 @@ import os
 import select
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager, nullcontext, suppress
 from typing import IO, TYPE_CHECKING
@@ -78,12 +79,14 @@ def guarded(
     finally:
         with suppress(BrokenPipeError):
             process.stdin.close()
-        try:
-            process.wait(0.1 if wait_s is None else wait_s)
-        except subprocess.TimeoutExpired:
-            if wait_s is not None:
-                _LOG.error("a fence of mirror %r still stands, and its guard ends with this process", mirror)
         process.stdout.close()
+        if wait_s is None:  # it outlives us; as long as we live somebody has to hear that it has ended
+            threading.Thread(target=process.wait, name="guard", daemon=True).start()
+        else:
+            try:
+                process.wait(wait_s)
+            except subprocess.TimeoutExpired:
+                _LOG.error("a fence of mirror %r still stands, and its guard ends with this process", mirror)
 
 
 def _opened(log: Path) -> IO[bytes]:

@@ -136,8 +136,11 @@ def test_an_open_transaction_is_waited_for_and_then_named(world: World) -> None:
     assert world.clock > world.run.limits.transactions_timeout_s
 
 
-HOLDS = OpenTransaction("billing", 7001, 3, "Ongoing", 1_700_000_000_000, frozenset({PAYMENTS, TopicPartition("x", 1)}))
-ELSEWHERE = HOLDS._replace(transactional_id="other", partitions=frozenset({TopicPartition("x", 1)}))
+HOLDS = OpenTransaction(
+    transactional_id="billing", producer_id=7001, epoch=3, state="Ongoing", started_ms=1_700_000_000_000,
+    partitions=frozenset({PAYMENTS, TopicPartition("x", 1)}),
+)  # fmt: skip
+ELSEWHERE = replace(HOLDS, transactional_id="other", partitions=frozenset({TopicPartition("x", 1)}))
 
 
 def test_transaction_without_data_is_waited_for_and_then_named(world: World) -> None:
