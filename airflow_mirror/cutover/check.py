@@ -45,7 +45,7 @@ def precheck(run: Run) -> None:
         raise InputError(
             f"topics with mapped offsets ({', '.join(mapped[:5])}): pass tail_positions and translate_offset as well."
         )
-    run.kept.require_no_other_fence(run.mirror.name)
+    run.kept.require_no_other_fence(run.mirror.name, run.before)
     if run.before is not None and run.before.stands:
         raise FenceStands(run.mirror.name, run.before.run, f"is {run.before.phase}, as is decided in the target's ledger")
     require_active(run.life, run.plan, run.target)

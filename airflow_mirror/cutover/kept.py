@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from airflow_mirror.cutover.decision import FenceState
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.ledger.state import State
 
@@ -105,13 +106,16 @@ class Kept:
             except OSError as e:  # it is for people
                 _LOG.warning("the report could not be written to %s: %s", self.directory, e)
 
-    def require_no_other_fence(self, mirror: str) -> None:
+    def require_no_other_fence(self, mirror: str, decided: FenceState | None) -> None:
         """Return if no other run of the mirror has a fence up that is not kept on purpose.
 
+        :param decided: about the mirror's fence. One of an attempt that was cut off before it was decided never was up.
         :raises FenceStands: one has, or its report can't be read.
         """
         for run, report, error in fences_up(self._state.read(), mirror):
             if run == self.run or (report is not None and report.fence is not None and report.fence.kept):
+                continue
+            if report is not None and (decided is None or not decided.is_of(run, report.attempt)):
                 continue
             raise FenceStands(mirror, run, f"may be up: {error}" if report is None else f"({report.host}) is up")
 

@@ -10,10 +10,11 @@ import pytest
 from airflow_mirror.cutover import groups
 from airflow_mirror.cutover.check import drift, precheck, reverify
 from airflow_mirror.cutover.context import Run
-from airflow_mirror.cutover.decision import begin_lifting, end_lifting, fence_state
+from airflow_mirror.cutover.decision import OPENED, begin_lifting, end_lifting, fence_state
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, GroupRecord
+from airflow_mirror.cutover.steps import attempt_of
 from airflow_mirror.errors import (
     FenceStands,
     GroupActive,
@@ -103,7 +104,10 @@ def test_topics_that_joined_since_the_comparison_need_another_one(run: Run, monk
 
 
 def test_fence_that_another_run_left_is_lifted_first(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would be held for somebody else's, and nobody would lift it. One that a finished cutover keeps is meant."""
+    """It would be held for somebody else's, and nobody would lift it. One that a finished cutover keeps is meant.
+
+    So is one of an attempt that was killed before it was decided.
+    """
     other = Kept(target_of(run.run_dir), "flow", "monday", None)
     fence = FenceRecord(kind="acl", intent={"deny": []}, requested=1.0, kept=True)
     left = CutoverReport(mirror="flow", plan_hash="p", process={"host": "w-3"}, fence=fence)
@@ -111,6 +115,8 @@ def test_fence_that_another_run_left_is_lifted_first(run: Run, monkeypatch: pyte
     precheck_without_logs(run, monkeypatch)
     fence.kept = False
     other.save(left)
+    precheck_without_logs(run, monkeypatch)
+    run.before = replace(attempt_of("monday", left), phase=OPENED)
     with pytest.raises(FenceStands, match=r"its cutover 'monday' \(w-3\) is up.*lift-fence"):
         precheck_without_logs(run, monkeypatch)
     fence.lifted = 2.0

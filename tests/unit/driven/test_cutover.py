@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import sys
+import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
-from itertools import cycle
+from dataclasses import replace
+from itertools import count, cycle
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -17,16 +21,26 @@ from airflow_mirror.cutover import alive, kept, steps
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as run_module
 from airflow_mirror.cutover.context import Limits
-from airflow_mirror.cutover.decision import PATIENCE_S
+from airflow_mirror.cutover.decision import LIFTED, OPENED, PATIENCE_S, UP, fence_state
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.kept import Kept, reports_of
 from airflow_mirror.cutover.report import CutoverReport
-from airflow_mirror.cutover.run import run_cutover
-from airflow_mirror.errors import FenceNotLifted, JobNotRunning, LeaseLost, TryAgain
+from airflow_mirror.cutover.run import lift_leftover_fence, run_cutover
+from airflow_mirror.errors import (
+    CutoverTakenOver,
+    FenceNotLifted,
+    JobNotRunning,
+    LeaseLost,
+    MirrorError,
+    OpeningUnfinished,
+    TryAgain,
+)
 from airflow_mirror.kafka.model import ConfigEntry, GroupInfo, TopicInfo
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.plan.life import owned_topics, take_back
 from airflow_mirror.policy import DECISIONS, STATE
 from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.connection import Connection
 from tests.driven.cluster import DrivenCluster, topic_config
 from tests.driven.content import Writer
 from tests.driven.copying import Following, ends, ranges_of
@@ -34,6 +48,7 @@ from tests.driven.script import Fault
 from tests.unit.cutover.builders import a_plan
 
 PLAN = a_plan("t")
+WAYS = ["thawed", "thawed a minute later", "killed"]  # what becomes of a cutover that was stopped
 LIMITS = Limits(quiet_s=0.05, quiet_at_most_s=0.05, settle_s=0.0, poll_s=0.01, drain_timeout_s=20)
 
 
@@ -228,3 +243,94 @@ def test_report_is_written_once_whatever_becomes_of_answers(full: World) -> None
     assert full.cut_over().outcome == reports.DONE and len(rule.hits) > 3
     found = full.report()
     assert found.outcome == reports.DONE and [step.name for step in found.steps] == [step.name for step in steps.STEPS]
+
+
+class Thread:
+    """The owner's thread, as its requests show it: at one of them something happens before it is sent, or after."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count, self.at, self.then = 0, -1, cast("Callable[[], object]", None)
+        self.owner = threading.get_ident()
+        send = Connection._send
+
+        def counted(connection: Connection, *arguments: Any, **named: Any) -> Any:
+            if threading.get_ident() == self.owner and self.then is not None:
+                self.count += 1
+                if self.count == self.at:
+                    self.then()
+            return send(connection, *arguments, **named)
+
+        monkeypatch.setattr(Connection, "_send", counted)
+
+
+def guard_acts(world: World) -> None:
+    """Let a guard find the owner dead: it has given no sign for long enough. On connections of its own."""
+
+    def act() -> None:
+        target = Admin(world.target.config)
+        with closing(target.wire):
+            life = Ledger(target, PATIENCE_S)  # type: ignore[arg-type]
+            state = reports_of(target, PLAN.mirror.name)  # type: ignore[arg-type]
+            fence = CallableFence(lambda: None, lambda: world.calls.append("off"))
+            with suppress(OpeningUnfinished, CutoverTakenOver):
+                there = fence_state(life.values(), PLAN.mirror.name)
+                if there is not None and there.stands:
+                    found = Kept(state, PLAN.mirror.name, there.run, None)
+                    lift_leftover_fence(found, target, target, fence, life=life, listened=True)  # type: ignore[arg-type]
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def decided(world: World) -> tuple[str, bool]:
+    """What is decided about the fence of this run, and whether the topic is in production."""
+    with world.ledger() as ledger:
+        state, owned = fence_state(ledger.values(), PLAN.mirror.name), owned_topics(ledger).get("t")
+    ours = state is not None and state.run == world.run_dir.name
+    return state.phase if state is not None and ours else "", owned is not None and owned.opened_by is not None
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_owner_stopped_at_any_request_never_both_opens_and_is_lifted(
+    full: World, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """A guard acts right there; then the owner goes on, goes on when its time is over, or never does.
+
+    At one request of five, each way at others: with step 1, every one, it takes a minute or three.
+    """
+    monkeypatch.setattr(sys.modules[__name__], "LIMITS", replace(LIMITS, quiet_s=0.0, quiet_at_most_s=0.0))
+    for name in ("CONFIRM_EVERY_S", "VALID_S", "HANDOVER_S"):
+        monkeypatch.setattr(lease, name, 0.02)
+    thread, outcomes, runs = Thread(monkeypatch), set[tuple[str, bool]](), full.run_dir.parent
+    assert full.cut_over().outcome == reports.DONE
+    for at in count(1 + WAYS.index(how), 5):
+        with full.ledger() as ledger:
+            take_back(ledger, PLAN.hash)
+        full.run_dir, full.calls = runs / f"{how} at {at}", []
+        thread.count, thread.at = 0, at
+
+        def stop() -> None:
+            guard_acts(full)
+            if how == "thawed a minute later":
+                full.target.advance(61)
+            if how == "killed":
+                raise Killed
+
+        thread.then = stop
+        with monkeypatch.context() as killed, suppress(MirrorError, Killed):
+            if how == "killed":
+                killed.setattr(steps, "back_out", lambda run, *_: run.report.undone.append({}))
+            full.cut_over()
+        thread.then = cast("Callable[[], object]", None)
+        if thread.count < at:
+            break
+        guard_acts(full)
+        phase, in_production = decided(full)
+        is_up = full.calls[-1:] == ["on"]
+        assert phase != UP and (phase == OPENED) == in_production, f"at request {at}"
+        assert not in_production or is_up, f"opened and lifted, at request {at}"
+        assert in_production or not is_up, f"left up, at request {at}"
+        outcomes.add((phase, is_up))
+    assert outcomes - {("", False)} == {(LIFTED, False), (OPENED, True)} and at > 30
