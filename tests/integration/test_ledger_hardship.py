@@ -53,8 +53,8 @@ class Reader(threading.Thread):
             log = DecisionLog(target)
             while not self._over.wait(0.1):
                 try:
-                    for offset, value in log.read(self.fold.end):
-                        self.verdicts[offset] = self.fold.apply(offset, value)
+                    for offset, value, appended_ms in log.read(self.fold.end):
+                        self.verdicts[offset] = self.fold.apply(offset, value, appended_ms)
                     self.looks += 1
                 except MirrorError as e:
                     if isinstance(e, LedgerLost):
