@@ -101,7 +101,9 @@ class Load:
 class World:
     """Two topics, the mirror of them, and its tail."""
 
-    def __init__(self, source: Cluster, target: Cluster, topic: str, directory: Path, close: ExitStack) -> None:
+    def __init__(
+        self, source: Cluster, target: Cluster, topic: str, directory: Path, close: ExitStack, rate: int | None
+    ) -> None:
         self.source_cluster, self.target_cluster, self.directory = source, target, directory
         self.plain, self.moved, self.name = f"{topic}-plain", f"{topic}-tx", f"m-{topic[-8:]}"
         for one in (self.plain, self.moved):
@@ -109,7 +111,7 @@ class World:
         self.target = close.enter_context(ClusterAdmin(config(target), timeout_s=120))
         mirror = Mirror(
             name=self.name, source="src", target="dst", topics=[f"{topic}.*"], groups=[f"{topic}.*"], group_interval_s=1,
-            sync_topics=False,
+            sync_topics=False, max_bytes_per_second=rate,
         )  # fmt: skip
         with ClusterAdmin(config(source), timeout_s=120) as admin:
             plan = build(mirror, admin, self.target, probe_target=False)
@@ -161,10 +163,13 @@ def lost_cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.fixture
-def world(lost_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path) -> Iterator[World]:
+@pytest.fixture(params=[None, 5000], ids=["in time", "behind"])
+def world(
+    lost_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[World]:
+    """A mirror whose tail is as fast as it can be, or that copies less than the producers write."""
     with ExitStack() as close:
-        yield World(lost_cluster, target_cluster, topic_name, tmp_path, close)
+        yield World(lost_cluster, target_cluster, topic_name, tmp_path, close, request.param)
 
 
 def test_source_dies_under_load_and_the_target_is_promoted(world: World, lost_cluster: Cluster, tmp_path: Path) -> None:
@@ -206,6 +211,8 @@ def test_source_dies_under_load_and_the_target_is_promoted(world: World, lost_cl
     lost = sum(offset >= copied[tp] for tp, offsets in load.acked.items() for offset in offsets)
     print(f"lost {lost} of {sum(map(len, load.acked.values()))}: {report['lost']}")
     assert report["lost"]["at_least"] <= lost <= report["lost"]["at_most"], log.read_text()[-2000:]
+    if world.plan.mirror.max_bytes_per_second is not None:
+        assert lost > 0
     assert world.at(group) == {behind: 77}
     assert positions[0] <= world.at(reading)[ahead] <= min(positions[-1], copied[ahead])  # nothing is skipped
     entries = world.target.topic_configs([world.plain])[world.plain]
