@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_mirror.copy.loop import maps
 from airflow_mirror.copy.loop.states import State
 from airflow_mirror.copy.offsets import store
 from airflow_mirror.copy.offsets.topic import PARTITIONS
@@ -87,23 +88,28 @@ def test_data_that_is_not_taken_for_an_hour_comes_once(fault: Fault, mode: str) 
         assert [row.value for row in target.log(TP).rows()] == [row.value for row in log.rows()]
 
 
-def test_data_go_on_while_no_offset_map_can_be_stored() -> None:
-    """What could not be stored is derived, and stored, at the next start."""
+def test_data_go_on_while_no_offset_map_can_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be stored is derived, and stored, at the next start.
+
+    The clock stands still, and maps are tried at each turn: to requests in flight a jump would be a broker's silence.
+    """
+    monkeypatch.setattr(maps, "EVERY_S", -1.0)
     with DrivenCluster("source") as source, DrivenCluster("target") as target:
         log = source.create("t").logs[0]
         target.create("t")
         Writer(log).plain(5)
         turns = Turns(source, target, ranges_of(source, "t", MAPPED))
         turns.to_the_end()
-        maps = [TopicPartition(MAPS, p) for p in range(PARTITIONS)]
-        target.script.on("Produce", Fault.refused(ErrorCode.NOT_ENOUGH_REPLICAS, maps), times=None)
+        where = [TopicPartition(MAPS, p) for p in range(PARTITIONS)]
+        refused = target.script.on("Produce", Fault.refused(ErrorCode.NOT_ENOUGH_REPLICAS, where), times=None)
         copy = turns.following()
         with copy:
             for _ in range(10):
                 with source.changing():
                     Writer(log).plain(2)
+                tried = len(refused.hits)
                 copy.until(lambda: ends(target) == [log.end], "the data arrive")
-                turns.now += HOUR_S / 10
+                copy.until(lambda tried=tried: len(refused.hits) > tried, "their map is tried")
             stored = map_of(target, copy.ranges[0])
             assert stored is None or stored.source_end < log.end
         target.script.clear()
