@@ -13,6 +13,7 @@ import sys
 import termios
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -412,6 +413,16 @@ def test_there_is_no_bar_without_a_terminal() -> None:
         assert bar is None
 
 
+def whole(master: int) -> str:
+    """Return what was written to a terminal that is closed by now: one read returns what has come through so far."""
+    screen = b""
+    with suppress(OSError):  # how Linux says that nothing will follow
+        while piece := os.read(master, 1 << 16):
+            screen += piece
+    os.close(master)
+    return screen.decode()
+
+
 def test_log_stands_above_the_bar_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 50, 120, 0, 0))
@@ -430,8 +441,7 @@ def test_log_stands_above_the_bar_line_by_line(monkeypatch: pytest.MonkeyPatch) 
             log.warning("[bold]%s", "orders " * 30)
             draw(summary, rows)
         assert handler.stream is terminal
-        screen = os.read(master, 1 << 16).decode()
-    os.close(master)
+    screen = whole(master)
     assert f"[bold]{'orders ' * 30}\r\n" in screen, "one line, whatever the width"
     above, _, below = screen.partition("[bold]")
     assert not above.rstrip().endswith("3 passed"), "the bar was taken away first"
@@ -450,8 +460,7 @@ def test_bar_is_on_the_terminal_of_spark_submit() -> None:
     command = ["sh", "-c", '"$0" -c "$1" 2>&1 | cat; :', sys.executable, driver]  # sh stands in for the Java process
     job = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=slave, check=True)
     os.close(slave)
-    screen = os.read(master, 1 << 16).decode()
-    os.close(master)
+    screen = whole(master)
     assert job.stdout == b"" and "0 partitions" in screen
 
 
