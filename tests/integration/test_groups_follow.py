@@ -71,12 +71,11 @@ class World:
             source, target = (close.enter_context(ClusterAdmin(config(c), timeout_s=120)) for c in self.clusters)
             state = state_of(target, notes.prefix(self.plan.mirror.name))
             write, commit = state.write, target.commit_groups
-            written = list[object]()
 
             def writes(values: Any) -> None:
-                if cut == ("before the note", "before it is settled")[len(written)]:
+                if cut == "before the note":
                     raise Killed
-                written.append(write(values))
+                write(values)
                 if cut == "after the note":
                     raise Killed
 
@@ -158,7 +157,7 @@ def test_foreign_position_stays_until_somebody_deletes_it(world: World) -> None:
     assert not world.follow().left_alone and world.at(group) == [30, 10]
 
 
-@pytest.mark.parametrize("cut", ["before the note", "after the note", "after the commit", "before it is settled"])
+@pytest.mark.parametrize("cut", ["before the note", "after the note", "after the commit"])
 def test_pass_cut_off_anywhere_is_continued_and_strangers_are_not_overwritten(world: World, cut: str) -> None:
     world.fill(50, 40)
     group = world.put(world.source, "g", 20, 10)
