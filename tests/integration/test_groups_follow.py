@@ -306,7 +306,8 @@ def test_groups_and_settings_follow_while_a_tail_runs_and_no_longer_after_it(
                 wait_for(lambda offset=offset: there() == offset, f"the group is at {offset} on the target")
             target.commit_group_offsets(group, {tp: GroupPosition(3)})
             wait_for(lambda: shown()["left_alone"]["count"] == 1, "its status says that somebody else has set it")
-            assert shown()["left_alone"]["first"] == [f"{group} at {tp}: the target has 3, the mirror wrote 250"]
+            (line,) = shown()["left_alone"]["first"]  # until the next pass what was there before counts as well
+            assert line.startswith(f"{group} at {tp}: the target has 3, the mirror wrote ") and line.endswith("250")
             target.commit_group_offsets(group, {tp: GroupPosition(250)})
             wait_for(lambda: shown()["groups"] == 1 and not shown()["error"], "it is followed again")
             source.alter_topic_configs(topic_name, {"retention.ms": "7200000", "segment.ms": "120000"})
