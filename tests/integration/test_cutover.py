@@ -11,8 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator
-from contextlib import ExitStack, closing, nullcontext
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from airflow_mirror.cutover.steps import STEPS
 from airflow_mirror.errors import (
     CutoverCancelled,
     CutoverRunning,
+    CutoverTakenOver,
     DrainTimedOut,
     FenceGone,
     FenceLeaks,
@@ -559,6 +560,14 @@ def child(world: World, run_dir: Path, kill_after: int) -> subprocess.Popen[byte
     return subprocess.Popen(command, env={**os.environ, **settings, "PYTHONPATH": root}, cwd=root)
 
 
+def retried(attempt: Callable[[], CutoverReport]) -> CutoverReport:
+    """Cut over, and try again as Airflow does: the guard of the killed process may be at work at the same time."""
+    for _ in range(2):
+        with suppress(CutoverTakenOver):
+            return attempt()
+    return attempt()
+
+
 @pytest.mark.faults
 def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """kill -9 after every single write of the report, and while the target is opened, with producers that go on writing.
@@ -608,9 +617,11 @@ def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkey
                     assert bool(opened_by()) == (left["outcome"] == reports.DONE)
             over = left["outcome"] == reports.DONE or opening
             with nullcontext() if over else EngineTail(world):  # a tail has to be started again after a way back
-                report = cut_over(
-                    world, run_dir=other, keep_fence=False, plan=Plan.load(world.directory / "plan.json"),
-                    open_target=lambda d=run_dir: opens(d), life=Ledger(world.target),
+                report = retried(
+                    lambda o=other, d=run_dir: cut_over(
+                        world, run_dir=o, keep_fence=False, plan=Plan.load(world.directory / "plan.json"),
+                        open_target=lambda: opens(d), life=Ledger(world.target),
+                    )
                 )  # fmt: skip
                 assert report.outcome == reports.DONE and opened_by() == report.plan_hash
                 assert world.acls() == [], f"fence left after a kill behind write {kill_after}"
@@ -618,8 +629,8 @@ def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkey
                 if over:
                     assert report.attempt == 1 and report.undone == []
                 else:
-                    assert report.attempt == 2 and report.earlier[0]["state"] == "CAUGHT_UP"
-                    assert all(u["ok"] for u in report.earlier[0]["undone"])
+                    assert report.attempt > 1 and {one["state"] for one in report.earlier} == {"CAUGHT_UP"}
+                    assert all(u["ok"] for one in report.earlier for u in one["undone"])
                 writer.wait_acknowledged(3)
                 assert world.target.offsets(world.tps) == report_ends(report)
             assert 1 <= len((run_dir / "opened").read_text().splitlines()) <= 2
