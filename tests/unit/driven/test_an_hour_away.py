@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from airflow_mirror.copy.loop import maps
@@ -102,6 +104,10 @@ def test_data_go_on_while_no_offset_map_can_be_stored(monkeypatch: pytest.Monkey
         turns.to_the_end()
         where = [TopicPartition(MAPS, p) for p in range(PARTITIONS)]
         refused = target.script.on("Produce", Fault.refused(ErrorCode.NOT_ENOUGH_REPLICAS, where), times=None)
+
+        def is_more(tried: int) -> bool:
+            return len(refused.hits) > tried
+
         copy = turns.following()
         with copy:
             for _ in range(10):
@@ -109,7 +115,7 @@ def test_data_go_on_while_no_offset_map_can_be_stored(monkeypatch: pytest.Monkey
                     Writer(log).plain(2)
                 tried = len(refused.hits)
                 copy.until(lambda: ends(target) == [log.end], "the data arrive")
-                copy.until(lambda tried=tried: len(refused.hits) > tried, "their map is tried")
+                copy.until(partial(is_more, tried), "their map is tried")
             stored = map_of(target, copy.ranges[0])
             assert stored is None or stored.source_end < log.end
         target.script.clear()
