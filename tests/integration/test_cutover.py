@@ -634,7 +634,7 @@ def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkey
                 writer.wait_acknowledged(3)
                 assert world.target.offsets(world.tps) == report_ends(report)
             assert 1 <= len((run_dir / "opened").read_text().splitlines()) <= 2
-    assert killed >= 18 and fenced_when_killed >= 14 and forward >= 2
+    assert killed >= 18 and fenced_when_killed >= 14 and forward >= 1  # the opening is one decision
 
 
 def test_console_lifts_the_fence_of_a_killed_cutover_and_keeps_a_finished_ones(
