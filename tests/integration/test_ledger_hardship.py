@@ -124,11 +124,11 @@ def test_no_update_is_lost_and_none_applied_twice(cluster: ProxiedNodes, frozen_
                 process.wait()
             for thread in freed:
                 thread.join()
-        before = [reader.looks for reader in readers]
         decided = Ledger(admin)
         decided.decide(lambda values: {"after": values.get("after", 0) + 1})
         told: Counter[str] = sum((Counter(one["added"]) for one in said), Counter())
         values = decided.values()
+    before = [reader.looks for reader in readers]
     end = decided._fold.end
     for reader, looks in zip(readers, before, strict=True):
         wait_until(lambda reader=reader, looks=looks: reader.looks >= looks + 2, "a look that began after the decision")
