@@ -69,6 +69,7 @@ class Turns:
             copy.until(lambda: ends(target) == ends(source), "all is copied")
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("fault", AWAY, ids=WAYS)
 @pytest.mark.parametrize("mode", [IDENTICAL, MAPPED])
 def test_data_that_is_not_taken_for_an_hour_comes_once(fault: Fault, mode: str) -> None:

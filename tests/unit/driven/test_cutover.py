@@ -221,6 +221,7 @@ def test_target_that_takes_no_report_lets_producers_in_again(full: World, monkey
     """From the fence on; nobody waits for it without an end."""
     for module in (kept, alive):
         monkeypatch.setattr(module, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(sys.modules[__name__], "PATIENCE_S", 1.0)  # of its decisions
 
     def fall_silent(call: str) -> None:
         if call == "on":
@@ -292,6 +293,7 @@ def decided(world: World) -> tuple[str, bool]:
     return state.phase if state is not None and ours else "", owned is not None and owned.opened_by is not None
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("how", WAYS)
 def test_owner_stopped_at_any_request_never_both_opens_and_is_lifted(
     full: World, monkeypatch: pytest.MonkeyPatch, how: str
