@@ -24,7 +24,6 @@ from airflow_mirror.cutover.quiet import longest_pause
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.writers import end_writing, hold_lease
 from airflow_mirror.errors import (
-    CutoverCancelled,
     CutoverRunning,
     CutoverTakenOver,
     InputError,
@@ -38,6 +37,7 @@ from airflow_mirror.files import lock, replace_file
 from airflow_mirror.jobs.runner.active import keys_of
 from airflow_mirror.jobs.runner.guarding import guarded
 from airflow_mirror.ledger.state import state_of
+from airflow_mirror.signals import set_in_handler
 from airflow_mirror.wire.cluster import WireCluster
 
 if TYPE_CHECKING:
@@ -115,10 +115,10 @@ def run_cutover(
     :raises FenceNotLifted: backing out failed; producers may still be kept out.
     :raises CutoverRunning: another process is at work on this cutover.
     """
-    report = CutoverReport(mirror=mirror.name, plan_hash=plan.hash)
+    report, stop = CutoverReport(mirror=mirror.name, plan_hash=plan.hash), stop or threading.Event()
     with (
         _locked(run_dir),
-        _interruptible(),
+        _interruptible(stop),
         signs_of_life(target.config, report),
         guarded(source.config, target.config, mirror.name, every_s=_LOOK_EVERY_S, log=run_dir / "guard.log") as ready,
         WireCluster(source.config) as source_log,
@@ -148,7 +148,7 @@ def run_cutover(
             fence_name=fence_name,
             open_target=open_target,
             compared=compared,
-            stop=stop or threading.Event(),
+            stop=stop,
         )
         try:
             return _run(run)
@@ -345,17 +345,17 @@ def _locked(run_dir: Path) -> IO[str]:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
-    """Turn SIGTERM into an exception if it would otherwise end the process with the fence up."""
+def _interruptible(stop: threading.Event) -> Iterator[None]:
+    """Let SIGTERM set ``stop`` if it would otherwise end the process with the fence up.
+
+    It raises nothing: inside a loop that tries again after lost answers, the error would count as one of them.
+    """
     in_main = threading.current_thread() is threading.main_thread()
     if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield  # the host's own handler: Airflow's calls on_kill, which sets `stop`
         return
 
-    def stop(*_: object) -> None:
-        raise CutoverCancelled("SIGTERM")
-
-    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGTERM, lambda *_: set_in_handler(stop))
     try:
         yield
     finally:

@@ -9,6 +9,7 @@ from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.hooks.remembered import proofs_of
 from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag, number, upstream_results
 from airflow_mirror.operators.summaries import compact
+from airflow_mirror.signals import set_in_handler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,8 +141,8 @@ class CutoverOperator(PlannedOperator):
         return compact({**report.summary(), "report": str(run_dir / "report.json")}, full=str(run_dir / "report.json"))
 
     def on_kill(self) -> None:
-        """Make the cutover back out at its next step."""
-        self._stop.set()
+        """Make the cutover back out at its next step. Airflow calls this from a signal handler."""
+        set_in_handler(self._stop)
 
 
 class LiftFenceOperator(MirrorOperator):

@@ -55,6 +55,7 @@ from airflow_mirror.jobs.runner.spec import is_local
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.principal import own_principal
+from airflow_mirror.signals import set_in_handler
 from airflow_mirror.wire.errors import Fenced, UnknownTopic
 
 log = logging.getLogger(__name__)
@@ -109,7 +110,7 @@ def _run(arguments: argparse.Namespace, status: StatusFile, publication: Publica
         guarded(*clusters, mirror.name, every_s=_GUARD_EVERY_S, wait_s=_GUARD_WAIT_S),
     ):
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stopping.set())
+            signal.signal(number, lambda *_: set_in_handler(stopping))
         tail = _copy(job, arguments, status, stopping, there, publication)
         summary = summarise(tail.totals.values(), time.monotonic() - begun) | {"gone": sorted(tail.gone)}
         # While a tail runs, the next turn reopens failed partitions. There is no next turn any more.

@@ -21,7 +21,7 @@ from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.marker import has_marker, set_marker
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord
-from airflow_mirror.cutover.run import _interruptible, lift_leftover_fence, recover
+from airflow_mirror.cutover.run import lift_leftover_fence, recover
 from airflow_mirror.cutover.steps import EXPIRE_ON_RESTART, STEPS, Step, back_out, walk
 from airflow_mirror.errors import (
     BrokerError,
@@ -503,17 +503,6 @@ def test_second_interrupt_does_not_disturb_going_back(tmp_path: Path) -> None:
         walk(a_run(tmp_path, fence), fence.steps())
     assert fence.calls[-1] == "lift" and fence.on_record()["outcome"] == reports.BACKED_OUT
     assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_sigterm_becomes_an_exception_where_it_would_have_killed() -> None:
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    try:
-        with pytest.raises(CutoverCancelled), _interruptible():
-            os.kill(os.getpid(), signal.SIGTERM)
-            signal.pause()
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def test_report_of_a_killed_attempt_is_enough_to_go_back(tmp_path: Path) -> None:

@@ -324,7 +324,7 @@ def test_execution_timeout_makes_a_cutover_back_out(
     task = CutoverOperator(task_id="t", mirror=mirror, plan=PLAN, execution_timeout=timedelta(hours=1))
     with pytest.raises(AirflowTaskTimeout):
         _run_execute_callable(context, task.execute, task)
-    assert task._stop.is_set()
+    assert task._stop.wait(30)
 
 
 def test_cutover_is_told_which_revisions_were_compared_before_it(

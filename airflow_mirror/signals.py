@@ -1,0 +1,22 @@
+"""What a signal handler may do: set an event, and nothing else.
+
+A handler runs in the main thread, between any two of its instructions. An exception that it raises can appear inside a
+loop that tries again after errors of that type, and is lost there. ``Event.set`` needs a lock that the main thread may
+hold at that moment, because it was about to wait for this event: then it would wait for itself for ever.
+"""
+
+from __future__ import annotations
+
+import _thread
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import threading
+
+
+def set_in_handler(event: threading.Event) -> None:
+    """Set an event without waiting for its lock. To be called by handlers of signals.
+
+    :mod:`_thread`, because starting a ``threading.Thread`` needs locks, too.
+    """
+    _thread.start_new_thread(event.set, ())
