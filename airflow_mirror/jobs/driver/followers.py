@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from airflow_mirror.config import load
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.jobs.driver.groups import groups_follow
 from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
-from airflow_mirror.jobs.driver.recurring import Pass, Recurring
+from airflow_mirror.jobs.driver.recurring import Job, Pass, on_both_clusters
 from airflow_mirror.jobs.driver.topics import topics_follow
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -30,11 +29,6 @@ from airflow_mirror.sync.starts.deciding import EVERY_MS
 from airflow_mirror.sync.starts.follower import StartFollower
 
 _STATE_PATIENCE_S = 10.0  # `stop` waits for a note that is being written
-
-Job = Callable[[], CopyJob]
-"""Returns what is carried out at the moment."""
-Make = Callable[[Job, ClusterAdmin, ClusterAdmin, Right], Pass]
-"""Makes what does the passes, with connections to the source and to the target."""
 
 
 class Copying(Protocol):
@@ -72,7 +66,7 @@ def followers(copying: Copying, held: HeldLease, status: StatusFile, *, by_hand:
         groups.renew()  # it has the offset maps of the plan's topics; the others read the plan at each pass
 
     groups = groups_follow(job, held, status)
-    thread = partial(_thread, job, held, status)
+    thread = partial(on_both_clusters, job, held, status)
     wanted = (
         (True, thread(ends.NAME, _ends, ends.EVERY_S)),
         (True, topics_follow(job, held, status, take_in=take_in, gone=gone, by_hand=by_hand)),
@@ -89,20 +83,6 @@ def followers(copying: Copying, held: HeldLease, status: StatusFile, *, by_hand:
     finally:
         for one in threads:
             one.stop()
-
-
-def _thread(job: Job, held: HeldLease, status: StatusFile, name: str, make: Make, interval_s: float) -> Recurring:
-    right = Right(lambda: held.token)
-
-    @contextmanager
-    def connect() -> Iterator[Pass]:
-        with (
-            ClusterAdmin(load(job().source, "source")) as source,
-            ClusterAdmin(load(job().target, "target")) as target,
-        ):
-            yield make(job, source, target, right)
-
-    return Recurring.in_status(name, connect, right, interval_s, status)
 
 
 def _ends(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right) -> Pass:

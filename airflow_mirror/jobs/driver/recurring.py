@@ -8,13 +8,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Protocol
 
+from airflow_mirror.config import load
 from airflow_mirror.errors import MirrorError
+from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease
 from airflow_mirror.jobs.runner.status import StatusFile
+from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.sync.right import Right, Stopped
 
 log = logging.getLogger(__name__)
@@ -33,6 +36,10 @@ class Report(Protocol):
 
 Pass = Callable[[int], Report]
 """Makes one pass. Receives the time, in milliseconds since the epoch."""
+Job = Callable[[], CopyJob]
+"""Returns what is carried out at the moment."""
+Make = Callable[[Job, ClusterAdmin, ClusterAdmin, Right], Pass]
+"""Makes what does the passes, with connections to the source and to the target."""
 
 
 class Recurring:
@@ -118,3 +125,23 @@ class Recurring:
             self._tell({"at": time.time(), "error": None, **found})
         except OSError as e:  # a full disk
             log.warning("status.json not written: %s", e)
+
+
+def on_both_clusters(
+    job: Job, held: HeldLease, status: StatusFile, name: str, make: Make, interval_s: float
+) -> Recurring:
+    """Return the thread of what reads the source and writes to the target under the job's lease.
+
+    :param held: may be withdrawn and taken again meanwhile.
+    """
+    right = Right(lambda: held.token)
+
+    @contextmanager
+    def connect() -> Iterator[Pass]:
+        with (
+            ClusterAdmin(load(job().source, "source")) as source,
+            ClusterAdmin(load(job().target, "target")) as target,
+        ):
+            yield make(job, source, target, right)
+
+    return Recurring.in_status(name, connect, right, interval_s, status)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from airflow_mirror.config import load
 from airflow_mirror.jobs.driver.by_hand import remember
 from airflow_mirror.jobs.driver.prepare import CopyJob, HeldLease, taking_in
-from airflow_mirror.jobs.driver.recurring import Pass, Recurring
+from airflow_mirror.jobs.driver.recurring import Job, Pass, Recurring, on_both_clusters
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
@@ -23,7 +21,7 @@ _STATE_PATIENCE_S = 10.0  # `stop` waits for an amendment that is being written
 
 
 def topics_follow(
-    job: Callable[[], CopyJob], held: HeldLease, status: StatusFile, *, take_in: Callable[[CopyJob], None],
+    job: Job, held: HeldLease, status: StatusFile, *, take_in: Callable[[CopyJob], None],
     gone: Callable[[], Mapping[str, str]], by_hand: bool,
 ) -> Recurring:  # fmt: skip
     """Return the thread in which a job's topics follow.
@@ -34,25 +32,20 @@ def topics_follow(
     :param gone: returns what the copy says of source topics that it gave up.
     :param by_hand: nobody has stored the plan: where ``latest`` was has to be remembered in another way.
     """
-    right, mirror = Right(lambda: held.token), job().mirror
+    mirror = job().mirror
 
-    @contextmanager
-    def connect() -> Iterator[Pass]:
-        with ExitStack() as closing:
-            source = closing.enter_context(ClusterAdmin(load(job().source, "source")))
-            target = closing.enter_context(ClusterAdmin(load(job().target, "target")))
+    def look(job: Job, source: ClusterAdmin, target: ClusterAdmin, right: Right) -> Pass:
+        def taken_in(plan: Plan) -> None:
+            now = job()
+            if by_hand and mirror.start == "latest":
+                new = tuple(t for t in plan.topics if t not in now.plan.topics)
+                remember(replace(plan, topics=new), target)
+            take_in(taking_in(now, plan, target))
 
-            def taken_in(plan: Plan) -> None:
-                now = job()
-                if by_hand and mirror.start == "latest":
-                    new = tuple(t for t in plan.topics if t not in now.plan.topics)
-                    remember(replace(plan, topics=new), target)
-                take_in(taking_in(now, plan, target))
+        plans = state_of(target, prefix(mirror.name), patience_s=_STATE_PATIENCE_S)
+        return Amending(
+            lambda: job().plan, source, target, plans, Ledger(target), right, joins=mirror.sync_topics,
+            take_in=taken_in, known_gone=gone,
+        ).look  # fmt: skip
 
-            plans = state_of(target, prefix(mirror.name), patience_s=_STATE_PATIENCE_S)
-            yield Amending(
-                lambda: job().plan, source, target, plans, Ledger(target), right, joins=mirror.sync_topics,
-                take_in=taken_in, known_gone=gone,
-            ).look  # fmt: skip
-
-    return Recurring.in_status("topics", connect, right, mirror.topic_interval_s, status)
+    return on_both_clusters(job, held, status, "topics", look, mirror.topic_interval_s)

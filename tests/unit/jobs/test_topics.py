@@ -12,7 +12,7 @@ import pytest
 
 from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.jobs.driver import followers as module
-from airflow_mirror.jobs.driver import topics
+from airflow_mirror.jobs.driver import recurring, topics
 from airflow_mirror.jobs.driver.followers import followers
 from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.driver.topics import topics_follow
@@ -38,8 +38,8 @@ class World:
             self.take_in = take_in
             return SimpleNamespace(look=None)
 
-        monkeypatch.setattr(topics, "load", lambda *_: None)
-        monkeypatch.setattr(topics, "ClusterAdmin", nullcontext)
+        monkeypatch.setattr(recurring, "load", lambda *_: None)
+        monkeypatch.setattr(recurring, "ClusterAdmin", nullcontext)
         monkeypatch.setattr(topics, "state_of", lambda *_, **__: None)
         monkeypatch.setattr(topics, "Amending", amending)
         monkeypatch.setattr(topics, "remember", lambda plan, _: self.did("remember", plan))
@@ -100,7 +100,7 @@ def test_groups_go_on_with_the_topics_that_joined(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(module, "topics_follow", topics_thread)
     monkeypatch.setattr(module, "groups_follow", lambda *_: Thread("groups", log))
-    monkeypatch.setattr(module, "_thread", lambda _job, _held, _status, name, *_: Thread(name, log))
+    monkeypatch.setattr(module, "on_both_clusters", lambda _job, _held, _status, name, *_: Thread(name, log))
     held: Any = None
     taken = list[CopyJob]()
     copying: Any = SimpleNamespace(job=world.job, gone={}, take_in=taken.append)
