@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from airflow_mirror.copy.loop.partition import COUNTERS, PartitionCopy
@@ -49,6 +49,10 @@ class PartitionResult:
     def key(self) -> tuple[str, int, int]:
         """What the result is about: source topic, source partition, target partition."""
         return self.topic, self.partition, self.target_partition
+
+    def without_lost_lease(self) -> PartitionResult:
+        """Return it without its error: a withdrawn lease is how a driver asks its tasks to end."""
+        return replace(self, error=None, final=False, lease_lost=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready dict."""

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.errors import CutoverRunning, MirrorError
@@ -34,10 +34,15 @@ _PATIENCE_S = 5.0  # for one sign
 _at_work = set[str]()  # jobs of this process, of which nobody has to be asked
 
 
+def process_of(mirror: str, plan: str, **process: Any) -> ActiveTail:
+    """Return the process of a cutover as what gives signs of life, as a tail does; this process if none is given."""
+    return ActiveTail(mirror={"name": mirror}, plan=plan, inputs="", directory="", **process)
+
+
 @contextmanager
 def signs_of_life(target: ClientConfig, report: CutoverReport) -> Iterator[None]:
     """Name this process in a report, and give signs in a thread of its own until the block ends."""
-    me = ActiveTail(mirror={"name": report.mirror}, plan=report.plan_hash, inputs="", directory="")
+    me = process_of(report.mirror, report.plan_hash)
     report.process = {name: getattr(me, name) for name in ("host", "where", "pid", "started", "job")}
     over = threading.Event()
 
@@ -78,7 +83,7 @@ def require_over(target: ClusterAdmin, report: CutoverReport) -> None:
     """
     if report.outcome != reports.RUNNING or report.process is None:
         return
-    one = ActiveTail(mirror={"name": report.mirror}, plan=report.plan_hash, inputs="", directory="", **report.process)
+    one = process_of(report.mirror, report.plan_hash, **report.process)
     if one.is_here and one.pid == os.getpid() and one.job not in _at_work:
         return
     if watch_of(target, report.mirror).settled(one, by_signs=True) == RUNNING:

@@ -21,7 +21,7 @@ import time
 from typing import TYPE_CHECKING
 
 from airflow_mirror.config import ClientConfig
-from airflow_mirror.cutover.alive import watch_of
+from airflow_mirror.cutover.alive import process_of, watch_of
 from airflow_mirror.cutover.decision import PATIENCE_S, FenceState, fence_state
 from airflow_mirror.cutover.fence import AclFence, fence_of
 from airflow_mirror.cutover.kept import Kept, reports_of
@@ -29,7 +29,6 @@ from airflow_mirror.cutover.marker import group_of, markers
 from airflow_mirror.cutover.run import lift_leftover_fence
 from airflow_mirror.cutover.steps import lift_recorded
 from airflow_mirror.errors import CutoverTakenOver, LedgerMissing, MayBeOpen, MirrorError, OpeningUnfinished
-from airflow_mirror.jobs.runner.active import ActiveTail
 from airflow_mirror.jobs.runner.guarding import READY
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.kafka.admin import ClusterAdmin
@@ -85,10 +84,7 @@ class Guard:
                 self._fence = None
                 return
             self._remember(fence)
-            owner = ActiveTail(
-                mirror={"name": self._mirror}, plan=fence.plan, inputs="", directory="", **fence.process
-            )  # fmt: skip
-            lives = self._watch.status(owner) == RUNNING
+            lives = self._watch.status(process_of(self._mirror, fence.plan, **fence.process)) == RUNNING
         except LedgerMissing:
             self._asked, self._fence = True, None  # no cutover goes without it
             return

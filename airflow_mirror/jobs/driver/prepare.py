@@ -137,17 +137,15 @@ def _stored(path: Path, mirror: Mirror, target: ClusterAdmin, writes: bool) -> P
 
 
 def _claim(plan: Plan, source_file: str, target: ClusterAdmin) -> None:
-    """Make the topics this mirror's. What they hold is known without the ledger: copying does not wait for a lost one."""
+    """Make the topics this mirror's. What they hold is known without the ledger."""
     feeds = None
     with ClusterAdmin(load(source_file, "source")) as source:
         try:
             feeds = upstream_of(plan, Ledger(source).peek()).of
         except LedgerLost as e:
             log.warning("where the source's records come from is not known, and the copy goes on: %s", e)
-    try:
+    with _unless_unknown():
         claim(Ledger(target), plan, target, feeds)
-    except (LedgerMissing, LedgerLost) as e:
-        log.warning("whose the target's topics are is not known, and the copy goes on: %s", e)
 
 
 def require_still_ours(job: CopyJob) -> None:
@@ -155,11 +153,17 @@ def require_still_ours(job: CopyJob) -> None:
 
     :raises MirrorCutOver: :raises TopicsOwned: see :func:`.life.require_active`.
     """
-    with ClusterAdmin(load(job.target, "target")) as target:
-        try:
-            require_active(Ledger(target), job.plan, target)
-        except (LedgerMissing, LedgerLost) as e:
-            log.warning("whose the target's topics are is not known, and the copy goes on: %s", e)
+    with ClusterAdmin(load(job.target, "target")) as target, _unless_unknown():
+        require_active(Ledger(target), job.plan, target)
+
+
+@contextmanager
+def _unless_unknown() -> Iterator[None]:
+    """Warn where the ledger that says whose the topics are is not there: copying does not wait for a lost one."""
+    try:
+        yield
+    except (LedgerMissing, LedgerLost) as e:
+        log.warning("whose the target's topics are is not known, and the copy goes on: %s", e)
 
 
 def shared(options: CopyOptions, tasks: int) -> CopyOptions:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from airflow_mirror.config import load
 from airflow_mirror.copy.ranges import CopyRange
@@ -144,8 +144,8 @@ def copy_in_rounds(
         results = copy(left, wishes, token)
         withdrawn = held.token != token
         for result in results:
-            if withdrawn and result.lease_lost:  # intended: this is how tasks are asked to end
-                result = replace(result, error=None, final=False, lease_lost=False)
+            if withdrawn and result.lease_lost:
+                result = result.without_lost_lease()
             totals[result.key] = add(totals, result)
         if not withdrawn:
             break

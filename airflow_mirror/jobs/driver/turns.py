@@ -190,7 +190,7 @@ class Tail:
         self.on_turn_end()
         for result in results:
             if result.lease_lost and self.withdrawn.is_set():
-                result = replace(result, error=None, final=False)  # intended: this is how tasks are asked to end
+                result = result.without_lost_lease()
             if result.source_gone:
                 self._is_gone(result.topic, str(result.error))  # the last partition's words stand for all
                 result = replace(result, error=None, final=False)  # its other topics are a mirror, too

@@ -256,7 +256,7 @@ class WindowBook:
         """
         if self._state is None:
             return
-        dict(self._rows(span.name, topic_ids))
+        dict(self._rows(span.name, topic_ids))  # raises if a newer version stored it
         rows = [
             {"topic": tp.topic, "partition": tp.partition, "topic_id": topic_ids[tp.topic], "window": asdict(window)}
             for tp, window in sorted(windows.items())
