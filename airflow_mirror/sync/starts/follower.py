@@ -127,8 +127,9 @@ class StartFollower:
     def _follow(self, topics: dict[str, TopicPlan], rules: Rules, now_ms: int, report: StartsReport) -> None:
         standings = self._standings(topics, report)
         ids = self._ids(topics, report)
-        stored = self._state.read()
-        for name in sights.unreadable(stored) & ids.keys():
+        stored = {key: sights.load(key, value) for key, value in self._state.read().items()}
+        newer = {sights.topic_of(key) for key, sight in stored.items() if sight is None}
+        for name in newer & ids.keys():
             report.left_out.append(f"{topics[name].source_topic}: {_NEWER}")
             del ids[name]
         standings = {tp: one for tp, one in standings.items() if tp.topic in ids}
@@ -256,13 +257,13 @@ class StartFollower:
         return found
 
     def _known(
-        self, stored: Mapping[str, bytes], ids: Mapping[str, tuple[str, str]]
+        self, stored: Mapping[str, Sight | None], ids: Mapping[str, tuple[str, str]]
     ) -> tuple[dict[str, list[Sight]], list[str]]:
         """Return the sights of each topic, ascending, and the keys of those of other topics that had its name."""
         found: dict[str, list[Sight]] = {name: [] for name in ids}
         stale = []
-        for key, value in stored.items():
-            topic, sight = sights.load(key, value) or ("", None)
+        for key, sight in stored.items():
+            topic = sights.topic_of(key)
             if sight is not None and topic in ids:
                 if sight.ids == ids[topic]:
                     found[topic].append(sight)

@@ -82,25 +82,24 @@ def dump(sight: Sight) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode()
 
 
-def unreadable(stored: Mapping[str, bytes]) -> set[str]:
-    """Return the target topics of which something was seen that this version can't read: perhaps a longer retention."""
-    return {name.split("/")[2] for name, value in stored.items() if load(name, value) is None}
+def topic_of(name: str) -> str:
+    """Return the target topic of a sight's key."""
+    return name.split("/")[2]
 
 
-def load(name: str, value: bytes) -> tuple[str, Sight] | None:
-    """Return the target topic and the sight of a key; None if it says something that this version can't read."""
+def load(name: str, value: bytes) -> Sight | None:
+    """Return the sight of a key; None if it says something that this version can't read: perhaps a longer retention."""
     try:
-        topic, number = name.split("/")[2:]
+        _, number = name.split("/")[2:]
         content = json.loads(value)
         if content["v"] != _VERSION:
             return None
         source_id, target_id = content["ids"]
         ms, size = map(int, content["retention"])
         seen = {int(p): Seen(int(start), int(explained)) for p, start, explained in content["seen"]}
-        sight = Sight(
+        return Sight(
             number=int(number), at_ms=int(content["at"]), ids=(str(source_id), str(target_id)),
             retention=Retention(ms, size), seen=seen,
         )  # fmt: skip
-        return topic, sight
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
