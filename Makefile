@@ -41,13 +41,13 @@ soak-disk: setup ## does the target's disk stay level while a tail runs, an hour
 soak-replication: setup ## kill drivers, workers, brokers and hosts of a replication and compare, an hour; needs root (SOAK=--help lists options)
 	$(BIN)/python -m tests.soak.replication $(SOAK)
 
-test: setup ## what CI runs: unit tests, real brokers and Spark, one migration in a real Airflow
-	$(BIN)/python -m tests.parts unit core e2e $(TESTS)
+test: setup ## what CI runs: unit and provider tests, real brokers and Spark, one migration in a real Airflow
+	$(BIN)/python -m tests.parts unit provider core e2e $(TESTS)
 
 test-all: setup ## every test, in parts; goes on after a failure (TESTS=--resume leaves out what passed)
 	$(BIN)/python -m tests.parts --all $(TESTS)
 
-test-%: setup ## one part: unit core e2e faults properties spark months versions drills tools
+test-%: setup ## one part: unit provider core e2e faults properties spark months versions drills tools
 	$(BIN)/python -m tests.parts $* $(TESTS)
 
 coverage: setup ## run the unit tests and list the lines and branches that they leave out of what moves data
@@ -70,7 +70,7 @@ types: setup ## check types alone
 
 docs: setup ## check the docs: links, commands, options, parameters, imports, and tables that come from code
 	$(BIN)/python -m pytest -q tests/unit/test_docs.py tests/unit/test_commands_in_docs.py \
-	  tests/unit/provider/test_docs_of_operators.py tests/unit/copy/test_states.py tests/unit/test_benchmarks.py \
+	  tests/provider/test_docs_of_operators.py tests/unit/copy/test_states.py tests/unit/test_benchmarks.py \
 	  tests/unit/jobs/test_monitoring.py
 
 golden: setup ## write the plan's golden files and the brokers' recorded answers anew; starts brokers, review the diff

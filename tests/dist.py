@@ -1,7 +1,7 @@
 """What is built is what works: ``python -m tests.dist`` builds wheel and sdist, checks them and tries the wheel.
 
 The wheel goes into an empty environment, beside nothing but Airflow and its Kafka and Spark providers. There the package
-must be consistent with what is installed, Airflow must list it as a provider, and the unit tests must pass against it:
+must be consistent with what is installed, Airflow must list it as a provider, and unit and provider tests must pass:
 they run in a copy of the repository that has everything but the package.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
 PROVIDERS = ("apache-airflow", "apache-airflow-providers-apache-kafka", "apache-airflow-providers-apache-spark")
-# What the unit tests need and users don't.
+# What the tests need and users don't.
 TOOLS = ("pytest", "pytest-xdist", "hypothesis", "jsonschema", "psutil", "statsd")
 # They read the package's files as the repository has them.
 OF_THE_REPOSITORY = ("tests/unit/test_docs.py", "tests/unit/test_mutants.py")
@@ -69,7 +69,7 @@ def install(wheel: Path, home: Path) -> Path:
 
 
 def try_out(python: Path, home: Path) -> None:
-    """Run the unit tests against the installed package."""
+    """Run the tests that need no cluster against the installed package."""
     copy = home / "repository"
     for name in run("git", "ls-files").splitlines():
         if not name.startswith("airflow_mirror/"):
@@ -77,10 +77,10 @@ def try_out(python: Path, home: Path) -> None:
             shutil.copy2(ROOT / name, copy / name)
     where = run(python, "-c", "import airflow_mirror; print(airflow_mirror.__file__)", cwd=copy).strip()
     if not where.startswith(str(home / "env")):
-        raise SystemExit(f"the unit tests would test {where}, not what was installed")
+        raise SystemExit(f"the tests would test {where}, not what was installed")
     left_out = [f"--ignore={file}" for file in OF_THE_REPOSITORY]
     pytest = (python, "-m", "pytest", "-q", "-n", "3", "--dist", "worksteal", "-m", "not faults")
-    print(run(*pytest, "tests/unit", *left_out, cwd=copy)[-2000:])
+    print(run(*pytest, "tests/unit", "tests/provider", *left_out, cwd=copy)[-2000:])
 
 
 def main() -> int:

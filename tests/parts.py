@@ -59,8 +59,16 @@ PARTS = (
         "",
         2,
         "values, decisions, and the engine against a broker in the same process",
-        # They wait a little now and then: three for two cores. Most modules stay whole, and with them what they share.
-        ("-n", "3", "--dist", "worksteal", "--cov", "--cov-report="),
+        # They wait a little now and then: four for two cores. Most modules stay whole, and with them what they share.
+        ("-n", "4", "--dist", "worksteal", "--cov", "--cov-report="),
+    ),
+    Part(
+        "provider",
+        ("tests/provider",),
+        "",
+        1,
+        "operators, sensors, triggers and DAGs, with Airflow's own code around them",
+        ("-n", "2"),
     ),
     Part(
         "core",
@@ -73,7 +81,7 @@ PARTS = (
     Part("e2e", ("tests/e2e",), "", 5, "one real Airflow with the whole migration"),
     Part(
         "faults",
-        ("tests/integration", "tests/unit/driven"),
+        ("tests/integration", "tests/unit"),
         "faults",
         25,
         "killed and frozen brokers, broken networks, lost topics",
@@ -86,7 +94,7 @@ PARTS = (
     Part("drills", ("tests/e2e",), "drills", 8, "drills, windows and backfills in a real Airflow"),
     Part("tools", ("tests/integration",), "tools", 8, "sandbox, demo and benchmarks"),
 )
-CI = ("unit", "core", "e2e")
+CI = ("unit", "provider", "core", "e2e")
 # Marks that take a test out of the first part of its folder. Properties, which hypothesis marks, are in both.
 _MARKS = sorted({part.marks for part in PARTS if part.marks} - {"hypothesis"})
 

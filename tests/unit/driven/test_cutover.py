@@ -220,8 +220,8 @@ def full(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
 def test_target_that_takes_no_report_lets_producers_in_again(full: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the fence on; nobody waits for it without an end."""
     for module in (kept, alive):
-        monkeypatch.setattr(module, "_PATIENCE_S", 0.5)
-    monkeypatch.setattr(sys.modules[__name__], "PATIENCE_S", 1.0)  # of its decisions
+        monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(sys.modules[__name__], "PATIENCE_S", 0.3)  # of its decisions
 
     def fall_silent(call: str) -> None:
         if call == "on":
@@ -294,20 +294,21 @@ def decided(world: World) -> tuple[str, bool]:
 
 
 @pytest.mark.repeats
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.faults), 25])
 @pytest.mark.parametrize("how", WAYS)
 def test_owner_stopped_at_any_request_never_both_opens_and_is_lifted(
-    full: World, monkeypatch: pytest.MonkeyPatch, how: str
+    full: World, monkeypatch: pytest.MonkeyPatch, how: str, step: int
 ) -> None:
     """A guard acts right there; then the owner goes on, goes on when its time is over, or never does.
 
-    At one request of five, each way at others: with step 1, every one, it takes a minute or three.
+    At every request among the faults, which takes a minute or three; every day at one of 25, each way at others.
     """
     monkeypatch.setattr(sys.modules[__name__], "LIMITS", replace(LIMITS, quiet_s=0.0, quiet_at_most_s=0.0))
     for name in ("CONFIRM_EVERY_S", "VALID_S", "HANDOVER_S"):
         monkeypatch.setattr(lease, name, 0.02)
     thread, outcomes, runs = Thread(monkeypatch), set[tuple[str, bool]](), full.run_dir.parent
     assert full.cut_over().outcome == reports.DONE
-    for at in count(1 + WAYS.index(how), 5):
+    for at in count(1 + WAYS.index(how) * step // len(WAYS), step):
         with full.ledger() as ledger:
             take_back(ledger, PLAN.hash)
         full.run_dir, full.calls = runs / f"{how} at {at}", []
@@ -335,4 +336,5 @@ def test_owner_stopped_at_any_request_never_both_opens_and_is_lifted(
         assert not in_production or is_up, f"opened and lifted, at request {at}"
         assert in_production or not is_up, f"left up, at request {at}"
         outcomes.add((phase, is_up))
-    assert outcomes - {("", False)} == {(LIFTED, False), (OPENED, True)} and at > 30
+    both = {(LIFTED, False), (OPENED, True)}  # it is open behind few requests of them all
+    assert (outcomes >= both if step == 1 else outcomes & both) and at > 30

@@ -92,7 +92,7 @@ CASES = {
 }
 
 
-ASK_ALIKE = ("coordinator-alone", "tombstones", "from-0.11-mapped")  # what another case asks, too
+ASK_ALIKE = ("coordinator-alone", "tombstones", "from-0.11", "from-0.11-mapped")  # what another case asks, too
 
 
 @contextmanager

@@ -98,7 +98,7 @@ def copied_twice(identical: int, mapped: int, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.repeats
 def test_hundreds_of_partitions_cost_no_more_each_than_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    copied_twice(250, 100, monkeypatch)
+    copied_twice(120, 50, monkeypatch)
 
 
 @pytest.mark.faults

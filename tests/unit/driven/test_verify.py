@@ -60,7 +60,7 @@ def trim(cluster: DrivenCluster, to: int) -> Callable[[object], object]:
 
 @pytest.mark.repeats
 @pytest.mark.parametrize("level", ["batches", "records"])
-@pytest.mark.parametrize("fetch", range(1, 13))
+@pytest.mark.parametrize("fetch", [1, 4, 12, *(pytest.param(n, marks=pytest.mark.faults) for n in (2, 3, *range(5, 12)))])
 @pytest.mark.parametrize("to", [17, 40, RECORDS])
 def test_a_source_trimmed_before_any_fetch_is_compared_behind_it(
     source: DrivenCluster, compared: Compared, level: str, fetch: int, to: int

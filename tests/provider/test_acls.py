@@ -19,8 +19,8 @@ from airflow_mirror.sync.acls import AclDiff, AclReport
 from airflow_mirror.sync.quotas import QuotaDiff, QuotaReport
 from airflow_mirror.sync.users import UserRow, UsersReport
 from tests.builders import rule
+from tests.provider.conftest import PLAN
 from tests.unit.ledger.memory import MemoryLedger
-from tests.unit.provider.conftest import PLAN
 
 RULES = tuple(rule("orders", "READ", "ALLOW", f"User:u{i}") for i in range(10_000))
 

@@ -21,7 +21,7 @@ from airflow.sdk.observability.metrics import stats_utils
 from airflow_mirror.hooks import gauges
 from airflow_mirror.hooks.gauges import tell_copy, tell_lag
 
-PAGE = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text(encoding="utf-8")
 FOUND = {"partitions": 3, "lag_records": 40, "max_lag_records": 30, "worst": "t-0"}
 
 

@@ -17,7 +17,7 @@ from airflow.sdk import BaseOperator
 import airflow_mirror.operators
 import airflow_mirror.sensors
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
 BASES = {"MirrorOperator", "PlannedOperator", "SparkJobOperator"}
 

@@ -24,8 +24,8 @@ from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
 from airflow_mirror.sync.lag import PartitionLag
 from airflow_mirror.triggers import catch_up as catch_up_trigger
 from airflow_mirror.triggers.catch_up import CatchUpTrigger
+from tests.provider.conftest import PLAN, Started
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
-from tests.unit.provider.conftest import PLAN, Started
 
 
 @pytest.fixture

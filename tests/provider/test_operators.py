@@ -59,8 +59,8 @@ from airflow_mirror.sync.configs import ConfigsReport
 from airflow_mirror.sync.lag import PartitionLag
 from airflow_mirror.sync.seen_configs import dump
 from tests.builders import topic_plan
+from tests.provider.conftest import PLAN, Started, store_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
-from tests.unit.provider.conftest import PLAN, Started, store_plan
 
 NEEDS_CLUSTERS = [
     PlanMirrorOperator, CreateTargetTopicsOperator, SyncTopicConfigsOperator, SyncAclsOperator, StartMirrorOperator,

@@ -22,8 +22,8 @@ from airflow_mirror.operators import tail as operators
 from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
 from airflow_mirror.operators.tail import stop_tail
 from airflow_mirror.plan import Plan
+from tests.provider.conftest import PLAN, Started, store_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
-from tests.unit.provider.conftest import PLAN, Started, store_plan
 
 
 class Beating(MemoryState):

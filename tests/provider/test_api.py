@@ -11,7 +11,7 @@ import pytest
 
 from airflow_mirror.get_provider_info import get_provider_info
 
-PAGE = (Path(__file__).parents[3] / "docs" / "api.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
 PUBLIC = {
     module: re.findall(r"`(\w+)`", names)
     for module, names in re.findall(r"^\| `([\w.]+)` \| (.+) \|$", PAGE, re.MULTILINE)
@@ -42,7 +42,7 @@ def test_what_airflow_is_told_of_is_public() -> None:
 
 
 def test_operators_that_are_documented_are_public() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "operators.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "operators.md").read_text(encoding="utf-8")
     named = set(re.findall(r"\b(\w+(?:Operator|Sensor))\b", page)) - {"BaseOperator"}
     public = {name for names in PUBLIC.values() for name in names}
     assert named == {name for name in public if name.endswith(("Operator", "Sensor"))}

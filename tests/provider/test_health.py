@@ -24,8 +24,8 @@ from airflow_mirror.operators.health import CheckMirrorOperator
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan
 from airflow_mirror.sync.lag import PartitionLag
+from tests.provider.conftest import THE_PLAN
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
-from tests.unit.provider.conftest import THE_PLAN
 
 
 class Asked:

@@ -15,7 +15,7 @@ from airflow_mirror.errors import SourceStillSeen, TryAgain
 from airflow_mirror.failover import check, run
 from airflow_mirror.hooks.kafka import MirrorKafkaHook
 from airflow_mirror.operators.failover import FailoverOperator
-from tests.unit.provider.test_dags import DAGS
+from tests.provider.test_dags import DAGS
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 # What the fake Spark has started, command line by command line, and how its jobs behave.
 Started = tuple[list[list[str]], dict[str, str]]
-FAKE_JOB = Path(__file__).parents[1] / "jobs" / "fake_job.py"
+FAKE_JOB = Path(__file__).parents[1] / "unit" / "jobs" / "fake_job.py"
 
 
 class FakeTI:

@@ -18,7 +18,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow_mirror.example_dags.kafka_replication import replication
 from airflow_mirror.mirror import DEFAULT_EXCLUDED_GROUPS
 
-DAGS = Path(__file__).parents[3] / "dags"
+DAGS = Path(__file__).parents[2] / "dags"
 FILES = {
     "kafka_migration", "kafka_window_backfill", "kafka_dr_drill", "kafka_replication", "kafka_failover",
     "kafka_lift_fence",
