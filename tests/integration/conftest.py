@@ -1,4 +1,4 @@
-"""For the integration tests: one warm Spark."""
+"""For the integration tests: one warm Spark, one cluster with an authorizer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from sandbox import Cluster
 from tests.integration.warm_jobs import WarmJobs
 
 
@@ -15,3 +16,10 @@ def warm_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmJobs]:
     jobs = WarmJobs(tmp_path_factory.mktemp("spark"))
     yield jobs
     jobs.close()
+
+
+@pytest.fixture(scope="session")
+def walled_cluster() -> Iterator[Cluster]:
+    """A source that has an authorizer. Who leaves ACLs there removes them."""
+    with Cluster("walled", authorizer=True, ready_timeout_s=240) as cluster:
+        yield cluster

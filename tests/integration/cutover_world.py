@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,9 +25,11 @@ from airflow_mirror.copy.writer.lease import LeaseToken, LeaseWatch
 from airflow_mirror.cutover.fence import AclFence, Intent
 from airflow_mirror.errors import BrokerError, LeaseLost
 from airflow_mirror.kafka.admin import ClusterAdmin, GroupPosition, NewTopicSpec
+from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
+from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.wire.cluster import WireCluster
 from sandbox import Cluster
 from tests.builders import plan_of, topic_plan
@@ -64,7 +68,8 @@ class World:
         self.tps = [TopicPartition(self.topic, p) for p in range(PARTITIONS)]
 
     def close(self) -> None:
-        """Close the admins."""
+        """Take the topic's ACLs away and close the admins."""
+        self.source.delete_acls(self.source.describe_acls(resource_type="TOPIC", name=self.topic))
         self.source.close()
         self.target.close()
 
@@ -76,6 +81,25 @@ class World:
         info = self.source.topics([self.topic])[self.topic]
         zeros = dict.fromkeys(range(partitions), 0)
         return plan_of(self.mirror, topic_plan(self.topic, zeros, source_topic_id=info.topic_id))
+
+    def write(self, count: int, user: str | None = "admin") -> None:
+        """Write records to the source, every third without a value."""
+        producer = Producer(self.source_cluster.properties(user))
+        for i in range(count):
+            value, key = b"value %d" % i, None if i % 3 else b""
+            producer.produce(self.topic, value, key, i % 2, timestamp=1_700_000_000_000 - i * 7)
+        assert producer.flush(120) == 0
+
+    def process(self, run_dir: Path | None = None, kill_after: int = 0) -> subprocess.Popen[bytes]:
+        """Start a cutover in a process of its own (``cutover_once.py``), which kills itself, or does not."""
+        plan = self.directory / "plan.json"
+        if not plan.exists():
+            write_plan(self.plan(), plan)
+        Ledger(self.target).create()
+        settings = {"SOURCE": self.source.config.dump(), "TARGET": self.target.config.dump()}
+        script, root = Path(__file__).with_name("cutover_once.py"), str(Path(__file__).parents[2])
+        command = [sys.executable, str(script), str(run_dir or self.run_dir), str(plan), str(kill_after)]
+        return subprocess.Popen(command, env={**os.environ, **settings, "PYTHONPATH": root}, cwd=root)
 
     def group(self, suffix: str, offsets: dict[int, int], cluster: str = "source") -> str:
         """Commit positions for a group without members."""

@@ -5,10 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -54,7 +51,6 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import owned_topics, take_back
 from airflow_mirror.plan.model import Plan
-from airflow_mirror.plan.store import write as write_plan
 from airflow_mirror.verify.remaining import verify_rest
 from sandbox import Cluster
 from tests.builders import rule
@@ -62,19 +58,10 @@ from tests.integration.cutover_once import LEASE_TIMES, LIMITS, opens
 from tests.integration.cutover_world import EngineTail, HeardFence, Member, Tail, World, Writer, wait_for, writer_lease
 
 
-@pytest.fixture(scope="module")
-def walled_cluster() -> Iterator[Cluster]:
-    """A source that has an authorizer."""
-    with Cluster("walled", authorizer=True, ready_timeout_s=240) as cluster:
-        yield cluster
-
-
 @pytest.fixture
 def world(walled_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path) -> Iterator[World]:
     with closing(World(walled_cluster, target_cluster, topic_name, tmp_path)) as made:
         yield made
-        left = made.source.describe_acls(resource_type="TOPIC", name=topic_name)
-        made.source.delete_acls(left)
 
 
 _TIMES = {f.name for f in dataclasses.fields(Limits)}
@@ -99,13 +86,6 @@ def ledger(world: World) -> Ledger:
     found = Ledger(world.target, PATIENCE_S)
     found.create()
     return found
-
-
-def write(world: World, count: int, user: str | None = "admin") -> None:
-    producer = Producer(world.source_cluster.properties(user))
-    for i in range(count):
-        producer.produce(world.topic, b"value %d" % i, None if i % 3 else b"", i % 2, timestamp=1_700_000_000_000 - i * 7)
-    assert producer.flush(120) == 0
 
 
 def kept(world: World, run_dir: Path | None = None) -> Kept:
@@ -170,7 +150,7 @@ def report_ends(report: CutoverReport) -> dict[TopicPartition, int]:
 
 def test_tail_that_is_started_again_meanwhile_keeps_the_target_shut(world: World) -> None:
     opened, verify = [], verify_rest(world.plan(), world.source.config, world.target.config)
-    write(world, 10)
+    world.write(10)
     with Tail(world), ExitStack() as stack:
         caught_up(world)
 
@@ -191,7 +171,7 @@ def test_tail_that_is_started_again_meanwhile_keeps_the_target_shut(world: World
 
 
 def test_target_behind_without_a_tail_is_refused_before_the_fence(world: World) -> None:
-    write(world, 4)
+    world.write(4)
     with pytest.raises(JobNotRunning, match=f"{world.topic}-0 by 2"):
         cut_over(world)
     assert not (world.run_dir / "report.json").exists()
@@ -199,7 +179,7 @@ def test_target_behind_without_a_tail_is_refused_before_the_fence(world: World) 
 
 def test_fence_on_a_topic_open_to_everybody_spares_readers(world: World) -> None:
     """Its first ACL ends allow.everyone.if.no.acl.found for reading too: a bare DENY would cut off every consumer."""
-    write(world, 6)
+    world.write(6)
     fence = AclFence(world.source, open_by_default=True)
     intent = fence.intent([world.topic])
     fence.raise_(intent)
@@ -266,12 +246,12 @@ def test_writer_slips_past_fence_and_cutover_backs_out(world: World) -> None:
 
 
 def test_write_after_fence_proof_is_found_by_later_steps(world: World) -> None:
-    write(world, 10)
+    world.write(10)
     group = world.group("g", {0: 2, 1: 2})
     with Tail(world):
 
         def verify(ends: Any) -> list[Any]:
-            write(world, 1)  # the super user again, when the fence is long proven
+            world.write(1)  # the super user again, when the fence is long proven
             return []
 
         with pytest.raises(FenceLeaks):
@@ -280,7 +260,7 @@ def test_write_after_fence_proof_is_found_by_later_steps(world: World) -> None:
 
 
 def test_no_authorizer_is_said_before_anything_is_touched(world: World, source_cluster: Cluster) -> None:
-    write(world, 4)
+    world.write(4)
     with (
         ClusterAdmin(ClientConfig(source_cluster.admin_properties(), "source")) as open_source,
         writer_lease(world),
@@ -293,7 +273,7 @@ def test_no_authorizer_is_said_before_anything_is_touched(world: World, source_c
 def test_callable_fence_is_called_in_order_and_lifted_on_failure(world: World) -> None:
     calls: list[str] = []
     fence = CallableFence(lambda: calls.append("on"), lambda: calls.append("off"))
-    write(world, 10)
+    world.write(10)
     with writer_lease(world), pytest.raises(DrainTimedOut, match=f"{world.topic}-0 by 5"):
         cut_over(world, fence=fence, drain_timeout_s=0.5)  # a tail that copies nothing
     assert calls == ["on", "off"]
@@ -303,7 +283,7 @@ def test_callable_fence_is_called_in_order_and_lifted_on_failure(world: World) -
 
 
 def test_difference_behind_the_fence_backs_out_naming_its_offset(world: World) -> None:
-    write(world, 10)
+    world.write(10)
     producer = Producer(world.target_cluster.admin_properties())
     producer.produce(world.topic, b"foreign", partition=1)
     assert producer.flush(120) == 0
@@ -313,7 +293,7 @@ def test_difference_behind_the_fence_backs_out_naming_its_offset(world: World) -
 
 
 def test_target_that_goes_beyond_the_source_stops_the_drain(world: World) -> None:
-    write(world, 4)
+    world.write(4)
     producer = Producer(world.target_cluster.admin_properties())
     for _ in range(5):
         producer.produce(world.topic, b"foreign", partition=0)
@@ -325,7 +305,7 @@ def test_target_that_goes_beyond_the_source_stops_the_drain(world: World) -> Non
 
 def test_group_that_reads_on_is_awaited_then_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once its consumer has stopped, a second cutover moves its exact position."""
-    write(world, 4000)
+    world.write(4000)
     group = f"{world.topic}-slow"
     with Tail(world):
         caught_up(world)
@@ -355,7 +335,7 @@ def test_group_that_reads_on_is_awaited_then_named(world: World, monkeypatch: py
 
 def test_live_group_without_position_in_trimmed_partition_settles(world: World) -> None:
     """Asking for records below the log start would be an error, and take the cutover down with it."""
-    write(world, 40)
+    world.write(40)
     with Tail(world):
         caught_up(world)
     for admin in (world.source, world.target):
@@ -370,7 +350,7 @@ def test_live_group_without_position_in_trimmed_partition_settles(world: World) 
 
 
 def test_group_active_on_the_target_is_refused_before_fencing(world: World) -> None:
-    write(world, 6)
+    world.write(6)
     group = world.group("g", {0: 1})
     with Tail(world):
         caught_up(world)
@@ -387,7 +367,7 @@ def test_group_active_on_the_target_is_refused_before_fencing(world: World) -> N
 
 
 def test_groups_get_their_positions_on_the_target_back(world: World) -> None:
-    write(world, 20)
+    world.write(20)
     had = world.group("had", {0: 2}, "target")
     world.group("had", {0: 5, 1: 7})
     new = world.group("new", {1: 9})
@@ -457,7 +437,7 @@ def test_transaction_that_never_ends_is_named(world: World) -> None:
 
 
 def test_fence_removed_by_somebody_else_is_noticed(world: World) -> None:
-    write(world, 4)
+    world.write(4)
 
     class Meddler(HeardFence):
         def raise_(self, intent: Any) -> None:
@@ -478,11 +458,11 @@ def test_changed_source_is_said_before_anything_is_touched(world: World) -> None
 
 
 def test_stop_and_leak_are_noticed_during_a_long_comparison(world: World) -> None:
-    write(world, 10)
+    world.write(10)
     stop, hold, compared = threading.Event(), threading.Event(), threading.Event()
 
     def endless(ends: Any) -> list[Any]:
-        stop.set() if not world.directory.joinpath("leak").exists() else write(world, 1)
+        stop.set() if not world.directory.joinpath("leak").exists() else world.write(1)
         hold.wait(600)
         compared.set()
         return []
@@ -502,7 +482,7 @@ def test_stop_and_leak_are_noticed_during_a_long_comparison(world: World) -> Non
 
 
 def test_asked_to_stop_it_backs_out(world: World) -> None:
-    write(world, 10)
+    world.write(10)
     stop, over = threading.Event(), threading.Event()
 
     def stop_the_drain() -> None:
@@ -525,7 +505,7 @@ def test_asked_to_stop_it_backs_out(world: World) -> None:
 
 def test_finished_cutover_run_again_changes_nothing_and_verifies(world: World) -> None:
     group = world.group("g", {0: 2})
-    write(world, 10)
+    world.write(10)
     with Tail(world):
         caught_up(world)
         first = cut_over(world)
@@ -546,18 +526,6 @@ def test_finished_cutover_run_again_changes_nothing_and_verifies(world: World) -
     assert world.acls() == acls
     assert lift_leftover_fence(kept(world), world.source, world.target, life=ledger(world), kept_too=True) != []
     assert world.acls() == []
-
-
-def child(world: World, run_dir: Path, kill_after: int) -> subprocess.Popen[bytes]:
-    plan = world.directory / "plan.json"
-    if not plan.exists():
-        write_plan(world.plan(), plan)
-    Ledger(world.target).create()
-    settings = {"SOURCE": world.source.config.dump(), "TARGET": world.target.config.dump()}
-    script = Path(__file__).with_name("cutover_once.py")
-    command = [sys.executable, str(script), str(run_dir), str(plan), str(kill_after)]
-    root = str(Path(__file__).parents[2])
-    return subprocess.Popen(command, env={**os.environ, **settings, "PYTHONPATH": root}, cwd=root)
 
 
 def retried(attempt: Callable[[], CutoverReport]) -> CutoverReport:
@@ -585,7 +553,7 @@ def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkey
     Ledger(world.target).create()
     for name, seconds in LEASE_TIMES.items():
         monkeypatch.setattr(lease, name, seconds)  # as in the processes
-    write(world, 30)
+    world.write(30)
     moved = world.group("g", {0: 3, 1: 4})
     fenced_when_killed, killed, forward = 0, 0, 0
     with Writer(world.source_cluster.properties("alice"), world.topic) as writer:
@@ -596,7 +564,7 @@ def test_second_run_after_any_kill_finishes_and_lifts_fence(world: World, monkey
             world.target.commit_group_offsets(moved, {TopicPartition(world.topic, 0): GroupPosition(1, "before")})
             with EngineTail(world):
                 wait_for(lambda: world.behind() < 100)
-                process = child(world, run_dir, kill_after)
+                process = world.process(run_dir, kill_after)
                 status = process.wait(300)
                 if status == 0:
                     continue  # it has no more than that many writes
@@ -648,10 +616,10 @@ def test_console_lifts_the_fence_of_a_killed_cutover_and_keeps_a_finished_ones(
         file.write_text("".join(f"{key}={value}\n" for key, value in admin.config.properties.items()))
         command += [f"--{role}", str(file)]
     runs = world.directory / world.mirror.name / "runs"
-    write(world, 10)
+    world.write(10)
     with Tail(world):
         caught_up(world)
-        assert child(world, runs / "killed", 3).wait(300) == -signal.SIGKILL  # behind the fence's own write
+        assert world.process(runs / "killed", 3).wait(300) == -signal.SIGKILL  # behind the fence's own write
         wait_for(lambda: "DENY WRITE User:*" in world.acls())
         values = reports_of(world.target, world.mirror.name).read()
         assert [up.run for up in fences_up(values, world.mirror.name)] == ["killed"]
@@ -665,9 +633,9 @@ def test_console_lifts_the_fence_of_a_killed_cutover_and_keeps_a_finished_ones(
 
 
 def test_sigterm_lifts_the_fence(world: World) -> None:
-    write(world, 10)
+    world.write(10)
     with writer_lease(world):  # nobody copies: it drains until it is told to stop
-        process = child(world, world.run_dir, 0)
+        process = world.process()
         wait_for(lambda: "DENY WRITE User:*" in world.acls() or process.poll() is not None, 300)
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
@@ -678,9 +646,9 @@ def test_sigterm_lifts_the_fence(world: World) -> None:
 
 
 def test_second_process_is_refused_while_the_first_is_at_work(world: World) -> None:
-    write(world, 10)
+    world.write(10)
     with writer_lease(world):
-        process = child(world, world.run_dir, 0)
+        process = world.process()
         try:
             wait_for(lambda: "DENY WRITE User:*" in world.acls(), 300)
             with pytest.raises(CutoverRunning):
@@ -701,7 +669,7 @@ def test_second_process_is_refused_while_the_first_is_at_work(world: World) -> N
 
 def test_secrets_are_nowhere_in_the_run_directory(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    write(world, 4)
+    world.write(4)
     with Tail(world):
         cut_over(world)
     text = caplog.text + "".join(p.read_text() for p in world.run_dir.iterdir())

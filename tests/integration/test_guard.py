@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,35 +16,17 @@ from airflow_mirror.cutover.decision import LIFTED, PATIENCE_S, FenceState, fenc
 from airflow_mirror.jobs.runner.guarding import guarded
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan.life import owned_topics
-from airflow_mirror.plan.store import write as write_plan
 from sandbox import Cluster
 from tests.integration.cutover_world import HeardFence, World, Writer, wait_for, writer_lease
 
 DENIED = "DENY WRITE User:*"
 
 
-@pytest.fixture(scope="module")
-def guarded_cluster() -> Iterator[Cluster]:
-    """A source that has an authorizer."""
-    with Cluster("guarded", authorizer=True, ready_timeout_s=240) as cluster:
-        yield cluster
-
-
 @pytest.fixture
-def world(guarded_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path) -> Iterator[World]:
-    with closing(World(guarded_cluster, target_cluster, topic_name, tmp_path)) as made:
+def world(walled_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path) -> Iterator[World]:
+    with closing(World(walled_cluster, target_cluster, topic_name, tmp_path)) as made:
         Ledger(made.target).create()
         yield made
-
-
-def cut_over(world: World) -> subprocess.Popen[bytes]:
-    """Start a cutover in a process of its own."""
-    plan = world.directory / "plan.json"
-    write_plan(world.plan(), plan)
-    settings = {"SOURCE": world.source.config.dump(), "TARGET": world.target.config.dump()}
-    script, root = Path(__file__).with_name("cutover_once.py"), str(Path(__file__).parents[2])
-    command = [sys.executable, str(script), str(world.run_dir), str(plan), "0"]
-    return subprocess.Popen(command, env={**os.environ, **settings, "PYTHONPATH": root}, cwd=root)
 
 
 def decided(world: World) -> FenceState:
@@ -63,7 +43,7 @@ def is_open(world: World) -> bool:
 def test_killed_owners_fence_is_lifted_by_its_guard(world: World) -> None:
     """SIGKILL, to it and its process group; no second run, no teardown. Its guard ends, and has the secrets nowhere."""
     with Writer(world.source_cluster.properties("alice"), world.topic) as writer, writer_lease(world):
-        process = cut_over(world)
+        process = world.process()
         wait_for(lambda: DENIED in world.acls() or process.poll() is not None, 300)
         assert process.poll() is None, "it drains, because nobody copies"
         process.send_signal(signal.SIGKILL)
@@ -82,7 +62,7 @@ def test_tails_guard_lifts_it_when_the_owners_is_gone_too(world: World) -> None:
     with writer_lease(world):
         with guarded(*clusters, world.mirror.name, every_s=1.0, wait_s=120.0) as ready:
             ready()
-            process = cut_over(world)
+            process = world.process()
             wait_for(lambda: DENIED in world.acls() or process.poll() is not None, 300)
             assert process.poll() is None
             guards = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
@@ -98,7 +78,7 @@ def test_tails_guard_lifts_it_when_the_owners_is_gone_too(world: World) -> None:
 def test_frozen_owner_finds_its_fence_lifted_and_opens_nothing(world: World) -> None:
     """Its process can be seen all the time, and holds its lock and its connections."""
     with writer_lease(world):
-        process = cut_over(world)
+        process = world.process()
         wait_for(lambda: DENIED in world.acls() or process.poll() is not None, 300)
         assert process.poll() is None
         process.send_signal(signal.SIGSTOP)
@@ -119,7 +99,7 @@ def test_teardown_of_a_frozen_owner_lifts_its_fence(world: World) -> None:
     from airflow_mirror.cutover.run import lift_leftover_fence
 
     with writer_lease(world):
-        process = cut_over(world)
+        process = world.process()
         wait_for(lambda: DENIED in world.acls() or process.poll() is not None, 300)
         assert process.poll() is None
         process.send_signal(signal.SIGSTOP)

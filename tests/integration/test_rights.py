@@ -9,9 +9,7 @@ from __future__ import annotations
 import io
 import json
 import logging
-import os
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import replace
@@ -34,7 +32,6 @@ from airflow_mirror.jobs.driver.by_hand import begun_at, copy_modes, remember
 from airflow_mirror.jobs.driver.prepare import HeldLease, prepare, resolve_ranges, writer_lease
 from airflow_mirror.jobs.driver.weights import bytes_to_copy
 from airflow_mirror.jobs.runner.active import keys_of
-from airflow_mirror.jobs.runner.java import find_java
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
@@ -59,10 +56,11 @@ from airflow_mirror.verify import proof
 from airflow_mirror.verify.proof import Proofs
 from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.wire.cluster import WireCluster
-from sandbox import Cluster, jars
+from sandbox import Cluster
 from tests.integration.copying import config, create, wait_until, write, write_transactions
 from tests.integration.cutover_once import LEASE_TIMES, LIMITS
 from tests.integration.cutover_world import HeardFence
+from tests.integration.shell import Shell
 
 MODES: dict[str, dict[str, Any]] = {
     "identical": {"offsets": "identical"},
@@ -416,18 +414,14 @@ def test_the_printed_script_adds_exactly_these_acls(
     words = ["rights", "--name", "flow", "--include", "orders", "--include", "pay[.].*", "--principal", OURS]
     assert main([*words, "--delivery", "transactional"]) == 0
     script = capsys.readouterr().out
-    tool = tmp_path / "kafka-acls.sh"
-    java = f"{find_java().executable} -XX:TieredStopAtLevel=1 -cp {jars.classpath('broker', 'tools')}"
-    tool.write_text(f'#!/bin/sh\nexec {java} org.apache.kafka.tools.AclCommand "$@"\n')
-    tool.chmod(0o755)
     for side, cluster in zip(SIDES, walled, strict=True):
         file = tmp_path / f"{side}-admin.properties"
         file.write_text("")  # who comes without a password may do everything
         script = script.replace(f"{side.upper()}={side}:9092", f"{side.upper()}={cluster.bootstrap}")
         with ClusterAdmin(config(cluster)) as admin:
             admin.delete_acls(admin.describe_acls())
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    subprocess.run(["sh", "-e", "-c", script], env=environment, cwd=tmp_path, check=True, capture_output=True)
+    shell = Shell(tmp_path)
+    assert shell.type(script) == 0, shell.said
     mirror = Mirror(name="flow", source="s", target="t", topics=["orders", "pay[.].*"], delivery="transactional")
     for side, cluster in zip(SIDES, walled, strict=True):
         wanted = sorted(acl for acl, _ in rights_of(mirror, side, OURS).grants)

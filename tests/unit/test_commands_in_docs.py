@@ -28,7 +28,8 @@ FOREIGN = {
     "airflow": {"--conn-type", "--conn-host", "--conn-extra"},
     "kafka-acls.sh": {
         "--bootstrap-server", "--command-config", "--add", "--allow-principal", "--operation", "--topic", "--group",
-        "--transactional-id", "--cluster", "--resource-pattern-type",
+        "--transactional-id", "--cluster", "--resource-pattern-type", "--list", "--remove", "--force", "--principal",
+        "--deny-principal",
     },
     "spark-submit": {"--master", "--py-files", "--conf", "--driver-java-options", "--files", "--kill"},
 }  # fmt: skip

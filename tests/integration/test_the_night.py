@@ -1,0 +1,112 @@
+"""The runbook for the night: each command in it is typed, and does what the page says."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from airflow_mirror import errors
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.marker import name_fence, set_marker
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.plan.life import claim
+from sandbox import Cluster
+from tests.integration.cutover_world import World, wait_for, writer_lease
+from tests.integration.shell import ROOT, Shell
+
+pytestmark = pytest.mark.tools
+PAGE = (ROOT / "docs" / "the-night.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def world(walled_cluster: Cluster, target_cluster: Cluster, topic_name: str, tmp_path: Path) -> Iterator[World]:
+    with closing(World(walled_cluster, target_cluster, topic_name, tmp_path)) as made:
+        yield made
+
+
+@pytest.fixture
+def shell(world: World) -> Shell:
+    shell = Shell(world.directory)
+    for name, admin in (("src", world.source), ("dst", world.target)):
+        settings = admin.config.properties.items()
+        (world.directory / f"{name}.properties").write_text("\n".join(f"{key}={value}" for key, value in settings))
+    mine = world.source.config.properties
+    login = f'username="{mine["sasl.username"]}" password="{mine["sasl.password"]}"'
+    (world.directory / "admin.properties").write_text(
+        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        f"sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required {login};\n"
+    )
+    return shell
+
+
+def commands(heading: str, world: World) -> list[str]:
+    """The commands of a section, with the names of this test in them."""
+    (section,) = re.findall(rf"^#+ {heading}\n(.*?)(?=^#+ |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    lines = [
+        line
+        for block in re.findall(r"^```\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+        for line in block.splitlines()
+    ]
+    names = {
+        "dc1-to-dc2": world.mirror.name, r"\borders\b": world.topic, "source:9092": world.source_cluster.bootstrap_sasl,
+    }  # fmt: skip
+    for name, ours in names.items():
+        lines = [re.sub(name, ours, line) for line in lines]
+    return lines
+
+
+def test_rights_plan_and_status_answer(world: World, shell: Shell) -> None:
+    world.write(10)
+    rights, plan = commands("Days before", world)
+    assert shell.type(rights) == 0 and f"--topic {world.topic}" in shell.said
+    assert shell.type(plan) == 0, shell.said
+    assert world.topic in shell.said
+    Ledger(world.target).create()
+    claim(Ledger(world.target), world.plan(), world.target)  # as the job does that copies
+    (status,) = commands("An hour before", world)
+    assert shell.type(status) == 0 and world.mirror.name in shell.said
+
+
+def test_fence_of_a_killed_cutover_is_seen_and_lifted(world: World, shell: Shell) -> None:
+    world.write(10)
+    with writer_lease(world):  # it takes that for a tail, and waits for it
+        process = world.process()
+        wait_for(lambda: "DENY WRITE User:*" in world.acls(), 300)
+        (guard,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        for pid in (int(guard), process.pid):  # its host is lost
+            os.kill(pid, signal.SIGKILL)
+        process.wait(60)
+    status, lift = commands("Nobody can write", world)
+    assert shell.type(status) == 0 and "the source is fenced (acl)" in shell.said
+    assert shell.type(lift) == 0, shell.said
+    assert world.acls() == []
+
+
+@pytest.mark.parametrize("was_open", [True, False])
+def test_fence_is_removed_without_this_software(world: World, shell: Shell, was_open: bool) -> None:
+    """Where the topic had no ACL: what allows reading goes, too."""
+    fence = AclFence(world.source, open_by_default=was_open)
+    name_fence(world.source, world.mirror.name, "manual__1", 1)
+    set_marker(world.source, world.mirror.name, "manual__1", 1)
+    fence.raise_(fence.intent([world.topic]))
+    topic, named, lift, unname, readers = commands("Without this software", world)
+    assert shell.type(topic) == 0 and "permissionType=DENY" in shell.said
+    assert shell.type(named) == 0 and f"name=airflow-mirror.fence.{world.mirror.name}.manual__1.1" in shell.said
+    for line in (lift, unname, *([readers] if was_open else [])):
+        assert shell.type(line) == 0, shell.said
+    wait_for(lambda: world.acls() == [])
+    left = world.source.describe_acls(resource_type="GROUP", principal="User:airflow-mirror-fence")
+    assert [acl for acl in left if world.mirror.name in acl.name] == []
+
+
+def test_every_error_of_the_page_is_one_of_ours() -> None:
+    """And every one that a cutover says it raises is on the page."""
+    (table,) = re.findall(r"^\| error \|.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
+    named = set(re.findall(r"`([A-Z]\w+)`", table))
+    assert {name for name in named if not hasattr(errors, name)} == set()
