@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.hooks.remembered import proofs_of
+from airflow_mirror.operators.base import number
 from airflow_mirror.operators.spark_job import SparkJobOperator, bounds
 from airflow_mirror.partition import TopicPartition
 
@@ -29,27 +30,30 @@ class VerifyMirrorOperator(SparkJobOperator):
     :param start: compare from this time on; default: from where the plan begins (templated).
     :param end: compare up to this time (exclusive); default: up to the target's log end offset at the start (templated).
     :param late_s: with an ``end`` that is a time: the same value as for StartMirrorOperator (templated).
+    :param spot_checks: so many records, drawn by lot, are read by confluent-kafka's client as well (templated).
     """
 
-    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "level", "start", "end", "late_s")
+    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "level", "start", "end", "late_s", "spot_checks")
     kind = "verify"
     compares_plan = True
 
     def __init__(
         self, *, level: str = "batches", start: str | None = None, end: str | None = None,
-        late_s: float | str | None = None, **kwargs: Any,
+        late_s: float | str | None = None, spot_checks: int | str = 50, **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
-        self.level, self.start, self.end, self.late_s = level, start, end, late_s
+        self.level, self.start, self.end, self.late_s, self.spot_checks = level, start, end, late_s, spot_checks
 
     def job_args(self, mirror: Mirror) -> tuple[str, ...]:
-        """Return the plan and the level.
+        """Return the plan, the level, and how many records are read by another client.
 
-        :raises InvalidField: the level is unknown.
+        :raises InvalidField: the level is unknown, or that is no number.
         """
         if self.level not in LEVELS:
             raise InvalidField("level", self.level, "unknown", f"Use one of {', '.join(LEVELS)}.")
-        return (*super().job_args(mirror), "--level", self.level, *bounds(self.start, self.end, self.late_s))
+        checks = str(int(number("spot_checks", self.spot_checks)))
+        within = bounds(self.start, self.end, self.late_s)
+        return (*super().job_args(mirror), "--level", self.level, "--spot-checks", checks, *within)
 
     def get_job_result(self, external_id: Any, context: Context) -> Any:
         """Store the verified ranges, so that the cutover compares only the rest; return the summary.

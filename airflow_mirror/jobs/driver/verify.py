@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import argparse
 import logging
+import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from airflow_mirror.config import load
@@ -27,6 +28,8 @@ from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.configs import cleaned_sides, is_held
+from airflow_mirror.plan.wording import some
+from airflow_mirror.referee import SpotCheck, Stretch, spot_check
 from airflow_mirror.sync.maps import OffsetMaps, map_source
 from airflow_mirror.verify.result import LEVELS, PartitionComparison, PartitionPair, differences, untouched
 from airflow_mirror.verify.spark import run_verify
@@ -44,6 +47,11 @@ def main(argv: Sequence[str]) -> int:
     parser = cli.parser("verify.py", DESCRIPTION)
     parser.add_argument("--level", choices=LEVELS, default="batches", help="how closely to compare (default: batches)")
     parser.add_argument("--end", metavar="latest|ISO", help="compare up to here and require that the target reached it")
+    parser.add_argument(
+        "--spot-checks", type=int, default=50, metavar="N",
+        help="records, drawn by lot, that confluent-kafka's client reads from both clusters, too (default: 50; 0: none)",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, metavar="N", help="draw the records of an earlier run again")
     cli.add_late(parser)
     return entry.run(parser, argv, _work)
 
@@ -98,8 +106,45 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     summary |= {"mirror": mirror.name, "plan": job.plan.hash, "revision": job.plan.revision}
     if summary["differences"]:
         return summary, VerificationFailed(summary["differences"])
+    if arguments.level != "offsets" and arguments.spot_checks:
+        status.update("reading records drawn by lot")
+        mapped = {r.source_topic for r in ranges if r.is_mapped}
+        kept = held - {name for name, sides in cleaned.items() if "target" in sides}
+        checked = _spot_check(verdicts, arguments, mirror.isolation, mapped, kept)
+        summary["spot_check"] = checked.to_dict()
+        if checked.differences:
+            return summary, VerificationFailed(checked.differences)
     nothing = _nothing_compared(verdicts, arguments, {r.source: r.end_offset or 0 for r in ranges}, job)
     return summary, NothingCompared(nothing) if nothing else None
+
+
+def _spot_check(
+    verdicts: Sequence[PartitionComparison], arguments: argparse.Namespace, isolation: str, mapped: Collection[str],
+    kept: Collection[str],
+) -> SpotCheck:  # fmt: skip
+    """Let a client that is not ours read some of the records that were found equal, where both sides have the offsets.
+
+    :param mapped: source topics whose offsets are mapped. :param kept: target topics of which no broker takes records.
+    """
+    stretches = [
+        Stretch(
+            source=TopicPartition(v.source_topic, v.partition),
+            target=TopicPartition(v.target_topic, v.partition),
+            start=v.start_offset,
+            end=v.end_offset,
+            may_lack=v.target_topic not in kept,
+        )
+        for v in verdicts
+        if v.source_topic not in mapped
+    ]
+    clusters = load(arguments.source, "source"), load(arguments.target, "target")
+    seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
+    checked = spot_check(stretches, *clusters, places=arguments.spot_checks, seed=seed, isolation=isolation)
+    if mapped:
+        checked.left_out.append(f"topics with mapped offsets: {some(sorted(mapped))}")
+    for line in checked.left_out:
+        log.warning("spot check: left out: %s", line)
+    return checked
 
 
 def _nothing_compared(

@@ -1,0 +1,50 @@
+"""What is drawn by lot, and what is told of a record that differs."""
+
+from __future__ import annotations
+
+import random
+
+import hypothesis.strategies as st
+from hypothesis import given
+
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.referee import SpotCheck, Stretch, _difference, _drawn, spot_check
+
+TP = TopicPartition("orders", 0)
+
+
+def stretch(partition: int, start: int, end: int) -> Stretch:
+    tp = TopicPartition("orders", partition)
+    return Stretch(source=tp, target=tp, start=start, end=end)
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=5), st.integers(0, 40), st.integers(0, 9))
+def test_places_lie_inside_and_each_stretch_has_one_a_round(
+    bounds: list[tuple[int, int]], places: int, seed: int
+) -> None:
+    some = [stretch(p, start, start + length) for p, (start, length) in enumerate(bounds)]
+    rounds = list(_drawn(some, places, random.Random(seed)))
+    assert rounds == list(_drawn(some, places, random.Random(seed)))
+    drawn = [(one, place) for each in rounds for one, place in each.items()]
+    assert all(one.start <= place < one.end for one, place in drawn)
+    assert len(drawn) == (places if any(length for _, length in bounds) else 0)
+
+
+def test_a_long_stretch_has_more_places_than_a_short_one() -> None:
+    rounds = _drawn([stretch(0, 0, 10), stretch(1, 0, 990)], 1000, random.Random(1))
+    partitions = [one.source.partition for each in rounds for one in each]
+    assert 0 < partitions.count(0) < 50
+
+
+def test_what_differs_is_told_without_the_records_content() -> None:
+    row = (b"key", b"a secret value", [("h", b"x")], 1000)
+    assert _difference(TP, 7, row, row) == ""
+    line = _difference(TP, 7, row, (b"key", b"another value", None, 1001))
+    assert line.startswith("orders-0 offset 7: an independent client reads value 14 bytes ")
+    assert "headers" in line and "timestamp 1000 on the source, 1001 on the target" in line and "key" not in line
+    assert "secret" not in line and "another" not in line
+
+
+def test_nothing_to_draw_from_asks_no_cluster() -> None:
+    found = spot_check([stretch(0, 5, 5)], None, None, places=9, seed=3, isolation="read_committed")  # type: ignore[arg-type]
+    assert found == SpotCheck(seed=3)
