@@ -13,6 +13,7 @@ from airflow_mirror.jobs.driver.by_hand import begun_at, copy_modes
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.plan import build
+from airflow_mirror.plan.again import decisions_of
 from airflow_mirror.plan.begun import Begun
 from airflow_mirror.plan.kept import fetch, last_hash
 from airflow_mirror.plan.life import require_active, topics_of
@@ -63,7 +64,10 @@ def _run(arguments: argparse.Namespace) -> int:
         if last is None and mirror.start == "latest":
             begun = begun_at(mirror, source, target, known)
         earlier = last.final_configs if last else {}
-        plan = build(mirror, source, target, known, probe_target=arguments.probe, begun=begun, earlier=earlier)
+        plan = build(
+            mirror, source, target, known, probe_target=arguments.probe, begun=begun, earlier=earlier,
+            decisions=decisions_of(ledger),
+        )  # fmt: skip
         refusals = _refusals(ledger, plan, target)
     print(plan.to_json() if arguments.json else render(plan), end="")
     blocks = [*map(str, plan.blocks), *refusals]

@@ -49,7 +49,9 @@ class PlanMirrorOperator(MirrorOperator):
         :raises LedgerMissing: target topics hold data, and there is no ledger.
         """
         from airflow_mirror.hooks.kafka import admins_of
+        from airflow_mirror.ledger.decisions import Ledger
         from airflow_mirror.plan import build
+        from airflow_mirror.plan.again import decisions_of
         from airflow_mirror.plan.begun import Begun
         from airflow_mirror.plan.life import begin, require_active
 
@@ -59,7 +61,10 @@ class PlanMirrorOperator(MirrorOperator):
             begun = Begun.of_plan(last, mirror)
             probe = flag("probe_target", self.probe_target)
             earlier = last.final_configs if last else {}
-            plan = build(mirror, source, target, known, probe_target=probe, begun=begun, earlier=earlier)
+            plan = build(
+                mirror, source, target, known, probe_target=probe, begun=begun, earlier=earlier,
+                decisions=decisions_of(Ledger(target)),
+            )  # fmt: skip
             if not plan.blocks:
                 ledger = begin(plan, target)
                 require_active(ledger, plan, target)

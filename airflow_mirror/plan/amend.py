@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_mirror.plan import holes
+from airflow_mirror.plan.again import created_again, sentence
 from airflow_mirror.plan.build import decide
 from airflow_mirror.plan.inventory import Inventory, read_target, read_topics
 from airflow_mirror.plan.target_configs import refusals
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.kafka.model import TopicInfo
+    from airflow_mirror.ledger.decisions import Values
     from airflow_mirror.plan.holes import HoleSamples
     from airflow_mirror.plan.inventory import TopicState
     from airflow_mirror.plan.model import Finding, Plan, TopicPlan
@@ -76,10 +78,13 @@ class Draft:
     upstream: Upstream = Upstream()
 
 
-def draft(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, names: Collection[str], now: datetime) -> Draft:
+def draft(
+    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, names: Collection[str], now: datetime, decisions: Values
+) -> Draft:
     """Read these topics of the source, and decide about each of them. Nothing is written.
 
     :param names: new and grown ones; see :class:`Changes`.
+    :param decisions: the target's.
     :raises MirrorError: they can't be read.
     """
     mirror = plan.mirror
@@ -93,11 +98,14 @@ def draft(plan: Plan, source: ClusterAdmin, target: ClusterAdmin, names: Collect
     here = read_topics(source, kept, "earliest" if mirror.start == "latest" else mirror.start)
     new = {name: state for name, state in here.items() if name not in planned}
     there = read_target(target, [mirror.naming.target_topic(name) for name in new])
+    again = created_again(mirror, plan.source_cluster_id, new, there, decisions)
+    here, new = ({name: state for name, state in some.items() if name not in again} for some in (here, new))
     samples = holes.sample(source.config, new, committed=mirror.isolation == "read_committed")
     found = decide_each(plan, here, there, samples, now)
     if refused := refusals(target, found.topics):
         found = decide_each(plan, here, there, samples, now, refused)
-    return replace(found, left_out=found.left_out | returning, upstream=upstream)
+    replaced = {name: ". ".join(sentence(topic)) for name, topic in again.items()}
+    return replace(found, left_out=found.left_out | returning | replaced, upstream=upstream)
 
 
 def returning_topics(plan: Plan, upstream: Upstream, names: Collection[str]) -> dict[str, str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.plan import holes
+from airflow_mirror.plan.again import created_again
 from airflow_mirror.plan.brokers import check_brokers
 from airflow_mirror.plan.checks import run_checks
 from airflow_mirror.plan.decide import NOTHING, pairs, plan_topic
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.ledger.decisions import Values
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan.begun import Begun
     from airflow_mirror.wire.served import Without
@@ -47,6 +50,7 @@ def build(
     probe_target: bool = True,
     begun: Begun | None = None,
     earlier: Mapping[str, Mapping[str, str]] = NOTHING,
+    decisions: Values = MappingProxyType({}),
 ) -> Plan:
     """Read both clusters and plan the mirror.
 
@@ -55,9 +59,11 @@ def build(
         again; planning writes nothing else.
     :param begun: where this mirror has already begun, for ``start="latest"``.
     :param earlier: the settings that target topics get in the end, by this mirror's last plan.
+    :param decisions: the target's: which source topics its topics hold.
     :raises ClusterUnreachable: for either side, within 8 s.
     :raises BrokersUnsupported: a broker of either side does not serve the requests that a mirror needs.
     :raises InvalidField: rights are to follow, and nobody says which ones are the mirror's own.
+    :raises LedgerNewer: a newer version of the package decided about one of the target topics.
     :raises NothingMatches: no topic is selected. Every other problem is a finding of the plan.
     """
     if mirror.sync_acls:
@@ -73,6 +79,8 @@ def build(
         read_source(mirror, source, names, begun), upstream=upstream, returning=returning,
         other_topics=other_topics(mirror, source),
     )  # fmt: skip
+    again = created_again(mirror, here.cluster_id, here.topics, there, decisions)
+    here = replace(here, again=again, topics={name: state for name, state in here.topics.items() if name not in again})
     if there.own_configs is None:
         wanted = (t.configs for t in here.topics.values())
         there = replace(there, own_configs=try_configs(target, wanted, scratch_topic(mirror.name)))

@@ -60,6 +60,8 @@ class Inventory:
     :param other_groups: groups with positions in these topics that the mirror does not select; of the source only.
     :param upstream: where records of its topics come from; of the source only.
     :param returning: topics that the mirror selects and that come from its target under another name; not in ``topics``.
+    :param again: topics that were created again while the target holds the old one's records, each with its target
+        topic; of the source only, not in ``topics``.
     :param max_transaction_ms: ``transaction.max.timeout.ms`` by broker, None where it is hidden; of the target
         only, empty if the principal may not read it.
     :param sizes: bytes of each topic's logs at their leaders; None if the principal may not ask.
@@ -79,6 +81,7 @@ class Inventory:
     max_transaction_ms: Mapping[int, int | None] = field(default_factory=dict)
     upstream: Upstream = Upstream()
     returning: tuple[str, ...] = ()
+    again: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, int] | None = None
     usable_bytes: Mapping[int, int | None] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, Mapping[str, float]] | None = None

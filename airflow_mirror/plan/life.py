@@ -47,6 +47,7 @@ class Owned:
     :param opened_at: when, ISO 8601.
     :param released: the mirror gives it up, and a job of it may still write: nobody may begin to.
     :param upstream: ids of all clusters that its records come from, sorted; None: only the source cluster is known.
+    :param source_topic_id: of the source topic whose records it holds, or will; None where nobody wrote that down.
     :param sharers: the mirrors that share it, each as if it had the topic alone; ``mirror`` and ``source_id`` are empty.
     """
 
@@ -57,6 +58,7 @@ class Owned:
     opened_at: str | None = None
     released: bool | None = None
     upstream: tuple[str, ...] | None = None
+    source_topic_id: str | None = None
     sharers: tuple[Owned, ...] = ()
 
     @classmethod
@@ -129,7 +131,8 @@ def claim(
 ) -> None:
     """Make a plan's target topics this mirror's, as far as they exist, and say where their records come from.
 
-    Safe to repeat; does nothing where that is decided already.
+    Safe to repeat; does nothing where that is decided already. Which source topic a target topic holds stays as it was
+    decided until the target topic is empty: a plan of whatever age does not change what its records are.
 
     :param feeds: returns the ids of all clusters that a source topic's records come from; None: nobody knows, and what
         is decided about it stays.
@@ -137,6 +140,7 @@ def claim(
     """
     name, source = plan.mirror.name, plan.source_cluster_id
     topic_ids = _ids(plan, target)
+    empty = _empty(_of_other_topics(ledger.values(), plan, topic_ids), target)
 
     def change(values: Values) -> Values | None:
         _require_free(values, plan, topic_ids)
@@ -147,7 +151,11 @@ def claim(
                 before = owned[there].of_mirror(name, source) if there in owned else None
                 known = before.upstream if before is not None else None
                 upstream = tuple(sorted(feeds(topic.source_topic))) if feeds else known
-                mine = Owned(topic_id=topic_ids[there], mirror=name, source_id=source, upstream=upstream)
+                holds = before.source_topic_id if before is not None and there not in empty else None
+                mine = Owned(
+                    topic_id=topic_ids[there], mirror=name, source_id=source, upstream=upstream,
+                    source_topic_id=holds or topic.source_topic_id or None,
+                )  # fmt: skip
                 others = (one for one in owned[there].sharers if one is not before) if there in owned else ()
                 wanted[there] = Owned.shared(*others, mine) if plan.mirror.shares else mine
         return _some({t: one for t, one in wanted.items() if owned.get(t) != one})
@@ -325,6 +333,21 @@ def topics_of(ledger: Decisions, mirror: str, source_id: str, target: ClusterAdm
     ours = {t: one for t, one in _all(ledger.values()) if one.of_mirror(mirror, source_id) is not None}
     there = target.topics(list(ours))
     return [t for t, one in ours.items() if t in there and one.topic_id in ("", there[t].topic_id)]
+
+
+def _of_other_topics(values: Values, plan: Plan, topic_ids: Mapping[str, str]) -> list[str]:
+    """Return the plan's target topics that are decided to hold another source topic than the planned one."""
+    ours = {t: one.of_mirror(plan.mirror.name, plan.source_cluster_id) for t, one in decided(values, topic_ids).items()}
+    held = {t: one.source_topic_id for t, one in ours.items() if one is not None and one.source_topic_id}
+    return [t.target_topic for t in plan.topics if held.get(t.target_topic, t.source_topic_id) != t.source_topic_id]
+
+
+def _empty(topics: list[str], target: ClusterAdmin) -> set[str]:
+    """Return those topics into which nobody has written."""
+    if not topics:
+        return set()
+    partitions = [TopicPartition(name, p) for name, info in target.topics(topics).items() for p in range(info.partitions)]
+    return set(topics) - {tp.topic for tp, end in target.offsets(partitions, "latest").items() if end > 0}
 
 
 def _require_free(values: Values, plan: Plan, topic_ids: Mapping[str, str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_mirror.plan.again import sentence
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.model import Finding
 from airflow_mirror.plan.situation import Situation
@@ -17,7 +18,11 @@ _RETENTION = {"retention.ms": "the target's default", "retention.bytes": "-1"}
 
 
 def target_data(s: Situation) -> Iterator[Finding]:
-    """The target topic holds data that are not ours, or more records than the source."""
+    """The target topic holds data that are not ours, or more records than the source, or those of an older topic."""
+    for name, there in s.source.again.items():
+        evidence, remedy = sentence(there)
+        level = "warn" if s.topics else "block"  # a plan of nothing would be of no use
+        yield Finding(level, "target_data", f"topic {name!r}", f"{evidence}; it is left out", remedy)
     for pair, topic in zip(s.pairs, s.topics, strict=True):
         if pair.target is None or not pair.written:
             continue

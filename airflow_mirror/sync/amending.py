@@ -41,7 +41,7 @@ from airflow_mirror.sync.topics import create_target_topics
 if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.kafka.model import TopicInfo
-    from airflow_mirror.ledger.decisions import Decisions
+    from airflow_mirror.ledger.decisions import Decisions, Values
     from airflow_mirror.ledger.state import State
     from airflow_mirror.plan.model import Finding, Plan, TopicPlan
     from airflow_mirror.sync.right import Right
@@ -149,7 +149,7 @@ class Amending:
 
     def _add(self, plan: Plan, names: Sequence[str], report: AmendingReport, now: datetime) -> Plan:
         """Add topics to the plan, as far as that is possible; return the plan."""
-        drafted = self._draft(plan, names, now)
+        drafted = self._draft(plan, names, now, self._ledger.values())
         if drafted.upstream.is_target:
             old = {*self._seen, *(t.source_topic for t in plan.topics)}
             early = {t.source_topic: _NEXT for t in drafted.topics if t.source_topic not in old}
@@ -178,16 +178,16 @@ class Amending:
         self._take_in(more)
         return more
 
-    def _draft(self, plan: Plan, names: Sequence[str], now: datetime) -> Draft:
+    def _draft(self, plan: Plan, names: Sequence[str], now: datetime, decisions: Values) -> Draft:
         """Draft all at once, or each alone if one of them spoils it for the others."""
         try:
-            return draft(plan, self._source, self._target, names, now)
+            return draft(plan, self._source, self._target, names, now, decisions)
         except (InputError, BrokerError) as e:  # no right to read one, or a partition of it has no leader
             if len(names) == 1:
                 return Draft(left_out={names[0]: str(e)})
         found = Draft()
         for name in names:
-            one = self._draft(plan, (name,), now)
+            one = self._draft(plan, (name,), now, decisions)
             found.topics += one.topics
             found.findings |= one.findings
             found.left_out |= one.left_out

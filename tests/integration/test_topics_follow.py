@@ -20,6 +20,7 @@ from airflow_mirror.ledger.state import state_of
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build
+from airflow_mirror.plan.again import decisions_of
 from airflow_mirror.plan.configs import HELD_OPEN
 from airflow_mirror.plan.kept import fetch, keep, prefix
 from airflow_mirror.plan.life import active_topics, begin
@@ -54,8 +55,9 @@ class World:
             write(self.clusters[0], name, records, seed=partition, partition=partition)
         return name
 
-    def plan(self) -> Plan:
-        plan = build(self.mirror, self.source, self.target, probe_target=False)
+    def plan(self, last: Plan | None = None) -> Plan:
+        known, decisions = (last.known_topics, decisions_of(Ledger(self.target))) if last else ({}, {})
+        plan = build(self.mirror, self.source, self.target, known, probe_target=False, decisions=decisions)
         ledger = begin(plan, self.target)
         keep(plan, state_of(self.target, prefix(self.mirror.name), keys_only=True), ledger)
         return plan
@@ -189,3 +191,17 @@ def test_topics_and_partitions_that_appear_are_copied_by_whoever_comes(world: Wo
     assert summary_of(tail.log)["gone"] == sorted([again, goes])
     there = world.there(again)
     assert there is not None and ends(world.clusters[1], again)[0][2] <= 200
+    # A new plan that nobody has prepared leaves it out alone; once the old records are gone a tail takes it in.
+    world.target.delete_topics([foreign])
+    wait_until(lambda: world.there(foreign) is None, "the foreign topic is gone")
+    later = world.plan(world.fetched(plan))
+    assert [t.source_topic for t in later.topics] == sorted([first, foreign, late, new])
+    create_target_topics(later, world.target)
+    with world.tail(later) as tail:
+        write(world.clusters[0], first, 20, seed=8)
+        world.equal(first, 3)
+        tail.says("left_out", again, "Delete the target topic")
+        world.target.delete_topics([again])
+        world.equal(again)
+        tail.says("added", again)
+        stop(tail.process, tail.log)

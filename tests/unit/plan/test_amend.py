@@ -146,7 +146,7 @@ def test_new_topic_is_copied_from_its_beginning(start: str, asked: str, monkeypa
     monkeypatch.setattr(inventory, "_topics", topics)
     monkeypatch.setattr(amend, "read_upstream", lambda *_: Upstream("c1"))
     with pytest.raises(Found):
-        draft(made("orders", start=start), None, None, ["users"], NOW)  # type: ignore[arg-type]
+        draft(made("orders", start=start), None, None, ["users"], NOW, {})  # type: ignore[arg-type]
     assert seen == [asked]
 
 
@@ -163,5 +163,5 @@ def test_new_topic_that_may_return_is_left_out_unread(
 ) -> None:
     """In a mesh by prefix each mirror would copy the others' copies of its own topics, for ever."""
     monkeypatch.setattr(amend, "read_upstream", lambda *_: upstream)
-    found = draft(made("orders"), None, None, ["users"], NOW)  # type: ignore[arg-type]
+    found = draft(made("orders"), None, None, ["users"], NOW, {})  # type: ignore[arg-type]
     assert not found.topics and why in found.left_out["users"] and found.upstream is upstream

@@ -86,7 +86,7 @@ class World:
             raise Killed
         self.effects.append(what)
 
-    def draft(self, plan: Plan, source: Any, target: Any, wanted: Collection[str], now: datetime) -> Draft:
+    def draft(self, plan: Plan, source: Any, target: Any, wanted: Collection[str], now: datetime, _: Any) -> Draft:
         for name in wanted:
             if name.startswith("t-read") and name in self.refused:
                 raise self.refused[name]
