@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.ledger.decisions import Change, Decisions, Values
-    from airflow_mirror.plan.model import Plan
+    from airflow_mirror.plan.model import Plan, TopicPlan
 
 _VERSION = 1
 _SHARED = 2  # a version that does not know of sharing must not take the topic for its own
@@ -311,6 +311,11 @@ def active_topics(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> set[st
     owned = decided(ledger.values(), _ids(plan, target))
     ours = {t: one.of_mirror(plan.mirror.name, plan.source_cluster_id) for t, one in owned.items()}
     return {t for t, one in ours.items() if one is not None and one.opened_by is None and not one.released}
+
+
+def not_active(topic: TopicPlan) -> str:
+    """Return why what follows a mirror leaves a topic alone that is not among its :func:`active_topics`, for people."""
+    return f"the ledger does not say that {topic.target_topic} is this mirror's and not in production"
 
 
 def owned_topics(ledger: Decisions) -> dict[str, Owned]:

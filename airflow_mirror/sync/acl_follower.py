@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.plan.life import active_topics
+from airflow_mirror.plan.life import active_topics, not_active
 from airflow_mirror.sync import seen_acls
 from airflow_mirror.sync.acls import AclReport, sync_acls
 from airflow_mirror.sync.brief import LONGEST, brief, told
@@ -100,9 +100,5 @@ class AclFollower:
             log.info("%s", line)
         if len(lines) > _LOGGED:
             log.info("and %d more", len(lines) - _LOGGED)
-        left_out = [
-            f"{t.source_topic}: the ledger does not say that {t.target_topic} is this mirror's and not in production"
-            for t in plan.topics
-            if t.target_topic not in active
-        ]
+        left_out = [f"{t.source_topic}: {not_active(t)}" for t in plan.topics if t.target_topic not in active]
         return AclFollowReport(acls=acls, left_out=left_out, took_s=round(time.monotonic() - begun, 3))

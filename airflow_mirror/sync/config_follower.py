@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InputError, LedgerNewer, RequestRefused
 from airflow_mirror.plan.configs import HELD_OPEN, LIMITS, Rules, overrides, same_value
-from airflow_mirror.plan.life import active_topics
+from airflow_mirror.plan.life import active_topics, not_active
 from airflow_mirror.plan.target_configs import read_own_configs
 from airflow_mirror.sync import seen_configs
 from airflow_mirror.sync.brief import LONGEST, brief, told
@@ -131,7 +131,7 @@ class ConfigFollower:
         found = []
         for t in plan.topics:
             if t.target_topic not in active:
-                cause = f"the ledger does not say that {t.target_topic} is this mirror's and not in production"
+                cause = not_active(t)
             elif t.source_topic not in infos:
                 cause = "the source has no such topic any more"
             elif infos[t.source_topic].topic_id != t.source_topic_id:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from airflow_mirror.copy.offsets.map import Translated
 from airflow_mirror.errors import MirrorError, NoOffsetMap
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.plan.life import active_topics
+from airflow_mirror.plan.life import active_topics, not_active
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.following.deciding import NEWER_NOTE, NOT_COPIED, GroupDecision, Standing, decide_group, settle
 from airflow_mirror.sync.following.notes import Note
@@ -119,9 +119,7 @@ class Follower:
             return {}
         active = active_topics(self._ledger, self._plan, self._target)
         report.left_out += [
-            f"{t.source_topic}: the ledger does not say that {t.target_topic} is this mirror's and not in production"
-            for t in self._plan.topics
-            if t.target_topic not in active
+            f"{t.source_topic}: {not_active(t)}" for t in self._plan.topics if t.target_topic not in active
         ]
         return {t.source_topic: t for t in self._plan.topics if t.target_topic in active}
 

@@ -21,7 +21,7 @@ from airflow_mirror.copy.opening.journal import LOOK_BACK, last_data_batch
 from airflow_mirror.errors import MirrorError, MissingRight, TryAgain
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.configs import Rules, may_compact
-from airflow_mirror.plan.life import active_topics
+from airflow_mirror.plan.life import active_topics, not_active
 from airflow_mirror.plan.target_configs import read_own_configs
 from airflow_mirror.sync.maps import mapped_range
 from airflow_mirror.sync.starts import compacting, deciding, sights
@@ -52,7 +52,6 @@ _BY_KEY = "records are partitioned by key: offsets have no counterpart"
 _SHARED = "mirrors of other sources write to it, too"
 _MARKERS = "its offsets are mapped, and markers of transactions look like records of others"
 _NOT_COMPACTED = "its offsets are mapped, and a map is completed by counting records: not compacted while it is on hold"
-_NOT_OURS = "the ledger does not say that {} is this mirror's and not in production"
 _NO_IDS = "its brokers tell no topic id (before 2.8): a topic that was created again would not be noticed"
 _NEWER = "a newer version of airflow-mirror wrote what was seen of its log starts: install that version"
 _AGAIN = "the source's topic was deleted, or created again"
@@ -116,7 +115,7 @@ class StartFollower:
             marked = mapped and plan.mirror.delivery == "transactional"
             cause = whole or (_MARKERS if marked else "" if t.source_topic_id else _NO_IDS)
             if not cause and t.target_topic not in active:
-                cause = _NOT_OURS.format(t.target_topic)
+                cause = not_active(t)
             if cause:
                 report.left_out.append(f"{t.source_topic}: {cause}")
             else:
