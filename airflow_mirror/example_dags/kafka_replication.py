@@ -144,10 +144,12 @@ def replication(
 
 def _start() -> None:
     @task.short_circuit
-    def is_start_wanted(params: dict[str, Any]) -> bool:
+    def is_start_wanted(params: dict[str, Any], ti: Any) -> bool:
         """Go on unless the tail lives: a plan every few minutes would be work for nothing."""
         with task_outcome():
-            return not replicates(mirror_from(params["mirror"]))
+            lives, lost = replicates(mirror_from(params["mirror"]))
+        ti.xcom_push("lost", lost)
+        return not lives
 
     given = {"mirror": "{{ params.mirror }}"}
     plan = PlanMirrorOperator(task_id="plan", **given)
@@ -158,6 +160,7 @@ def _start() -> None:
         mode="tail",
         attached="{{ params.attached }}",
         replace="{{ params.replace_tail }}",
+        replaces="{{ ti.xcom_pull('is_start_wanted', key='lost') or '' }}",
         spark_conn_id="{{ params.spark_conn_id }}",
         **given,
     )

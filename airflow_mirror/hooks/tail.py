@@ -20,10 +20,11 @@ class TailView:
     """Looks at the tail of one mirror. Keep it while looking: silence takes time. Belongs to one thread.
 
     :param target: connections to the target; the caller closes them.
-    :ivar ended: the tail that :meth:`living` has found to have ended, or to be lost; empty for none.
+    :param lost: the ``ended`` of another view, which has listened for that tail; it is lost until it gives another sign.
+    :ivar ended: the tail that :meth:`living` has found to have ended, or to be lost, and its last sign; empty for none.
     """
 
-    def __init__(self, target: ClusterAdmin, mirror: str) -> None:
+    def __init__(self, target: ClusterAdmin, mirror: str, lost: str = "") -> None:
         from airflow_mirror.jobs.runner.active import Watch, keys_of
         from airflow_mirror.ledger import decisions
         from airflow_mirror.ledger import state as ledger_state
@@ -31,7 +32,7 @@ class TailView:
         self._mirror, self.ended = mirror, ""
         self._ledger = decisions.Ledger(target)
         self._state = ledger_state.state_of(target, keys_of(mirror))
-        self._watch = Watch(self._state)
+        self._watch = Watch(self._state, lost=lost)
 
     def tail(self) -> ActiveTail | None:
         """Return the tail that is decided to copy; None if none ever was.
@@ -47,7 +48,7 @@ class TailView:
         tail = self.tail()
         if tail is None or self._watch.settled(tail) == state.RUNNING:
             return tail
-        self.ended = tail.job
+        self.ended = self._watch.seen
         return None
 
     def status(self, tail: ActiveTail) -> str:
@@ -103,16 +104,18 @@ class TailView:
         raise error_of(TAIL, status, sign.blame, sign.error or "it does not say why", log_of(tail))
 
 
-def replicates(mirror: Mirror) -> bool:
+def replicates(mirror: Mirror) -> tuple[bool, str]:
     """Return whether the mirror's tail lives, on whatever host, and copies by the mirror's fields.
 
+    :return: that, and the tail that has ended or is lost (:attr:`TailView.ended`): StartMirrorOperator's ``replaces``.
     :raises MirrorError: the target can't be asked.
     """
     from airflow_mirror.hooks.kafka import MirrorKafkaHook
 
     with MirrorKafkaHook(mirror.target, "target").admin() as target:
-        found = TailView(target, mirror.name).look(mirror)
-    return found.runs and not found.differing
+        view = TailView(target, mirror.name)
+        found = view.look(mirror)
+    return found.runs and not found.differing, view.ended
 
 
 def log_of(tail: ActiveTail) -> str:

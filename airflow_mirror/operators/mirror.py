@@ -62,13 +62,16 @@ class StartMirrorOperator(SparkJobOperator):
         templated).
     :param start_timeout_s: tail only: how long the tail may take until it copies (templated).
     :param replace: stop a running tail that executes another plan, instead of failing (templated).
+    :param replaces: tail only: the tail that an earlier task of the run has found to be lost, as
+        :func:`airflow_mirror.hooks.tail.replicates` returns it: it is not listened for again, unless it has given a sign
+        since (templated).
     :param attached: tail only: stay and supervise it, for executors whose host ends with the task (Kubernetes). The task
         shows its figures, starts it again when it fails, with growing pauses, or on this host when its own is lost, and
         ends when it is stopped or cut over. A task that is killed ends the tail that it started (templated).
     """
 
     template_fields: Sequence[str] = (
-        *SparkJobOperator.template_fields, "start", "end", "late_s", "start_timeout_s", "replace", "attached",
+        *SparkJobOperator.template_fields, "start", "end", "late_s", "start_timeout_s", "replace", "replaces", "attached",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +83,7 @@ class StartMirrorOperator(SparkJobOperator):
         late_s: float | str | None = None,
         start_timeout_s: float | str = 300.0,
         replace: bool | str = False,
+        replaces: str = "",
         attached: bool | str = False,
         **kwargs: Any,
     ) -> None:
@@ -94,7 +98,7 @@ class StartMirrorOperator(SparkJobOperator):
             if mode == "tail" and value is not None:
                 raise InvalidField(name, value, "a tail has no end", "Leave it out, or use mode='bulk'.")
         self.mode, self.start, self.end, self.late_s, self.start_timeout_s = mode, start, end, late_s, start_timeout_s
-        self.replace, self.attached, self.kind = replace, attached, KIND_OF_MODE[mode]
+        self.replace, self.replaces, self.attached, self.kind = replace, replaces, attached, KIND_OF_MODE[mode]
 
     def job_args(self, mirror: Mirror) -> tuple[str, ...]:
         """Return the plan and the bounds."""
@@ -116,7 +120,7 @@ class StartMirrorOperator(SparkJobOperator):
         with MirrorKafkaHook(mirror.target, "target").admin() as target:
             require_active(Ledger(target), plan, target)
             self._prepare(mirror)
-            view = TailView(target, mirror.name)
+            view = TailView(target, mirror.name, self.replaces)
             if self.mode == "bulk":
                 view.require_not_paused()
             tail = view.living()

@@ -7,6 +7,7 @@ import sys
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pendulum
@@ -102,13 +103,16 @@ def test_a_tail_that_lives_is_asked_for_no_plan(bag: Any, monkeypatch: pytest.Mo
     dag = bag.dags["kafka_replication"]
     order = [task.task_id for task in dag.topological_sort()]
     assert order == ["is_start_wanted", "plan", "create_topics", "sync_configs", "start_tail"]
-    asked = []
+    asked: list[str] = []
+    pushed: dict[str, str] = {}
+    ti = SimpleNamespace(xcom_push=pushed.__setitem__)
     wanted = dag.get_task("is_start_wanted").python_callable
-    monkeypatch.setitem(wanted.__globals__, "replicates", lambda mirror: asked.append(mirror.name) or True)
-    assert wanted(params=dag.params.dump()) is False
-    monkeypatch.setitem(wanted.__globals__, "replicates", lambda mirror: False)
-    assert wanted(params=dag.params.dump()) is True
-    assert asked == ["replication"]
+    monkeypatch.setitem(wanted.__globals__, "replicates", lambda mirror: (asked.append(mirror.name) or True, ""))
+    assert wanted(params=dag.params.dump(), ti=ti) is False
+    monkeypatch.setitem(wanted.__globals__, "replicates", lambda mirror: (False, "job/7/1.5"))
+    assert wanted(params=dag.params.dump(), ti=ti) is True
+    assert asked == ["replication"] and pushed == {"lost": "job/7/1.5"}
+    assert "xcom_pull('is_start_wanted', key='lost')" in dag.get_task("start_tail").replaces
 
 
 def test_scheduled_runs_of_a_replication_take_what_its_file_says() -> None:

@@ -159,11 +159,11 @@ def test_only_a_living_tail_of_the_same_fields_replicates(
     view: TailView, ledger: MemoryLedger, connections: Callable[..., None]
 ) -> None:
     mirror = THE_PLAN.mirror
-    assert not replicates(mirror), "there is none"
+    assert replicates(mirror) == (False, ""), "there is none"
     tail = ActiveTail(mirror=mirror.to_dict(), plan="p", inputs="i", directory="/jobs/1")
     ledger.decide(lambda _: {"active/m": tail.value()})
-    assert replicates(mirror), "it is this process"
-    assert not replicates(replace(mirror, topics=["u"]))
+    assert replicates(mirror) == (True, ""), "it is this process"
+    assert replicates(replace(mirror, topics=["u"])) == (False, "")
     gone = replace(tail, pid=2**22 + 1, job="another")
     ledger.decide(lambda _: {"active/m": gone.value()})
-    assert not replicates(mirror)
+    assert replicates(mirror) == (False, "another/"), "who starts the next one need not listen for it again"

@@ -76,6 +76,26 @@ def test_living_tail_of_another_worker_is_attached_to(
     assert fake_spark[0] == [], "nothing was started here"
 
 
+def test_tail_that_an_earlier_task_found_lost_is_replaced_at_once(
+    tail: ActiveTail, state: Beating, mirror: dict[str, Any], context: dict[str, Any], fake_spark: Started,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The job is told, too. If it has given a sign since, it lives: the task attaches to it."""
+    assert start(mirror, replaces=f"{tail.job}/").execute(context)["host"] == "host-a" and not fake_spark[0]
+    state.tail = None  # its host is gone
+    eye = active.Watch(state)
+    assert eye.status(tail) == "RUNNING"
+    fake_spark[1]["is"] = "copying"
+
+    def never(*_: object) -> None:
+        raise AssertionError("it is listened for again")
+
+    monkeypatch.setattr(active.Watch, "_probe", never)
+    assert start(mirror, replaces=eye.seen).execute(context)["host"] != "host-a"
+    (command,) = fake_spark[0]
+    assert command[command.index("--replaces") + 1] == eye.seen
+
+
 def test_attached_task_fails_if_the_tail_does_not_copy_in_time(
     tail: ActiveTail, state: Beating, mirror: dict[str, Any], context: dict[str, Any], fake_spark: Started
 ) -> None:

@@ -204,7 +204,7 @@ def presence(
     Without a ledger a tail that was started by hand copies on, and says so. It hears no wishes then: it does not begin
     while the mirror is paused.
 
-    :param arguments: ``takeover`` and ``replaces`` as for :func:`.active.begin`.
+    :param arguments: ``takeover`` as for :func:`.active.begin`, ``replaces`` as ``lost`` for :class:`.active.Watch`.
     :raises TailRuns: another one lives, here or elsewhere.
     :raises MirrorPaused: the ledger is lost, and the mirror paused.
     """
@@ -215,14 +215,13 @@ def presence(
     )  # fmt: skip
     if arguments.report:
         me = replace(me, job=job_of(arguments.report))
-    ways = {"replaces": arguments.replaces, "takeover": arguments.takeover}
     status.update("looking for another tail of the mirror")
     known: ActiveTail | None = me
     wishes = Wishes()
     with ClusterAdmin(load(arguments.target, "target")) as admin:
         state = state_of(admin, keys_of(me.name))
         try:
-            begin(Ledger(admin), me, Watch(state), **ways)
+            begin(Ledger(admin), me, Watch(state, lost=arguments.replaces), takeover=arguments.takeover)
             wishes = Wishes.of(state.read(), me.name)
         except (LedgerMissing, LedgerLost) as e:
             if isinstance(e, LedgerLost):

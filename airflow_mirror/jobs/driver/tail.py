@@ -84,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--takeover", action="store_true", help="replace the mirror's tail even if it gives signs of life"
     )
-    parser.add_argument("--replaces", default="", help=argparse.SUPPRESS)  # a tail that was found to be lost
+    parser.add_argument("--replaces", default="", help=argparse.SUPPRESS)  # what was found to be lost
     cli.add_hold(parser)
     cli.add_metrics(parser)
     return entry.run(parser, argv, _work)

@@ -125,17 +125,15 @@ def active_tails(values: Values) -> list[str]:
     return [key.removeprefix(_active_key("")) for key in values if key.startswith(_active_key(""))]
 
 
-def begin(ledger: Decisions, me: ActiveTail, watch: Watch, *, replaces: str = "", takeover: bool = False) -> None:
+def begin(ledger: Decisions, me: ActiveTail, watch: Watch, *, takeover: bool = False) -> None:
     """Decide that this job is the mirror's tail, unless another one lives.
 
-    :param replaces: a job that who started this one has found to be lost: it need not be listened for again.
     :param takeover: also if another one lives; that one stops when it sees it, or can't confirm its lease.
     :raises TailRuns: another one lives. Nothing was decided.
     """
     while True:
         there = active_tail(ledger.values(), me.name)
-        known = there is None or there.job == replaces or takeover
-        if there is not None and not known and watch.settled(there) == RUNNING:
+        if there is not None and not takeover and watch.settled(there) == RUNNING:
             raise TailRuns(me.name, there.host, there.directory)
 
         def replace(values: Values, there: ActiveTail | None = there) -> Values | None:
@@ -233,6 +231,9 @@ class Watch:
     :param silence_s: how long a job that gives no sign counts as RUNNING; more than twice ``probe_every_s``, and than the
         time between two signs.
     :param probe_every_s: after so much silence the observer looks whether anybody can write signs.
+    :param lost: a job, and its last sign (:attr:`seen`), that another observer has listened for: lost until it gives
+        another sign.
+    :ivar seen: the job that was last asked for, and its last sign; for another observer.
     """
 
     def __init__(
@@ -242,8 +243,10 @@ class Watch:
         pause: Callable[[float], None] = time.sleep,
         silence_s: float = SILENCE_S,
         probe_every_s: float = _PROBE_EVERY_S,
+        lost: str = "",
     ) -> None:
-        self._state, self._clock, self._pause = state, clock, pause
+        self._state, self._clock, self._pause, self._lost = state, clock, pause, lost
+        self.seen = ""
         self._silence_s, self._probe_every_s = silence_s, probe_every_s
         self._job = ""
         self._number: int | None = None
@@ -265,9 +268,10 @@ class Watch:
         except TryAgain:
             self._heard = now
             raise
+        self.seen = f"{tail.job}/{sign.number}/{sign.at}" if sign is not None else f"{tail.job}/"
         if sign is not None and sign.state in FINAL:
             return sign.state
-        if tail.is_gone:
+        if tail.is_gone or self.seen == self._lost:
             return LOST
         if tail.bulk and _bulk_key(tail) not in self._state.read():
             return SUCCEEDED  # or failed: it took its leave, and copies no more

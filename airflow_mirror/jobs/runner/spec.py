@@ -30,7 +30,8 @@ class JobSpec:
     :param inputs: digest of what the job reads besides its arguments, so that a changed plan makes another job.
     :param plan: path of the plan file. Not part of the hash: an older job may already do what a new plan says, which
         ``inputs`` shows.
-    :param replaces: a tail that was found to be lost, which the new one need not listen for again. Not part of the hash.
+    :param replaces: a tail that was found to be lost, with its last sign; the new one need not listen for it again. Not
+        part of the hash.
     :param metrics: file for the figures of a job that copies; empty: none. Not part of the hash either: whoever begins to
         watch a mirror finds its job running.
     :raises InvalidField: the kind is unknown.

@@ -78,8 +78,16 @@ def tail(host: str = "elsewhere", **changed: Any) -> ActiveTail:
     return ActiveTail(**{**given, "host": host, "where": host, **changed})
 
 
-def watch(state: MemoryState, clock: Clock) -> Watch:
-    return Watch(state, clock, clock.pause)
+def watch(state: MemoryState, clock: Clock, lost: str = "") -> Watch:
+    return Watch(state, clock, clock.pause, lost=lost)
+
+
+def found_lost(tail: ActiveTail, state: MemoryState, clock: Clock) -> str:
+    """What an observer that has listened for a tail tells another one."""
+    eye = watch(state, clock)
+    while eye.status(tail) == RUNNING:
+        clock.pause(1)
+    return eye.seen
 
 
 def last_job(ledger: MemoryLedger) -> str:
@@ -203,12 +211,42 @@ def test_a_tail_that_was_found_lost_is_not_listened_for_again(
     """Who starts the job has waited; another one that was decided meanwhile is listened for."""
     first, second, third = tail("a"), tail("b"), tail("c")
     begin(ledger, first, watch(state, clock))
-    begin(ledger, second, watch(state, clock), replaces=first.job)
-    assert last_job(ledger) == second.job and clock.now == 1000.0
+    lost = found_lost(first, state, clock)
+    begin(ledger, second, watch(state, clock, lost))
+    assert last_job(ledger) == second.job and clock.now == 1000.0 + SILENCE_S
     signs = Signs(state, second)
     clock.meanwhile = lambda: signs.give(RUNNING)
     with pytest.raises(TailRuns, match="host 'b'"):
-        begin(ledger, third, watch(state, clock), replaces=first.job)
+        begin(ledger, third, watch(state, clock, lost))
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_a_lost_tail_that_gives_a_sign_after_all_is_not_replaced(
+    ledger: MemoryLedger, state: Unreachable, clock: Clock, before: int
+) -> None:
+    """It was frozen, and thawed while its successor was prepared."""
+    first, second = tail("a"), tail("b")
+    begin(ledger, first, watch(state, clock))
+    signs = Signs(state, first)
+    for _ in range(before):
+        signs.give(RUNNING)
+    lost = found_lost(first, state, clock)
+    signs.give(RUNNING)
+    clock.meanwhile = lambda: signs.give(RUNNING)
+    with pytest.raises(TailRuns, match="host 'a'"):
+        begin(ledger, second, watch(state, clock, lost))
+    clock.meanwhile = lambda: None
+    begin(ledger, second, watch(state, clock, lost))
+    assert last_job(ledger) == second.job and clock.now == 1000.0 + 2 * SILENCE_S + 1, "it was listened for anew"
+
+
+def test_signs_of_a_second_driver_are_no_old_ones(state: Unreachable, clock: Clock) -> None:
+    """YARN starts one again under the same id, and its signs are counted from one."""
+    one = tail()
+    state.write({f"job/m/{one.job}/sign": Sign(number=1, state=RUNNING, at=5.0).encode()})
+    lost = found_lost(one, state, clock)
+    state.write({f"job/m/{one.job}/sign": Sign(number=1, state=RUNNING, at=80.0).encode()})
+    assert watch(state, clock, lost).status(one) == RUNNING
 
 
 def test_a_sign_that_was_removed_is_no_sign(state: Unreachable, clock: Clock) -> None:

@@ -17,7 +17,7 @@ from airflow_mirror.errors import LedgerLost, MirrorPaused, TryAgain
 from airflow_mirror.jobs.driver import presence as module
 from airflow_mirror.jobs.driver.prepare import CopyJob
 from airflow_mirror.jobs.driver.presence import Presence, presence
-from airflow_mirror.jobs.runner.active import Watch, active_tail, ask_to_stop
+from airflow_mirror.jobs.runner.active import ActiveTail, Watch, active_tail, ask_to_stop
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.mirror import Mirror
@@ -52,8 +52,8 @@ class Target:
         )
 
     @contextmanager
-    def tail(self) -> Iterator[Presence]:
-        arguments = argparse.Namespace(target="b", job_dir=None, report=None, replaces="", takeover=False)
+    def tail(self, replaces: str = "") -> Iterator[Presence]:
+        arguments = argparse.Namespace(target="b", job_dir=None, report=None, replaces=replaces, takeover=False)
         with presence(self.job, arguments, StatusFile(None), self.stopping) as there:
             yield there
             there.ends_with(({}, None))
@@ -89,6 +89,19 @@ def test_tail_is_known_by_its_own_mirror_not_the_plans(target: Target) -> None:
     with target.tail():
         there = active_tail(target.ledger.values(), "m")
         assert there is not None and there.mirror["max_bytes_per_second"] == 7 and there.plan == target.plan.hash
+
+
+def test_what_was_found_lost_is_not_listened_for_again(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = ActiveTail(mirror={"name": "m"}, plan="p", inputs="i", directory="/jobs/1", where="a host that is gone")
+    target.ledger.decide(lambda _: {"active/m": lost.value()})
+
+    def never(*_: object) -> None:
+        raise AssertionError("it is listened for again")
+
+    monkeypatch.setattr(Watch, "_probe", never)
+    with target.tail(replaces=f"{lost.job}/"):
+        there = active_tail(target.ledger.values(), "m")
+        assert there is not None and there.job != lost.job
 
 
 def test_wishes_are_known_at_the_start_and_heard_later(target: Target) -> None:
