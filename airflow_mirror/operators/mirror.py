@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import (
@@ -20,19 +21,20 @@ from airflow_mirror.hooks.gauges import tell_lag
 from airflow_mirror.hooks.home import poll_interval_s
 from airflow_mirror.hooks.spark import runner_for
 from airflow_mirror.hooks.tail import TailView, log_of
-from airflow_mirror.jobs.runner import state
+from airflow_mirror.jobs.runner import process, state
 from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.jobs.runner.spec import WRITERS
 from airflow_mirror.operators.base import MirrorOperator, flag, number
 from airflow_mirror.operators.spark_job import SparkJobOperator, bounds
-from airflow_mirror.operators.tail import TailRun, differences, handle_of, result_of, stop_tail
+from airflow_mirror.operators.tail import TailRun, differences, handle_of, is_of, result_of, stop_tail
 from airflow_mirror.sync.lag import summary
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from airflow.sdk import Context
 
+    from airflow_mirror.config import ClientConfig
     from airflow_mirror.jobs.runner.active import ActiveTail
     from airflow_mirror.jobs.runner.local import Handle, LocalRunner
     from airflow_mirror.kafka.admin import ClusterAdmin
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["StartMirrorOperator", "StopMirrorOperator"]
 
 _REPLACE_GRACE_S = 30.0
+_STARTED = "mirror_tail"  # in the task's state store; renaming it breaks retries in flight
 KIND_OF_MODE = {"bulk": "bulk_copy", "tail": "streaming_tail"}
 
 
@@ -67,7 +70,8 @@ class StartMirrorOperator(SparkJobOperator):
         since (templated).
     :param attached: tail only: stay and supervise it, for executors whose host ends with the task (Kubernetes). The task
         shows its figures, starts it again when it fails, with growing pauses, or on this host when its own is lost, and
-        ends when it is stopped or cut over. A task that is killed ends the tail that it started (templated).
+        ends when it is stopped or cut over. A task that is killed ends the tail that it started, also in an earlier try,
+        but none of another task (templated).
     """
 
     template_fields: Sequence[str] = (
@@ -99,6 +103,8 @@ class StartMirrorOperator(SparkJobOperator):
                 raise InvalidField(name, value, "a tail has no end", "Leave it out, or use mode='bulk'.")
         self.mode, self.start, self.end, self.late_s, self.start_timeout_s = mode, start, end, late_s, start_timeout_s
         self.replace, self.replaces, self.attached, self.kind = replace, replaces, attached, KIND_OF_MODE[mode]
+        self._store: Any = None
+        self._ask_to_stop: Callable[[], object] | None = None  # the tail of an earlier try, which runs elsewhere
 
     def job_args(self, mirror: Mirror) -> tuple[str, ...]:
         """Return the plan and the bounds."""
@@ -117,6 +123,7 @@ class StartMirrorOperator(SparkJobOperator):
 
         plan, patience_s = self.stored_plan(mirror), number("start_timeout_s", self.start_timeout_s)
         stays = flag("attached", self.attached)
+        self._store = context.get("task_state_store") if stays else None
         with MirrorKafkaHook(mirror.target, "target").admin() as target:
             require_active(Ledger(target), plan, target)
             self._prepare(mirror)
@@ -124,7 +131,7 @@ class StartMirrorOperator(SparkJobOperator):
             if self.mode == "bulk":
                 view.require_not_paused()
             tail = view.living()
-            run = TailRun(view, self.runner, mirror, plan, self._launch, patience_s)
+            run = TailRun(view, self.runner, mirror, plan, self._launch, partial(self._attach, target), patience_s)
             if tail is not None and not run.copies(tail):
                 self._replace(run, tail)
                 tail = None
@@ -138,12 +145,34 @@ class StartMirrorOperator(SparkJobOperator):
         return super().run(mirror, context)
 
     def _launch(self, mirror: Mirror, plan: Plan, replaces: str) -> Handle:
+        before = self.runner.find(TAIL)
         handle = self.runner.ensure_started(
             TAIL, dataclasses.replace(self.spec(mirror, plan), replaces=replaces), self.secrets(mirror)
         )
-        # Not attached, the tail outlives this task by design, so killing the task must not stop it.
-        self._job = handle if flag("attached", self.attached) else None
+        # Not attached, the tail outlives this task by design, so killing the task must not stop it. Nor one that another
+        # task has just started.
+        ours = handle != before or handle == self._started()
+        self._job = handle if flag("attached", self.attached) and ours else None
+        if self._job is not None and self._store is not None:
+            self._store.set(_STARTED, handle)
         return handle
+
+    def _started(self) -> Handle | None:
+        """Return the handle of the tail that this task, in whichever try, has started last."""
+        return None if self._store is None else self._store.get(_STARTED)
+
+    def _attach(self, target: ClusterAdmin, tail: ActiveTail) -> None:
+        """Have a kill of this task end a tail that an earlier try of it has started, wherever it runs."""
+        started = self._started()
+        if started is not None and is_of(started, tail):
+            self._job = handle_of(self.runner, tail)
+            self._ask_to_stop = partial(_ask_to_stop, target.config, tail) if self._job is None else None
+
+    def on_kill(self) -> None:
+        """Stop the job, or the tail that this task has started; one that runs on another host is asked to stop."""
+        super().on_kill()
+        if self._job is None and self._ask_to_stop is not None:
+            self._ask_to_stop()
 
     def _replace(self, run: TailRun, tail: ActiveTail) -> None:
         """Stop the mirror's tail of another plan, if requested.
@@ -191,6 +220,14 @@ class StartMirrorOperator(SparkJobOperator):
         except MirrorError as e:
             self.log.warning("whether the mirror was cut over is not known: %s", e)
         return False
+
+
+def _ask_to_stop(target: ClientConfig, tail: ActiveTail) -> None:
+    """Ask with connections of its own: a signal may have interrupted a request of the others."""
+    from airflow_mirror.kafka.admin import ClusterAdmin
+
+    with ClusterAdmin(target) as admin:
+        TailView(admin, tail.name).ask_to_stop(tail, f"a task on host {process.hostname()}, which was killed")
 
 
 class StopMirrorOperator(MirrorOperator):

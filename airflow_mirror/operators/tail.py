@@ -40,6 +40,7 @@ class TailRun:
     :param view: looks at it, on whatever host.
     :param runner: of this host.
     :param launch: starts it here, in place of a job that was found to have ended.
+    :param attach: told of a tail that runs already, before it is waited for.
     :param patience_s: how long it may take until it copies.
     """
 
@@ -50,10 +51,11 @@ class TailRun:
         mirror: Mirror,
         plan: Plan,
         launch: Callable[[Mirror, Plan, str], Handle],
+        attach: Callable[[ActiveTail], object],
         patience_s: float,
     ) -> None:
         self.view, self.mirror, self.plan = view, mirror, plan
-        self._runner, self._launch, self._patience_s = runner, launch, patience_s
+        self._runner, self._launch, self._attach, self._patience_s = runner, launch, attach, patience_s
 
     def copies(self, tail: ActiveTail) -> bool:
         """Return whether a tail copies what this plan says, in its own plan or in what joined that since.
@@ -91,6 +93,8 @@ class TailRun:
         :raises JobFailed: it ended at once, or does not copy in time.
         """
         deadline = monotonic() + self._patience_s
+        if tail is not None:
+            self._attach(tail)
         handle = {} if tail else self._launch(self.mirror, self.plan, self.view.ended)
         log.info("%s", f"it runs already, {log_of(tail)}" if tail else f"started, {handle['dir']}/log.txt")
         while not self._is_copying(tail, handle):
@@ -100,6 +104,7 @@ class TailRun:
                     self._runner.raise_for(handle)
                     raise JobFailed(TAIL, self._runner.status(handle), "it ended at once", f"{handle['dir']}/log.txt")
                 self.require_same(tail)
+                self._attach(tail)
             if monotonic() > deadline:
                 where = log_of(tail) if tail else f"{handle['dir']}/log.txt"
                 raise JobFailed(TAIL, state.RUNNING, "it does not copy in time, and is left running", where)
@@ -163,11 +168,14 @@ def result_of(tail: ActiveTail) -> dict[str, Any]:
 
 
 def handle_of(runner: LocalRunner, tail: ActiveTail) -> Handle | None:
-    """Return the handle of a tail that a task of this host started; None for any other."""
+    """Return the handle of a tail that this host has started, and reaches; None for any other."""
     handle = runner.find(TAIL)
-    if handle is None or not (handle.get("id") == tail.job or (tail.is_here and handle["dir"] == tail.directory)):
-        return None
-    return handle
+    return handle if handle is not None and is_of(handle, tail) and runner.reaches(handle) else None
+
+
+def is_of(handle: Handle, tail: ActiveTail) -> bool:
+    """Return whether a handle, which may be another host's, is that of a tail."""
+    return bool(handle.get("id") == tail.job or (handle["where"], handle["dir"]) == (tail.where, tail.directory))
 
 
 def stop_tail(view: TailView, runner: LocalRunner, tail: ActiveTail, grace_s: float) -> bool:

@@ -22,7 +22,7 @@ from airflow_mirror.operators import tail as operators
 from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
 from airflow_mirror.operators.tail import stop_tail
 from airflow_mirror.plan import Plan
-from tests.provider.conftest import PLAN, Started, store_plan
+from tests.provider.conftest import PLAN, FakeStore, FakeTI, Started, store_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 
@@ -293,6 +293,65 @@ def test_killed_supervisor_ends_the_tail_that_it_started(
         assert handle is not None
         assert bool(process.members(Path(handle["dir"]))) is not attached
         StopMirrorOperator(task_id="s", mirror=mirror).execute(context)
+
+
+@pytest.mark.parametrize("where", ["this host", "another host", "another host, which shares the home"])
+def test_killed_retry_ends_the_tail_that_the_first_try_started(
+    state: Beating, ledger: MemoryLedger, mirror: dict[str, Any], context: dict[str, Any], fake_spark: Started,
+    plan: Plan, home: Path, connections: Callable[..., None], happen: Happen, where: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The first try's worker was lost, and could end nothing. A tail of another run is left alone."""
+    fake_spark[1]["is"] = "copying"
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    happen([interrupted] * 3)
+    with suppress(KeyboardInterrupt):
+        start(mirror, attached=True).execute(context)
+    first = active_tail(ledger.values(), "m")
+    assert first is not None
+    state.tail = first
+    handle = LocalRunner(home / "m").find("tail")
+    assert handle is not None
+    if where == "another host, which shares the home":
+        monkeypatch.setattr(process, "here", lambda: "another host")
+    if where == "another host":
+        monkeypatch.setattr(LocalRunner, "find", lambda *_: None)
+    another_run = {"ti": FakeTI(), "task_state_store": FakeStore()}
+    for given, stopped in ((another_run, False), (context, True)):
+        retry = start(mirror, attached=True)
+        with suppress(KeyboardInterrupt):
+            retry.execute(given)
+        assert len(fake_spark[0]) == 1, "it lives, and is attached to"
+        retry.on_kill()
+        asked = f"job/m/{first.job}/stop" in state.read()
+        assert (asked or not process.members(Path(handle["dir"]))) is stopped
+        assert asked is (stopped and where != "this host")
+    process.end_job(Path(handle["dir"]), grace_s=0.0)
+
+
+def test_killed_task_leaves_a_tail_that_another_has_just_started(
+    state: Beating, ledger: MemoryLedger, mirror: dict[str, Any], context: dict[str, Any], fake_spark: Started,
+    plan: Plan, home: Path, connections: Callable[..., None], happen: Happen,
+) -> None:  # fmt: skip
+    """On this host, before it is decided to be the mirror's: the ledger does not know it yet, the directory does."""
+    fake_spark[1]["is"] = "copying"
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    happen([interrupted] * 3)
+    for given, ends in ((context, False), ({"ti": FakeTI(), "task_state_store": FakeStore()}, False), (context, True)):
+        task = start(mirror, attached=True)
+        with suppress(KeyboardInterrupt):
+            task.execute(given)
+        handle = LocalRunner(home / "m").find("tail")
+        assert handle is not None and len(fake_spark[0]) == 1
+        if given is not context or ends:
+            task.on_kill()
+        assert bool(process.members(Path(handle["dir"]))) is not ends
+        ledger.decide(lambda _: active.ended("m"))
 
 
 @pytest.mark.parametrize("attached", [True, "{{ params.attached }}"])
