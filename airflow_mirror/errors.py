@@ -975,6 +975,7 @@ class LedgerNewer(InputError):
 
     def __init__(self, about: str, value: object) -> None:
         self.about, self.value = about, value
+        self.version = value.get("v", "unknown") if isinstance(value, dict) else "unknown"
         super().__init__(
             f"the target's ledger says something about {about} that this version can't read ({value!r}). Install the "
             "version of airflow-mirror that the other workers have."

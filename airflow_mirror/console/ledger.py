@@ -48,7 +48,7 @@ def add(commands: Any) -> None:
 
 def _show(arguments: argparse.Namespace) -> None:
     with target_of(arguments) as target:
-        topics = sorted(shares(Ledger(target)), key=itemgetter(0))
+        topics = sorted(shares(owned_topics(Ledger(target))), key=itemgetter(0))
         there = {name: info.topic_id for name, info in target.topics([name for name, _ in topics]).items()}
     if arguments.json:
         rows = [{"topic": topic, **_fields(one), "state": _state(one, there.get(topic))} for topic, one in topics]

@@ -11,10 +11,12 @@ from airflow_mirror.console.clusters import HELP, add_target, target_of
 from airflow_mirror.console.lift_fence import add_home, lift, runs_of
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.decision import fence_state
 from airflow_mirror.cutover.kept import fences_up
 from airflow_mirror.cutover.kept import prefix as reports_prefix
 from airflow_mirror.cutover.writers import end_writing
 from airflow_mirror.errors import InputError, MirrorNotOver
+from airflow_mirror.failover.decision import direction
 from airflow_mirror.jobs.retire import Part, Retirement
 from airflow_mirror.jobs.runner.active import Watch, keys_of
 from airflow_mirror.ledger.decisions import Ledger
@@ -79,6 +81,9 @@ def _run(arguments: argparse.Namespace) -> None:
             keys=state_of(target, "", keys_only=True), seen=state_of(target, prefix(name)),
             end_writing=partial(end_writing, target.config, name),
         )  # fmt: skip
+        values = retirement.ledger.values()
+        for read in (fence_state, direction):  # what can't be read must not be forgotten
+            read(values, name)
         retirement.require_over(Watch(state_of(target, keys_of(name))), may_be_held=arguments.end_writing)
         fences, stays = _fences(arguments, target)
         known = tuple(f"{reports_prefix(name)}{run}/" for run in stays)

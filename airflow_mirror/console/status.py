@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from time import sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich import box
 from rich.console import Console, Group
@@ -18,21 +20,23 @@ from rich.text import Text
 from airflow_mirror.console.clusters import add_target, target_of
 from airflow_mirror.cutover.fence import fence_text
 from airflow_mirror.cutover.kept import REPORTS, FenceUp, fences_up, mirrors_in
+from airflow_mirror.errors import LedgerNewer
 from airflow_mirror.jobs.health.judging import OF_THE_TAIL, Facts, Limits, TailFacts, judge
-from airflow_mirror.jobs.runner.active import JOBS, ActiveTail, Sign, Watch, active_tail, active_tails
+from airflow_mirror.jobs.runner.active import JOBS, ActiveTail, Sign, Watch, active_tail, active_tails, keys_of
 from airflow_mirror.jobs.runner.state import RUNNING, is_succeeded
 from airflow_mirror.jobs.runner.wishes import Wishes
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.plan.kept import last_hash
-from airflow_mirror.plan.life import shares
+from airflow_mirror.plan.life import readable, shares
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from airflow_mirror.kafka.admin import ClusterAdmin
 
+T = TypeVar("T")
 _EVERY_S = 2.0
 _LISTENING = "listening"
 _LONGEST = 500  # characters of what a tail says
@@ -53,27 +57,33 @@ def add(commands: Any) -> None:
     command.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def _run(arguments: argparse.Namespace) -> int:
     with target_of(arguments) as target:
         view = _View(target)
         if arguments.watch:
-            with Live(_shown(view.rows()), auto_refresh=False) as live:
+            with Live(_shown(view.rows(), view.newer), auto_refresh=False) as live:
                 while True:
                     sleep(_EVERY_S)
-                    live.update(_shown(view.rows()), refresh=True)
+                    live.update(_shown(view.rows(), view.newer), refresh=True)
         rows = view.settled()
     if arguments.json:
         print(json.dumps(rows, indent=1))
+        print("\n".join(_newer_lines(view.newer)), end="\n" if view.newer else "", file=sys.stderr)
     else:
-        Console().print(_shown(rows))
+        Console().print(_shown(rows, view.newer))
+    return int(bool(view.newer))
 
 
 class _View:
-    """Looks at a target again and again."""
+    """Looks at a target again and again.
+
+    :ivar newer: what the last look could not read, by the keys of decisions and state.
+    """
 
     def __init__(self, target: ClusterAdmin) -> None:
         self._ledger, self._state = Ledger(target), state_of(target, JOBS, REPORTS)
         self._watches: dict[str, Watch] = {}
+        self.newer: dict[str, LedgerNewer] = {}
 
     def settled(self) -> list[dict[str, Any]]:
         """Return the mirrors once it is known which of their tails live."""
@@ -86,24 +96,39 @@ class _View:
     def rows(self) -> list[dict[str, Any]]:
         """Return the mirrors by name, as far as is known by now."""
         values = self._ledger.values()
-        owned = [one for _, one in shares(self._ledger)]
+        known, newer = readable(values)
+        self.newer = {f"topic/{topic}": e for topic, e in newer.items()}
+        owned = [one for _, one in shares(known)]
         topics = Counter(one.mirror for one in owned)
         opened = Counter(one.mirror for one in owned if one.opened_by)
         said = self._state.read()
         fences = {name: list(fences_up(said, name)) for name in mirrors_in(said)}
         names = sorted({*topics, *active_tails(values), *(name for name, up in fences.items() if up)})
         return [
-            {"mirror": name, "topics": topics[name], "in_production": opened[name], "plan": last_hash(values, name)}
-            | self._tail(active_tail(values, name), Wishes.of(said, name))
+            {"mirror": name, "topics": topics[name], "in_production": opened[name]}
+            | {"plan": self._known(f"plan/{name}", partial(last_hash, values, name), None)}
+            | self._tail(
+                self._known(f"active/{name}", partial(active_tail, values, name), None),
+                self._known(f"{keys_of(name)}wish", partial(Wishes.of, said, name), Wishes()),
+                "unreadable" if f"active/{name}" in self.newer else "none",
+            )
             | {"fences": [_fence(up) for up in fences.get(name, [])]}
             for name in names
         ]
 
-    def _tail(self, tail: ActiveTail | None, wishes: Wishes) -> dict[str, Any]:
+    def _known(self, key: str, read: Callable[[], T], otherwise: T) -> T:
+        """Return what is read, or note that a newer version of the package wrote it."""
+        try:
+            return read()
+        except LedgerNewer as e:
+            self.newer[key] = e
+            return otherwise
+
+    def _tail(self, tail: ActiveTail | None, wishes: Wishes, without: str) -> dict[str, Any]:
         wished = asdict(wishes)
         if tail is None:
             nothing = dict.fromkeys(("host", "phase", "lag", "records_per_s"))
-            return {"tail": "none", **nothing, "said": _said(TailFacts(pause=wishes.pause), wishes), **wished}
+            return {"tail": without, **nothing, "said": _said(TailFacts(pause=wishes.pause), wishes), **wished}
         if tail.name not in self._watches:
             self._watches[tail.name] = Watch(self._state)
         watch = self._watches[tail.name]
@@ -149,8 +174,15 @@ def _said(tail: TailFacts, wishes: Wishes) -> str | None:
     return "\n".join([*map(str, found), *replace(wishes, pause=None).lines()]) or None
 
 
-def _shown(rows: list[dict[str, Any]]) -> Group:
-    """Return a table that fits into 80 columns, and below it what the tails say."""
+def _newer_lines(newer: Mapping[str, LedgerNewer]) -> list[str]:
+    return [
+        f"{key}: written by a newer version of airflow-mirror (version {e.version}); install the one of the other workers"
+        for key, e in sorted(newer.items())
+    ]
+
+
+def _shown(rows: list[dict[str, Any]], newer: Mapping[str, LedgerNewer]) -> Group:
+    """Return a table that fits into 80 columns, and below it what the tails say, and what could not be read."""
     table = Table(box=box.SIMPLE_HEAD)
     for title in ("mirror", "topics", "tail", "phase", "behind", "records/s"):
         table.add_column(title, overflow="fold", justify="right" if title in ("behind", "records/s") else "left")
@@ -160,7 +192,8 @@ def _shown(rows: list[dict[str, Any]]) -> Group:
         table.add_row(row["mirror"], topics, tail, row["phase"], _number(row["lag"]), _number(row["records_per_s"]))
     said = [f"{row['mirror']}: {_fence_line(fence)}" for row in rows for fence in row["fences"]]
     said += [f"{row['mirror']}: {row['said'][:_LONGEST]}" for row in rows if row["said"]]
-    return Group(table if rows else "this target has no mirror", *(Text(line) for line in said))
+    lines = (Text(line) for line in [*said, *_newer_lines(newer)])
+    return Group(table if rows else "this target has no mirror", *lines)
 
 
 def _number(value: int | None) -> str:

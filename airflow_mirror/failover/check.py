@@ -192,7 +192,7 @@ def mirror_of(target: ClusterAdmin, ledger: Ledger, mirror: str) -> tuple[Plan, 
     decided, tail = direction(values, mirror), active_tail(values, mirror)
     plan_hash = decided.plan if decided else tail.plan if tail else kept.last_hash(values, mirror)
     if plan_hash is None:
-        known = ", ".join(sorted({one.mirror for _, one in life.shares(ledger)})) or "none"
+        known = ", ".join(sorted({one.mirror for _, one in life.shares(life.owned_topics(ledger))})) or "none"
         raise InputError(f"the target knows no mirror {mirror!r}; it knows {known}. Nothing was changed.")
     plan = kept.fetch(plan_hash, mirror, target, ledger)
     if plan.target_cluster_id != (found := target.cluster_id()):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.errors import MirrorNotOver, PlanNotKept
+from airflow_mirror.errors import LedgerNewer, MirrorNotOver, PlanNotKept
 from airflow_mirror.jobs.runner.active import Watch, active_tail
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.plan import kept, life
@@ -64,7 +64,9 @@ class Retirement:
 
         :param may_be_held: also if its writer lease is held: by a job that was killed, or by one that nobody knows of.
         :raises MirrorNotOver: it still does something.
+        :raises LedgerNewer: a newer version of the package decided about it, or about what may be its topic.
         """
+        self._require_known()
         tail = active_tail(self.ledger.values(), self.mirror)
         if tail is not None and watch.settled(tail) == RUNNING:
             cause = f"its tail runs on host {tail.host!r} and gives signs of life"
@@ -74,6 +76,20 @@ class Retirement:
                 self.mirror, "a job holds its writer lease, and may be copying: a bulk copy, say",
                 "If none runs, it was killed: --end-writing takes the lease and waits until nothing can be written.",
             )  # fmt: skip
+
+    def _require_known(self) -> None:
+        """Return unless a decision that this version can't read may be about one of the mirror's topics.
+
+        Whose a topic is only the decision says. So it is another mirror's if this one's plan never had it.
+        """
+        for topic, e in self._newer().items():
+            plan = self._plan()
+            if plan is None or topic in plan.known_topics or topic in (t.target_topic for t in plan.topics):
+                raise LedgerNewer(f"topic {topic!r}, which may be mirror {self.mirror!r}'s,", e.value) from None
+
+    def _newer(self) -> dict[str, LedgerNewer]:
+        """Return the topics about which a newer version of the package decided."""
+        return life.readable(self.ledger.values())[1]
 
     def steps(self, keep: tuple[str, ...] = ()) -> Iterator[Part]:
         """Yield what is to be done, in order. Each step must be done before the next one is asked for, or none at all.
@@ -115,15 +131,22 @@ class Retirement:
         unknown = sorted(set(held) - planned)
         lines += [f"{topic}: on hold, because others share it" for topic in sorted(self._of_others() & set(held))]
         lines += [f"{line} (in production: yours to set)" for line in self._settings(opened=True, dry_run=True)]
+        lines += [
+            f"{topic}: decided by a newer version of airflow-mirror (version {e.version}); no plan of this mirror has it"
+            for topic, e in sorted(self._newer().items())
+        ]
         return lines + [f"{topic}: its settings; no plan that is kept says what they were to be" for topic in unknown]
 
     def _owned(self) -> dict[str, Owned]:
         """Return what is decided about the mirror's topics."""
-        return {topic: one for topic, one in life.shares(self.ledger) if one.mirror == self.mirror}
+        return {topic: one for topic, one in self._shares() if one.mirror == self.mirror}
 
     def _of_others(self) -> set[str]:
         """Return the topics that others have, perhaps besides the mirror: they still write on."""
-        return {topic for topic, one in life.shares(self.ledger) if one.mirror != self.mirror}
+        return {topic for topic, one in self._shares() if one.mirror != self.mirror}
+
+    def _shares(self) -> list[tuple[str, Owned]]:
+        return life.shares(life.readable(self.ledger.values())[0])
 
     def _plan(self) -> Plan | None:
         plan_hash = kept.last_hash(self.ledger.values(), self.mirror)

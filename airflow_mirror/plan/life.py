@@ -231,7 +231,9 @@ def release(ledger: Decisions, mirror: str, end_writing: Callable[[], object]) -
     First nobody may begin to write into them any more, then who does is stopped, and only then they are nobody's.
 
     :param end_writing: returns when no job of the mirror can write any more.
+    :raises LedgerNewer: a newer version of the package decided about a topic, which may be the mirror's.
     """
+    owned_topics(ledger)
     topics = give_up(ledger, mirror)
     if topics:
         end_writing()
@@ -240,7 +242,10 @@ def release(ledger: Decisions, mirror: str, end_writing: Callable[[], object]) -
 
 
 def give_up(ledger: Decisions, mirror: str) -> list[str]:
-    """Decide that nobody begins to write into what a mirror owns and has not handed over; return its topics' names."""
+    """Decide that nobody begins to write into what a mirror owns and has not handed over; return its topics' names.
+
+    What a newer version of the package decided is left alone: see :func:`readable`.
+    """
 
     def given_up(values: Values) -> Values | None:
         return _some({t: _without(one, mirror) for t, one in _of(values, mirror, released=False)})
@@ -323,9 +328,25 @@ def owned_topics(ledger: Decisions) -> dict[str, Owned]:
     return dict(_all(ledger.values()))
 
 
-def shares(ledger: Decisions) -> list[tuple[str, Owned]]:
-    """Return target topics, each with one mirror that has it; one that is shared comes several times."""
-    return [(topic, share) for topic, one in _all(ledger.values()) for share in one.sharers or (one,)]
+def readable(values: Values) -> tuple[dict[str, Owned], dict[str, LedgerNewer]]:
+    """Return what is decided, by target topic, and what a newer version of the package decided, likewise."""
+    known: dict[str, Owned] = {}
+    newer: dict[str, LedgerNewer] = {}
+    for key, value in values.items():
+        if is_about_topic(key):
+            try:
+                known[key.removeprefix(_KEY)] = Owned.of(key.removeprefix(_KEY), value)
+            except LedgerNewer as e:
+                newer[key.removeprefix(_KEY)] = e
+    return known, newer
+
+
+def shares(owned: Mapping[str, Owned]) -> list[tuple[str, Owned]]:
+    """Return target topics, each with one mirror that has it; one that is shared comes several times.
+
+    :param owned: as from :func:`owned_topics`.
+    """
+    return [(topic, share) for topic, one in owned.items() for share in one.sharers or (one,)]
 
 
 def is_about_topic(key: str) -> bool:
@@ -397,7 +418,7 @@ def _of(values: Values, mirror: str, *, released: bool) -> list[tuple[str, Owned
     def is_one(one: Owned) -> bool:
         return one.mirror == mirror and one.opened_by is None and bool(one.released) == released
 
-    return [(topic, one) for topic, one in _all(values) if any(map(is_one, one.sharers or (one,)))]
+    return [(topic, one) for topic, one in readable(values)[0].items() if any(map(is_one, one.sharers or (one,)))]
 
 
 def _without(one: Owned, mirror: str, *, free: bool = False) -> Owned | None:

@@ -90,7 +90,7 @@ DECISIONS: dict[str, tuple[str, Callable[[MemoryLedger], object]]] = {
     "failover": ("direction/m", lambda ledger: promote(ledger, PLAN, IDS, TURNED)),
     "owner of a topic": ("topic/orders", lambda ledger: life.decided(ledger.values(), IDS)),
     "hand-over of a topic": ("topic/orders", lambda ledger: life.mark_cut_over(ledger, PLAN, IDS, "noon")),
-    "giving up of a topic": ("topic/orders", lambda ledger: life.give_up(ledger, "m")),
+    "giving up of a topic": ("topic/orders", lambda ledger: life.release(ledger, "m", lambda: None)),
 }  # fmt: skip
 
 

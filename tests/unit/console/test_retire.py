@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,6 +39,11 @@ PREFIXES = (
     kept.prefix, active.keys_of, notes.prefix, seen_configs.prefix, windows.keys_of, proof.keys_of, sights.prefix,
     reports_prefix, end_notes.prefix, seen_acls.prefix, failovers.prefix,
 )  # fmt: skip
+
+
+PLANNED = replace(
+    plan_of(a_mirror(name="m"), topic_plan("t", {0: 0}, source_topic_id="id")), known_topics={"before": "identical"}
+)
 
 
 class Target:
@@ -128,6 +134,46 @@ def test_nothing_of_another_mirror_is_touched(target: Target, tmp_path: Path, ca
     assert target.log == ["writing of m ends, topics are given up", "forget airflow-mirror.m"]
     assert run(tmp_path, "--yes") == 0
     assert capsys.readouterr().out.splitlines()[-1] == "nothing is left of mirror 'm'" and len(target.log) == 2
+
+
+NEWER = {"v": 9, "all": "different"}
+
+
+def test_newer_decision_about_another_mirrors_topic_is_no_obstacle(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own plan never had that topic. It is listed, and stays as it is."""
+    monkeypatch.setattr(kept, "fetch", lambda *_: PLANNED)
+    monkeypatch.setattr(core, "sync_configs", lambda *_, **__: SimpleNamespace(drift=()))
+    own(target, "m", "t")
+    target.ledger.decide(lambda _: {"topic/theirs": NEWER, "active/other": NEWER, "plan/m": {"v": 1, "hash": "h"}})
+    assert run(tmp_path, "--yes") == 0
+    assert "theirs: decided by a newer version of airflow-mirror (version 9)" in capsys.readouterr().out
+    assert {key: value for key, value in target.ledger.values().items() if value is not None} == {
+        "topic/theirs": NEWER, "active/other": NEWER,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "has_plan"),
+    [
+        ("topic/t", True), ("topic/before", True), ("active/m", True), ("plan/m", True), ("fence/m", True),
+        ("direction/m", True), ("topic/theirs", False),
+    ],
+)  # fmt: skip
+def test_newer_decision_that_may_be_the_mirrors_keeps_it(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: str,
+    has_plan: bool,
+) -> None:  # fmt: skip
+    """Without a plan nobody can tell."""
+    monkeypatch.setattr(kept, "fetch", lambda *_: PLANNED)
+    own(target, "m", "u")
+    target.ledger.decide(lambda _: {"plan/m": {"v": 1, "hash": "h"}} if has_plan else {"x/y": 1})
+    target.ledger.decide(lambda _: {key: NEWER})
+    before = dict(target.ledger.values())
+    assert run(tmp_path, "--yes") == 2
+    assert "that this version can't read" in capsys.readouterr().err
+    assert target.ledger.values() == before and not target.log
 
 
 def test_what_was_handed_over_stays_decided(target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

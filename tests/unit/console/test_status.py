@@ -119,6 +119,37 @@ def test_fence_that_is_up_is_named_whatever_host_raised_it(
     assert f"{fenced} cutover monday, attempt 2 {fenced} kept after the cutover m: run broken: report/m/broken" in said
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("topic/theirs", {"v": 9, "all": "different"}), ("topic/theirs", "text"), ("plan/m", {"v": 9}),
+        ("active/m", {"v": 9}), ("wish", b'{"v":9}'),
+    ],
+)  # fmt: skip
+def test_what_a_newer_version_wrote_hides_nothing_else(
+    ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str], key: str, value: Any
+) -> None:
+    """It is named, with its version, and the command says by its status that something is missing."""
+    own(ledger, "m", "a", "b")
+    own(ledger, "other", "c")
+    Signs(state, tail(ledger, "other", "host-a")).give("FAILED", error="t-0: foreign data")
+    if key == "wish":
+        state.write({"job/m/wish/pause": value})
+    else:
+        ledger.decide(lambda _: {key: value})
+    assert main(["status", "--target", "dst", "--json"]) == 1
+    printed = capsys.readouterr()
+    rows = {row["mirror"]: row for row in json.loads(printed.out)}
+    assert (rows["m"]["topics"], rows["other"]["topics"], rows["other"]["tail"]) == (2, 1, "failed")
+    assert rows["m"]["tail"] == ("unreadable" if key == "active/m" else "none") and rows["m"]["plan"] is None
+    key = "job/m/wish" if key == "wish" else key
+    version = "unknown" if value == "text" else 9
+    assert f"{key}: written by a newer version of airflow-mirror (version {version})" in printed.err
+    assert main(["status", "--target", "dst"]) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"{key}: written by a newer version" in shown and "foreign data" in shown
+
+
 def test_watching_goes_on_until_interrupted(
     ledger: MemoryLedger, state: MemoryState, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
