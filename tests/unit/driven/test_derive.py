@@ -8,13 +8,14 @@ from airflow_mirror.copy.batches.by_key import key_filter
 from airflow_mirror.copy.offsets import derive
 from airflow_mirror.copy.offsets.store import MapStore
 from airflow_mirror.copy.ranges import MAPPED, CopyRange
-from airflow_mirror.errors import NoOffsetMap
+from airflow_mirror.errors import ForeignData, NoOffsetMap
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer, row
 from tests.driven.copying import copy, errors, lose_maps, lose_pieces, map_of, ranges_of
+from tests.driven.records import encode
 
 TP = TopicPartition("t", 0)
 ONE = CopyRange(source_topic="t", target_topic="t", partition=0, start_offset=0)
@@ -98,3 +99,25 @@ def test_whole_map_is_completed_from_both_logs_and_nothing_written(source: Drive
         lose_maps(target)
         with pytest.raises(NoOffsetMap):
             derive.complete(here, there, one, "m", READ_COMMITTED, MapStore("m"))
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_cleaner_on_the_target_spoils_what_is_not_stored(
+    source: DrivenCluster, target: DrivenCluster, *, alike: bool
+) -> None:
+    """Why a mapped topic is not compacted on the target while it is mirrored (ADR 22).
+
+    Counted on, the last pair is a wrong one. That is noticed, and the copy stops for good; unless the records are alike.
+    Then the copy goes on too early.
+    """
+    log = source.create("t").logs[0]
+    for number in range(5):
+        log.lay(encode([row(7 if alike else number)._replace(offset=number, key=b"key")], leader_epoch=0))
+    there = target.create("t").logs[0]
+    one = ranges_of(source, "t", MAPPED)[0]
+    assert errors(copy(source, target, [one], merge_below=0))[TP] is None
+    lose_pieces(target)
+    del there.batches[1]  # there is a later record of its key
+    error = errors(copy(source, target, [one]))[TP]
+    assert (error is None, there.end) == ((True, 6) if alike else (False, 5))
+    assert alike or isinstance(error, ForeignData)
