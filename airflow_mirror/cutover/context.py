@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from airflow_mirror.verify.result import PartitionComparison
     from airflow_mirror.wire.cluster import WireCluster
 
+_SAY_EVERY_S = 1.0
+
 Offsets = Mapping[TopicPartition, int]
 Verify = Callable[[Offsets], "Sequence[PartitionComparison]"]
 
@@ -100,6 +102,7 @@ class Run:
     :ivar up: what was decided about this attempt's fence, or may have been; None: nothing yet.
     :ivar until_ms: of the broker's clock; `up` can't be opened from then on.
     :ivar fenced_until: of the clock of ``now``: ``max_fence_s`` are over; None: no fence is up, or it has served.
+    :ivar waits_for: what a step waits for, for people; ``said_at``: when the log said so last, on the clock of ``now``.
     :ivar opening: whether the decision to open may have been sent.
     :ivar lease: the mirror's writer lease, after the cutover has taken it from the tail.
     :ivar longest_pause_s: between two writes to a partition, as seen before the fence.
@@ -136,6 +139,8 @@ class Run:
     up: FenceState | None = None
     until_ms: int = 0
     fenced_until: float | None = None
+    waits_for: str = ""
+    said_at: float = -math.inf
     opening: bool = False
     lease: LeaseToken | None = None
     longest_pause_s: float = 0.0
@@ -183,8 +188,24 @@ class Run:
 
     def pause(self, seconds: float | None = None) -> None:
         """Wait ``poll_s`` or the given time. Errors of :meth:`check_stop`, early if the cutover is asked to stop."""
-        self.stop.wait(max(0.0, min(self.limits.poll_s if seconds is None else seconds, self._left_s())))
-        self.check_stop()
+        rest = self.limits.poll_s if seconds is None else seconds
+        while True:
+            self.say()
+            self.stop.wait(max(0.0, min(rest, self._left_s(), _SAY_EVERY_S)))
+            self.check_stop()
+            rest -= _SAY_EVERY_S
+            if rest <= 0:
+                return
+
+    def say(self) -> None:
+        """While producers are kept out, log once a second what is waited for, and how long that may still last."""
+        now = self.now()
+        if self.fenced_until is None or now - self.said_at < _SAY_EVERY_S:
+            return
+        self.said_at = now
+        step, most_s = self.report.steps[-1].name if self.report.steps else "start", self.limits.max_fence_s
+        waits = f" waits for {self.waits_for}" if self.waits_for else ""
+        self.log.info("%s%s; %.0f of %.0f s are left", step, waits, max(0.0, self._left_s()), most_s)
 
     def now(self) -> float:
         """Return seconds of a monotonic clock."""

@@ -9,6 +9,7 @@ from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.cutover.report import RUNNING
 from airflow_mirror.errors import DrainTimedOut, TargetMoved, VerificationFailed
 from airflow_mirror.jobs.runner.wishes import require_not_paused
+from airflow_mirror.plan.wording import count
 from airflow_mirror.verify.result import differences
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def drain(run: Run) -> dict[str, Any]:
             still_quiet(run)
             require_going(run)
             looked = run.now()
-            run.log.info("drain: lag of %d offsets in %d partition(s)", sum(behind.values()), len(behind))
+        run.waits_for = f"the tail, {count(sum(behind.values()), 'offset')} behind in {count(len(behind), 'partition')}"
         run.pause()
 
 
@@ -116,9 +117,10 @@ def _compare_watched(run: Run) -> Sequence[PartitionComparison]:
 
     thread = threading.Thread(target=compare, name="cutover-verify", daemon=True)
     thread.start()
-    looked = run.now()
+    looked, run.waits_for = run.now(), "the comparison of what was not compared before"
     while thread.is_alive():
         thread.join(run.limits.poll_s)
+        run.say()
         run.check_stop()
         if run.report.outcome == RUNNING and run.now() - looked > _LOOK_AT_SOURCE_EVERY_S:
             still_quiet(run)

@@ -21,6 +21,7 @@ from airflow_mirror.cutover.report import GroupRecord
 from airflow_mirror.errors import GroupActive, GroupAhead, GroupsStillMoving, MirrorError, MissingRight
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.wording import count, some
 from airflow_mirror.sync import groups as sync
 from airflow_mirror.verify.partition import count_data
 
@@ -101,6 +102,7 @@ def settle(run: Run) -> dict[str, Settled]:
             return settled
         if run.now() - started >= timeout_s:
             raise GroupsStillMoving(timeout_s, {g: lag(seen[g][0], run.ends) for g in pending})
+        run.waits_for = f"{count(len(pending), 'group')} to come to rest: {some(pending)}"
         run.pause()
 
 

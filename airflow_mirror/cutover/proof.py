@@ -78,6 +78,7 @@ def prove(run: Run) -> dict[str, str]:
             if len(without) >= run.source.broker_count():  # it was raised, and nobody lists it
                 raise FenceGone(run.source.role)
             raise FenceUnproven(run.source.role, timeout_s, found)
+        run.waits_for = some(found)
         run.pause()
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.cutover.held import holders
 from airflow_mirror.cutover.proof import prove
 from airflow_mirror.errors import FenceGone, FenceLeaks, TransactionsOpen
+from airflow_mirror.plan.wording import some
 from airflow_mirror.verify.partition import data_batches
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def prove_fence(run: Run) -> dict[str, Any]:
     """
     assert run.report.fence is not None
     quiet_s = max(run.limits.quiet_s, run.longest_pause_s + run.limits.poll_s if run.longest_pause_s else 0.0)
+    run.waits_for = "brokers to hear of the fence"
     run.pause(run.limits.settle_s)
     proof = prove(run)
     tps = list(run.routes)
@@ -58,7 +60,11 @@ def prove_fence(run: Run) -> dict[str, Any]:
     timeout_s = run.at_most(run.limits.transactions_timeout_s)
     markers = 0
     waited: dict[str, None] = {}
+    held: list[str] = []
     while run.now() - quiet_since < quiet_s:
+        run.waits_for = (
+            f"transactions to end: {some(held)}" if held else f"the source's ends to stand still for {quiet_s:.0f} s"
+        )
         run.pause()
         held = holders(run)  # before the ends are read: the markers of what is over are below them
         waited |= dict.fromkeys(held)

@@ -342,7 +342,7 @@ def _do(run: Run, step: Step, outcome: str) -> None:
     run.report.steps.append(record)
     run.save()
     run.log.info("%s ...", step.name)
-    started = run.now()
+    run.waits_for, started = "", run.now()
     try:
         record.evidence = step.do(run)
         record.status = "done"

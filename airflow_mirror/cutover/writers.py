@@ -91,7 +91,7 @@ def take_lease(run: Run) -> None:
 
 def _wait_for_the_last_task(run: Run) -> float:
     """Wait for the rest of the time in which an unseen task may still write; return the seconds waited."""
-    started = run.now()
+    started, run.waits_for = run.now(), "the tail's last task to stop"
     while (left := run.sealed_at - run.now()) > 0:
         run.pause(left)
     return run.now() - started

@@ -321,6 +321,32 @@ def test_time_of_the_fence_ends_it_in_whatever_step(tmp_path: Path, monkeypatch:
         assert fence.calls[-1] == "lift" and fence.on_record()["outcome"] == reports.BACKED_OUT
 
 
+def test_log_says_each_second_what_a_fence_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also in one long wait, and not before the fence is raised."""
+    clock = [0.0]
+    run = a_run(tmp_path, Recorder(tmp_path))
+    monkeypatch.setattr(Run, "now", lambda _: clock[0])
+
+    def wait(seconds: float) -> None:
+        clock[0] += seconds
+
+    monkeypatch.setattr(run.stop, "wait", wait)
+    caplog.set_level("INFO", "airflow_mirror.cutover")
+    run.pause(5.0)
+    assert caplog.messages == []
+    run.report.steps.append(reports.StepRecord(name="drain", status="running", started=0.0))
+    run.fenced_until, run.waits_for = clock[0] + 60.0, "the tail"
+    for _ in range(12):
+        run.pause(0.25)
+    run.waits_for = ""
+    run.pause(3.5)
+    said = ["drain waits for the tail; 60 of 60 s are left", "drain waits for the tail; 59 of 60 s are left"]
+    said += ["drain waits for the tail; 58 of 60 s are left"] + [f"drain; {n} of 60 s are left" for n in (57, 56, 55, 54)]
+    assert caplog.messages == said and clock[0] == 11.5
+
+
 def test_opening_that_the_broker_appends_too_late_is_void(tmp_path: Path) -> None:
     """The owner was frozen between its last look at the clock and its request."""
     fence = Recorder(tmp_path)
