@@ -600,6 +600,17 @@ class DrainTimedOut(TryAgain):
         )
 
 
+class CutoverBlocked(TryAgain):
+    """What was found before the fence keeps it from being raised. All of it is listed, not just the first."""
+
+    def __init__(self, mirror: str, findings: Iterable[str]) -> None:
+        self.mirror, self.findings = mirror, list(findings)
+        lines = "\n".join(f"  - {finding}" for finding in self.findings)
+        super().__init__(
+            f"mirror {mirror!r} can't be cut over now, {len(self.findings)} finding(s); nothing was touched:\n{lines}"
+        )
+
+
 class CutoverRunning(TryAgain):
     """Another process is running the same cutover."""
 

@@ -7,16 +7,30 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.cutover.drain import verify
 from airflow_mirror.cutover.groups import require_free_groups
+from airflow_mirror.cutover.marker import fences_of_others
 from airflow_mirror.cutover.quiet import moves
 from airflow_mirror.cutover.report import StepRecord
 from airflow_mirror.cutover.writers import require_tail
-from airflow_mirror.errors import FenceStands, InputError, PlanAmended, PlanOutdated, VerificationFailed
+from airflow_mirror.errors import (
+    BrokerError,
+    ClusterUnreachable,
+    FencedByAnother,
+    FenceStands,
+    InputError,
+    MirrorError,
+    PlanAmended,
+    PlanOutdated,
+    VerificationFailed,
+)
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.amendment import added_since
 from airflow_mirror.plan.inventory import missing_topics
 from airflow_mirror.plan.life import require_active, require_alone
+from airflow_mirror.plan.model import Finding
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_mirror.cutover.context import Run
 
 
@@ -32,7 +46,32 @@ def precheck(run: Run) -> None:
     :raises GroupAhead: a group is further on the target than on the source.
     :raises InputError: the functions for mapped topics were not passed.
     :raises JobNotRunning: the target is behind and no tail copies.
+    :raises NoAuthorizer, OpenByDefaultUnknown, MissingRight, FencedByAnother: the fence can't be raised, or not lifted.
     """
+    for _, _, check in CHECKS:
+        check(run)
+
+
+def refusals(run: Run) -> list[Finding]:
+    """Return a finding for each check of :func:`precheck`, instead of raising the first error.
+
+    :raises TryAgain: a cluster does not answer.
+    """
+    found = []
+    for name, passed, check in CHECKS:
+        try:
+            check(run)
+            found.append(Finding("pass", name, f"mirror {run.mirror.name!r}", passed))
+        except (BrokerError, ClusterUnreachable):
+            raise
+        except MirrorError as e:
+            found.append(Finding("block", name, f"mirror {run.mirror.name!r}", str(e)))
+            if check is _possible:
+                break  # nothing else makes sense
+    return found
+
+
+def _possible(run: Run) -> None:
     if run.plan.mirror.partitioning == "by_key":
         raise InputError(
             f"mirror {run.plan.mirror.name!r}: partitioning='by_key' splits the records of a partition, so neither groups"
@@ -45,18 +84,43 @@ def precheck(run: Run) -> None:
         raise InputError(
             f"topics with mapped offsets ({', '.join(mapped[:5])}): pass tail_positions and translate_offset as well."
         )
+
+
+def _no_fence(run: Run) -> None:
     run.kept.require_no_other_fence(run.mirror.name, run.before)
     if run.before is not None and run.before.stands:
         raise FenceStands(run.mirror.name, run.before.run, f"is {run.before.phase}, as is decided in the target's ledger")
+
+
+def _fence(run: Run) -> None:
+    """Describe the fence, which tries the rights to raise and to lift it."""
+    intent = run.fence.intent(sorted({t.source_topic for t in run.plan.topics}))
+    if intent.get("held") and (others := fences_of_others(run.source, run.mirror.name)):
+        raise FencedByAnother(run.source.role, [acl["name"] for acl in intent["held"]], others)
+
+
+def _ours(run: Run) -> None:
     require_active(run.life, run.plan, run.target)
+
+
+def _planned(run: Run) -> None:
     if found := drift(run):
         raise PlanOutdated(found)
     for revision in run.compared:
         if revision != run.plan.revision:
             since = added_since(run.plan, revision)
             raise PlanAmended(run.mirror.name, since, revision, run.plan.revision)
-    require_free_groups(run)
-    require_tail(run)
+
+
+CHECKS: tuple[tuple[str, str, Callable[[Run], None]], ...] = (
+    ("mirror", "can be cut over", _possible),
+    ("fences", "none stands", _no_fence),
+    ("topics", "they are the mirror's, and not in production", _ours),
+    ("plan", "both sides are as planned, and as compared", _planned),
+    ("group_positions", "no group is alive, or further, on the target", require_free_groups),
+    ("tail_runs", "it copies, or nothing is left to copy", require_tail),
+    ("fence_rights", "the fence can be raised and lifted", _fence),
+)
 
 
 def drift(run: Run) -> list[str]:

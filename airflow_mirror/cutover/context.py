@@ -95,6 +95,8 @@ class Run:
     :param fence_name: as it was asked for, for people.
     :param open_target: lets applications write to the target, if something prevented it. If it raises, the target must
         not be open. It may be called again.
+    :param compared_to: source offsets up to which an earlier comparison found both sides equal; ``verify`` begins there.
+        None: nobody knows.
     :param compared: revisions of the plan that were compared before.
     :param stop: set by another thread to make the cutover back out.
     :ivar me: names this process in decisions.
@@ -132,6 +134,7 @@ class Run:
     allow_rewind: bool = False
     fence_name: str = ""
     open_target: Callable[[], object] | None = None
+    compared_to: Offsets | None = None
     compared: Sequence[str] = ()
     stop: threading.Event = field(default_factory=threading.Event)
     me: str = field(default_factory=lambda: uuid.uuid4().hex)

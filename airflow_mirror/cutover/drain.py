@@ -94,15 +94,15 @@ def verify(run: Run) -> dict[str, Any]:
     :raises VerificationFailed: lists the first difference of every partition.
     :raises FenceLeaks: the source was written to meanwhile.
     """
-    comparisons = _compare_watched(run)
+    comparisons = compare_watched(run, run.ends)
     run.report.verification = [c.to_dict() for c in comparisons]
     if found := differences(comparisons):
         raise VerificationFailed(found)
     return {"partitions": len(comparisons), "records": sum(c.records for c in comparisons)}
 
 
-def _compare_watched(run: Run) -> Sequence[PartitionComparison]:
-    """Compare in a thread: it may take minutes, and a request to stop must be noticed within ``poll_s``.
+def compare_watched(run: Run, ends: Offsets) -> Sequence[PartitionComparison]:
+    """Compare up to ``ends`` in a thread: it may take minutes, and a request to stop must be noticed within ``poll_s``.
 
     An abandoned thread only reads, and ends with the process.
     """
@@ -111,7 +111,7 @@ def _compare_watched(run: Run) -> Sequence[PartitionComparison]:
 
     def compare() -> None:
         try:
-            results.append(run.verify(run.ends))
+            results.append(run.verify(ends))
         except BaseException as e:  # raised in the waiting thread
             errors.append(e)
 
@@ -122,7 +122,7 @@ def _compare_watched(run: Run) -> Sequence[PartitionComparison]:
         thread.join(run.limits.poll_s)
         run.say()
         run.check_stop()
-        if run.report.outcome == RUNNING and run.now() - looked > _LOOK_AT_SOURCE_EVERY_S:
+        if run.report.outcome == RUNNING and run.ends and run.now() - looked > _LOOK_AT_SOURCE_EVERY_S:
             still_quiet(run)
             looked = run.now()
     if errors:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from airflow_mirror.cutover.context import Offsets, Run
 
 EMPTY, AT_THE_END, STOOD_STILL = "empty", "at the end", "stood still"
-_NO_MEMBERS = ("Empty", "Dead")
+NO_MEMBERS = ("Empty", "Dead")
 _ATTEMPTS = 3
 # A gap of markers at the end is short; a longer gap counts as lag without reading its records.
 _LOOK_AT_MOST = 10_000
@@ -120,7 +120,7 @@ def at_rest(
     :param still_s: seconds for which no position has moved.
     :param unread: returns whether [start, end) of a partition has a record that a consumer would receive.
     """
-    if state in _NO_MEMBERS:
+    if state in NO_MEMBERS:
         return EMPTY
     consumed = {tp.topic for tp in positions}
     # A partition without a position counts as unread from its start: its first commit may be in flight.
@@ -153,11 +153,11 @@ def require_free_groups(run: Run) -> None:
     topics = [t.source_topic for t in run.plan.topics]
     positions = {g: found for g, found in sync.read_positions(run.source, run.mirror, topics).items() if found}
     for group, state in run.target.group_states(sorted(positions)).items():
-        if state not in _NO_MEMBERS:
+        if state not in NO_MEMBERS:
             raise GroupActive(group, run.target.role, state)
     if not run.allow_rewind:
         # A position that can't be translated yet is beyond the copy; the drain will copy up to it.
-        _require_none_ahead(run, sync.commit_groups(run.target, _translate(run, positions, strict=False), dry_run=True))
+        _require_none_ahead(run, sync.commit_groups(run.target, translate(run, positions, strict=False), dry_run=True))
     run.report.left_behind = sync.groups_left_behind(run.source, run.mirror, topics)
     if run.report.left_behind:
         run.log.warning("groups with positions in these topics that don't move: %s", ", ".join(run.report.left_behind))
@@ -168,9 +168,10 @@ def _require_none_ahead(run: Run, decided: sync.GroupReport) -> None:
         raise GroupAhead(found)
 
 
-def _translate(
+def translate(
     run: Run, positions: Mapping[str, Mapping[TopicPartition, GroupPosition]], *, strict: bool
 ) -> sync.Translation:
+    """Return where the groups continue on the target, as its log is now. Errors as :func:`sync.translate_positions`."""
     routes = run.routes
     return sync.translate_positions(
         positions,
@@ -222,13 +223,13 @@ def keep_groups(run: Run) -> int:
         return 0
     states, here = run.target.group_states(list(changed)), positions_of(run, list(changed))
     for group, rows in changed.items():
-        if states[group] in _NO_MEMBERS:
+        if states[group] in NO_MEMBERS:
             run.log.warning("group %s: setting %d position(s) again that were changed meanwhile", group, len(rows))
             metadata = {tp: position.metadata for tp, position in here[group].items()}
             run.target.commit_group_offsets(
                 group, {_target(row): GroupPosition(row["target_offset"], metadata.get(_tp(row), "")) for row in rows}
             )
-    return sum(len(rows) for group, rows in changed.items() if states[group] in _NO_MEMBERS)
+    return sum(len(rows) for group, rows in changed.items() if states[group] in NO_MEMBERS)
 
 
 def _stands(row: Mapping[str, Any], there: Positions) -> bool:
@@ -261,7 +262,7 @@ def _restore(run: Run, record: GroupRecord, now: Positions, left: list[str]) -> 
 
 def _commit(run: Run, settled: Mapping[str, Settled]) -> None:
     ends = run.ends
-    translated = _translate(run, {group: s.positions for group, s in settled.items()}, strict=True)
+    translated = translate(run, {group: s.positions for group, s in settled.items()}, strict=True)
     _require_none_ahead(run, sync.commit_groups(run.target, translated, dry_run=True))
     # In a second round the first snapshots are kept, because by then the target's positions are ours.
     before = {record.group: record.before for record in run.report.groups}

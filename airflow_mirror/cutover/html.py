@@ -32,18 +32,27 @@ _TEMPLATE = """<!doctype html>
  <tr><th>Attempt</th><td>{{ r.attempt }}, begun {{ r.started | when }}</td></tr>
  <tr><th>Plan</th><td>{{ r.plan_hash }}</td></tr>
  {% if r.fence %}
- <tr><th>Nobody could write for</th><td>{{ "%.1f s" | format(r.fence.seconds) if r.fence.seconds is not none else "still fenced" }}</td></tr>
+ <tr><th>Nobody could write for</th><td>{% if r.predicted %}predicted {{ "%.1f s" | format(r.predicted.seconds) }}, measured
+  {% endif %}{{ "%.1f s" | format(r.fence.seconds) if r.fence.seconds is not none else "still fenced" }}</td></tr>
  <tr><th>Fence</th><td>raised {{ r.fence.requested | when }};
   {% if r.fence.lifted %}lifted {{ r.fence.lifted | when }}{% elif r.fence.kept %}kept{% else %}in place{% endif %}
   <br><small>{% for line in fence %}{{ line }}<br>{% endfor %}</small></td></tr>
  {% endif %}
 </table>
 <h2>Steps</h2>
-<table><tr><th>Step</th><th>Result</th><th>Seconds</th><th>Evidence</th></tr>
+<table><tr><th>Step</th><th>Result</th><th>Predicted</th><th>Seconds</th><th>Evidence</th></tr>
 {% for s in r.steps %}<tr><td>{{ s.name }}</td><td class="{{ s.status }}">{{ s.status }}</td>
+ {% set expected = r.predicted.steps[s.name] if r.predicted else none %}
+ <td class="n">{{ "%.2f" | format(expected) if expected is number else "" }}</td>
  <td class="n">{{ "%.2f" | format(s.seconds) }}</td>
  <td>{% if s.name != "fence" %}{% for k, v in s.evidence.items() %}{{ k }}: {{ v }}{{ "; " if not loop.last }}{% endfor %}{% endif %}</td></tr>
 {% endfor %}</table>
+{% if r.preview %}<h2>Found before the fence</h2>
+<table><tr><th>Check</th><th>Verdict</th><th>Of what</th><th>Evidence</th><th>Remedy</th></tr>
+{% for f in r.preview.findings %}<tr><td>{{ f.check }}</td>
+ <td class="{{ {'pass': 'ok', 'block': 'bad'}[f.level] or 'backed_out' }}">{{ "ok" if f.level == "pass" else f.level }}</td>
+ <td>{{ f.object }}</td><td>{{ f.evidence }}</td><td>{{ f.remedy }}</td></tr>
+{% endfor %}</table>{% endif %}
 {% if r.undone %}<h2>Undone</h2>
 <table><tr><th>Step</th><th>What</th><th>Result</th></tr>
 {% for u in r.undone %}<tr><td>{{ u.step }}</td><td>{{ u.what }}</td>

@@ -38,6 +38,11 @@ def longest_pause(run: Run) -> float:
     return longest
 
 
+def quiet_s(run: Run) -> float:
+    """Return for how many seconds the source's ends must stand still behind the fence."""
+    return max(run.limits.quiet_s, run.longest_pause_s + run.limits.poll_s if run.longest_pause_s else 0.0)
+
+
 def prove_fence(run: Run) -> dict[str, Any]:
     """Wait until the brokers prove the fence, no log end offset has moved for a while, and no transaction is open.
 
@@ -50,7 +55,7 @@ def prove_fence(run: Run) -> dict[str, Any]:
     :raises TransactionsOpen: open transactions did not end in time.
     """
     assert run.report.fence is not None
-    quiet_s = max(run.limits.quiet_s, run.longest_pause_s + run.limits.poll_s if run.longest_pause_s else 0.0)
+    still_s = quiet_s(run)
     run.waits_for = "brokers to hear of the fence"
     run.pause(run.limits.settle_s)
     proof = prove(run)
@@ -61,9 +66,9 @@ def prove_fence(run: Run) -> dict[str, Any]:
     markers = 0
     waited: dict[str, None] = {}
     held: list[str] = []
-    while run.now() - quiet_since < quiet_s:
+    while run.now() - quiet_since < still_s:
         run.waits_for = (
-            f"transactions to end: {some(held)}" if held else f"the source's ends to stand still for {quiet_s:.0f} s"
+            f"transactions to end: {some(held)}" if held else f"the source's ends to stand still for {still_s:.0f} s"
         )
         run.pause()
         held = holders(run)  # before the ends are read: the markers of what is over are below them
@@ -83,7 +88,7 @@ def prove_fence(run: Run) -> dict[str, Any]:
         raise FenceGone(run.source.role)
     run.report.ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in sorted(ends.items())]
     return {
-        "proof": proof, "partitions": len(ends), "quiet_s": quiet_s, "markers_after_fence": markers,
+        "proof": proof, "partitions": len(ends), "quiet_s": still_s, "markers_after_fence": markers,
         "transactions_waited_for": list(waited), "no_identical_way_back": run.report.fence.unseen,
     }  # fmt: skip
 

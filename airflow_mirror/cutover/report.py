@@ -93,6 +93,7 @@ class CutoverReport:
         :class:`airflow_mirror.jobs.runner.active.ActiveTail`); None: nobody knows.
     :param outcome: ``running``, ``cut_over``, ``backed_out`` or ``undo_failed``.
     :param state: how far it got, a state of :mod:`airflow_mirror.cutover.steps`.
+    :param preview: what was found before the fence, and its predicted length (:meth:`.preview.Preview.to_dict`).
     :param ends: rows of ``topic, partition, end``: the fenced log end offsets of the source.
     :param left_behind: groups with positions in these topics that the mirror does not select.
     :param verification: rows from :meth:`PartitionComparison.to_dict`.
@@ -109,6 +110,7 @@ class CutoverReport:
     state: str = "CAUGHT_UP"
     started: float = field(default_factory=time.time)
     updated: float = 0.0
+    preview: dict[str, Any] | None = None
     fence: FenceRecord | None = None
     steps: list[StepRecord] = field(default_factory=list)
     ends: list[dict[str, Any]] = field(default_factory=list)
@@ -131,6 +133,11 @@ class CutoverReport:
         """True while the source is, or may be, fenced by this cutover."""
         return self.fence is not None and self.fence.lifted is None
 
+    @property
+    def predicted(self) -> dict[str, Any]:
+        """The predicted length of the fence: ``seconds``, and ``steps`` by name; empty if nobody predicted it."""
+        return (self.preview or {}).get("predicted") or {}
+
     def summary(self) -> dict[str, Any]:
         """Return the few figures that fit an XCom and a log line."""
         return {
@@ -140,6 +147,7 @@ class CutoverReport:
             "outcome": self.outcome,
             "state": self.state,
             "fence_seconds": None if self.fence is None else self.fence.seconds,
+            "predicted_seconds": self.predicted.get("seconds"),
             "fence_kept": self.fence is not None and self.fence.kept,
             "seconds": {step.name: round(step.seconds, 3) for step in self.steps},
             "partitions": len(self.ends),

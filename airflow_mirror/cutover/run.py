@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 import uuid
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,14 +15,15 @@ from typing import IO, TYPE_CHECKING, Any
 from airflow_mirror.cutover import html, steps
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.alive import require_over, signs_of_life
-from airflow_mirror.cutover.check import precheck, reverify
+from airflow_mirror.cutover.check import precheck, refusals, reverify
 from airflow_mirror.cutover.context import Limits, Log, Run
 from airflow_mirror.cutover.decision import OPENED, FenceState, begin_lifting, fence_state, go_on_opening
 from airflow_mirror.cutover.fence import AclFence, fence_text
 from airflow_mirror.cutover.kept import Kept, reports_of
 from airflow_mirror.cutover.marker import has_marker
-from airflow_mirror.cutover.quiet import longest_pause
+from airflow_mirror.cutover.preview import Preview, judge
 from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.seen import look
 from airflow_mirror.cutover.writers import end_writing, hold_lease
 from airflow_mirror.errors import (
     CutoverRunning,
@@ -77,6 +79,7 @@ def run_cutover(
     fence_name: str = "",
     open_target: Callable[[], object] | None = None,
     compared: Sequence[str] = (),
+    compared_to: Offsets | None = None,
 ) -> CutoverReport:
     """Cut a mirror over: fence the source, drain, verify, end the tail's writing, move the groups, open the target.
 
@@ -104,9 +107,10 @@ def run_cutover(
     :param fence_name: what ``fence`` was made of, for whoever has to lift it: the path of a function, say.
     :param open_target: called last, if something keeps applications from writing to the target. If it raises, the
         target must not be open. After a crash it is called again.
+    :param compared_to: source offsets up to which both sides were found equal; ``verify`` begins there.
     :param compared: revisions of the plan that were compared, and perhaps approved, before: each must be the present one.
     :raises NoAuthorizer, OpenByDefaultUnknown, FenceStands, PlanOutdated, PlanAmended, MirrorCutOver, GroupActive,
-        GroupAhead, JobNotRunning, MirrorPaused: before anything was changed.
+        GroupAhead, JobNotRunning, MirrorPaused, CutoverBlocked: before anything was changed.
     :raises FenceLeaks, FenceGone, FenceUnproven, TransactionsOpen, DrainTimedOut, TargetMoved, VerificationFailed,
         GroupsStillMoving, CutoverCancelled, FenceTooLong, DecidedLate, LeaseLost: after backing out.
     :raises OpeningUnfinished: an earlier process ended while it opened the target, and the source is no longer fenced.
@@ -148,6 +152,7 @@ def run_cutover(
             fence_name=fence_name,
             open_target=open_target,
             compared=compared,
+            compared_to=compared_to,
             stop=stop,
         )
         try:
@@ -176,13 +181,43 @@ def _run(run: Run) -> CutoverReport:
         run.report.earlier = [*earlier.earlier, _remembered(earlier)]
     run.before = _before(run)
     precheck(run)
-    run.longest_pause_s = longest_pause(run)
+    ask_first(run).raise_if_blocked()
     steps.walk(run)
     _finish(run)
     fence = run.report.fence
     assert fence is not None
     run.log.info("cut over: nobody could write for %.1f s", fence.seconds or 0.0)
     return run.report
+
+
+def ask_first(run: Run) -> Preview:
+    """Look at what the cutover would meet, keep it in the report, and log it. Only reads."""
+    findings, expected = judge(look(run), run.limits)
+    found = Preview(
+        mirror=run.mirror.name, plan=run.plan.hash, revision=run.plan.revision, at=time.time(), findings=findings,
+        forecast=expected,
+    )  # fmt: skip
+    run.report.preview = found.to_dict()
+    for line in found.lines():
+        run.log.info("%s", line)
+    return found
+
+
+def preview(run: Run) -> Preview:
+    """Return what a cutover of this run would meet, without one: nothing is written, and everything is listed.
+
+    :raises TryAgain: a cluster does not answer.
+    """
+    run.before = fence_state(run.life.values(), run.mirror.name)
+    refused = refusals(run)
+    blocks = [f for f in refused if f.level == "block"]
+    if blocks:  # rates and lengths of what can't begin would only hide them
+        ordered = [*blocks, *(f for f in refused if f.level != "block")]
+        return Preview(
+            mirror=run.mirror.name, plan=run.plan.hash, revision=run.plan.revision, at=time.time(), findings=ordered
+        )
+    found = ask_first(run)
+    return replace(found, findings=[*found.findings, *refused])
 
 
 def _before(run: Run) -> FenceState | None:

@@ -12,7 +12,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from airflow_mirror.kafka import acls, cluster, configs, disks, groups, offsets, quotas, topics, transactions, users
-from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupCommit, GroupInfo, GroupPosition, NewTopicSpec, TopicInfo
+from airflow_mirror.kafka.model import (
+    Acl,
+    ConfigEntry,
+    GroupCommit,
+    GroupInfo,
+    GroupPosition,
+    NewTopicSpec,
+    Replicas,
+    TopicInfo,
+)
 from airflow_mirror.kafka.session import AdminSession
 
 if TYPE_CHECKING:
@@ -101,6 +110,10 @@ class ClusterAdmin:
     def topics(self, names: Collection[str] | None = None) -> dict[str, TopicInfo]:
         """Return topics by name; all visible ones if ``names`` is None. Topics that do not exist are omitted."""
         return topics.describe_topics(self._session, names)
+
+    def replicas(self, names: Collection[str]) -> dict[TopicPartition, Replicas]:
+        """Return the replicas of each partition of topics. Topics that do not exist are omitted."""
+        return topics.describe_replicas(self._session, names)
 
     def topic_names(self) -> list[str]:
         """Return the names of all visible topics, including internal ones, sorted."""

@@ -32,6 +32,15 @@ class TopicInfo:
     replication_factor: int
 
 
+@dataclass(frozen=True)
+class Replicas:
+    """The replicas of one partition: how many there are, how many of them are in sync, whether one leads."""
+
+    all: int
+    in_sync: int
+    led: bool = True
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConfigEntry:
     """The effective value of one config key.

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import MirrorError
 from airflow_mirror.kafka import configs
-from airflow_mirror.kafka.model import NewTopicSpec, TopicInfo
+from airflow_mirror.kafka.model import NewTopicSpec, Replicas, TopicInfo
 from airflow_mirror.kafka.session import Reply
+from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.retry import Backoff
@@ -43,6 +44,26 @@ def describe_topics(session: AdminSession, names: Collection[str] | None) -> dic
         "Describe",
         absent=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     )
+
+
+def describe_replicas(session: AdminSession, names: Collection[str]) -> dict[TopicPartition, Replicas]:
+    """Return the replicas of each partition. Topics that do not exist are omitted."""
+
+    def ask(some: list[str]) -> Iterator[Reply[str, dict[TopicPartition, Replicas]]]:
+        for topic in requests.metadata(session.anywhere(), some).topics:
+            found = {
+                TopicPartition(topic.name, p.partition_index): Replicas(
+                    len(p.replica_nodes), len(p.isr_nodes), p.leader_id >= 0
+                )
+                for p in topic.partitions
+            }
+            yield Reply(topic.name, 0 if found else topic.error_code, None, found)
+
+    by_topic = session.each(
+        lambda name: f"describe topic {name!r}", sorted(set(names)), ask, "Describe",
+        absent=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )  # fmt: skip
+    return {tp: one for of_topic in by_topic.values() for tp, one in of_topic.items()}
 
 
 def _whole(replies: Iterable[Reply[str, TopicInfo]]) -> Reply[str, dict[str, TopicInfo]]:

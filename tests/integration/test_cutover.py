@@ -108,7 +108,9 @@ def test_live_source_is_cut_over_and_stays_fenced(world: World) -> None:
     with Writer(alice, world.topic) as writer, Tail(world), Member(world, f"{world.topic}-live"):
         idle = world.group("idle", {0: 3})
         # The live group has to be found at the end: it never stands still for that long before.
-        report = cut_over(world, fence=HeardFence(world.source, writer), wait_groups_s=120, group_quiet_s=600)
+        report = cut_over(
+            world, fence=HeardFence(world.source, writer), wait_groups_s=120, group_quiet_s=600, compared_to={}
+        )
         assert writer.refused > 0
         # Not one record more: what was acknowledged is on both sides, at the same offsets.
         ends = world.source.offsets(world.tps)
@@ -127,6 +129,14 @@ def test_live_source_is_cut_over_and_stays_fenced(world: World) -> None:
     assert on_disk(world)["outcome"] == reports.DONE
     page = (world.run_dir / "report.html").read_text()
     assert "Cut over" in page and f"{world.topic}-1" in page and "http" not in page
+    predicted = on_disk(world)["preview"]["predicted"]
+    assert list(predicted["steps"]) == [s.name for s in report.steps] and None not in predicted["steps"].values()
+    assert "predicted" in page and "measured" in page, (predicted, report.summary()["seconds"])
+    verdicts = {f["check"]: f["level"] for f in on_disk(world)["preview"]["findings"]}
+    assert (
+        "block" not in verdicts.values() and verdicts["compared"] == verdicts["replicas"] == verdicts["length"] == "pass"
+    )
+    print(predicted, report.summary()["fence_seconds"], report.summary()["seconds"])
 
 
 def test_target_gains_nothing_from_a_source_that_is_open_again(world: World) -> None:

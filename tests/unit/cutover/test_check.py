@@ -73,37 +73,32 @@ def run(tmp_path: Path) -> Run:
     return made
 
 
-def precheck_without_logs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_mirror.cutover.check.require_tail", lambda _: None)
-    precheck(run)
-
-
-def test_topics_that_appeared_since_the_plan_block_by_name(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_that_appeared_since_the_plan_block_by_name(run: Run) -> None:
     """Nobody would write to them behind the fence, and nobody would ever copy them."""
-    precheck_without_logs(run, monkeypatch)
+    precheck(run)
     run.source = Topics("orders", "payments", "refunds", "__consumer_offsets")  # type: ignore[assignment]
     with pytest.raises(PlanOutdated, match="source topic 'refunds' is new: not in the plan") as caught:
-        precheck_without_logs(run, monkeypatch)
+        precheck(run)
     assert len(caught.value.drift) == 1
 
 
-def test_topics_that_joined_since_the_comparison_need_another_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_that_joined_since_the_comparison_need_another_one(run: Run) -> None:
     """Nobody has compared them, or approved a cutover that includes them."""
     before = run.plan
     run.compared = [before.revision]
-    precheck_without_logs(run, monkeypatch)
+    precheck(run)
     refunds = topic_plan("refunds", {0: 0}, source_topic_id="id-refunds")
     run.plan = amended(before, [next_amendment(before, [refunds], [], "2026-02-01T00:00:00+00:00")])
     run.source = run.target = Topics("orders", "payments", "refunds")  # type: ignore[assignment]
     run.source_log = run.target_log = Logs({ORDERS: 100, PAYMENTS: 50, TopicPartition("refunds", 0): 0})  # type: ignore[assignment]
     with pytest.raises(PlanAmended, match=r"1 topic\(s\) joined the plan.*: refunds .*Clear the comparison") as caught:
-        precheck_without_logs(run, monkeypatch)
+        precheck(run)
     assert (caught.value.topics, caught.value.then) == (["refunds"], before.hash)
     run.compared = [run.plan.revision, run.plan.revision]
-    precheck_without_logs(run, monkeypatch)
+    precheck(run)
 
 
-def test_fence_that_another_run_left_is_lifted_first(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fence_that_another_run_left_is_lifted_first(run: Run) -> None:
     """It would be held for somebody else's, and nobody would lift it. One that a finished cutover keeps is meant.
 
     So is one of an attempt that was killed before it was decided.
@@ -112,19 +107,19 @@ def test_fence_that_another_run_left_is_lifted_first(run: Run, monkeypatch: pyte
     fence = FenceRecord(kind="acl", intent={"deny": []}, requested=1.0, kept=True)
     left = CutoverReport(mirror="flow", plan_hash="p", process={"host": "w-3"}, fence=fence)
     other.save(left)
-    precheck_without_logs(run, monkeypatch)
+    precheck(run)
     fence.kept = False
     other.save(left)
-    precheck_without_logs(run, monkeypatch)
+    precheck(run)
     run.before = replace(attempt_of("monday", left), phase=OPENED)
     with pytest.raises(FenceStands, match=r"its cutover 'monday' \(w-3\) is up.*lift-fence"):
-        precheck_without_logs(run, monkeypatch)
+        precheck(run)
     fence.lifted = 2.0
     other.save(left)
-    precheck_without_logs(run, monkeypatch)
+    precheck(run)
     target_of(run.run_dir).write({"report/flow/friday/000001-x/0/1": b"{"})
     with pytest.raises(FenceStands, match=r"'friday' may be up: report/flow/friday"):
-        precheck_without_logs(run, monkeypatch)
+        precheck(run)
 
 
 def test_everything_that_changed_since_the_plan_is_told_at_once(run: Run) -> None:
@@ -158,28 +153,28 @@ def test_what_no_cutover_can_carry_over_is_refused(run: Run) -> None:
         precheck(run)
 
 
-def test_topics_in_production_are_refused_before_the_fence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_in_production_are_refused_before_the_fence(run: Run) -> None:
     go_up(run)
     open_behind(run)
     with pytest.raises(MirrorCutOver, match="orders, payments are in production"):
-        precheck_without_logs(run, monkeypatch)
+        precheck(run)
     take_back(run.life, run.plan.hash)
-    precheck_without_logs(run, monkeypatch)
+    precheck(run)
 
 
 def at(offset: int) -> dict[TopicPartition, GroupPosition]:
     return {ORDERS: GroupPosition(offset)}
 
 
-def test_group_further_on_the_target_blocks_before_the_fence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_further_on_the_target_blocks_before_the_fence(run: Run) -> None:
     """Left where it is, it would skip what lies between; nobody would hear of that."""
     run.source.offsets, run.target.offsets = {"billing": at(40)}, {"billing": at(41)}  # type: ignore[attr-defined]
     with pytest.raises(GroupAhead, match="group 'billing' at orders-0: 41 on the target, 40 on the source"):
-        precheck_without_logs(run, monkeypatch)
+        precheck(run)
     run.allow_rewind = True
-    precheck_without_logs(run, monkeypatch)
+    precheck(run)
     run.allow_rewind, run.target.offsets = False, {"billing": at(40)}  # type: ignore[attr-defined]
-    precheck_without_logs(run, monkeypatch)
+    precheck(run)
 
 
 def test_group_that_gets_ahead_meanwhile_is_not_committed(run: Run) -> None:
@@ -190,36 +185,36 @@ def test_group_that_gets_ahead_meanwhile_is_not_committed(run: Run) -> None:
     assert run.report.groups == []
 
 
-def test_groups_of_other_topics_are_not_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_of_other_topics_are_not_asked(run: Run) -> None:
     """A group that is alive on the target for topics of its own has nothing to do with this cutover."""
     run.source.offsets = {"audit": {TopicPartition("audit", 0): GroupPosition(1)}, "idle": {}}  # type: ignore[attr-defined]
     run.target.states = {"audit": "Stable", "idle": "Stable"}  # type: ignore[attr-defined]
-    precheck_without_logs(run, monkeypatch)
+    precheck(run)
     run.source.offsets["audit"] = at(3)  # type: ignore[attr-defined, index]
     with pytest.raises(GroupActive, match="audit"):
-        precheck_without_logs(run, monkeypatch)
+        precheck(run)
 
 
-def test_unselected_groups_reading_these_topics_are_listed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unselected_groups_reading_these_topics_are_listed(run: Run) -> None:
     elsewhere = {TopicPartition("audit", 0): GroupPosition(1)}
     run.source.offsets = {"connect-sink": at(3), "connect-audit": elsewhere, "billing": at(1)}  # type: ignore[attr-defined]
-    precheck_without_logs(run, monkeypatch)
+    precheck(run)
     assert run.report.left_behind == run.report.summary()["left_behind"] == ["connect-sink"]
 
 
-def test_fence_that_is_decided_to_stand_is_lifted_first(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fence_that_is_decided_to_stand_is_lifted_first(run: Run) -> None:
     """No report may say so: the one who lifted it ended before brokers had answered."""
     go_up(run)
     run.before = fence_state(run.life.values(), "flow")
     with pytest.raises(FenceStands, match="its cutover 'run' is up, as is decided"):
-        precheck_without_logs(run, monkeypatch)
+        precheck(run)
     lifting = begin_lifting(run.life, "flow", run.before, "somebody")  # type: ignore[arg-type]
     run.before = lifting
     with pytest.raises(FenceStands, match="is lifting"):
-        precheck_without_logs(run, monkeypatch)
+        precheck(run)
     end_lifting(run.life, "flow", "somebody")
     run.before = fence_state(run.life.values(), "flow")
-    precheck_without_logs(run, monkeypatch)
+    precheck(run)
 
 
 # --- after a finished cutover ----------------------------------------------------------------------------------------

@@ -38,6 +38,13 @@ def a_report() -> CutoverReport:
             opened=1_790_000_008.5, kept=True, proof={"by": "answers", "why": ""}, proven=1_790_000_002.5,
             unseen="",
         ),
+        preview={
+            "mirror": "flow", "plan": "ab12", "revision": "ab12", "at": 1_790_000_000.75,
+            "findings": [
+                {"level": "warn", "check": "disk", "object": "broker 1", "evidence": "2 GB free", "remedy": "Look."}
+            ],
+            "predicted": {"seconds": 8.2, "steps": {"fence": 0.125, "drain": None}},
+        },
         steps=[
             StepRecord(name="fence", status="done", started=1_790_000_001.0, seconds=0.25, evidence={"fence": ["..."]})
         ],
@@ -113,7 +120,11 @@ def test_failed_write_leaves_the_old_report(tmp_path: Path, monkeypatch: pytest.
 
 def test_page_shows_what_matters_and_escapes_names() -> None:
     page = html.render(a_report())
-    assert "Nobody could write for</th><td>7.5 s" in page and "kept" in page
+    assert "Nobody could write for</th><td>predicted 8.2 s, measured 7.5 s" in " ".join(page.split()) and "kept" in page
+    assert '<td class="n">0.12</td> <td class="n">0.25</td>' in " ".join(page.split()), (
+        "predicted and measured, side by side"
+    )
+    assert "<td>2 GB free</td><td>Look.</td>" in page
     assert "billing &lt;script&gt;" in page and "<script" not in page
     assert "http" not in page and "src=" not in page
 

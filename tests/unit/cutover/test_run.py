@@ -22,12 +22,14 @@ from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.context import Limits, Run
 from airflow_mirror.cutover.decision import LIFTED, begin_lifting, end_lifting
 from airflow_mirror.cutover.fence import AclFence, CallableFence
+from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord
 from airflow_mirror.errors import CutoverCancelled, CutoverRunning, InputError, NotUndone, TryAgain
 from tests.builders import rule
 from tests.unit.cutover.builders import Acls, a_plan, a_run, kept_in, ledger_of
 
 DENY = rule("orders", "WRITE", "DENY")
+NOTHING_BLOCKS = Preview(mirror="flow", plan="p", revision="p", at=0.0, findings=[])
 
 NOWHERE = SimpleNamespace(config=ClientConfig({"bootstrap.servers": "localhost:1"}, "source"), wire=None, role="source")
 
@@ -91,6 +93,7 @@ class Steps:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, broken: str = "") -> None:
         self.calls, self._broken = list[str](), broken
         monkeypatch.setattr(cutover, "precheck", lambda _: self._note("precheck"))
+        monkeypatch.setattr(cutover, "ask_first", lambda _: NOTHING_BLOCKS)
         monkeypatch.setattr(cutover, "reverify", lambda _: self._note("reverify"))
         monkeypatch.setattr(cutover, "hold_lease", lambda _: self._note("hold_lease"))
         monkeypatch.setattr(cutover, "end_writing", lambda *_: self._note("end_writing"))
@@ -314,6 +317,7 @@ def test_attempt_after_a_backed_out_one_keeps_its_outcome(tmp_path: Path, monkey
     run = a_run(tmp_path, CallableFence(print, print))
     order: list[str] = []
     monkeypatch.setattr(cutover, "precheck", lambda _: order.append("precheck"))
+    monkeypatch.setattr(cutover, "ask_first", lambda _: NOTHING_BLOCKS)
 
     def walk(run: Run) -> None:
         order.append("walk")

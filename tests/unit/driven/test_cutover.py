@@ -35,8 +35,9 @@ from airflow_mirror.errors import (
     OpeningUnfinished,
     TryAgain,
 )
-from airflow_mirror.kafka.model import ConfigEntry, GroupInfo, TopicInfo
+from airflow_mirror.kafka.model import ConfigEntry, GroupInfo, Replicas, TopicInfo
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import owned_topics, take_back
 from airflow_mirror.policy import DECISIONS, STATE
 from airflow_mirror.wire.cluster import WireCluster
@@ -67,6 +68,12 @@ class Admin:
 
     def topic_configs(self, names: Collection[str]) -> dict[str, dict[str, ConfigEntry]]:
         return {name: {} for name in names}
+
+    def replicas(self, names: Collection[str]) -> dict[TopicPartition, Replicas]:
+        return {TopicPartition(name, 0): Replicas(1, 1) for name in names}
+
+    def usable_bytes(self) -> dict[int, int | None]:
+        return {1: 10**12}
 
     def groups(self) -> list[GroupInfo]:
         return []

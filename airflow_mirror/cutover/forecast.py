@@ -1,0 +1,89 @@
+"""How long a fence will probably last: the sum of what each step was measured to take, before the fence is raised.
+
+A forecast is no promise. What nobody could measure is left out of the sum and named, so that a short forecast is not
+taken for a complete one. Afterwards the report shows it beside what was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+COMMITS_EVERY_S = 5.0  # what auto.commit.interval.ms is by default
+ENOUGH_S = 5.0  # in a shorter look nothing is known to stand still
+
+
+@dataclass(frozen=True, kw_only=True)
+class Times:
+    """What was measured, in seconds; None: nobody knows.
+
+    :param look: to ask both sides for their ends. :param intent: to ask for the ACLs, or a fence of one's own.
+    :param settle: what brokers are given to hear of the fence. :param still: how long the ends must stand still.
+    :param drain: for the tail to copy what it is behind, at its present rate.
+    :param verify: to compare what was not compared before.
+    :param groups: to read the positions of all groups.
+    :param quiet: how long a group must stand still that has members, is behind, and commits nothing. 0: there is none.
+    :param commits: a group with members goes on reading: it is at the end with its next commit.
+    :param handover: until the last task of a tail whose lease is taken has stopped.
+    """
+
+    look: float
+    intent: float
+    settle: float
+    still: float
+    drain: float | None
+    verify: float | None
+    groups: float
+    quiet: float
+    commits: bool
+    handover: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """Seconds of each step of the cutover, by its name; None: nobody knows."""
+
+    steps: Mapping[str, float | None]
+
+    @property
+    def seconds(self) -> float:
+        """The sum of what is known."""
+        return sum(seconds for seconds in self.steps.values() if seconds is not None)
+
+    @property
+    def unknown(self) -> list[str]:
+        """The steps of which nobody knows."""
+        return [step for step, seconds in self.steps.items() if seconds is None]
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{step} {seconds:.1f}" for step, seconds in self.steps.items() if seconds is not None)
+        unknown = f"; not known: {', '.join(self.unknown)}" if self.unknown else ""
+        return f"{'at least ' if unknown else ''}{self.seconds:.1f} s ({parts}{unknown})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready dict."""
+        rounded = {step: None if seconds is None else round(seconds, 3) for step, seconds in self.steps.items()}
+        return {"seconds": round(self.seconds, 3), "steps": rounded}
+
+
+def forecast(times: Times) -> Forecast:
+    """Return what a fence that is raised now will probably take."""
+    prove = times.settle + times.still + times.look
+    until_settled = prove + (times.drain or 0.0) + (times.verify or 0.0)
+    # A consumer's clock runs from the fence on; that a group stands still is seen only once the cutover looks at it.
+    next_commit = max(0.0, COMMITS_EVERY_S - until_settled) if times.commits else 0.0
+    commit = 2 * times.groups
+    return Forecast(
+        steps={
+            "fence": times.intent + times.look,
+            "prove_fence": prove,
+            "drain": times.drain,
+            "verify": times.verify,
+            "settle_groups": times.groups + max(times.quiet, next_commit),
+            "stop_writers": times.look,
+            "commit_groups": commit,
+            "seal_target": max(0.0, times.handover - commit) + times.look,  # the groups are committed meanwhile
+            "open_target": times.intent + times.look,
+        }
+    )

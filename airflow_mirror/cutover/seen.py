@@ -1,0 +1,290 @@
+"""What is seen of both clusters before a fence is raised. Everything here only reads.
+
+It takes as long as the source is watched anyway (``quiet_at_most_s``), because rates are what happens between two looks:
+how fast the tail copies, whether a group goes on committing, whether a partition stands still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.cutover.drain import compare_watched, positions
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.forecast import ENOUGH_S, Times
+from airflow_mirror.cutover.groups import NO_MEMBERS, lag, translate
+from airflow_mirror.cutover.quiet import longest_pause, quiet_s
+from airflow_mirror.errors import CutoverCancelled, MirrorError
+from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Watch, active_tail
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.wording import some
+from airflow_mirror.policy import DECISIONS, STATE
+from airflow_mirror.sync import groups as sync
+from airflow_mirror.verify.partition import data_batches
+from airflow_mirror.verify.result import differences
+from airflow_mirror.wire.served import unproven, without
+
+if TYPE_CHECKING:
+    from airflow_mirror.cutover.context import Offsets, Run
+    from airflow_mirror.kafka.model import Replicas
+    from airflow_mirror.kafka.transactions import OpenTransaction
+
+_T = TypeVar("_T")
+_COMPARED_AT_MOST = 200_000  # offsets, to know how fast a comparison is
+_ASKED_AT_MOST = 50  # partitions that an open transaction holds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holder:
+    """An open transaction that holds selected partitions.
+
+    :param name: its transactional id; "": nobody has told. :param since_ms: its first registration, or record.
+    :param hangs: its coordinator knows of no such transaction, so nothing will ever end it.
+    """
+
+    name: str
+    producer_id: int
+    epoch: int
+    since_ms: int
+    partitions: Sequence[TopicPartition]
+    hangs: bool = False
+
+    def __str__(self) -> str:
+        since = datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat(timespec="seconds")
+        named = f"transactional id {self.name!r}, " if self.name else ""
+        return f"{named}producer {self.producer_id}, epoch {self.epoch}, since {since}: {some(map(str, self.partitions))}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """A comparison of some of what is still to be compared: how long it took, and what differs."""
+
+    offsets: int
+    seconds: float
+    differences: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What was seen, as values.
+
+    :param tail: that is decided to copy; None: none is known. :param tail_status: see :class:`.Watch`.
+    :param leased: a job holds the writer lease. :param written: the source got records while it was watched.
+    :param behind: offsets that the target lacks, by partition. :param stands: those that did not move while watched.
+    :param offsets_per_s: that the tail has copied. :param bytes_an_offset: as the tail counts them; None: unknown.
+    :param rest: offsets that are still to be compared; None: nobody knows what was compared before.
+    :param unseen: why there may be more transactions than ``holders``.
+    :param untranslated: positions that have no counterpart on the target, whatever the tail still copies.
+    :param left_behind: groups that don't move.
+    :param replicas: of both sides' partitions, by side. :param least: ``min.insync.replicas`` of target topics.
+    :param old: what the source's brokers are too old for.
+    :param unknown: checks whose question got no answer.
+    """
+
+    times: Times
+    watched_s: float = 0.0
+    tail: ActiveTail | None = None
+    tail_status: str = ""
+    leased: bool = True
+    written: bool = False
+    behind: Mapping[TopicPartition, int] = field(default_factory=dict)
+    stands: Collection[TopicPartition] = ()
+    offsets_per_s: float = 0.0
+    bytes_an_offset: float | None = None
+    rest: int | None = None
+    compared: Compared | None = None
+    holders: Sequence[Holder] = ()
+    unseen: str = ""
+    untranslated: Sequence[str] = ()
+    groups: int = 0
+    left_behind: Sequence[str] = ()
+    replicas: Mapping[str, Mapping[TopicPartition, Replicas]] = field(default_factory=dict)
+    least: Mapping[str, int] = field(default_factory=dict)
+    old: Sequence[str] = ()
+    free_bytes: Mapping[int, int | None] = field(default_factory=dict)
+    unknown: Mapping[str, MirrorError] = field(default_factory=dict)
+
+
+def look(run: Run) -> Seen:
+    """Watch both sides for ``quiet_at_most_s``, and ask what else a cutover depends on. Sets ``run.longest_pause_s``.
+
+    :raises CutoverCancelled: it was asked to stop. :raises TryAgain: a cluster does not answer.
+    """
+    unknown: dict[str, MirrorError] = {}
+
+    def ask(check: str, question: Callable[[], _T]) -> _T | None:
+        try:
+            return question()
+        except CutoverCancelled:
+            raise
+        except MirrorError as e:
+            unknown[check] = e
+            return None
+
+    groups = _Groups(run)
+    before, ends_before, started = positions(run), run.source_log.last_stable(run.routes), run.now()
+    run.longest_pause_s = longest_pause(run)
+    watched_s, asked = run.now() - started, run.now()
+    reached, ends = positions(run), run.source_log.last_stable(run.routes)
+    looked_s = run.now() - asked
+    behind = {tp: ends[tp] - reached[tp] for tp in ends if reached[tp] < ends[tp]}
+    per_s = sum(max(0, reached[tp] - before[tp]) for tp in reached) / watched_s if watched_s else 0.0
+    tail, status, sign = ask("tail", lambda: _tail(run)) or (None, "", None)
+    leased = ask("tail", lambda: lease.is_anybody_writing(run.target_log, run.mirror.name)) is not False
+    rest, compared = ask("compared", lambda: _compare(run, reached, ends)) or (None, None)
+    holders, unseen = ask("transactions", lambda: _holders(run)) or ([], "")
+    quiet, commits = groups.move(run, ends, watched_s)
+    verify_s = None if rest is None or (compared is None and rest) else 0.0
+    if rest and compared is not None:
+        verify_s = compared.seconds * max(1.0, rest / max(1, compared.offsets))
+    times = Times(
+        look=looked_s, intent=_timed(run, lambda: run.fence.intent(_topics(run))),
+        settle=run.limits.settle_s, still=quiet_s(run), verify=verify_s, groups=groups.seconds, quiet=quiet,
+        commits=commits,
+        drain=sum(behind.values()) / per_s if per_s else None if behind else 0.0,
+        handover=lease.HANDOVER_S if leased else 0.0,
+    )  # fmt: skip
+    return Seen(
+        times=times, watched_s=watched_s, tail=tail, tail_status=status, leased=leased, written=ends != ends_before,
+        behind=behind, stands=[tp for tp in behind if reached[tp] == before[tp] < ends_before[tp]], offsets_per_s=per_s,
+        bytes_an_offset=_bytes_an_offset(sign), rest=rest, compared=compared, holders=holders, unseen=unseen,
+        untranslated=ask("groups", lambda: groups.untranslated(run, reached)) or [], groups=len(groups.positions),
+        left_behind=run.report.left_behind,
+        replicas=ask("replicas", lambda: _replicas(run)) or {}, least=ask("replicas", lambda: _least(run)) or {},
+        old=ask("versions", lambda: _old(run)) or [], free_bytes=ask("disk", run.target.usable_bytes) or {},
+        unknown=unknown,
+    )  # fmt: skip
+
+
+class _Groups:
+    """The selected groups on the source, looked at twice."""
+
+    def __init__(self, run: Run) -> None:
+        started = run.now()
+        found = sync.read_positions(run.source, run.mirror, _topics(run))
+        self.positions = {group: there for group, there in found.items() if there}
+        self._states = run.source.group_states(sorted(self.positions))
+        self.seconds = run.now() - started
+
+    def move(self, run: Run, ends: Offsets, watched_s: float) -> tuple[float, bool]:
+        """Return how long the groups must stand still that do, and whether others go on committing."""
+        alive = [group for group, one in self._states.items() if one not in NO_MEMBERS]
+        now = run.source.groups_offsets(alive) if alive else {}
+        quiet, commits = 0.0, False
+        for group in alive:
+            before = {tp: position for tp, position in self.positions[group].items() if tp in ends}
+            after = {tp: position for tp, position in now[group].items() if tp in before}
+            if after != before or (behind := lag(after, ends)) and watched_s < ENOUGH_S:
+                commits = True
+            elif behind:
+                quiet = run.limits.group_quiet_s
+        return quiet, commits
+
+    def untranslated(self, run: Run, reached: Offsets) -> list[str]:
+        """Return the positions below what is copied that have no counterpart all the same."""
+        copied = {**reached, **{run.routes[tp]: offset for tp, offset in reached.items()}}
+        found = translate(run, self.positions, strict=False).problems
+        return [str(one) for one in found if one.offset <= copied[TopicPartition(one.topic, one.partition)]]
+
+
+def _topics(run: Run) -> list[str]:
+    return sorted({t.source_topic for t in run.plan.topics})
+
+
+def _timed(run: Run, do: Callable[[], object]) -> float:
+    started = run.now()
+    do()
+    return run.now() - started
+
+
+def _tail(run: Run) -> tuple[ActiveTail | None, str, Sign | None]:
+    """Return the tail that is decided, what became of it, and what it says. Takes five seconds, 30 if it is lost."""
+    tail = active_tail(run.life.values(), run.mirror.name)
+    if tail is None or run.state is None:
+        return None, "", None
+    watch = Watch(run.state, run.now, run.pause)
+    return tail, watch.settled(tail), watch.sign(tail)
+
+
+def _bytes_an_offset(sign: Sign | None) -> float | None:
+    summary = sign.summary if sign is not None else {}
+    return summary["bytes"] / summary["records"] if summary.get("records") else None
+
+
+def _compare(run: Run, reached: Offsets, ends: Offsets) -> tuple[int | None, Compared | None]:
+    """Return how much is still to be compared, and a comparison of some of it, as it is made behind the fence."""
+    if run.compared_to is None:
+        return None, None
+    starts = {TopicPartition(t.source_topic, p): t.starts.get(p, 0) for t in run.plan.topics for p in range(t.partitions)}
+    starts = {tp: max(start, run.compared_to.get(tp, 0)) for tp, start in starts.items()}
+    rest = sum(max(0, ends[tp] - start) for tp, start in starts.items())
+    most = max(1, _COMPARED_AT_MOST // max(1, len(starts)))
+    until = {tp: max(start, min(reached[tp], start + most)) for tp, start in starts.items()}
+    if until == starts:
+        return rest, None
+    started = run.now()
+    found = compare_watched(run, until)
+    offsets = sum(until[tp] - start for tp, start in starts.items())
+    return rest, Compared(offsets=offsets, seconds=run.now() - started, differences=differences(found))
+
+
+def _holders(run: Run) -> tuple[list[Holder], str]:
+    """Return the open transactions that hold a partition, and why there may be more."""
+    unseen = run.source.transactions_hidden() if isinstance(run.fence, AclFence) else "the fence is callable"
+    first = _held(run)
+    listed: list[OpenTransaction] = [] if unseen else run.source.open_transactions()
+    found = [
+        Holder(name=one.transactional_id, producer_id=one.producer_id, epoch=one.epoch, since_ms=one.started_ms,
+               partitions=sorted(held))
+        for one in listed
+        if (held := one.partitions & run.routes.keys())
+    ]  # fmt: skip
+    known = {one.producer_id for one in listed}
+    # Still there after the coordinators were asked: it was open when they said that they know of none.
+    after = _held(run) if any(one.producer_id not in known for one in first) else []
+    there = {(one.producer_id, one.epoch): one for one in after}
+    for one in first:
+        if one.producer_id not in known and (one.producer_id, one.epoch) in there:
+            found.append(replace(one, hangs=not unseen))
+    return found, unseen
+
+
+def _held(run: Run) -> list[Holder]:
+    """Return the producers whose transactions hold back last stable offsets: the first batch there is theirs."""
+    stable, high = run.source_log.last_stable(run.routes), run.source_log.high_watermarks(run.routes)
+    held: dict[tuple[int, int], tuple[int, list[TopicPartition]]] = {}
+    for tp in sorted(tp for tp in stable if stable[tp] < high[tp])[:_ASKED_AT_MOST]:
+        raw = next(iter(data_batches(run.source_log, tp, stable[tp], high[tp], committed=False)), None)
+        if raw is not None and raw.header is not None:
+            since, tps = held.get((raw.header.producer_id, raw.header.producer_epoch), (raw.header.base_timestamp, []))
+            since = min(since, raw.header.base_timestamp)
+            held[raw.header.producer_id, raw.header.producer_epoch] = since, [*tps, tp]
+    return [
+        Holder(name="", producer_id=producer, epoch=epoch, since_ms=since, partitions=tps)
+        for (producer, epoch), (since, tps) in held.items()
+    ]
+
+
+def _replicas(run: Run) -> dict[str, Mapping[TopicPartition, Replicas]]:
+    theirs = sorted({t.target_topic for t in run.plan.topics})
+    return {"source": run.source.replicas(_topics(run)), "target": run.target.replicas([*theirs, DECISIONS, STATE])}
+
+
+def _least(run: Run) -> dict[str, int]:
+    """Return how many replicas in sync a write to a target topic takes."""
+    configs = run.target.topic_configs([t.target_topic for t in run.plan.topics])
+    return {
+        name: int(entries["min.insync.replicas"].value or 1)
+        for name, entries in configs.items()
+        if "min.insync.replicas" in entries
+    }
+
+
+def _old(run: Run) -> list[str]:
+    lines = [f"{one.what} (since Kafka {one.since}): {one.effect}" for one in without(run.source_log)]
+    if isinstance(run.fence, AclFence) and (unknown := unproven(run.source_log)):
+        lines.append(f"proof of the fence by their own answers: releases on which that was not tried ({some(unknown)})")
+    return lines

@@ -1,0 +1,229 @@
+"""What is seen before a fence is raised, on real logs and connections; groups and disks are stood in for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.cutover.context import Limits, Run
+from airflow_mirror.cutover.fence import AclFence, CallableFence
+from airflow_mirror.cutover.run import preview
+from airflow_mirror.cutover.seen import look
+from airflow_mirror.errors import CutoverCancelled, MirrorError, MissingRight
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import ConfigEntry, GroupInfo, GroupPosition, TopicInfo
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.verify.remaining import verify_rest
+from tests.driven.cluster import DrivenCluster
+from tests.driven.content import Writer
+from tests.unit.cutover.builders import Acls, a_plan, a_run
+
+T = TopicPartition("t", 0)
+_MIN = {"min.insync.replicas": ConfigEntry(value="1")}
+
+
+class Admin(ClusterAdmin):
+    """A cluster with groups, settings, disks and ACLs that the test sets."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        super().__init__(config, timeout_s=5)
+        self.positions: dict[str, dict[TopicPartition, GroupPosition]] = {}
+        self.states: dict[str, str] = {}
+        self.rules = Acls(open_by_default=False)
+        self.hidden = ""
+
+    def topic_names(self) -> list[str]:
+        return ["t"]
+
+    def topics(self, names: Collection[str] | None = None) -> dict[str, TopicInfo]:
+        return {name: TopicInfo(name, f"id-{name}", 1, 1) for name in names or ()}
+
+    def topic_configs(self, names: Collection[str]) -> dict[str, dict[str, ConfigEntry]]:
+        return {name: {"cleanup.policy": ConfigEntry(value="delete"), **_MIN} for name in names}
+
+    def usable_bytes(self) -> dict[int, int | None]:
+        return {1: 10**12}
+
+    def groups(self) -> list[GroupInfo]:
+        return [GroupInfo(name, "Stable", "consumer") for name in self.positions]
+
+    def group_states(self, ids: Collection[str]) -> dict[str, str]:
+        return {name: self.states.get(name, "Dead") for name in ids}
+
+    def groups_offsets(self, ids: Collection[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
+        return {name: self.positions.get(name, {}) for name in ids}
+
+    def transactions_hidden(self) -> str:
+        return self.hidden
+
+
+class World:
+    """A run between two driven clusters, and a clock on which only waiting takes time."""
+
+    def __init__(
+        self, source: DrivenCluster, target: DrivenCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.log, self.there = source.create("t").logs[0], target.create("t").logs[0]
+        self.source, self.target = source, target
+        self.admins = Admin(source.config), Admin(target.config)
+        self.run = a_run(tmp_path, CallableFence(lambda: None, lambda: None))
+        self.run.plan = a_plan("t")
+        self.run.source, self.run.target = self.admins
+        self.run.source_log, self.run.target_log = self.admins[0].wire, self.admins[1].wire
+        self.run.limits = Limits(quiet_at_most_s=10.0, poll_s=1.0)
+        self.run.verify = verify_rest(self.run.plan, source.config, target.config, {})
+        self.clock = 0.0
+        self.each_s: Callable[[], object] = lambda: None
+        monkeypatch.setattr(Run, "now", lambda _: self.clock)
+        monkeypatch.setattr(Run, "pause", lambda run, seconds=None: self._pause(seconds or run.limits.poll_s))
+        # What it compares with says how settings are, which the driven broker does not tell.
+        monkeypatch.setattr("airflow_mirror.verify.remaining.ClusterAdmin", Admin)
+
+    def write(self, count: int, *, copied: bool = True) -> None:
+        for cluster, log in [(self.source, self.log), (self.target, self.there)][: 1 + copied]:
+            with cluster.changing():
+                Writer(log).plain(count)
+
+    def close(self) -> None:
+        for admin in self.admins:
+            admin.close()
+
+    def _pause(self, seconds: float) -> None:
+        self.clock += seconds
+        self.each_s()
+
+
+@pytest.fixture
+def world(
+    source: DrivenCluster, target: DrivenCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[World]:  # fmt: skip
+    made = World(source, target, tmp_path, monkeypatch)
+    yield made
+    made.close()
+
+
+def verdicts(world: World) -> dict[str, str]:
+    levels: dict[str, str] = {}
+    for one in preview(world.run).findings:
+        levels.setdefault(one.check, one.level)
+    return levels
+
+
+def test_rate_of_the_tail_says_how_long_the_rest_takes(world: World) -> None:
+    """It copies ten a second; the source gets ten a second as well, and is thirty ahead."""
+    world.write(10)
+    world.write(30, copied=False)
+
+    def second() -> None:
+        world.write(10)
+
+    world.each_s = second
+    seen = look(world.run)
+    assert (seen.behind, seen.offsets_per_s, seen.times.drain) == ({T: 30}, 10.0, 3.0)
+    assert seen.written and not seen.stands and world.run.longest_pause_s == 1.0
+    world.each_s = lambda: None
+    seen = look(world.run)
+    assert (list(seen.stands), seen.offsets_per_s, seen.times.drain) == ([T], 0.0, None)
+
+
+def test_what_is_left_is_compared_to_know_how_long_it_takes(world: World) -> None:
+    world.write(40)
+    world.run.compared_to = {T: 15}
+    world.run.verify = verify_rest(world.run.plan, world.source.config, world.target.config, {T: 15})
+    world.write(5, copied=False)
+    seen = look(world.run)
+    assert seen.rest == 30 and seen.compared is not None
+    assert (seen.compared.offsets, seen.compared.differences) == (25, [])
+    with world.target.changing():
+        Writer(world.there).plain(1, size=3)
+    assert seen.times.verify is not None
+    found = look(world.run).compared
+    assert found is not None and found.differences and "t-0" in found.differences[0]
+
+
+def test_producer_of_a_hanging_transaction_is_named(world: World) -> None:
+    """It holds back the last stable offset, and no coordinator knows of it: nothing will ever end it."""
+    world.write(3)
+    world.run.fence = as_acl_fence(world)
+    with world.source.changing():
+        Writer(world.log).in_transaction(4711, 2, epoch=5)
+    (one,) = look(world.run).holders
+    assert (one.producer_id, one.epoch, list(one.partitions), one.hangs) == (4711, 5, [T], True)
+    world.admins[0].hidden = "a right"
+    seen = look(world.run)
+    assert [one.hangs for one in seen.holders] == [False] and seen.unseen == "a right", "its coordinator can't be asked"
+
+
+def test_transaction_that_its_coordinator_knows_does_not_hang(world: World) -> None:
+    world.run.fence = as_acl_fence(world)
+    producer_id, epoch = world.source.transactions.init("billing", 60_000)
+    world.source.transactions.add("billing", producer_id, epoch, {T})
+    with world.source.changing():
+        Writer(world.log).in_transaction(producer_id, 2, epoch=epoch)
+    (one,) = look(world.run).holders
+    assert (one.name, one.producer_id, list(one.partitions), one.hangs) == ("billing", producer_id, [T], False)
+
+
+def as_acl_fence(world: World) -> Any:
+    return AclFence(world.admins[0].rules)  # type: ignore[arg-type]
+
+
+def test_what_can_not_be_asked_is_noted_but_no_stop(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    error: MirrorError = MissingRight("read x", "CLUSTER_AUTHORIZATION_FAILED", "User:m")
+
+    def asked() -> dict[int, int | None]:
+        raise error
+
+    monkeypatch.setattr(world.admins[1], "usable_bytes", asked)
+    assert look(world.run).unknown == {"disk": error}
+    error = CutoverCancelled("start")
+    with pytest.raises(CutoverCancelled):
+        look(world.run)
+
+
+def test_groups_that_stand_still_are_waited_for(world: World) -> None:
+    world.write(10)
+    source = world.admins[0]
+    source.positions, source.states = {"g": {T: GroupPosition(4)}}, {"g": "Stable"}
+    assert (look(world.run).times.quiet, look(world.run).times.commits) == (world.run.limits.group_quiet_s, False)
+
+    def commits() -> None:
+        source.positions = {"g": {T: GroupPosition(5)}}
+
+    world.each_s = commits
+    times = look(world.run).times
+    assert (times.quiet, times.commits) == (0.0, True)
+    source.positions = {"g": {T: GroupPosition(10)}}
+    world.each_s = lambda: None
+    assert (look(world.run).times.quiet, look(world.run).times.commits) == (0.0, False), "it has read everything"
+    source.positions, source.states = {"g": {T: GroupPosition(4)}}, {"g": "Empty"}
+    assert (look(world.run).times.quiet, look(world.run).times.commits) == (0.0, False)
+
+
+def test_position_below_the_copy_without_counterpart_is_found(world: World) -> None:
+    world.write(10)
+    world.admins[0].positions = {"g": {T: GroupPosition(2)}, "h": {T: GroupPosition(10)}}
+    assert not look(world.run).untranslated
+    with world.target.changing():
+        world.there.log_start = 5
+    (line,) = look(world.run).untranslated
+    assert "group 'g' at t-0 offset 2" in line
+
+
+def test_preview_lists_all_refusals_and_changes_nothing(world: World) -> None:
+    world.write(10)
+    before = verdicts(world)
+    assert before["plan"] == before["fence_rights"] == "pass" and before["tail"] == "warn"
+    world.write(5, copied=False)
+    world.admins[0].positions = {"g": {T: GroupPosition(2)}}
+    world.admins[1].states = {"g": "Stable"}
+    world.admins[0].rules = Acls(authorizer=False)
+    world.run.fence = as_acl_fence(world)
+    found = preview(world.run)
+    assert [f.check for f in found.blocks] == ["group_positions", "tail_runs", "fence_rights"]
+    assert found.forecast is None and "has members" in str(found.blocks[0]), found.lines()
+    assert not [r for one in (world.source, world.target) for r in one.asked("Produce", "InitProducerId")]
