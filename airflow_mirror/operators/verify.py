@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InvalidField
 from airflow_mirror.hooks.remembered import proofs_of
-from airflow_mirror.operators.base import number
+from airflow_mirror.operators.base import flag, number
 from airflow_mirror.operators.spark_job import SparkJobOperator, bounds
 from airflow_mirror.partition import TopicPartition
 
@@ -27,22 +27,27 @@ class VerifyMirrorOperator(SparkJobOperator):
 
     :param level: ``offsets`` (log ends only), ``batches`` (checksums of batches, records where those differ) or
         ``records`` (templated).
+    :param only_new: compare only what no earlier comparison of the mirror has proven at this level, or at a stricter one
+        (templated).
     :param start: compare from this time on; default: from where the plan begins (templated).
     :param end: compare up to this time (exclusive); default: up to the target's log end offset at the start (templated).
     :param late_s: with an ``end`` that is a time: the same value as for StartMirrorOperator (templated).
     :param spot_checks: so many records, drawn by lot, are read by confluent-kafka's client as well (templated).
     """
 
-    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "level", "start", "end", "late_s", "spot_checks")
+    template_fields: Sequence[str] = (
+        *SparkJobOperator.template_fields, "level", "only_new", "start", "end", "late_s", "spot_checks",
+    )  # fmt: skip
     kind = "verify"
     compares_plan = True
 
     def __init__(
         self, *, level: str = "batches", start: str | None = None, end: str | None = None,
-        late_s: float | str | None = None, spot_checks: int | str = 50, **kwargs: Any,
+        late_s: float | str | None = None, spot_checks: int | str = 50, only_new: bool | str = False, **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
         self.level, self.start, self.end, self.late_s, self.spot_checks = level, start, end, late_s, spot_checks
+        self.only_new = only_new
 
     def job_args(self, mirror: Mirror) -> tuple[str, ...]:
         """Return the plan, the level, and how many records are read by another client.
@@ -52,8 +57,9 @@ class VerifyMirrorOperator(SparkJobOperator):
         if self.level not in LEVELS:
             raise InvalidField("level", self.level, "unknown", f"Use one of {', '.join(LEVELS)}.")
         checks = str(int(number("spot_checks", self.spot_checks)))
+        new = ["--only-new"] if flag("only_new", self.only_new) else []
         within = bounds(self.start, self.end, self.late_s)
-        return (*super().job_args(mirror), "--level", self.level, "--spot-checks", checks, *within)
+        return (*super().job_args(mirror), "--level", self.level, *new, "--spot-checks", checks, *within)
 
     def get_job_result(self, external_id: Any, context: Context) -> Any:
         """Store the verified ranges, so that the cutover compares only the rest; return the summary.

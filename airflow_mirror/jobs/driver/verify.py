@@ -26,11 +26,13 @@ from airflow_mirror.jobs.driver.prepare import CopyJob, frozen_starts, prepare, 
 from airflow_mirror.jobs.driver.session import spark_session
 from airflow_mirror.jobs.runner.status import StatusFile
 from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.configs import cleaned_sides, is_held
 from airflow_mirror.plan.wording import some
 from airflow_mirror.referee import SpotCheck, Stretch, spot_check
 from airflow_mirror.sync.maps import OffsetMaps, map_source
+from airflow_mirror.verify.proof import Proofs, keys_of
 from airflow_mirror.verify.result import LEVELS, PartitionComparison, PartitionPair, differences, untouched
 from airflow_mirror.verify.spark import run_verify
 from airflow_mirror.wire.cluster import WireCluster
@@ -46,6 +48,11 @@ def main(argv: Sequence[str]) -> int:
     """Run the job; see the module docstring for exit status and output."""
     parser = cli.parser("verify.py", DESCRIPTION)
     parser.add_argument("--level", choices=LEVELS, default="batches", help="how closely to compare (default: batches)")
+    parser.add_argument(
+        "--only-new",
+        action="store_true",
+        help="leave out what an earlier comparison of the plan has proven, at this level",
+    )
     parser.add_argument("--end", metavar="latest|ISO", help="compare up to here and require that the target reached it")
     parser.add_argument(
         "--spot-checks", type=int, default=50, metavar="N",
@@ -75,6 +82,9 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     with ClusterAdmin(load(arguments.target, "target")) as admin:
         target_ids = {name: i.topic_id for name, i in admin.topics([t.target_topic for t in job.plan.topics]).items()}
         configs = admin.topic_configs(target_ids)
+        if arguments.only_new:
+            proofs = Proofs(state_of(admin, keys_of(mirror.name)), mirror.name)
+            starts, ends = only_new(starts, ends, proofs.ends(job.plan, target_ids, arguments.level))
     held, cleaned = {n for n, entries in configs.items() if is_held(entries)}, cleaned_sides(job.plan, configs)
     status.update("starting Spark")
     with spark_session(f"airflow-mirror verify {mirror.name}") as spark:
@@ -147,6 +157,18 @@ def _spot_check(
     return checked
 
 
+def only_new(
+    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], proven: Mapping[TopicPartition, int]
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Return the bounds of what is not proven yet, by partition; nothing is left of one that is proven up to its end.
+
+    :param proven: source offsets up to which everything from the plan's start on is proven. What is compared from there
+        on is adjacent to it, and the proofs become one.
+    """
+    begins = {tp: max(start, proven.get(tp, start)) for tp, start in starts.items()}
+    return begins, {tp: max(end, begins[tp]) for tp, end in ends.items()}
+
+
 def _nothing_compared(
     verdicts: Sequence[PartitionComparison], arguments: argparse.Namespace, ends: Mapping[TopicPartition, int],
     job: CopyJob,
@@ -160,8 +182,8 @@ def _nothing_compared(
     lines = [line for v in verdicts if (line := untouched(v, expected))]
     if lines or arguments.level == "offsets" or any(v.records for v in verdicts):
         return lines
-    if arguments.plan or all(v.source_log.start == v.source_log.stable for v in verdicts):
-        log.warning("nothing to compare: the source holds no record in the plan's ranges")
+    if arguments.plan or arguments.only_new or all(v.source_log.start == v.source_log.stable for v in verdicts):
+        log.warning("nothing to compare: the source holds no record in the plan's ranges, or no new one")
         return []
     return [f"0 records in {len(verdicts)} partition(s) from --start {job.mirror.start}"]
 
