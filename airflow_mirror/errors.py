@@ -191,6 +191,17 @@ class PlanAmended(InputError):
         )
 
 
+class PreviewTooOld(InputError):
+    """What was shown before a cutover, and perhaps approved, was seen too long ago."""
+
+    def __init__(self, mirror: str, at: str, valid_s: float) -> None:
+        self.mirror, self.at, self.valid_s = mirror, at, valid_s
+        super().__init__(
+            f"mirror {mirror!r}: what was shown before this cutover was seen at {at}, more than {valid_s:.0f} s ago "
+            "(approval_valid_s). Nothing was touched. Clear the preview with all tasks after it, an approval included."
+        )
+
+
 class PlanOfAnother(InputError):
     """A task was given a plan that was made for something else.
 

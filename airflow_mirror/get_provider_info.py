@@ -43,6 +43,7 @@ def get_provider_info() -> dict[str, Any]:
             "operators.verify",
             "operators.offsets",
             "operators.cutover",
+            "operators.approval",
             "operators.failover",
             "operators.drill",
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.cutover.drain import verify
@@ -20,6 +21,7 @@ from airflow_mirror.errors import (
     MirrorError,
     PlanAmended,
     PlanOutdated,
+    PreviewTooOld,
     VerificationFailed,
 )
 from airflow_mirror.partition import TopicPartition
@@ -40,6 +42,7 @@ def precheck(run: Run) -> None:
     :raises FenceStands: another run's cutover left a fence up.
     :raises MirrorCutOver: the target topics are already in production.
     :raises TopicsShared: others write to them.
+    :raises PreviewTooOld: what was shown before is.
     :raises PlanOutdated: lists all changes since the plan, and matching topics that the plan lacks.
     :raises PlanAmended: the plan got topics since it was compared.
     :raises GroupActive: a group already consumes on the target.
@@ -48,6 +51,9 @@ def precheck(run: Run) -> None:
     :raises JobNotRunning: the target is behind and no tail copies.
     :raises NoAuthorizer, OpenByDefaultUnknown, MissingRight, FencedByAnother: the fence can't be raised, or not lifted.
     """
+    if run.shown_at is not None and time.time() - run.shown_at > run.limits.approval_valid_s:
+        seen = datetime.fromtimestamp(run.shown_at, UTC).isoformat(timespec="seconds")
+        raise PreviewTooOld(run.mirror.name, seen, run.limits.approval_valid_s)
     for _, _, check in CHECKS:
         check(run)
 

@@ -61,6 +61,7 @@ class Limits:
     :param wait_groups_s: for consumer groups on the source to come to rest.
     :param group_quiet_s: how long a group with members and lag must not commit. Above 5 s, because consumers commit
         every 5 s by default, and between two commits no position moves.
+    :param approval_valid_s: how old it may be what was shown before the cutover.
     :param poll_s: between two polls.
     """
 
@@ -73,6 +74,7 @@ class Limits:
     transactions_timeout_s: float = 90.0
     wait_groups_s: float = 60.0
     group_quiet_s: float = 6.0
+    approval_valid_s: float = 3600.0
     poll_s: float = 0.2
 
 
@@ -97,7 +99,8 @@ class Run:
         not be open. It may be called again.
     :param compared_to: source offsets up to which an earlier comparison found both sides equal; ``verify`` begins there.
         None: nobody knows.
-    :param compared: revisions of the plan that were compared before.
+    :param compared: revisions of the plan that were compared, or shown, before.
+    :param shown_at: when was seen what was shown before; seconds since the epoch. None: nothing was.
     :param stop: set by another thread to make the cutover back out.
     :ivar me: names this process in decisions.
     :ivar before: what was decided about the mirror's fence when the attempt began.
@@ -136,6 +139,7 @@ class Run:
     open_target: Callable[[], object] | None = None
     compared_to: Offsets | None = None
     compared: Sequence[str] = ()
+    shown_at: float | None = None
     stop: threading.Event = field(default_factory=threading.Event)
     me: str = field(default_factory=lambda: uuid.uuid4().hex)
     before: FenceState | None = None

@@ -80,6 +80,7 @@ def run_cutover(
     open_target: Callable[[], object] | None = None,
     compared: Sequence[str] = (),
     compared_to: Offsets | None = None,
+    shown_at: float | None = None,
 ) -> CutoverReport:
     """Cut a mirror over: fence the source, drain, verify, end the tail's writing, move the groups, open the target.
 
@@ -109,8 +110,9 @@ def run_cutover(
         target must not be open. After a crash it is called again.
     :param compared_to: source offsets up to which both sides were found equal; ``verify`` begins there.
     :param compared: revisions of the plan that were compared, and perhaps approved, before: each must be the present one.
+    :param shown_at: when was seen what a :func:`preview_cutover` has shown before; seconds since the epoch.
     :raises NoAuthorizer, OpenByDefaultUnknown, FenceStands, PlanOutdated, PlanAmended, MirrorCutOver, GroupActive,
-        GroupAhead, JobNotRunning, MirrorPaused, CutoverBlocked: before anything was changed.
+        GroupAhead, JobNotRunning, MirrorPaused, PreviewTooOld, CutoverBlocked: before anything was changed.
     :raises FenceLeaks, FenceGone, FenceUnproven, TransactionsOpen, DrainTimedOut, TargetMoved, VerificationFailed,
         GroupsStillMoving, CutoverCancelled, FenceTooLong, DecidedLate, LeaseLost: after backing out.
     :raises OpeningUnfinished: an earlier process ended while it opened the target, and the source is no longer fenced.
@@ -153,6 +155,7 @@ def run_cutover(
             open_target=open_target,
             compared=compared,
             compared_to=compared_to,
+            shown_at=shown_at,
             stop=stop,
         )
         try:
@@ -181,7 +184,10 @@ def _run(run: Run) -> CutoverReport:
         run.report.earlier = [*earlier.earlier, _remembered(earlier)]
     run.before = _before(run)
     precheck(run)
-    ask_first(run).raise_if_blocked()
+    found = ask_first(run)
+    for line in found.lines():
+        run.log.info("%s", line)
+    found.raise_if_blocked()
     steps.walk(run)
     _finish(run)
     fence = run.report.fence
@@ -191,16 +197,40 @@ def _run(run: Run) -> CutoverReport:
 
 
 def ask_first(run: Run) -> Preview:
-    """Look at what the cutover would meet, keep it in the report, and log it. Only reads."""
+    """Look at what the cutover would meet, and keep it in the report. Only reads."""
     findings, expected = judge(look(run), run.limits)
     found = Preview(
         mirror=run.mirror.name, plan=run.plan.hash, revision=run.plan.revision, at=time.time(), findings=findings,
         forecast=expected,
     )  # fmt: skip
     run.report.preview = found.to_dict()
-    for line in found.lines():
-        run.log.info("%s", line)
     return found
+
+
+def preview_cutover(
+    mirror: Mirror, plan: Plan, source: ClusterAdmin, target: ClusterAdmin, *, run_dir: Path, **given: Any
+) -> Preview:
+    """Return what a cutover would meet that is given the same as :func:`run_cutover`. Errors as :func:`preview`.
+
+    :param given: fields of :class:`Run`.
+    """
+    with WireCluster(source.config) as source_log, WireCluster(target.config) as target_log:
+        return preview(
+            Run(
+                mirror=mirror,
+                plan=plan,
+                source=source,
+                target=target,
+                source_log=source_log,
+                target_log=target_log,
+                keep_fence=True,
+                report=CutoverReport(mirror=mirror.name, plan_hash=plan.hash),
+                kept=Kept(reports_of(target, mirror.name), mirror.name, run_dir.name, None),
+                run_dir=run_dir,
+                state=state_of(target, keys_of(mirror.name)),
+                **given,
+            )
+        )
 
 
 def preview(run: Run) -> Preview:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, Param, task
 
 from airflow_mirror.mirror import DEFAULT_EXCLUDED_GROUPS
-from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator
+from airflow_mirror.operators.approval import ApproveCutoverOperator
+from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator, PreviewCutoverOperator
 from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
 from airflow_mirror.operators.offsets import TranslateConsumerOffsetsOperator
 from airflow_mirror.operators.plan import PlanMirrorOperator
@@ -85,7 +85,17 @@ PARAMS = {
         1000, type="integer", minimum=0, section=CUTOVER,
         description_md="Lag per partition at which the cutover may begin, in records; its drain copies them.",
     ),
-    "approval": Param(False, type="boolean", section=CUTOVER, description_md="Ask a person before the cutover."),
+    "approval": Param(
+        True, type="boolean", section=CUTOVER,
+        description_md="Ask a person before the cutover, with what was found and the predicted length of the fence.",
+    ),
+    "approval_valid_s": Param(
+        3600.0, type="number", exclusiveMinimum=0, section=CUTOVER,
+        description_md="Seconds for which what was found, and the answer, are good. No answer by then means no.",
+    ),
+    "fail_on_reject": Param(
+        False, type="boolean", section=CUTOVER, description_md="A no ends the run red, instead of skipping the rest.",
+    ),
     "keep_fence": Param(
         True, type="boolean", section=CUTOVER,
         description_md="Leave the source fenced afterwards, so that nobody writes where nobody reads.",
@@ -126,14 +136,14 @@ MIRROR = {
 }  # fmt: skip
 SPARK = "{{ params.spark_conn_id }}"
 
-APPROVAL_TEXT = """Cutting over fences the source: its producers are refused until the target is open.
-
-* plan: {{ ti.xcom_pull(task_ids='plan') }}
-* lag: {{ ti.xcom_pull(task_ids='wait_for_catch_up') }}
-* comparison: {{ ti.xcom_pull(task_ids='verify') }}
-* groups: {{ ti.xcom_pull(task_ids='preview_groups') }}
-
-Reject changes nothing: the tail continues, and applications stay on the source."""
+LIKE_THE_PREVIEW = {
+    "fence": "{{ params.fence }}",
+    "open_by_default": "{{ params.open_by_default }}",
+    "max_fence_s": "{{ params.max_fence_s }}",
+    "quiet_s": "{{ params.quiet_s }}",
+    "wait_groups_s": "{{ params.wait_groups_s }}",
+    "level": "{{ params.verify_level }}",
+}
 
 with DAG(
     "kafka_migration",
@@ -162,30 +172,32 @@ with DAG(
     verify = VerifyMirrorOperator(task_id="verify", mirror=MIRROR, level="{{ params.verify_level }}", spark_conn_id=SPARK)
     preview_groups = TranslateConsumerOffsetsOperator(task_id="preview_groups", mirror=MIRROR, dry_run=True)
 
+    preview = PreviewCutoverOperator(task_id="preview", mirror=MIRROR, **LIKE_THE_PREVIEW)
+
     @task.branch
     def is_approval_wanted(params: dict[str, Any]) -> str:
-        """Go to the approval, or straight to the cutover."""
-        return "approve_cutover" if params["approval"] else "cutover"
+        """Go to the approval, or straight on."""
+        return "approve_cutover" if params["approval"] else "verify_since"
 
     wanted = is_approval_wanted()
-    approve_cutover = ApprovalOperator(
+    approve_cutover = ApproveCutoverOperator(
         task_id="approve_cutover",
         subject="Cut over {{ params.name }}: {{ params.source }} to {{ params.target }}?",
-        body=APPROVAL_TEXT,
-        defaults="Reject",
-        response_timeout=timedelta(days=1),
+        preview="preview",
+        valid_s="{{ params.approval_valid_s }}",
+        fail_on_reject="{{ params.fail_on_reject }}",
     )
+    # What came since the comparison before, so that as little as possible is left for the time of the fence.
+    verify_since = VerifyMirrorOperator(
+        task_id="verify_since", mirror=MIRROR, level="{{ params.verify_level }}", only_new=True, spark_conn_id=SPARK,
+        trigger_rule="none_failed_min_one_success",
+    )  # fmt: skip
     cutover = CutoverOperator(
         task_id="cutover",
         mirror=MIRROR,
-        fence="{{ params.fence }}",
-        open_by_default="{{ params.open_by_default }}",
         keep_fence="{{ params.keep_fence }}",
-        max_fence_s="{{ params.max_fence_s }}",
-        quiet_s="{{ params.quiet_s }}",
-        wait_groups_s="{{ params.wait_groups_s }}",
-        level="{{ params.verify_level }}",
-        trigger_rule="none_failed_min_one_success",
+        approval_valid_s="{{ params.approval_valid_s }}",
+        **LIKE_THE_PREVIEW,
     )
     # Does nothing unless the cutover was killed before it could lift its fence.
     lift_fence = LiftFenceOperator(
@@ -201,6 +213,6 @@ with DAG(
     restore_configs = SyncTopicConfigsOperator(task_id="restore_configs", mirror=MIRROR, hold=False)
 
     plan >> create_topics >> sync_configs >> bulk_copy >> start_tail >> wait_for_catch_up >> verify >> preview_groups
-    preview_groups >> wanted >> [approve_cutover, cutover]
-    approve_cutover >> cutover >> [lift_fence, stop_tail]
+    preview_groups >> preview >> wanted >> [approve_cutover, verify_since]
+    approve_cutover >> verify_since >> cutover >> [lift_fence, stop_tail]
     stop_tail >> is_restore_wanted() >> restore_configs

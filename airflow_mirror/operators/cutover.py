@@ -1,8 +1,9 @@
-"""CutoverOperator and LiftFenceOperator: move producers and consumers to the target, or roll back."""
+"""Move producers and consumers to the target, or roll back; and what that would meet, before it is done."""
 
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.hooks.home import report_dir
@@ -12,20 +13,146 @@ from airflow_mirror.operators.summaries import compact
 from airflow_mirror.signals import set_in_handler
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from airflow.sdk import Context
 
     from airflow_mirror.mirror import Mirror
 
-__all__ = ["CutoverOperator", "LiftFenceOperator"]
+__all__ = ["CutoverOperator", "LiftFenceOperator", "PreviewCutoverOperator"]
 
 
 # Of airflow_mirror.cutover.context.Limits.
 _LIMITS = ("max_fence_s", "drain_timeout_s", "quiet_s", "transactions_timeout_s", "wait_groups_s", "group_quiet_s")
 
 
-class CutoverOperator(PlannedOperator):
+class _OfACutover(PlannedOperator):
+    """What a cutover and its preview are given alike."""
+
+    template_fields: Sequence[str] = (
+        *PlannedOperator.template_fields,
+        "fence",
+        "open_by_default",
+        *_LIMITS,
+        "level",
+        "allow_rewind",
+    )
+
+    def __init__(
+        self,
+        *,
+        fence: str = "acl",
+        open_by_default: bool | str | None = None,
+        max_fence_s: float | str = 60.0,
+        drain_timeout_s: float | str = 300.0,
+        quiet_s: float | str = 3.0,
+        transactions_timeout_s: float | str = 90.0,
+        wait_groups_s: float | str = 60.0,
+        group_quiet_s: float | str = 6.0,
+        level: str = "batches",
+        allow_rewind: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.open_by_default = open_by_default
+        self.max_fence_s = max_fence_s
+        self.fence, self.level, self.allow_rewind = fence, level, allow_rewind
+        self.drain_timeout_s, self.quiet_s, self.transactions_timeout_s = drain_timeout_s, quiet_s, transactions_timeout_s
+        self.wait_groups_s, self.group_quiet_s = wait_groups_s, group_quiet_s
+        self._stop = threading.Event()
+
+    @contextmanager
+    def _given(self, mirror: Mirror, context: Context, **limits: float) -> Iterator[dict[str, Any]]:
+        """Yield the arguments, with connections that are open for the block.
+
+        :param limits: more of them.
+        """
+        from airflow_mirror.cutover.context import Limits
+        from airflow_mirror.cutover.decision import PATIENCE_S
+        from airflow_mirror.cutover.fence import fence_of
+        from airflow_mirror.hooks.kafka import configs_of
+        from airflow_mirror.kafka.admin import ClusterAdmin
+        from airflow_mirror.ledger.decisions import Ledger
+        from airflow_mirror.sync.maps import OffsetMaps
+        from airflow_mirror.verify.remaining import verify_rest
+
+        stated = None if self.open_by_default is None else flag("open_by_default", self.open_by_default)
+        given_limits = Limits(**{name: number(name, getattr(self, name)) for name in _LIMITS}, **limits)
+        plan, configs = self.stored_plan(mirror), configs_of(mirror)
+        results = upstream_results(self, "compares_plan", mirror, context)
+        with (
+            ClusterAdmin(configs["source"]) as source,
+            ClusterAdmin(configs["target"]) as target,
+            OffsetMaps(plan, configs["source"], configs["target"]) as maps,
+        ):
+            fence = fence_of(self.fence, source, stated)
+            there = target.topics([t.target_topic for t in plan.topics])
+            ids = {name: info.topic_id for name, info in there.items()}
+            verified = proofs_of(mirror, target).ends(plan, ids, self.level)
+            partitions = sum(t.partitions for t in plan.topics)
+            self.log.info("%d of %d partitions were compared before", len(verified), partitions)
+            yield {
+                "mirror": mirror,
+                "plan": plan,
+                "source": source,
+                "target": target,
+                "fence": fence,
+                "run_dir": report_dir(mirror, context["ti"].run_id),
+                "verify": verify_rest(plan, configs["source"], configs["target"], verified, self.level),
+                "limits": given_limits,
+                "stop": self._stop,
+                "tail_positions": maps.positions,
+                "life": Ledger(target, PATIENCE_S),
+                "translate_offset": maps.to_target,
+                "allow_rewind": flag("allow_rewind", self.allow_rewind),
+                "compared": [str(r["revision"]) for r in results if r.get("plan") == plan.hash],
+                "compared_to": verified,
+            }
+
+    def on_kill(self) -> None:
+        """Make it stop, and a cutover back out, at its next step. Airflow calls this from a signal handler."""
+        set_in_handler(self._stop)
+
+
+class PreviewCutoverOperator(_OfACutover):
+    """Looks at what a cutover would meet, and how long its fence would last. Changes nothing, and takes some ten seconds.
+
+    Give it the same arguments as the CutoverOperator behind it, which refuses what was seen more than
+    ``approval_valid_s`` ago, or of another revision of the plan. Every line is in the log with its verdict and remedy,
+    and in ``preview.json`` in the run's directory. If anything blocks, the task fails with all of it. Returns the lines,
+    for the text of an approval.
+
+    :param fence: as for CutoverOperator, and so are all other parameters (templated).
+    """
+
+    previews_cutover = True
+
+    def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
+        """Look; see the class.
+
+        :raises CutoverBlocked: lists everything that keeps the mirror from being cut over.
+        """
+        from airflow_mirror.cutover.run import preview_cutover
+        from airflow_mirror.jobs.runner.directory import write_json
+
+        with self._given(mirror, context) as given:
+            found = preview_cutover(**given)
+            path = given["run_dir"] / "preview.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, found.to_dict())
+        if found.forecast is not None:
+            self.log.info("predicted length of the fence: %s", found.forecast)
+        for one in found.findings:
+            self.log.log({"block": 40, "warn": 30}.get(one.level, 20), "%s %s", one.level, one)
+        found.raise_if_blocked()
+        predicted = None if found.forecast is None else round(found.forecast.seconds, 1)
+        known = {"mirror": mirror.name, "plan": found.plan, "revision": found.revision, "at": found.at}
+        return compact(
+            {**known, "predicted_seconds": predicted, "lines": found.lines(), "path": str(path)}, full=str(path)
+        )
+
+
+class CutoverOperator(_OfACutover):
     """Fence, prove the fence, drain, verify the rest, end the tail's writing, commit the groups, open the target.
 
     The tail must be running, unless the target already holds everything. After any failure, or if the task is asked to
@@ -41,7 +168,7 @@ class CutoverOperator(PlannedOperator):
         (``allow.everyone.if.no.acl.found``). Required if there are such topics and brokers hide the setting (templated).
     :param keep_fence: leave the source fenced afterwards, so that nobody writes where nobody reads (templated).
     :param max_fence_s: how long producers may be kept out before the target is open. It caps all limits below by what is
-        left of it; when it is over the cutover backs out (templated).
+        left of it; when it is over the cutover backs out. No fence is raised that would last longer (templated).
     :param drain_timeout_s: how long the tail may take to reach the fenced log end offsets (templated).
     :param quiet_s: how long log end offsets must not move, to prove the fence; longer, up to 10, where the pauses between
         two writes to a partition are (templated).
@@ -52,97 +179,37 @@ class CutoverOperator(PlannedOperator):
     :param level: level of the comparison while the source is fenced: ``offsets``, ``batches`` or ``records`` (templated).
         Ranges that VerifyMirrorOperator has compared are not compared again.
     :param allow_rewind: also commit positions that are below the group's current ones on the target (templated).
+    :param approval_valid_s: how old it may be what a PreviewCutoverOperator upstream has seen (templated).
     """
 
-    template_fields: Sequence[str] = (
-        *PlannedOperator.template_fields,
-        "fence",
-        "open_by_default",
-        "keep_fence",
-        *_LIMITS,
-        "level",
-        "allow_rewind",
-    )
+    template_fields: Sequence[str] = (*_OfACutover.template_fields, "keep_fence", "approval_valid_s")
 
     def __init__(
         self,
         *,
-        fence: str = "acl",
-        open_by_default: bool | str | None = None,
         keep_fence: bool | str = True,
-        max_fence_s: float | str = 60.0,
-        drain_timeout_s: float | str = 300.0,
-        quiet_s: float | str = 3.0,
-        transactions_timeout_s: float | str = 90.0,
-        wait_groups_s: float | str = 60.0,
-        group_quiet_s: float | str = 6.0,
-        level: str = "batches",
-        allow_rewind: bool | str = False,
+        approval_valid_s: float | str = 3600.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.open_by_default = open_by_default
-        self.max_fence_s = max_fence_s
-        self.fence, self.keep_fence, self.level, self.allow_rewind = fence, keep_fence, level, allow_rewind
-        self.drain_timeout_s, self.quiet_s, self.transactions_timeout_s = drain_timeout_s, quiet_s, transactions_timeout_s
-        self.wait_groups_s, self.group_quiet_s = wait_groups_s, group_quiet_s
-        self._stop = threading.Event()
+        self.keep_fence, self.approval_valid_s = keep_fence, approval_valid_s
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Cut over; see the class.
 
         :raises MirrorError: after backing out; see :func:`airflow_mirror.cutover.run.run_cutover`.
         """
-        from airflow_mirror.cutover.context import Limits
-        from airflow_mirror.cutover.decision import PATIENCE_S
-        from airflow_mirror.cutover.fence import fence_of
         from airflow_mirror.cutover.run import run_cutover
-        from airflow_mirror.hooks.kafka import configs_of
-        from airflow_mirror.kafka.admin import ClusterAdmin
-        from airflow_mirror.ledger.decisions import Ledger
-        from airflow_mirror.sync.maps import OffsetMaps
-        from airflow_mirror.verify.remaining import verify_rest
 
-        stated = None if self.open_by_default is None else flag("open_by_default", self.open_by_default)
-        limits = Limits(**{name: number(name, getattr(self, name)) for name in _LIMITS})
-        plan, configs = self.stored_plan(mirror), configs_of(mirror)
-        results = upstream_results(self, "compares_plan", mirror, context)
-        compared = [str(r["revision"]) for r in results if r.get("plan") == plan.hash]
-        run_dir = report_dir(mirror, context["ti"].run_id)
-        with (
-            ClusterAdmin(configs["source"]) as source,
-            ClusterAdmin(configs["target"]) as target,
-            OffsetMaps(plan, configs["source"], configs["target"]) as maps,
-        ):
-            fence = fence_of(self.fence, source, stated)
-            there = target.topics([t.target_topic for t in plan.topics])
-            ids = {name: info.topic_id for name, info in there.items()}
-            verified = proofs_of(mirror, target).ends(plan, ids, self.level)
-            partitions = sum(t.partitions for t in plan.topics)
-            self.log.info("%d of %d partitions were compared before", len(verified), partitions)
-            report = run_cutover(
-                mirror,
-                plan,
-                source,
-                target,
-                fence=fence,
-                fence_name=self.fence,
-                keep_fence=flag("keep_fence", self.keep_fence),
-                run_dir=run_dir,
-                verify=verify_rest(plan, configs["source"], configs["target"], verified, self.level),
-                limits=limits,
-                stop=self._stop,
-                tail_positions=maps.positions,
-                life=Ledger(target, PATIENCE_S),
-                translate_offset=maps.to_target,
-                allow_rewind=flag("allow_rewind", self.allow_rewind),
-                compared=compared,
-            )
+        keep_fence, valid_s = flag("keep_fence", self.keep_fence), number("approval_valid_s", self.approval_valid_s)
+        with self._given(mirror, context, approval_valid_s=valid_s) as given:
+            previews = upstream_results(self, "previews_cutover", mirror, context)
+            shown = [r for r in previews if r.get("plan") == given["plan"].hash]
+            given["compared"] += [str(r["revision"]) for r in shown]
+            shown_at = min((float(r["at"]) for r in shown), default=None)
+            run_dir = given["run_dir"]
+            report = run_cutover(**given, fence_name=self.fence, keep_fence=keep_fence, shown_at=shown_at)
         return compact({**report.summary(), "report": str(run_dir / "report.json")}, full=str(run_dir / "report.json"))
-
-    def on_kill(self) -> None:
-        """Make the cutover back out at its next step. Airflow calls this from a signal handler."""
-        set_in_handler(self._stop)
 
 
 class LiftFenceOperator(MirrorOperator):

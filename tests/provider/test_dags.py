@@ -18,6 +18,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_mirror.example_dags.kafka_replication import replication
 from airflow_mirror.mirror import DEFAULT_EXCLUDED_GROUPS
+from airflow_mirror.operators.cutover import PreviewCutoverOperator
 
 DAGS = Path(__file__).parents[2] / "dags"
 FILES = {
@@ -65,19 +66,24 @@ def test_the_form_explains_every_field_of_the_migration(bag: Any) -> None:
         param = params.get_param(name)
         assert param.description or param.schema.get("description_md"), name
         assert param.schema.get("section"), name
-    assert params["approval"] is False
+    assert params["approval"] is True and params["fail_on_reject"] is False
     assert {"policy", "source_alias", "separator"} <= params.keys(), "how target topics are named"
 
 
 def test_migration_tasks_run_in_order_from_plan_to_restore(bag: Any) -> None:
     """The tail is stopped after the cutover."""
     dag = bag.dags["kafka_migration"]
-    order = ["plan", "create_topics", "sync_configs", "bulk_copy", "start_tail", "wait_for_catch_up", "verify", "cutover",
-             "stop_tail", "restore_configs"]  # fmt: skip
+    order = ["plan", "create_topics", "sync_configs", "bulk_copy", "start_tail", "wait_for_catch_up", "verify", "preview",
+             "is_approval_wanted", "verify_since", "cutover", "stop_tail", "restore_configs"]  # fmt: skip
     for before, after in zip(order, order[1:], strict=False):
         assert after in dag.get_task(before).get_flat_relative_ids(upstream=False), (before, after)
-    assert dag.get_task("approve_cutover").downstream_task_ids == {"cutover"}
-    assert dag.get_task("is_approval_wanted").downstream_task_ids == {"approve_cutover", "cutover"}
+    assert dag.get_task("approve_cutover").downstream_task_ids == {"verify_since"}
+    assert dag.get_task("is_approval_wanted").downstream_task_ids == {"approve_cutover", "verify_since"}
+    branch = dag.get_task("is_approval_wanted").python_callable
+    assert [branch(params={"approval": wanted}) for wanted in (True, False)] == ["approve_cutover", "verify_since"]
+    both = {name: getattr(dag.get_task("preview"), name) for name in PreviewCutoverOperator.template_fields}
+    assert both == {name: getattr(dag.get_task("cutover"), name) for name in both}, "it shows what will be done"
+    assert dag.get_task("verify_since").only_new is True
 
 
 def test_windows_have_a_length(bag: Any) -> None:

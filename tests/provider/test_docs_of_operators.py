@@ -33,7 +33,7 @@ def operators() -> dict[str, Any]:
     for package in (airflow_mirror.operators, airflow_mirror.sensors):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             for name, cls in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
-                if issubclass(cls, BaseOperator) and cls.__module__ == module.name:
+                if issubclass(cls, BaseOperator) and cls.__module__ == module.name and not name.startswith("_"):
                     found[name] = cls
     return found
 

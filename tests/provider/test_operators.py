@@ -35,7 +35,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.operators import tail as tail_module
 from airflow_mirror.operators.acls import SyncAclsOperator
 from airflow_mirror.operators.base import PlannedOperator, flag, load_plan, number
-from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator
+from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator, PreviewCutoverOperator
 from airflow_mirror.operators.drill import (
     CleanUpDrillOperator,
     FailOverDrillOperator,
@@ -65,6 +65,7 @@ from tests.unit.ledger.memory import MemoryLedger, MemoryState
 NEEDS_CLUSTERS = [
     PlanMirrorOperator, CreateTargetTopicsOperator, SyncTopicConfigsOperator, SyncAclsOperator, StartMirrorOperator,
     VerifyMirrorOperator, TranslateConsumerOffsetsOperator, CutoverOperator, OpenDrillOperator, CheckMirrorOperator,
+    PreviewCutoverOperator,
 ]  # fmt: skip
 
 EVERY_OPERATOR = [

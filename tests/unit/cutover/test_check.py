@@ -23,6 +23,7 @@ from airflow_mirror.errors import (
     MirrorCutOver,
     PlanAmended,
     PlanOutdated,
+    PreviewTooOld,
     TopicsShared,
     VerificationFailed,
 )
@@ -96,6 +97,19 @@ def test_topics_that_joined_since_the_comparison_need_another_one(run: Run) -> N
     assert (caught.value.topics, caught.value.then) == (["refunds"], before.hash)
     run.compared = [run.plan.revision, run.plan.revision]
     precheck(run)
+
+
+def test_what_was_shown_too_long_ago_is_shown_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever approved it has seen another lag, and other transactions."""
+    monkeypatch.setattr("airflow_mirror.cutover.check.time.time", lambda: 10_000.0)
+    for shown_at in (None, 6_400.0):
+        run.shown_at = shown_at
+        precheck(run)
+    run.shown_at = 6_399.0
+    with pytest.raises(
+        PreviewTooOld, match=r"seen at 1970-01-01T01:46:39\+00:00, more than 3600 s ago .*Clear the preview"
+    ):
+        precheck(run)
 
 
 def test_fence_that_another_run_left_is_lifted_first(run: Run) -> None:

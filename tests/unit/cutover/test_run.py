@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +24,8 @@ from airflow_mirror.cutover.decision import LIFTED, begin_lifting, end_lifting
 from airflow_mirror.cutover.fence import AclFence, CallableFence
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord
-from airflow_mirror.errors import CutoverCancelled, CutoverRunning, InputError, NotUndone, TryAgain
+from airflow_mirror.errors import CutoverBlocked, CutoverCancelled, CutoverRunning, InputError, NotUndone, TryAgain
+from airflow_mirror.plan.model import Finding
 from tests.builders import rule
 from tests.unit.cutover.builders import Acls, a_plan, a_run, kept_in, ledger_of
 
@@ -124,6 +125,15 @@ def test_first_attempt_checks_first_and_lifts_fence_under_lease(
     assert cutover._run(run).attempt == 1
     assert seen.calls == ["precheck", "walk"] + ([] if keep_fence else ["hold_lease", "off"])
     assert keep_fence or not kept_in(tmp_path).load().is_fenced  # type: ignore[union-attr]
+
+
+def test_preview_that_blocks_raises_no_fence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Steps(monkeypatch)
+    blocks = replace(NOTHING_BLOCKS, findings=[Finding("block", "lag", "orders-0", "stands still", "Look there.")])
+    monkeypatch.setattr(cutover, "ask_first", lambda _: blocks)
+    with pytest.raises(CutoverBlocked, match="nothing was touched:\n  - lag: orders-0: stands still"):
+        cutover._run(a_run(tmp_path, seen.fence))
+    assert seen.calls == ["precheck"] and kept_in(tmp_path).load() is None
 
 
 def test_what_the_precheck_finds_touches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,140 @@
+"""What is shown and asked before a cutover, and what its task makes of the answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from airflow_mirror.cutover.forecast import Forecast
+from airflow_mirror.cutover.preview import Preview
+from airflow_mirror.errors import InputError
+from airflow_mirror.hooks.home import report_dir
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.operators.approval import ApproveCutoverOperator
+from airflow_mirror.operators.cutover import CutoverOperator, PreviewCutoverOperator
+from airflow_mirror.plan import Finding, Plan
+from tests.provider.conftest import PLAN
+
+WARN = Finding("warn", "disk", "target", "2.0 GB free", "Look.")
+BLOCK = Finding("block", "lag", "orders-0", "stands still", "Look there.")
+
+
+@pytest.fixture(autouse=True)
+def _clusters(connections: Callable[..., None], plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ClusterAdmin, "topics", lambda *_: {})
+
+
+def seen(*findings: Finding) -> Preview:
+    return Preview(
+        mirror="m", plan=PLAN, revision="r0", at=1_790_000_000.5, findings=findings,
+        forecast=Forecast(steps={"drain": 8.2}),
+    )  # fmt: skip
+
+
+def directory(mirror: dict[str, Any]) -> Path:
+    return report_dir(Mirror.from_dict(mirror), "manual__1")
+
+
+def test_preview_returns_its_lines_and_keeps_them(
+    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr("airflow_mirror.cutover.run.preview_cutover", lambda **given: asked.append(given) or seen(WARN))
+    found = PreviewCutoverOperator(task_id="t", mirror=mirror, plan=PLAN, max_fence_s="20").execute(context)
+    assert asked[0]["limits"].max_fence_s == 20.0
+    assert (found["revision"], found["at"], found["predicted_seconds"]) == ("r0", 1_790_000_000.5, 8.2)
+    assert found["lines"] == [
+        "predicted length of the fence: 8.2 s (drain 8.2)", "warn: disk: target: 2.0 GB free. Look.",
+    ]  # fmt: skip
+    kept = json.loads((directory(mirror) / "preview.json").read_text())
+    assert kept["predicted"]["seconds"] == 8.2 and kept["findings"][0]["evidence"] == "2.0 GB free"
+
+
+def test_preview_that_blocks_fails_with_all_of_it(
+    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_mirror.cutover.run.preview_cutover", lambda **_: seen(BLOCK, WARN))
+    with pytest.raises(
+        AirflowException, match="CutoverBlocked: .*nothing was touched:\n  - lag: orders-0: stands still"
+    ) as e:
+        PreviewCutoverOperator(task_id="t", mirror=mirror, plan=PLAN).execute(context)
+    assert not isinstance(e.value, AirflowFailException), "it may pass by itself"
+    assert (directory(mirror) / "preview.json").exists()
+
+
+def test_cutover_is_told_what_was_shown_and_when(
+    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[Any, ...]] = []
+
+    def cut_over(*, compared: Any, shown_at: Any, limits: Any, **_: Any) -> None:
+        told.append((compared, shown_at, limits.approval_valid_s))
+        raise InputError("far enough")
+
+    monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
+    with DAG("d"):
+        previews = [PreviewCutoverOperator(task_id=f"preview{n}", mirror=mirror, plan=PLAN) for n in range(2)]
+        cutover = CutoverOperator(task_id="t", mirror=mirror, plan=PLAN, approval_valid_s="900")
+        previews >> cutover  # type: ignore[operator]
+    for returned in (
+        {},
+        {f"preview{n}": {"mirror": "m", "plan": PLAN, "revision": f"r{n}", "at": 70.5 - n} for n in range(2)},
+    ):
+        context["ti"].returned = returned
+        with pytest.raises(AirflowFailException, match="far enough"):
+            cutover.execute(context)
+    assert told == [([], None, 900.0), (["r0", "r1"], 69.5, 900.0)]
+
+
+# --- the approval ----------------------------------------------------------------------------------------------------
+
+
+def approval(**given: Any) -> ApproveCutoverOperator:
+    with DAG("d"):
+        return ApproveCutoverOperator(task_id="approve", subject="Cut over?", preview="preview", retries=2, **given)
+
+
+def answered(option: str) -> dict[str, Any]:
+    return {
+        "chosen_options": [option], "params_input": {}, "responded_at": datetime.now(UTC), "responded_by_user": None,
+        "timedout": False,
+    }  # fmt: skip
+
+
+def test_approval_shows_what_the_preview_has_found(context: dict[str, Any]) -> None:
+    task = approval()
+    context["ti"].returned = {"preview": {"lines": seen(WARN, BLOCK).lines()}}
+    context["task"] = task
+    task.render_template_fields(context)  # type: ignore[arg-type]
+    assert task.body is not None
+    assert "* predicted length of the fence: 8.2 s" in task.body and "* warn: disk: target: 2.0 GB free" in task.body
+
+
+@pytest.mark.parametrize("red", [True, "True"])
+def test_rejecting_fails_without_a_retry_if_asked(context: dict[str, Any], red: Any) -> None:
+    with pytest.raises(AirflowFailException, match="Reject"):
+        approval(fail_on_reject=red).execute_complete(context, answered("Reject"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("option", ["Reject", "Approve"])
+def test_other_answers_do_not_fail(context: dict[str, Any], option: str) -> None:
+    found = approval(fail_on_reject="False").execute_complete(context, answered(option))  # type: ignore[arg-type]
+    assert found["chosen_options"] == [option]
+
+
+def test_answer_is_waited_for_as_long_as_it_is_good(context: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    parent = ApproveCutoverOperator.__mro__[1]
+    monkeypatch.setattr(parent, "execute", lambda task, _: asked.append(task.response_timeout))
+    approval(valid_s="900").execute(context)  # type: ignore[arg-type]
+    assert asked == [timedelta(minutes=15)]
+    with pytest.raises(AirflowFailException, match="valid_s"):
+        approval(valid_s="soon").execute(context)  # type: ignore[arg-type]
