@@ -896,6 +896,17 @@ class OpeningUnfinished(NeedsHuman):
         )
 
 
+class FencedOnce(NeedsHuman):
+    """A cutover backed out behind its fence for a temporary cause, and a retry would keep producers out again."""
+
+    def __init__(self, seconds: float, cause: str) -> None:
+        self.seconds, self.cause = seconds, cause
+        super().__init__(
+            f"producers were kept out for {seconds:.0f} s, and the cutover backed out: {cause}. It is not tried again by "
+            "itself, because each try keeps them out again: clear the task when the cause is gone (or fence_again=True)."
+        )
+
+
 class GroupsStillMoving(NeedsHuman):
     """Consumer groups still consume on the source; records after a position committed now would be read twice."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.errors import FencedOnce, TryAgain
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.hooks.remembered import proofs_of
 from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag, number, upstream_results
@@ -14,6 +16,7 @@ from airflow_mirror.signals import set_in_handler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from airflow.sdk import Context
 
@@ -180,27 +183,32 @@ class CutoverOperator(_OfACutover):
         Ranges that VerifyMirrorOperator has compared are not compared again.
     :param allow_rewind: also commit positions that are below the group's current ones on the target (templated).
     :param approval_valid_s: how old it may be what a PreviewCutoverOperator upstream has seen (templated).
+    :param fence_again: let a retry fence again after the cutover backed out behind its fence (templated). Otherwise that
+        ends the task, whatever its ``retries`` are, until somebody clears it.
     """
 
-    template_fields: Sequence[str] = (*_OfACutover.template_fields, "keep_fence", "approval_valid_s")
+    template_fields: Sequence[str] = (*_OfACutover.template_fields, "keep_fence", "approval_valid_s", "fence_again")
 
     def __init__(
         self,
         *,
         keep_fence: bool | str = True,
         approval_valid_s: float | str = 3600.0,
+        fence_again: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.keep_fence, self.approval_valid_s = keep_fence, approval_valid_s
+        self.keep_fence, self.approval_valid_s, self.fence_again = keep_fence, approval_valid_s, fence_again
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Cut over; see the class.
 
+        :raises FencedOnce: it backed out behind its fence for a temporary cause.
         :raises MirrorError: after backing out; see :func:`airflow_mirror.cutover.run.run_cutover`.
         """
         from airflow_mirror.cutover.run import run_cutover
 
+        begun, again = time.time(), flag("fence_again", self.fence_again)
         keep_fence, valid_s = flag("keep_fence", self.keep_fence), number("approval_valid_s", self.approval_valid_s)
         with self._given(mirror, context, approval_valid_s=valid_s) as given:
             previews = upstream_results(self, "previews_cutover", mirror, context)
@@ -208,8 +216,23 @@ class CutoverOperator(_OfACutover):
             given["compared"] += [str(r["revision"]) for r in shown]
             shown_at = min((float(r["at"]) for r in shown), default=None)
             run_dir = given["run_dir"]
-            report = run_cutover(**given, fence_name=self.fence, keep_fence=keep_fence, shown_at=shown_at)
+            try:
+                report = run_cutover(**given, fence_name=self.fence, keep_fence=keep_fence, shown_at=shown_at)
+            except TryAgain as e:
+                if not again and (seconds := _fenced_s(run_dir, begun)) is not None:
+                    raise FencedOnce(seconds, str(e)) from e
+                raise
         return compact({**report.summary(), "report": str(run_dir / "report.json")}, full=str(run_dir / "report.json"))
+
+
+def _fenced_s(run_dir: Path, begun: float) -> float | None:
+    """Return how long the fence was up that an attempt raised and lifted since ``begun``; None if there was none."""
+    from airflow_mirror.cutover.report import BACKED_OUT, CutoverReport
+
+    left = CutoverReport.load(run_dir)
+    if left is None or left.started < begun or left.outcome != BACKED_OUT or left.fence is None:
+        return None
+    return left.fence.seconds
 
 
 class LiftFenceOperator(MirrorOperator):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +15,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_mirror.cutover.forecast import Forecast
 from airflow_mirror.cutover.preview import Preview
-from airflow_mirror.errors import InputError
+from airflow_mirror.cutover.report import BACKED_OUT, RUNNING, CutoverReport, FenceRecord
+from airflow_mirror.errors import DrainTimedOut, InputError, TryAgain
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.mirror import Mirror
@@ -92,6 +94,50 @@ def test_cutover_is_told_what_was_shown_and_when(
         with pytest.raises(AirflowFailException, match="far enough"):
             cutover.execute(context)
     assert told == [([], None, 900.0), (["r0", "r1"], 69.5, 900.0)]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "fenced", "again", "final"),
+    [
+        (BACKED_OUT, True, False, True),
+        (BACKED_OUT, True, True, False),
+        (BACKED_OUT, False, False, False),
+        (RUNNING, True, False, False),  # nobody knows what became of it: only the next try finds out
+    ],
+)
+def test_retry_raises_no_second_fence_unless_asked(
+    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch, outcome: str, fenced: bool,
+    again: bool, final: bool,
+) -> None:  # fmt: skip
+    def cut_over(*, run_dir: Path, **_: Any) -> None:
+        report = CutoverReport(mirror="m", plan_hash=PLAN, outcome=outcome)
+        if fenced:
+            report.fence = FenceRecord(kind="acl", intent={}, requested=time.time() - 9, lifted=time.time())
+        report.save(run_dir)
+        raise DrainTimedOut(5.0, {"orders-0": 3})
+
+    monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
+    with pytest.raises(AirflowException, match="orders-0 by 3") as e:
+        CutoverOperator(task_id="t", mirror=mirror, plan=PLAN, fence_again=again).execute(context)
+    assert isinstance(e.value, AirflowFailException) is final
+    assert ("kept out for 9 s" in str(e.value)) is final
+
+
+def test_failure_before_the_fence_is_tried_again_whatever_came_before(
+    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report of an earlier attempt is still there."""
+    before = CutoverReport(mirror="m", plan_hash=PLAN, outcome=BACKED_OUT, started=time.time() - 100)
+    before.fence = FenceRecord(kind="acl", intent={}, requested=time.time() - 90, lifted=time.time() - 80)
+    before.save(directory(mirror))
+
+    def cut_over(**_: Any) -> None:
+        raise TryAgain("a broker is down")
+
+    monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
+    with pytest.raises(AirflowException, match="a broker is down") as e:
+        CutoverOperator(task_id="t", mirror=mirror, plan=PLAN).execute(context)
+    assert not isinstance(e.value, AirflowFailException)
 
 
 # --- the approval ----------------------------------------------------------------------------------------------------
