@@ -10,7 +10,19 @@ import sys
 from typing import TYPE_CHECKING
 
 from airflow_mirror import __version__
-from airflow_mirror.console import configs, failover, ledger, lift_fence, plan, retire, rights, status, translate, wishes
+from airflow_mirror.console import (
+    configs,
+    failover,
+    ledger,
+    lift_fence,
+    plan,
+    preview,
+    retire,
+    rights,
+    status,
+    translate,
+    wishes,
+)
 from airflow_mirror.errors import InputError, MirrorError
 
 if TYPE_CHECKING:
@@ -31,6 +43,7 @@ def parser() -> argparse.ArgumentParser:
     configs.add(commands)
     translate.add(commands)
     wishes.add(commands)
+    preview.add(commands)
     lift_fence.add(commands)
     failover.add(commands)
     retire.add(commands)

@@ -39,7 +39,8 @@ OWN = (
     "tests.soak", "tests.soak.replication", "tests.figures", "airflow_mirror.console.main",
     "airflow_mirror.console.main ledger show", "airflow_mirror.console.main status", "airflow_mirror.console.main rights",
     "airflow_mirror.console.main plan", "airflow_mirror.console.main configs", "airflow_mirror.console.main translate",
-    "airflow_mirror.console.main lift-fence", "airflow_mirror.console.main failover",
+    "airflow_mirror.console.main preview", "airflow_mirror.console.main lift-fence",
+    "airflow_mirror.console.main failover",
     "airflow_mirror.console.main retire",
 )  # fmt: skip
 

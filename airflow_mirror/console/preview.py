@@ -1,0 +1,92 @@
+"""``airflow-mirror preview``: what a cutover of a mirror would meet now, and how long its fence would last."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.cutover.context import Limits
+from airflow_mirror.cutover.decision import PATIENCE_S
+from airflow_mirror.cutover.fence import fence_of
+from airflow_mirror.cutover.run import preview_cutover
+from airflow_mirror.errors import UnknownMirror
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import names_below, state_of
+from airflow_mirror.plan.kept import fetch, last_hash
+from airflow_mirror.sync.maps import OffsetMaps
+from airflow_mirror.verify.proof import Proofs, keys_of
+from airflow_mirror.verify.remaining import verify_rest
+from airflow_mirror.verify.result import LEVELS
+
+if TYPE_CHECKING:
+    from airflow_mirror.cutover.preview import Preview
+
+_TEXT = """\
+Look at what a cutover of the mirror's last plan would meet now: its tail, lag, what is left to compare, transactions,
+groups, replicas, the fence and the rights for it; and how long producers would be kept out. It takes some ten seconds and
+changes nothing.
+
+Exit status: 0 a fence could be raised; 1 something blocks it, or a cluster does not answer; 2 wrong input.
+"""
+_EXAMPLES = """\
+examples:
+  airflow-mirror preview --target kafka_dc2 --mirror dc1-to-dc2
+  airflow-mirror preview --target dst.properties --source src.properties --mirror dc1-to-dc2 --max-fence-s 30
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    p = commands.add_parser(
+        "preview", help="what a cutover would meet now, and how long its fence would last", description=_TEXT,
+        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add_target(p)
+    p.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
+    p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the mirror's plan)")
+    p.add_argument("--fence", default="acl", metavar="acl|FUNCTION", help="as for CutoverOperator (default: acl)")
+    p.add_argument(
+        "--open-by-default", choices=("true", "false"),
+        help="are source topics without any ACL open to everybody? Needed where brokers hide it",
+    )  # fmt: skip
+    p.add_argument("--level", choices=LEVELS, default="batches", help="of the comparison (default: batches)")
+    p.add_argument("--max-fence-s", type=float, default=Limits().max_fence_s, metavar="S", help="default: %(default)g")
+    p.add_argument("--json", action="store_true", help="print JSON")
+    p.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    found = _look(arguments)
+    print(json.dumps(found.to_dict(), indent=1) if arguments.json else "\n".join(found.lines()))
+    return 1 if found.blocks else 0
+
+
+def _look(arguments: argparse.Namespace) -> Preview:
+    name, level = arguments.mirror, arguments.level
+    with target_of(arguments) as target:
+        ledger = Ledger(target, PATIENCE_S)
+        values = ledger.values()
+        plan_hash = last_hash(values, name)
+        if plan_hash is None:
+            raise UnknownMirror(name, names_below(values, "plan/"))
+        plan = fetch(plan_hash, name, target, ledger)
+        config = config_of(arguments.source or plan.mirror.source, "source")
+        ids = {n: info.topic_id for n, info in target.topics([t.target_topic for t in plan.topics]).items()}
+        proven = Proofs(state_of(target, keys_of(name)), name).ends(plan, ids, level)
+        with ClusterAdmin(config) as source, OffsetMaps(plan, config, target.config) as maps:
+            return preview_cutover(
+                plan.mirror, plan, source, target,
+                run_dir=Path("preview"),  # names a run that never is
+                fence=fence_of(arguments.fence, source, _said(arguments)),
+                limits=Limits(max_fence_s=arguments.max_fence_s),
+                verify=verify_rest(plan, config, target.config, proven, level), compared_to=proven,
+                tail_positions=maps.positions, translate_offset=maps.to_target, life=ledger,
+            )  # fmt: skip
+
+
+def _said(arguments: argparse.Namespace) -> bool | None:
+    return None if arguments.open_by_default is None else arguments.open_by_default == "true"
