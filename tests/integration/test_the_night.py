@@ -15,9 +15,12 @@ from airflow_mirror import errors
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.marker import name_fence, set_marker
 from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
+from airflow_mirror.plan.kept import keep, prefix
 from airflow_mirror.plan.life import claim
 from sandbox import Cluster
-from tests.integration.cutover_world import World, wait_for, writer_lease
+from tests.builders import rule
+from tests.integration.cutover_world import Tail, World, wait_for, writer_lease
 from tests.integration.shell import ROOT, Shell
 
 pytestmark = pytest.mark.tools
@@ -69,8 +72,16 @@ def test_rights_plan_and_status_answer(world: World, shell: Shell) -> None:
     assert world.topic in shell.said
     Ledger(world.target).create()
     claim(Ledger(world.target), world.plan(), world.target)  # as the job does that copies
-    (status,) = commands("An hour before", world)
+    status, preview = commands("An hour before", world)
     assert shell.type(status) == 0 and world.mirror.name in shell.said
+    state = state_of(world.target, prefix(world.mirror.name), keys_only=True)
+    keep(world.plan(), state, Ledger(world.target))
+    assert shell.type(preview) == 1 and "block: tail_runs: " in shell.said, "nobody has copied anything"
+    world.source.create_acls([rule(world.topic, "ALL", "ALLOW", "User:alice")])  # else it may be open to everybody
+    with Tail(world):
+        wait_for(lambda: not world.behind())
+        assert shell.type(preview) == 0, shell.said
+    assert "predicted length of the fence: " in shell.said and "block" not in shell.said
 
 
 def test_fence_of_a_killed_cutover_is_seen_and_lifted(world: World, shell: Shell) -> None:
