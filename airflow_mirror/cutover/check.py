@@ -6,6 +6,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror import __version__
 from airflow_mirror.cutover.drain import verify
 from airflow_mirror.cutover.groups import require_free_groups
 from airflow_mirror.cutover.marker import fences_of_others
@@ -29,6 +30,7 @@ from airflow_mirror.plan.amendment import added_since
 from airflow_mirror.plan.inventory import missing_topics
 from airflow_mirror.plan.life import require_active, require_alone
 from airflow_mirror.plan.model import Finding
+from airflow_mirror.wire.served import release_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 def precheck(run: Run) -> None:
     """Check everything that can be checked before the fence is raised, because afterwards every second counts.
+
+    Notes in the report which versions take part.
 
     :raises FenceStands: another run's cutover left a fence up.
     :raises MirrorCutOver: the target topics are already in production.
@@ -56,6 +60,7 @@ def precheck(run: Run) -> None:
         raise PreviewTooOld(run.mirror.name, seen, run.limits.approval_valid_s)
     for _, _, check in CHECKS:
         check(run)
+    run.report.versions = _versions(run)
 
 
 def refusals(run: Run) -> list[Finding]:
@@ -127,6 +132,13 @@ CHECKS: tuple[tuple[str, str, Callable[[Run], None]], ...] = (
     ("tail_runs", "it copies, or nothing is left to copy", require_tail),
     ("fence_rights", "the fence can be raised and lifted", _fence),
 )
+
+
+def _versions(run: Run) -> dict[str, str]:
+    """Return the versions of what takes part. A broker tells its release by what it serves, and so only a lower bound."""
+    found = {side: release_of(log) for side, log in (("source", run.source_log), ("target", run.target_log))}
+    at_least = {f"{side} brokers": f"{'.'.join(map(str, release))} or later" for side, release in found.items()}
+    return {"airflow-mirror": __version__, **at_least}
 
 
 def drift(run: Run) -> list[str]:

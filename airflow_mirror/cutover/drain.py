@@ -36,6 +36,7 @@ def drain(run: Run) -> dict[str, Any]:
     lag_at_start: int | None = None
     while True:
         behind = lags(ends, positions(run, ends))
+        run.report.saw_lag(behind)
         lag_at_start = sum(behind.values()) if lag_at_start is None else lag_at_start
         if not behind:
             return {"lag_at_start": lag_at_start}

@@ -10,14 +10,15 @@ must come down whatever became of the target.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
-from airflow_mirror.cutover.report import JSON_NAME, CutoverReport
+from airflow_mirror.cutover.html import render
+from airflow_mirror.cutover.report import HTML_NAME, JSON_NAME, CutoverReport
 from airflow_mirror.errors import FenceStands, InputError, TryAgain
+from airflow_mirror.files import replace_file
 from airflow_mirror.ledger.state import in_pieces, names_below, state_of, whole
 
 if TYPE_CHECKING:
@@ -95,15 +96,16 @@ class Kept:
         report.updated = time.time()
         self._number += 1
         key = f"{self._prefix}{self._number:06d}-{self._me}"
-        text = json.dumps(report.to_dict(), separators=(",", ":"), sort_keys=True)
+        text = report.to_json()
         pieces = in_pieces(key, text.encode())
         old, self._keys = self._keys, self._keys | dict.fromkeys(pieces)
         self._state.write({**pieces, **old})
         self._keys = dict.fromkeys(pieces)
         if self.directory is not None:
             try:
-                report.save(self.directory)
-            except OSError as e:  # it is for people
+                report.save(self.directory, text)
+                replace_file(self.directory / HTML_NAME, render(report), durable=False)
+            except Exception as e:  # it is for people: no cutover ends because a page can't be drawn
                 _LOG.warning("the report could not be written to %s: %s", self.directory, e)
 
     def require_no_other_fence(self, mirror: str, decided: FenceState | None) -> None:

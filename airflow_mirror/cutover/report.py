@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from airflow_mirror.files import replace_file
 
 VERSION = 1
 JSON_NAME, HTML_NAME = "report.json", "report.html"
+_LAG_EVERY_S = 1.0
 
 # Outcomes of an attempt as a whole.
 RUNNING, DONE, BACKED_OUT, UNDO_FAILED = "running", "cut_over", "backed_out", "undo_failed"
@@ -60,10 +62,14 @@ class FenceRecord:
     kept: bool = False
 
     @property
+    def ended(self) -> float | None:
+        """When somebody could write to one of the clusters again; None while nobody can."""
+        return min((moment for moment in (self.opened, self.lifted) if moment is not None), default=None)
+
+    @property
     def seconds(self) -> float | None:
         """Seconds for which nobody could write to either cluster; None while that lasts."""
-        ends = [moment for moment in (self.opened, self.lifted) if moment is not None]
-        return max(0.0, min(ends) - self.requested) if ends else None
+        return None if self.ended is None else max(0.0, self.ended - self.requested)
 
 
 @dataclass(kw_only=True)
@@ -94,6 +100,10 @@ class CutoverReport:
     :param outcome: ``running``, ``cut_over``, ``backed_out`` or ``undo_failed``.
     :param state: how far it got, a state of :mod:`airflow_mirror.cutover.steps`.
     :param preview: what was found before the fence, and its predicted length (:meth:`.preview.Preview.to_dict`).
+    :param max_fence_s: for which producers might be kept out; seconds.
+    :param approved: who has approved it: ``answer, by, at``; None: nobody was asked.
+    :param versions: of the package, and of the brokers as far as they tell.
+    :param lags: rows of ``at, lag, partitions``: seconds since the epoch, offsets that the target lacked, in how many.
     :param ends: rows of ``topic, partition, end``: the fenced log end offsets of the source.
     :param left_behind: groups with positions in these topics that the mirror does not select.
     :param verification: rows from :meth:`PartitionComparison.to_dict`.
@@ -111,6 +121,10 @@ class CutoverReport:
     started: float = field(default_factory=time.time)
     updated: float = 0.0
     preview: dict[str, Any] | None = None
+    max_fence_s: float | None = None
+    approved: dict[str, str] | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    lags: list[dict[str, Any]] = field(default_factory=list)
     fence: FenceRecord | None = None
     steps: list[StepRecord] = field(default_factory=list)
     ends: list[dict[str, Any]] = field(default_factory=list)
@@ -137,6 +151,12 @@ class CutoverReport:
     def predicted(self) -> dict[str, Any]:
         """The predicted length of the fence: ``seconds``, and ``steps`` by name; empty if nobody predicted it."""
         return (self.preview or {}).get("predicted") or {}
+
+    def saw_lag(self, behind: Mapping[str, int]) -> None:
+        """Note each partition's lag, once a second at most and whenever it ends."""
+        row = {"at": round(time.time(), 3), "lag": sum(behind.values()), "partitions": len(behind)}
+        if not self.lags or not behind or row["at"] - self.lags[-1]["at"] >= _LAG_EVERY_S:
+            self.lags.append(row)
 
     def summary(self) -> dict[str, Any]:
         """Return the few figures that fit an XCom and a log line."""
@@ -178,10 +198,16 @@ class CutoverReport:
         kept["groups"] = [GroupRecord(**row) for row in kept.get("groups", [])]
         return cls(**kept)
 
-    def save(self, run_dir: Path) -> None:
-        """Replace ``report.json``; on return it is on disk."""
-        run_dir.mkdir(parents=True, exist_ok=True)
-        replace_file(run_dir / JSON_NAME, json.dumps(self.to_dict(), indent=1, sort_keys=True))
+    def to_json(self) -> str:
+        """Return the report as JSON in one line: indenting thousands of partitions takes longer than all the rest."""
+        return json.dumps(self.to_dict(), separators=(",", ":"), sort_keys=True)
+
+    def save(self, run_dir: Path, text: str | None = None) -> None:
+        """Replace ``report.json``; on return it is on disk.
+
+        :param text: what :meth:`to_json` has returned, if that is at hand.
+        """
+        replace_file(run_dir / JSON_NAME, self.to_json() if text is None else text)
 
     @classmethod
     def load(cls, run_dir: Path) -> CutoverReport | None:

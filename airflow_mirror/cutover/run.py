@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from airflow_mirror.cutover import html, steps
 from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.alive import require_over, signs_of_life
 from airflow_mirror.cutover.check import precheck, refusals, reverify
 from airflow_mirror.cutover.context import Limits, Log, Run
@@ -35,7 +35,7 @@ from airflow_mirror.errors import (
     NotUndone,
     OpeningUnfinished,
 )
-from airflow_mirror.files import lock, replace_file
+from airflow_mirror.files import lock
 from airflow_mirror.jobs.runner.active import keys_of
 from airflow_mirror.jobs.runner.guarding import guarded
 from airflow_mirror.ledger.state import state_of
@@ -43,7 +43,7 @@ from airflow_mirror.signals import set_in_handler
 from airflow_mirror.wire.cluster import WireCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from airflow_mirror.cutover.context import Offsets, Verify
     from airflow_mirror.cutover.fence import Fence
@@ -81,6 +81,7 @@ def run_cutover(
     compared: Sequence[str] = (),
     compared_to: Offsets | None = None,
     shown_at: float | None = None,
+    approved: Mapping[str, str] | None = None,
 ) -> CutoverReport:
     """Cut a mirror over: fence the source, drain, verify, end the tail's writing, move the groups, open the target.
 
@@ -111,6 +112,7 @@ def run_cutover(
     :param compared_to: source offsets up to which both sides were found equal; ``verify`` begins there.
     :param compared: revisions of the plan that were compared, and perhaps approved, before: each must be the present one.
     :param shown_at: when was seen what a :func:`preview_cutover` has shown before; seconds since the epoch.
+    :param approved: who has approved it, for the report: ``answer, by, at``.
     :raises NoAuthorizer, OpenByDefaultUnknown, FenceStands, PlanOutdated, PlanAmended, MirrorCutOver, GroupActive,
         GroupAhead, JobNotRunning, MirrorPaused, PreviewTooOld, CutoverBlocked: before anything was changed.
     :raises FenceLeaks, FenceGone, FenceUnproven, TransactionsOpen, DrainTimedOut, TargetMoved, VerificationFailed,
@@ -121,7 +123,11 @@ def run_cutover(
     :raises FenceNotLifted: backing out failed; producers may still be kept out.
     :raises CutoverRunning: another process is at work on this cutover.
     """
-    report, stop = CutoverReport(mirror=mirror.name, plan_hash=plan.hash), stop or threading.Event()
+    stop, limits = stop or threading.Event(), limits or Limits()
+    report = CutoverReport(
+        mirror=mirror.name, plan_hash=plan.hash, max_fence_s=limits.max_fence_s,
+        approved=None if approved is None else dict(approved),
+    )  # fmt: skip
     with (
         _locked(run_dir),
         _interruptible(stop),
@@ -140,7 +146,7 @@ def run_cutover(
             fence=fence,
             keep_fence=keep_fence,
             verify=verify,
-            limits=limits or Limits(),
+            limits=limits,
             report=report,
             require_guard=ready,
             kept=Kept(reports_of(target, mirror.name), mirror.name, run_dir.name, run_dir),
@@ -158,10 +164,7 @@ def run_cutover(
             shown_at=shown_at,
             stop=stop,
         )
-        try:
-            return _run(run)
-        finally:
-            _write_html(run)
+        return _run(run)
 
 
 def _run(run: Run) -> CutoverReport:
@@ -393,13 +396,6 @@ def _finish(run: Run) -> None:
 def _remembered(report: CutoverReport) -> dict[str, Any]:
     times = {"started": report.started, "updated": report.updated}
     return {**report.summary(), **times, "undone": report.undone}
-
-
-def _write_html(run: Run) -> None:
-    try:
-        replace_file(run.run_dir / reports.HTML_NAME, html.render(run.report))
-    except OSError as e:  # it is for people
-        run.log.warning("report.html could not be written: %s", e)
 
 
 def _locked(run_dir: Path) -> IO[str]:

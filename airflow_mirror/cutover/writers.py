@@ -40,6 +40,7 @@ def require_tail(run: Run) -> None:
     require_going(run)
     reached = positions(run)  # the target first: read second, it would seem ahead of a source that is being written to
     behind = lags(run.source_log.last_stable(run.routes), reached)
+    run.report.saw_lag(behind)
     if not behind:
         return
     if not lease.is_anybody_writing(run.target_log, run.mirror.name):

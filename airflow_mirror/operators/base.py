@@ -58,12 +58,20 @@ def upstream_results(task: BaseOperator, kind: str, mirror: Mirror, context: Con
 
     :param kind: the attribute by which they are known.
     """
+    return [r for r in pulled_from(task, kind, context) if r.get("mirror") == mirror.name]
+
+
+def pulled_from(task: BaseOperator, kind: str, context: Context) -> list[dict[str, Any]]:
+    """Return what the upstream tasks of a kind have returned in this DAG run.
+
+    :param kind: the attribute by which they are known.
+    """
     asked = [t.task_id for t in task.get_flat_relatives(upstream=True) if getattr(t, kind, False)]
     returned: list[Any] = []
     for task_id in sorted(asked):
         pulled = context["ti"].xcom_pull(task_ids=task_id)
         returned += pulled if isinstance(pulled, list) else [pulled]  # a list comes from a mapped task
-    return [r for r in returned if isinstance(r, dict) and r.get("mirror") == mirror.name]
+    return [r for r in returned if isinstance(r, dict)]
 
 
 def load_plan(plan_hash: str, mirror: Mirror) -> Plan:

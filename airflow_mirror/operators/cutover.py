@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.errors import FencedOnce, TryAgain
 from airflow_mirror.hooks.home import report_dir
 from airflow_mirror.hooks.remembered import proofs_of
-from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag, number, upstream_results
+from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag, number, pulled_from, upstream_results
 from airflow_mirror.operators.summaries import compact
 from airflow_mirror.signals import set_in_handler
 
@@ -27,6 +27,16 @@ __all__ = ["CutoverOperator", "LiftFenceOperator", "PreviewCutoverOperator"]
 
 # Of airflow_mirror.cutover.context.Limits.
 _LIMITS = ("max_fence_s", "drain_timeout_s", "quiet_s", "transactions_timeout_s", "wait_groups_s", "group_quiet_s")
+
+
+def approval_of(task: PlannedOperator, context: Context) -> dict[str, str] | None:
+    """Return the last answer of the ApprovalOperators upstream, for the report; None: nobody was asked."""
+    answers = [a for a in pulled_from(task, "APPROVE", context) if a.get("chosen_options") and a.get("responded_at")]
+    if not answers:
+        return None
+    last = max(answers, key=lambda a: str(a["responded_at"]))
+    user = last.get("responded_by_user") or {"name": "nobody: the default answer"}
+    return {"answer": ", ".join(last["chosen_options"]), "by": str(user["name"]), "at": str(last["responded_at"])}
 
 
 class _OfACutover(PlannedOperator):
@@ -217,7 +227,10 @@ class CutoverOperator(_OfACutover):
             shown_at = min((float(r["at"]) for r in shown), default=None)
             run_dir = given["run_dir"]
             try:
-                report = run_cutover(**given, fence_name=self.fence, keep_fence=keep_fence, shown_at=shown_at)
+                report = run_cutover(
+                    **given, fence_name=self.fence, keep_fence=keep_fence, shown_at=shown_at,
+                    approved=approval_of(self, context),
+                )  # fmt: skip
             except TryAgain as e:
                 if not again and (seconds := _fenced_s(run_dir, begun)) is not None:
                     raise FencedOnce(seconds, str(e)) from e

@@ -46,9 +46,9 @@ def main(run_dir: Path, plan_path: Path, kill_after: int) -> None:
     writes = 0
     save = CutoverReport.save
 
-    def save_and_die(self: CutoverReport, directory: Path) -> None:
+    def save_and_die(self: CutoverReport, directory: Path, text: str | None = None) -> None:
         nonlocal writes
-        save(self, directory)
+        save(self, directory, text)
         writes += 1
         if writes == kill_after:
             os.kill(os.getpid(), signal.SIGKILL)

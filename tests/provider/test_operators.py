@@ -11,13 +11,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 from airflow.sdk.execution_time.task_runner import _run_execute_callable
@@ -35,7 +36,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.operators import tail as tail_module
 from airflow_mirror.operators.acls import SyncAclsOperator
 from airflow_mirror.operators.base import PlannedOperator, flag, load_plan, number
-from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator, PreviewCutoverOperator
+from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator, PreviewCutoverOperator, approval_of
 from airflow_mirror.operators.drill import (
     CleanUpDrillOperator,
     FailOverDrillOperator,
@@ -360,6 +361,27 @@ def test_cutover_is_told_which_revisions_were_compared_before_it(
     with pytest.raises(AirflowFailException, match="far enough"):
         cutover.execute(context)
     assert seen == [["r0", "r1"]]
+
+
+def test_cutover_reports_who_has_approved_it_and_when(context: dict[str, Any], mirror: dict[str, Any]) -> None:
+    """What Airflow's own ApprovalOperator has returned, also by its default after a timeout."""
+    with DAG("d"):
+        asked = [ApprovalOperator(task_id=f"ask{n}", subject="?") for n in range(3)]
+        cutover = CutoverOperator(task_id="t", mirror=mirror, plan=PLAN)
+        asked >> cutover  # type: ignore[operator]
+    assert approval_of(cutover, context) is None
+    for n, user in ((0, {"id": "1", "name": "ann"}), (1, None)):
+        payload = {
+            "chosen_options": ["Approve"], "params_input": {}, "responded_at": datetime(2026, 1, 1, n, tzinfo=UTC),
+            "responded_by_user": user,
+        }  # fmt: skip
+        context["ti"].returned[f"ask{n}"] = asked[n].execute_complete(context, payload)
+    assert approval_of(cutover, context) == {
+        "answer": "Approve", "by": "nobody: the default answer", "at": "2026-01-01 01:00:00+00:00",
+    }  # fmt: skip
+    del context["ti"].returned["ask1"]
+    found = approval_of(cutover, context)
+    assert found is not None and found["by"] == "ann"
 
 
 def test_every_limit_of_a_cutover_is_the_tasks_own(

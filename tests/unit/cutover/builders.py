@@ -77,6 +77,9 @@ class Logs:
 
     last_stable = log_ends
 
+    def broker_ids(self) -> list[int]:
+        return []
+
     def log_starts(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(tps, 0)
 

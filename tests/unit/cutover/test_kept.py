@@ -86,6 +86,27 @@ def test_full_disk_is_no_reason_to_stop(
     assert elsewhere(state).load() is not None and "could not be written" in caplog.text
 
 
+def test_page_is_as_fresh_as_the_file_after_each_writing(tmp_path: Path) -> None:
+    """A process that is killed leaves both as they were at its last writing."""
+    kept = Kept(MemoryState(), "m", "monday", tmp_path)
+    for text in ("first", "second"):
+        kept.save(a_report(text))
+        assert text in (tmp_path / "report.html").read_text() and text in (tmp_path / "report.json").read_text()
+
+
+def test_page_that_can_not_be_drawn_ends_no_cutover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_: object) -> str:
+        raise ZeroDivisionError("a page")
+
+    monkeypatch.setattr("airflow_mirror.cutover.kept.render", broken)
+    state = MemoryState()
+    Kept(state, "m", "monday", tmp_path).save(a_report("first"))
+    assert elsewhere(state).load() is not None and CutoverReport.load(tmp_path) is not None
+    assert "could not be written" in caplog.text and "a page" in caplog.text
+
+
 class Away(MemoryState):
     """A target that does not answer."""
 

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from airflow_mirror.cutover import html
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, GroupRecord, StepRecord
+from airflow_mirror.cutover.timeline import LEFT, timeline
 from airflow_mirror.errors import InputError
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "cutover_report.json"
+
+
+A_DIFFERENCE = {
+    "source_topic": "orders", "target_topic": "orders", "partition": 0, "start_offset": 0, "end_offset": 9, "records": 9,
+    "equal": True, "first_difference": {"kind": "value", "offset": 7},
+}  # fmt: skip
 
 
 def a_report() -> CutoverReport:
@@ -31,6 +41,10 @@ def a_report() -> CutoverReport:
         process={"host": "worker-3", "where": "worker-3/4026531836", "pid": 7, "started": 99, "job": "c0ffee"},
         outcome="cut_over",
         state="CUT_OVER",
+        max_fence_s=60.0,
+        approved={"answer": "Approve", "by": "ann", "at": "2026-09-21T13:20:00+00:00"},
+        versions={"airflow-mirror": "0.1.0", "source brokers": "3.8 or later"},
+        lags=[{"at": 1_790_000_001.5, "lag": 40, "partitions": 1}, {"at": 1_790_000_002.5, "lag": 0, "partitions": 0}],
         started=1_790_000_000.5,
         updated=1_790_000_009.25,
         fence=FenceRecord(
@@ -118,19 +132,135 @@ def test_failed_write_leaves_the_old_report(tmp_path: Path, monkeypatch: pytest.
     assert loaded is not None and loaded.state == "CUT_OVER"
 
 
-def test_page_shows_what_matters_and_escapes_names() -> None:
+HOSTILE = "<script>alert(1)</script>\"' onload='x'&{{ 123 * 1001 }}"
+
+
+class Markup(HTMLParser):
+    """The elements of a page, and the names of their attributes."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements, self.attributes = set[str](), set[str]()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+
+def hostile(value: Any) -> Any:
+    """Return a report's values with a hostile text in place of each text."""
+    if isinstance(value, dict):
+        return {key: hostile(found) for key, found in value.items()}
+    if isinstance(value, list):
+        return [hostile(found) for found in value]
+    return f"{value}{HOSTILE}" if isinstance(value, str) else value
+
+
+def test_page_shows_what_matters_of_a_finished_cutover() -> None:
     page = html.render(a_report())
-    assert "Nobody could write for</th><td>predicted 8.2 s, measured 7.5 s" in " ".join(page.split()) and "kept" in page
-    assert '<td class="n">0.12</td> <td class="n">0.25</td>' in " ".join(page.split()), (
-        "predicted and measured, side by side"
-    )
+    for text in (
+        "7.5 s",
+        "at most 60 s",
+        "kept",
+        "ab12",
+        "Approve by ann",
+        "airflow-mirror 0.1.0",
+        "console-consumer-7",
+        "predicted 8.2 s",
+    ):
+        assert text in page, text
     assert "<td>2 GB free</td><td>Look.</td>" in page
-    assert "billing &lt;script&gt;" in page and "<script" not in page
-    assert "http" not in page and "src=" not in page
+    assert '<td class="n">0.12</td><td class="n">0.25</td>' in page, "predicted and measured, side by side"
+
+
+def test_no_text_of_a_report_becomes_markup_or_code() -> None:
+    """Topics, groups, principals, hosts, errors: each text of a report is written by somebody else."""
+    values = hostile(a_report().to_dict())
+    values.update(version=1, verification=[{**hostile(A_DIFFERENCE), "equal": False}])
+    values["fence"]["kind"], values["error"] = "acl", HOSTILE
+    values["undone"] = [{"step": HOSTILE, "what": HOSTILE, "ok": ok, "error": HOSTILE} for ok in (True, False)]
+    page = html.render(CutoverReport.from_dict(values))
+    assert page.count("&lt;script&gt;") > 20 and "123123" not in page
+    drawn = Markup(page)
+    assert "script" not in drawn.elements and "onload" not in drawn.attributes
+
+
+def test_page_asks_nobody_for_anything() -> None:
+    page = html.render(a_report())
+    assert not re.search(r"https?://|src=|href=|url\(|@import|<script|<link", page)
+    assert "default-src 'none'" in page
 
 
 def test_page_of_every_outcome_renders() -> None:
     report = a_report()
     for outcome in ("running", "backed_out", "undo_failed"):
         report.outcome, report.fence = outcome, None
-        assert "Cutover of flow" in html.render(report)
+        page = html.render(report)
+        assert "Cutover of flow" in page and ("refresh" in page) == (outcome == "running")
+
+
+def test_page_of_ten_thousand_partitions_shows_what_differs_and_counts_the_rest() -> None:
+    report = a_report()
+    report.ends = [{"topic": f"topic-{n // 10:04d}", "partition": n % 10, "end": n} for n in range(10_000)]
+    rows = [{**A_DIFFERENCE, "source_topic": r["topic"], "partition": r["partition"], "equal": True} for r in report.ends]
+    rows[4321] = {**rows[4321], "equal": False}
+    report.verification = rows
+    position = report.groups[0].positions[0]
+    report.groups = [
+        GroupRecord(group=f"group-{n}", settled="empty", source_state="Empty", committed=True, positions=[position] * 30)
+        for n in range(1000)
+    ]  # fmt: skip
+    page = html.render(report)
+    assert len(page) < 250_000
+    assert "topic-0432-1" in page and "topic-0432-2" not in page and "1 topic(s) differ" in page
+    assert "and 500 more: report.json has all of them" in page and "10,000" in page
+
+
+def a_timeline(**changes: Any) -> Any:
+    report = a_report()
+    report.steps = [
+        StepRecord(name="fence", status="done", started=1_790_000_001.0, seconds=0.5),
+        StepRecord(name="drain", status="running", started=1_790_000_003.0),
+        StepRecord(name="verify_again", status="done", started=1_790_086_400.0, seconds=3.0),
+    ]
+    for name, value in changes.items():
+        setattr(report, name, value)
+    return timeline(report)
+
+
+def test_time_line_lies_between_fence_and_opening() -> None:
+    drawn = a_timeline()
+    assert [bar["name"] for bar in drawn["bars"]] == ["fence", "drain"], "a comparison on the next day is none of it"
+    fence, drain = drawn["bars"]
+    assert fence["x"] == drawn["fence"]["x"] == LEFT and drawn["fence"]["ended"]
+    assert drain["x"] > fence["x"] + fence["width"] and drain["seconds"] == "5.50 s"
+    assert drain["x"] + drain["width"] == pytest.approx(LEFT + drawn["fence"]["width"], abs=0.1)
+    assert drawn["limit"] is None and a_timeline(max_fence_s=7.6)["limit"] > LEFT + drawn["fence"]["width"]
+    assert [tick["label"] for tick in drawn["ticks"]] == [f"{n} s" for n in range(8)]
+
+
+def test_time_line_of_a_killed_run_ends_with_what_was_last_heard() -> None:
+    fence = FenceRecord(kind="acl", intent={}, requested=1_790_000_001.0)
+    steps = [StepRecord(name="fence", status="running", started=1_790_000_001.0)]
+    drawn = a_timeline(fence=fence, updated=1_790_000_005.0, steps=steps)
+    assert drawn["bars"][0]["seconds"] == "4.00 s" and not drawn["fence"]["ended"]
+    assert a_timeline(steps=[]) is None
+
+
+def test_lag_is_drawn_as_it_was_seen_and_its_end_is_kept() -> None:
+    seen = [{"at": 1_790_000_001.0 + n, "lag": lag, "partitions": 1} for n, lag in enumerate((40, 10, 0))]
+    drawn = a_timeline(lags=seen)
+    assert drawn["lag"]["peak"] == 40 and drawn["lag"]["last"] == 0
+    heights = [float(point.split(",")[1]) for point in drawn["lag"]["line"].split()]
+    assert heights == sorted(heights) and len(heights) == 5, "steps: between two looks nobody knows better"
+    assert a_timeline(lags=[])["lag"] is None
+
+
+def test_lag_is_noted_once_a_second_and_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    report, now = CutoverReport(mirror="m", plan_hash="p"), [100.0]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    for behind in ({"a": 5, "b": 1}, {"a": 5}, {"a": 4}, {}):
+        report.saw_lag(behind)
+        now[0] += 0.3
+    assert [(row["lag"], row["partitions"]) for row in report.lags] == [(6, 2), (0, 0)]
