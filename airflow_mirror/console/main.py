@@ -17,6 +17,7 @@ from airflow_mirror.console import (
     lift_fence,
     plan,
     preview,
+    report,
     retire,
     rights,
     status,
@@ -45,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     wishes.add(commands)
     preview.add(commands)
     lift_fence.add(commands)
+    report.add(commands)
     failover.add(commands)
     retire.add(commands)
     ledger.add(commands)

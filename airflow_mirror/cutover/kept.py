@@ -166,10 +166,21 @@ def newest_reports(values: Mapping[str, bytes], mirror: str) -> Iterator[Cutover
 
     :raises InputError: one can't be read.
     """
-    for run in names_below(values, prefix(mirror)):
+    for run in runs_in(values, mirror):
         report = _newest(values, f"{prefix(mirror)}{run}/")
         if report is not None:
             yield report
+
+
+def runs_in(values: Mapping[str, bytes], mirror: str) -> list[str]:
+    """Return a mirror's runs of which there are reports; the one that was written last comes last."""
+    return names_below(values, prefix(mirror))
+
+
+def text_in(values: Mapping[str, bytes], mirror: str, run: str) -> str | None:
+    """Return the last report of a run as JSON, to the letter; None if there is none."""
+    found = _newest_text(values, f"{prefix(mirror)}{run}/")
+    return None if found is None else found[1]
 
 
 def mirrors_in(values: Mapping[str, bytes]) -> list[str]:
@@ -186,8 +197,14 @@ def _newest(values: Mapping[str, bytes], start: str) -> CutoverReport | None:
 
     :raises InputError: it is none.
     """
+    found = _newest_text(values, start)
+    return None if found is None else CutoverReport.from_json(found[1], f"{found[0]} in the target's ledger")
+
+
+def _newest_text(values: Mapping[str, bytes], start: str) -> tuple[str, str] | None:
+    """Return key and text of the last report that is there as a whole."""
     for name in reversed(sorted(names_below(values, start), key=_number)):  # of the same number, the one that came later
         text = whole(values, f"{start}{name}")
         if text is not None:
-            return CutoverReport.from_json(text.decode(errors="replace"), f"{start}{name} in the target's ledger")
+            return f"{start}{name}", text.decode(errors="replace")
     return None

@@ -1,0 +1,89 @@
+"""``airflow-mirror report``: what a cutover did, from the target, on any host."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.console.clusters import add_target, target_of
+from airflow_mirror.cutover.html import render
+from airflow_mirror.cutover.kept import REPORTS, mirrors_in, reports_of, runs_in, text_in
+from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.errors import InputError
+from airflow_mirror.files import replace_file
+from airflow_mirror.ledger.state import state_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TEXT = """\
+Read the report of a cutover from the target, where it is written before each change: also while the cutover runs, and of
+one that was killed, whatever became of its host. Without --html or --json it prints what there is.
+"""
+_EXAMPLES = """\
+examples:
+  airflow-mirror report --target dst.properties --mirror dc1-to-dc2
+  airflow-mirror report --target dst.properties --mirror dc1-to-dc2 --run manual-2026-11-23 --html cutover.html
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    p = commands.add_parser(
+        "report", help="what a cutover did or does, as a page or as JSON", description=_TEXT, epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add_target(p)
+    p.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
+    p.add_argument("--run", dest="run_name", metavar="RUN", help="the cutover's run (default: the last one)")
+    p.add_argument("--html", metavar="FILE", help="write it as a page; - is standard output")
+    p.add_argument("--json", metavar="FILE", help="write it as JSON, to the letter; - is standard output")
+    p.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    name = arguments.mirror
+    with target_of(arguments) as target:
+        values = reports_of(target, name).read()
+        if not runs_in(values, name):
+            known = ", ".join(sorted(mirrors_in(state_of(target, REPORTS, keys_only=True).read()))) or "none"
+            raise InputError(f"--mirror {name}: the target has no report of a cutover of it. It has of: {known}.")
+    if arguments.html is None and arguments.json is None:
+        _print(values, name)
+        return
+    run = arguments.run_name or runs_in(values, name)[-1]
+    text = text_in(values, name, run)
+    if text is None:
+        raise InputError(f"--run {run}: there is no report of it. There are: {', '.join(runs_in(values, name))}.")
+    if arguments.json is not None:
+        _write(arguments.json, text + "\n")
+    if arguments.html is not None:
+        _write(arguments.html, render(CutoverReport.from_json(text, f"run {run}")))
+
+
+def _print(values: Mapping[str, bytes], mirror: str) -> None:
+    for run in runs_in(values, mirror):
+        text = text_in(values, mirror, run)
+        if text is None:
+            continue
+        report = CutoverReport.from_json(text, f"run {run}")
+        begun = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(report.started))
+        print(f"{run}: {report.outcome}, attempt {report.attempt}, begun {begun} on {report.host}, {_fenced(report)}")
+
+
+def _fenced(report: CutoverReport) -> str:
+    if report.fence is None:
+        return "no fence was raised"
+    seconds = report.fence.seconds
+    return "fenced" if seconds is None else f"fenced for {seconds:.1f} s"
+
+
+def _write(file: str, text: str) -> None:
+    if file == "-":
+        sys.stdout.write(text)
+    else:
+        replace_file(Path(file), text)
+        print(file)
