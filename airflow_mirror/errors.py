@@ -919,6 +919,15 @@ class GroupsStillMoving(NeedsHuman):
         )
 
 
+class EvidenceBroken(NeedsHuman):
+    """A report is not what its link in the chain of reports says, or links are missing."""
+
+    def __init__(self, file: str, link: int | None, cause: str) -> None:
+        self.file, self.link, self.cause = file, link, cause
+        where = f"{file}: link {link}" if link is not None else file
+        super().__init__(f"{where}: {cause}. Compare with what the target has: airflow-mirror report --json.")
+
+
 class FenceNotLifted(NeedsHuman):
     """A fence could not be lifted; producers may still be kept out."""
 

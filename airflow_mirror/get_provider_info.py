@@ -67,6 +67,13 @@ def get_provider_info() -> dict[str, Any]:
                         "",
                         "/var/lib/node_exporter/textfile",
                     ),
+                    "report_key": _option(
+                        "Unencrypted Ed25519 private key (PEM) that signs reports of cutovers: the path of a file, or "
+                        "env:NAME of a variable with its text. Empty means that they are not signed.",
+                        "string",
+                        "",
+                        "/run/secrets/reports.pem",
+                    ),
                     "poll_interval": _option("Seconds between two looks at a running Spark job.", "float", "5", "2.5"),
                 },
             }

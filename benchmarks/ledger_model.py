@@ -28,6 +28,7 @@ from airflow_mirror.jobs.runner import reports
 from airflow_mirror.jobs.runner.active import SIGN_EVERY_S, ActiveTail, Signs, Watch, ask_to_stop, begin, keys_of
 from airflow_mirror.jobs.runner.wishes import Wish, wish
 from airflow_mirror.kafka.model import Acl, TopicInfo
+from airflow_mirror.ledger import chain
 from airflow_mirror.ledger.deciding import catch_up, decide
 from airflow_mirror.ledger.decisions import Change, Decisions, Values
 from airflow_mirror.ledger.fold import Fold
@@ -419,6 +420,11 @@ def fencing(world: World, n: int) -> None:
     end_lifting(world.ledger, world.mirror.name, mine.owner)
 
 
+def linking(world: World, n: int) -> None:
+    """A cutover has ended: the link of its report."""
+    chain.add(world.ledger, world.mirror.name, f"manual__{n:05d}", world.hex(64))
+
+
 def beginning(world: World, n: int) -> None:
     """The first decision of a ledger."""
     world.ledger.decide(lambda _: {"ledger": {"v": 1, "topic_id": _ID}})
@@ -495,6 +501,7 @@ DECISION_KINDS = (
     Kind("amended/", "last amendments", amending, _every(DAY_S / 10)),
     Kind("active/", "tails", starting, _every(DAY_S)),
     Kind("fence/", "fences", fencing, _every(7 * DAY_S)),
+    Kind("evidence/", "links of reports", linking, _every(7 * DAY_S)),
     Kind("direction/", "directions", turning, _every(365 * DAY_S)),
 )
 MAP_KINDS = (Kind("", "offset maps", mapping, lambda shape: shape.busy * DAY_S / EVERY_S / MANY),)

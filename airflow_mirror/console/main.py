@@ -22,6 +22,7 @@ from airflow_mirror.console import (
     rights,
     status,
     translate,
+    verify_report,
     wishes,
 )
 from airflow_mirror.errors import InputError, MirrorError
@@ -47,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     preview.add(commands)
     lift_fence.add(commands)
     report.add(commands)
+    verify_report.add(commands)
     failover.add(commands)
     retire.add(commands)
     ledger.add(commands)

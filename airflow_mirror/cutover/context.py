@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_mirror.cutover.fence import Fence
     from airflow_mirror.cutover.kept import Kept
     from airflow_mirror.cutover.report import CutoverReport
+    from airflow_mirror.cutover.signing import Signer
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.kafka.model import GroupPosition
     from airflow_mirror.ledger.decisions import Decisions
@@ -101,6 +102,7 @@ class Run:
         None: nobody knows.
     :param compared: revisions of the plan that were compared, or shown, before.
     :param shown_at: when was seen what was shown before; seconds since the epoch. None: nothing was.
+    :param signer: signs the report's link in the chain of reports.
     :param stop: set by another thread to make the cutover back out.
     :ivar me: names this process in decisions.
     :ivar before: what was decided about the mirror's fence when the attempt began.
@@ -140,6 +142,7 @@ class Run:
     compared_to: Offsets | None = None
     compared: Sequence[str] = ()
     shown_at: float | None = None
+    signer: Signer | None = None
     stop: threading.Event = field(default_factory=threading.Event)
     me: str = field(default_factory=lambda: uuid.uuid4().hex)
     before: FenceState | None = None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_mirror.cutover.html import render
 from airflow_mirror.cutover.report import HTML_NAME, JSON_NAME, CutoverReport
@@ -58,6 +58,7 @@ class Kept:
         self._state, self._prefix = state, f"{prefix(mirror)}{run}/"
         self._me, self._number = uuid.uuid4().hex[:8], 0
         self._keys: dict[str, None] | None = None  # that are, or may be, there; None: nobody looked yet
+        self.is_written = True  # whether the target has what was to be written last
 
     def load(self) -> CutoverReport | None:
         """Return the report; None if there was no attempt.
@@ -90,17 +91,26 @@ class Kept:
         :raises TryAgain: it is not known to be written. It may be nevertheless, until the next one is.
         :raises MissingRight: it can't be written.
         """
+        report.updated, report.seal = time.time(), None  # what was sealed is another report
+        self._write(report)
+
+    def seal(self, report: CutoverReport, seal: Mapping[str, Any]) -> None:
+        """Write a report that was written before once more, with its place in the chain. Errors of :meth:`save`."""
+        report.seal = dict(seal)
+        self._write(report)
+
+    def _write(self, report: CutoverReport) -> None:
         if self._keys is None:
             self._look()
         assert self._keys is not None
-        report.updated = time.time()
+        self.is_written = False
         self._number += 1
         key = f"{self._prefix}{self._number:06d}-{self._me}"
         text = report.to_json()
         pieces = in_pieces(key, text.encode())
         old, self._keys = self._keys, self._keys | dict.fromkeys(pieces)
         self._state.write({**pieces, **old})
-        self._keys = dict.fromkeys(pieces)
+        self._keys, self.is_written = dict.fromkeys(pieces), True
         if self.directory is not None:
             try:
                 report.save(self.directory, text)

@@ -110,6 +110,8 @@ class CutoverReport:
     :param lease: the writer lease that was taken from the tail: ``transactional_id, producer_id, epoch, wait_s``.
     :param undone: rows of ``step, what, ok, error`` of a rollback.
     :param earlier: one summary for each earlier attempt.
+    :param seal: ``links`` of the run (:mod:`airflow_mirror.ledger.chain`), this report's own last; where there is one, a
+        ``signature`` and the fingerprint of its ``key``. None: the run goes on, or has no link yet.
     """
 
     mirror: str
@@ -135,6 +137,7 @@ class CutoverReport:
     error: str | None = None
     undone: list[dict[str, Any]] = field(default_factory=list)
     earlier: list[dict[str, Any]] = field(default_factory=list)
+    seal: dict[str, Any] | None = None
     version: int = VERSION
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import signal
 import threading
@@ -38,6 +39,7 @@ from airflow_mirror.errors import (
 from airflow_mirror.files import lock
 from airflow_mirror.jobs.runner.active import keys_of
 from airflow_mirror.jobs.runner.guarding import guarded
+from airflow_mirror.ledger import chain
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.signals import set_in_handler
 from airflow_mirror.wire.cluster import WireCluster
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
     from airflow_mirror.cutover.context import Offsets, Verify
     from airflow_mirror.cutover.fence import Fence
+    from airflow_mirror.cutover.signing import Signer
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.ledger.decisions import Decisions
     from airflow_mirror.mirror import Mirror
@@ -82,6 +85,7 @@ def run_cutover(
     compared_to: Offsets | None = None,
     shown_at: float | None = None,
     approved: Mapping[str, str] | None = None,
+    signer: Signer | None = None,
 ) -> CutoverReport:
     """Cut a mirror over: fence the source, drain, verify, end the tail's writing, move the groups, open the target.
 
@@ -113,6 +117,7 @@ def run_cutover(
     :param compared: revisions of the plan that were compared, and perhaps approved, before: each must be the present one.
     :param shown_at: when was seen what a :func:`preview_cutover` has shown before; seconds since the epoch.
     :param approved: who has approved it, for the report: ``answer, by, at``.
+    :param signer: signs the report's link in the mirror's chain (:mod:`airflow_mirror.ledger.chain`).
     :raises NoAuthorizer, OpenByDefaultUnknown, FenceStands, PlanOutdated, PlanAmended, MirrorCutOver, GroupActive,
         GroupAhead, JobNotRunning, MirrorPaused, PreviewTooOld, CutoverBlocked: before anything was changed.
     :raises FenceLeaks, FenceGone, FenceUnproven, TransactionsOpen, DrainTimedOut, TargetMoved, VerificationFailed,
@@ -162,13 +167,19 @@ def run_cutover(
             compared=compared,
             compared_to=compared_to,
             shown_at=shown_at,
+            signer=signer,
             stop=stop,
         )
-        return _run(run)
+        try:
+            return _run(run)
+        finally:
+            _seal(run, run.report)
 
 
 def _run(run: Run) -> CutoverReport:
     earlier = recover(run)
+    if earlier is not None:
+        _seal(run, earlier)  # its process may have died just before
     if earlier is not None and (earlier.outcome == reports.DONE or run.opening):
         if earlier.plan_hash != run.plan.hash:
             raise InputError(
@@ -391,6 +402,18 @@ def _finish(run: Run) -> None:
         hold_lease(run)
         steps.lift_fence(run)
         run.save()
+
+
+def _seal(run: Run, report: CutoverReport) -> None:
+    """Add the report of a run that has ended to the mirror's chain. What fails is left to the run's next process."""
+    if report.outcome not in (reports.DONE, reports.BACKED_OUT) or report.seal is not None or not run.kept.is_written:
+        return
+    try:
+        its = chain.add(run.life, report.mirror, run.kept.run, chain.digest(json.loads(report.to_json())))
+        signed = {} if run.signer is None else run.signer.sign(its[-1].signed())
+        run.kept.seal(report, {"links": [link.value() for link in its], **signed})
+    except MirrorError as e:
+        run.log.warning("the report has no link in the mirror's chain yet, the run's next process adds it: %s", e)
 
 
 def _remembered(report: CutoverReport) -> dict[str, Any]:

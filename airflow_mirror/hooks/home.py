@@ -45,6 +45,11 @@ def metrics_file(mirror: Mirror) -> str:
     return str(Path(configured).expanduser() / f"{mirror.name}.prom") if configured else ""
 
 
+def report_key() -> str:
+    """Return ``[mirror] report_key``: what names the private key that signs reports of cutovers; empty if none does."""
+    return str(conf.get("mirror", "report_key", fallback="") or "")
+
+
 def report_dir(mirror: Mirror, run_id: str) -> Path:
     """Return the directory for the reports of one DAG run."""
     from airflow_mirror.jobs.runner.directory import job_name

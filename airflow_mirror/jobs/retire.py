@@ -18,7 +18,9 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LedgerNewer, MirrorNotOver, PlanNotKept
 from airflow_mirror.jobs.runner.active import Watch, active_tail
 from airflow_mirror.jobs.runner.state import RUNNING
+from airflow_mirror.ledger.chain import is_link
 from airflow_mirror.plan import kept, life
+from airflow_mirror.plan.wording import count
 from airflow_mirror.policy import progress_group, scratch_topic, starts_group
 from airflow_mirror.sync.configs import sync_configs
 from airflow_mirror.sync.seen_configs import LastSeen
@@ -135,6 +137,8 @@ class Retirement:
             f"{topic}: decided by a newer version of airflow-mirror (version {e.version}); no plan of this mirror has it"
             for topic, e in sorted(self._newer().items())
         ]
+        if chain := [key for key in self.ledger.values() if is_link(key) and _is_of(key, self.mirror)]:
+            lines.append(f"the chain that proves the reports of its cutovers: {count(len(chain), 'link')}")
         return lines + [f"{topic}: its settings; no plan that is kept says what they were to be" for topic in unknown]
 
     def _owned(self) -> dict[str, Owned]:
@@ -185,8 +189,9 @@ class Retirement:
         self.ledger.decide(lambda values: dict.fromkeys(self._decided(values)) or None)
 
     def _decided(self, values: Values) -> list[str]:
-        """Return the keys of decisions that name the mirror, besides those about topics."""
-        return [key for key in values if _is_of(key, self.mirror) and not life.is_about_topic(key)]
+        """Return the keys of decisions that name the mirror, besides those about topics, and those that prove reports."""
+        ours = [key for key in values if _is_of(key, self.mirror) and not life.is_about_topic(key)]
+        return [key for key in ours if not is_link(key)]
 
 
 def _is_of(key: str, mirror: str) -> bool:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import FencedOnce, TryAgain
-from airflow_mirror.hooks.home import report_dir
+from airflow_mirror.hooks.home import report_dir, report_key
 from airflow_mirror.hooks.remembered import proofs_of
 from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag, number, pulled_from, upstream_results
 from airflow_mirror.operators.summaries import compact
@@ -217,7 +217,10 @@ class CutoverOperator(_OfACutover):
         :raises MirrorError: after backing out; see :func:`airflow_mirror.cutover.run.run_cutover`.
         """
         from airflow_mirror.cutover.run import run_cutover
+        from airflow_mirror.cutover.signing import load_signer
 
+        key = report_key()
+        signer = load_signer(key) if key else None
         begun, again = time.time(), flag("fence_again", self.fence_again)
         keep_fence, valid_s = flag("keep_fence", self.keep_fence), number("approval_valid_s", self.approval_valid_s)
         with self._given(mirror, context, approval_valid_s=valid_s) as given:
@@ -229,7 +232,7 @@ class CutoverOperator(_OfACutover):
             try:
                 report = run_cutover(
                     **given, fence_name=self.fence, keep_fence=keep_fence, shown_at=shown_at,
-                    approved=approval_of(self, context),
+                    approved=approval_of(self, context), signer=signer,
                 )  # fmt: skip
             except TryAgain as e:
                 if not again and (seconds := _fenced_s(run_dir, begun)) is not None:

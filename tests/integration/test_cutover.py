@@ -23,6 +23,7 @@ from airflow_mirror.cutover import quiet
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.decision import OPENED, PATIENCE_S, fence_state
+from airflow_mirror.cutover.evidence import prove
 from airflow_mirror.cutover.fence import AclFence, CallableFence, Intent
 from airflow_mirror.cutover.kept import Kept, fences_up, reports_of
 from airflow_mirror.cutover.report import CutoverReport
@@ -47,6 +48,7 @@ from airflow_mirror.errors import (
     VerificationFailed,
 )
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, GroupPosition
+from airflow_mirror.ledger.chain import links
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import owned_topics, take_back
@@ -127,6 +129,9 @@ def test_live_source_is_cut_over_and_stays_fenced(world: World) -> None:
     assert "DENY WRITE User:*" in world.acls()
     assert report.summary()["fence_kept"] and report.summary()["fence_seconds"] > 0
     assert on_disk(world)["outcome"] == reports.DONE
+    decided = links(Ledger(world.target).peek(), world.mirror.name)
+    (proven,) = prove({"it": (world.run_dir / "report.json").read_text()}, None, decided)
+    assert proven.link.run == world.run_dir.name
     page = (world.run_dir / "report.html").read_text()
     assert "Cut over" in page and f"<td>{world.topic}</td>" in page and "://" not in page
     predicted = on_disk(world)["preview"]["predicted"]

@@ -22,6 +22,8 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 from airflow.sdk.execution_time.task_runner import _run_execute_callable
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.fence import CallableFence, fence_of
@@ -382,6 +384,36 @@ def test_cutover_reports_who_has_approved_it_and_when(context: dict[str, Any], m
     del context["ti"].returned["ask1"]
     found = approval_of(cutover, context)
     assert found is not None and found["by"] == "ann"
+
+
+def test_key_of_reports_is_read_before_anything_is_done_and_never_shown(
+    context: dict[str, Any],
+    connections: Callable[..., None],
+    plan: Plan,
+    mirror: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    seen: list[Any] = []
+
+    def cut_over(*_: Any, signer: Any, **__: Any) -> None:
+        seen.append(signer)
+        raise InputError("far enough")
+
+    monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", cut_over)
+    monkeypatch.setattr(ClusterAdmin, "topics", lambda *_: {})
+    task = CutoverOperator(task_id="t", mirror=mirror, plan=PLAN)
+    with pytest.raises(AirflowFailException, match="far enough"):
+        task.execute(context)
+    monkeypatch.setenv("AIRFLOW__MIRROR__REPORT_KEY", "env:REPORT_KEY")
+    with pytest.raises(AirflowFailException, match="variable REPORT_KEY is not set"):
+        task.execute(context)
+    pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    monkeypatch.setenv("REPORT_KEY", pem)
+    with pytest.raises(AirflowFailException, match="far enough"):
+        task.execute(context)
+    assert seen[0] is None and seen[1].sign(b"").keys() == {"signature", "key"} and len(seen) == 2
+    assert pem.splitlines()[1] not in caplog.text + repr(seen) + str(vars(task))
 
 
 def test_every_limit_of_a_cutover_is_the_tasks_own(

@@ -42,6 +42,7 @@ OWN = (
     "airflow_mirror.console.main preview", "airflow_mirror.console.main lift-fence",
     "airflow_mirror.console.main failover",
     "airflow_mirror.console.main retire", "airflow_mirror.console.main report",
+    "airflow_mirror.console.main verify-report",
 )  # fmt: skip
 
 

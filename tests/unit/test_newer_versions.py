@@ -20,7 +20,7 @@ from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Signs, Watch, ac
 from airflow_mirror.jobs.runner.state import RUNNING, SUCCEEDED
 from airflow_mirror.jobs.runner.wishes import Wish, Wishes, wish
 from airflow_mirror.kafka.model import TopicInfo
-from airflow_mirror.ledger import deciding
+from airflow_mirror.ledger import chain, deciding
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.fold import NOTHING, Decision, Fold, Verdict
 from airflow_mirror.ledger.state import in_pieces
@@ -86,6 +86,8 @@ DECISIONS: dict[str, tuple[str, Callable[[MemoryLedger], object]]] = {
     "fence": ("fence/m", lambda ledger: fence_state(ledger.values(), "m")),
     "fence that goes up": ("fence/m", lambda ledger: go_up(ledger, "m", FENCE, None)),
     "fence that comes down": ("fence/m", lambda ledger: begin_lifting(ledger, "m", FENCE, "me")),
+    "chain of reports": ("evidence/m/000001", lambda ledger: chain.links(ledger.values(), "m")),
+    "link of a report": ("evidence/m/000001", lambda ledger: chain.add(ledger, "m", "run", "digest")),
     "direction": ("direction/m", lambda ledger: direction(ledger.values(), "m")),
     "failover": ("direction/m", lambda ledger: promote(ledger, PLAN, IDS, TURNED)),
     "owner of a topic": ("topic/orders", lambda ledger: life.decided(ledger.values(), IDS)),

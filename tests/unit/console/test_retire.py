@@ -24,6 +24,7 @@ from airflow_mirror.jobs import retire as core
 from airflow_mirror.jobs.driver import windows
 from airflow_mirror.jobs.runner import active
 from airflow_mirror.kafka.model import TopicInfo
+from airflow_mirror.ledger import chain
 from airflow_mirror.plan import kept
 from airflow_mirror.plan.life import Owned
 from airflow_mirror.sync import seen_acls, seen_configs
@@ -73,7 +74,8 @@ class Target:
 
     @property
     def given_up(self) -> bool:
-        return all(one["released"] for one in self.ledger.values().values() if one.get("mirror") == "m")
+        topics = [one for key, one in self.ledger.values().items() if key.startswith("topic/")]
+        return all(one["released"] for one in topics if one.get("mirror") == "m")
 
 
 class Maps:
@@ -174,6 +176,19 @@ def test_newer_decision_that_may_be_the_mirrors_keeps_it(
     assert run(tmp_path, "--yes") == 2
     assert "that this version can't read" in capsys.readouterr().err
     assert target.ledger.values() == before and not target.log
+
+
+def test_chain_that_proves_reports_outlives_its_mirror(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Files of its cutovers may have to be proven in years, and a mirror of the same name goes on with its numbers."""
+    own(target, "m", "t")
+    for number in range(2):
+        chain.add(target.ledger, "m", "run", str(number))
+    before = chain.links(target.ledger.values(), "m")
+    assert run(tmp_path, "--yes", "--json") == 0
+    assert chain.links(target.ledger.values(), "m") == before
+    assert "the chain that proves the reports of its cutovers: 2 links" in json.loads(capsys.readouterr().out)["left"]
 
 
 def test_what_was_handed_over_stays_decided(target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from airflow_mirror import files
 from airflow_mirror.config import ClientConfig
@@ -20,13 +21,18 @@ from airflow_mirror.cutover import run as cutover
 from airflow_mirror.cutover import steps
 from airflow_mirror.cutover.context import Limits, Run
 from airflow_mirror.cutover.decision import LIFTED, begin_lifting, end_lifting
+from airflow_mirror.cutover.evidence import prove
 from airflow_mirror.cutover.fence import AclFence, CallableFence
+from airflow_mirror.cutover.kept import Kept, text_in
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord
+from airflow_mirror.cutover.signing import Signer
 from airflow_mirror.errors import CutoverBlocked, CutoverCancelled, CutoverRunning, InputError, NotUndone, TryAgain
+from airflow_mirror.ledger import chain
+from airflow_mirror.ledger.chain import Link, add, links
 from airflow_mirror.plan.model import Finding
 from tests.builders import rule
-from tests.unit.cutover.builders import Acls, a_plan, a_run, kept_in, ledger_of
+from tests.unit.cutover.builders import Acls, a_plan, a_run, kept_in, ledger_of, target_of
 
 DENY = rule("orders", "WRITE", "DENY")
 NOTHING_BLOCKS = Preview(mirror="flow", plan="p", revision="p", at=0.0, findings=[])
@@ -377,3 +383,131 @@ def test_handler_of_the_host_is_left_in_place(tmp_path: Path, at_work: Any) -> N
     finally:
         signal.signal(signal.SIGTERM, before)
     assert heard == [signal.SIGTERM]
+
+
+# --- the link of a report ---
+
+
+SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(b"1" * 32))
+
+
+@pytest.fixture
+def on_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports are kept, although there is no target."""
+    monkeypatch.setattr(cutover, "reports_of", lambda *_: target_of(tmp_path))
+
+
+def ends(outcome: str) -> Callable[[Run], None]:
+    """A run whose report says how it ended."""
+
+    def work(run: Run) -> None:
+        run.report.outcome = outcome
+        run.save()
+
+    return work
+
+
+def chain_of(run_dir: Path) -> list[Link]:
+    return links(ledger_of(run_dir).values(), "flow")
+
+
+@pytest.mark.parametrize("outcome", [reports.DONE, reports.BACKED_OUT])
+def test_report_of_a_run_that_ended_is_linked_and_signed(
+    tmp_path: Path, on_target: None, at_work: Any, outcome: str
+) -> None:
+    at_work(ends(outcome))
+    run_of(tmp_path, signer=SIGNER)
+    (link,) = chain_of(tmp_path)
+    text = (tmp_path / "report.json").read_text()
+    (proven,) = prove({"report.json": text}, SIGNER._key.public_key(), [link])
+    assert proven.link == link and link.run == tmp_path.name
+    assert text == text_in(target_of(tmp_path).read(), "flow", tmp_path.name)
+
+
+@pytest.mark.parametrize("outcome", [reports.RUNNING, reports.UNDO_FAILED])
+def test_report_of_a_run_that_goes_on_has_no_link(tmp_path: Path, on_target: None, at_work: Any, outcome: str) -> None:
+    at_work(ends(outcome))
+    run_of(tmp_path)
+    assert chain_of(tmp_path) == []
+
+
+@pytest.mark.parametrize("dies", ["before the decision", "behind the decision", "before the writing"])
+def test_killed_at_its_end_a_run_gets_its_one_link_from_the_next_process(
+    tmp_path: Path, on_target: None, at_work: Any, monkeypatch: pytest.MonkeyPatch, dies: str
+) -> None:
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def add_and_die(*arguments: Any) -> None:
+        add(*arguments)
+        die()
+
+    with monkeypatch.context() as patched:
+        at_work(ends(reports.BACKED_OUT))
+        if dies == "before the writing":
+            patched.setattr(Kept, "seal", die)
+        else:
+            patched.setattr(chain, "add", die if dies.startswith("before") else add_and_die)
+        with pytest.raises(KeyboardInterrupt):
+            run_of(tmp_path)
+    left = kept_in(tmp_path).load()
+    assert left is not None and left.seal is None
+    for _ in range(2):
+        run = a_run(tmp_path, CallableFence(print, print))
+        earlier = cutover.recover(run)
+        assert earlier is not None
+        cutover._seal(run, earlier)
+        text = (tmp_path / "report.json").read_text()
+        assert [prove({"report.json": text}, None, chain_of(tmp_path))[0].link] == chain_of(tmp_path)
+
+
+def test_next_attempt_links_what_the_killed_one_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That attempt's report is then not on the target any more; its digest is."""
+    seen = Steps(monkeypatch)
+    fenced(tmp_path, "callable")
+    cutover._run(a_run(tmp_path, seen.fence))
+    (link,) = chain_of(tmp_path)
+    assert link.run == tmp_path.name
+
+
+def test_report_that_changed_since_carries_both_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finished cutover was made again: it has compared once more, and says so."""
+    seen = Steps(monkeypatch)
+    fenced(tmp_path, "callable", reports.DONE)
+    monkeypatch.setattr(cutover, "reverify", lambda run: run.save())
+    run = a_run(tmp_path, seen.fence)
+    cutover._run(run)
+    cutover._seal(run, run.report)
+    first, second = chain_of(tmp_path)
+    assert first.report != second.report
+    assert run.report.seal == {"links": [first.value(), second.value()]}
+
+
+def test_target_that_is_away_at_the_end_fails_no_cutover(
+    tmp_path: Path, on_target: None, at_work: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away(*_: object) -> None:
+        raise TryAgain("no broker answered")
+
+    at_work(ends(reports.DONE))
+    monkeypatch.setattr(chain, "add", away)
+    assert run_of(tmp_path).outcome == reports.DONE
+    assert "next process adds it: no broker answered" in caplog.text
+
+
+def test_report_that_could_not_be_written_is_not_linked(
+    tmp_path: Path, on_target: None, at_work: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target has an older one, of which the next process makes its own."""
+
+    def work(run: Run) -> None:
+        run.save()
+        run.report.outcome = reports.BACKED_OUT
+        with monkeypatch.context() as patched:
+            patched.setattr(target_of(tmp_path), "fails_at", target_of(tmp_path)._written)
+            with suppress(KeyboardInterrupt):
+                run.save()
+
+    at_work(work)
+    run_of(tmp_path)
+    assert chain_of(tmp_path) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import threading
@@ -20,7 +21,7 @@ from airflow_mirror.copy.writer.lease import LeaseWatch
 from airflow_mirror.cutover import alive, kept, steps
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import run as run_module
-from airflow_mirror.cutover.context import Limits
+from airflow_mirror.cutover.context import Limits, Run
 from airflow_mirror.cutover.decision import LIFTED, OPENED, PATIENCE_S, UP, fence_state
 from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.kept import Kept, reports_of
@@ -36,6 +37,7 @@ from airflow_mirror.errors import (
     TryAgain,
 )
 from airflow_mirror.kafka.model import ConfigEntry, GroupInfo, Replicas, TopicInfo
+from airflow_mirror.ledger.chain import Link, digest, links
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import owned_topics, take_back
@@ -251,6 +253,9 @@ def test_report_is_written_once_whatever_becomes_of_answers(full: World) -> None
     assert full.cut_over().outcome == reports.DONE and len(rule.hits) > 3
     found = full.report()
     assert found.outcome == reports.DONE and [step.name for step in found.steps] == [step.name for step in steps.STEPS]
+    full.target.script.clear()
+    undone, link = chain_of(full)  # of the one that was killed, and of this one
+    assert found.seal == {"links": [undone.value(), link.value()]}
 
 
 class Thread:
@@ -298,6 +303,52 @@ def decided(world: World) -> tuple[str, bool]:
         state, owned = fence_state(ledger.values(), PLAN.mirror.name), owned_topics(ledger).get("t")
     ours = state is not None and state.run == world.run_dir.name
     return state.phase if state is not None and ours else "", owned is not None and owned.opened_by is not None
+
+
+def chain_of(world: World) -> list[Link]:
+    """The links of the mirror's reports, which are one chain."""
+    with world.ledger() as ledger:
+        found = links(ledger.values(), PLAN.mirror.name)
+    assert [link.before for link in found] == ["", *(link.digest for link in found[:-1])]
+    return found
+
+
+@pytest.mark.repeats
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.faults), 5])
+def test_killed_at_any_request_that_links_its_report_it_is_linked_once(
+    full: World, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """By the next process, which also links what it has compared once more."""
+    monkeypatch.setattr(sys.modules[__name__], "LIMITS", replace(LIMITS, quiet_s=0.0, quiet_at_most_s=0.0))
+    for name in ("CONFIRM_EVERY_S", "VALID_S", "HANDOVER_S"):
+        monkeypatch.setattr(lease, name, 0.02)
+    thread, seal, runs = Thread(monkeypatch), run_module._seal, full.run_dir.parent
+    assert full.cut_over().outcome == reports.DONE
+
+    def die() -> None:
+        raise Killed
+
+    def counted_seal(run: Run, report: CutoverReport) -> None:
+        thread.count, thread.then = 0, die
+        seal(run, report)
+        thread.then = cast("Callable[[], object]", None)
+
+    for at in count(1, step):
+        with full.ledger() as ledger:
+            take_back(ledger, PLAN.hash)
+        full.run_dir, thread.at = runs / f"at {at}", at
+        with monkeypatch.context() as killed, suppress(Killed):
+            killed.setattr(run_module, "_seal", counted_seal)
+            full.cut_over()
+        was_killed, thread.then = thread.count >= at, cast("Callable[[], object]", None)
+        digest_then = digest(json.loads((full.run_dir / "report.json").read_text()))
+        again = full.cut_over()
+        mine = [link for link in chain_of(full) if link.run == full.run_dir.name]
+        assert [link.report for link in mine] == [digest_then, digest(json.loads(again.to_json()))], f"at request {at}"
+        assert again.seal == {"links": [link.value() for link in mine]}
+        if not was_killed:
+            break
+    assert at > 4
 
 
 @pytest.mark.repeats

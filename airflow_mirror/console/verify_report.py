@@ -1,0 +1,66 @@
+"""``airflow-mirror verify-report``: are reports of cutovers what they were, and are they all there?"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from airflow_mirror.console.clusters import HELP, target_of
+from airflow_mirror.cutover.evidence import prove
+from airflow_mirror.cutover.signing import load_public
+from airflow_mirror.errors import InputError
+from airflow_mirror.ledger.chain import links
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.plan.wording import count
+
+_TEXT = """\
+Prove reports of a mirror's cutovers (report.json), offline: each is to the letter what its link says, and the links of
+all files are one chain, in the order of the files. With --key: each is signed with that key. With --target: the ledger's
+own chain is whole, and has these links.
+
+Exit status: 0 proven; 1 not: the first broken link is named; 2 wrong input.
+"""
+_EXAMPLES = """\
+examples:
+  airflow-mirror verify-report report.json
+  airflow-mirror verify-report monday.json tuesday.json --key public.pem --target dst.properties
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    p = commands.add_parser(
+        "verify-report", help="prove that reports of cutovers are unchanged and all there", description=_TEXT,
+        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    p.add_argument("files", nargs="+", metavar="FILE", help="reports as JSON, in the order in which they were made")
+    p.add_argument("--key", metavar="PUBLIC", help="the public Ed25519 key in a PEM file, from somebody whom you trust")
+    p.add_argument("--target", metavar="CLUSTER", help=f"ask its ledger as well: {HELP}")
+    p.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    key = None if arguments.key is None else load_public(arguments.key)
+    texts = {file: _read(file) for file in arguments.files}
+    if len(texts) != len(arguments.files):
+        raise InputError("a file is named twice.")
+    decided, reports = None, prove(texts, key)
+    if arguments.target is not None:
+        with target_of(arguments) as target:
+            decided = links(Ledger(target).peek(), reports[0].link.mirror)
+        prove(texts, key, decided)
+    for one in reports:
+        signed = "not signed" if one.key is None else f"signed with key {one.key[:16]}"
+        unchecked = ", which nobody checked (--key does)" if one.key is not None and key is None else ""
+        print(f"{one.file}: link {one.link.number} of {one.link.mirror}, run {one.link.run}, {signed}{unchecked}")
+    for link in (decided or ())[reports[-1].link.number :]:
+        print(f"not given: link {link.number}, run {link.run}")
+    print("proven" if decided is None else f"proven, and so is the ledger's chain of {count(len(decided), 'link')}")
+
+
+def _read(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, ValueError) as e:
+        raise InputError(f"{file} can't be read: {e}") from None

@@ -1,0 +1,113 @@
+"""A mirror's reports as a chain: whoever changes one of them, or takes one out, has to change what the ledger decided.
+
+When a run of a cutover ends, one decision adds a link: the digest of its report, and that of the link before it. The key
+of a link has its number, so that of two that are added at once one wins, and the other one follows it. A report that
+changes later, because its run is made again, gets another link; the same one never gets two.
+
+The report is on the target before its link is decided, and carries the link afterwards. A process that dies in between
+leaves a report without one, and the next process of the run adds what is missing: :func:`add` finds a link that is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.errors import LedgerNewer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_mirror.ledger.decisions import Decisions, Values
+
+SEAL = "seal"  # the key of a report under which it carries its links; its digest does not cover it
+_VERSION = 1
+_KEY = "evidence/"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """One link.
+
+    :param number: from 1, without gaps. :param report: digest of the report.
+    :param before: digest of the link before it; "" of the first one.
+    """
+
+    mirror: str
+    run: str
+    number: int
+    report: str
+    before: str
+
+    def value(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {"v": _VERSION, **asdict(self)}
+
+    @classmethod
+    def of(cls, value: object, about: str) -> Link:
+        """Return what :meth:`value` made.
+
+        :raises LedgerNewer: it is something else.
+        """
+        if not isinstance(value, dict) or value.get("v") != _VERSION:
+            raise LedgerNewer(about, value)
+        fields: dict[str, Any] = {name: value.get(name) for name in cls.__dataclass_fields__}
+        if type(fields["number"]) is not int or not all(isinstance(f, str) for n, f in fields.items() if n != "number"):
+            raise LedgerNewer(about, value)
+        return cls(**fields)
+
+    @property
+    def digest(self) -> str:
+        """What the next link names it by."""
+        return hashlib.sha256(self.signed()).hexdigest()
+
+    def signed(self) -> bytes:
+        """Return what a signature covers. It begins with what nothing else begins with that the same key may sign."""
+        return b"airflow-mirror link\n" + canonical(self.value())
+
+
+def canonical(value: object) -> bytes:
+    """Return JSON that is the same for equal values: keys in order, no spaces, ASCII."""
+    return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+
+
+def digest(report: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a report, as JSON has it, in canonical form and without what it carries of the chain."""
+    return hashlib.sha256(canonical({key: value for key, value in report.items() if key != SEAL})).hexdigest()
+
+
+def links(values: Values, mirror: str) -> list[Link]:
+    """Return a mirror's links in order.
+
+    :raises LedgerNewer: a newer version of the package wrote one.
+    """
+    start = f"{_KEY}{mirror}/"
+    found = (Link.of(value, f"the chain of {mirror!r}") for key, value in values.items() if key.startswith(start))
+    return sorted(found, key=lambda link: link.number)
+
+
+def add(life: Decisions, mirror: str, run: str, report: str) -> list[Link]:
+    """Decide the link of a report, unless it has one; return the links of its run, the report's own last.
+
+    :param report: its digest.
+    :raises Undecided: nobody knows whether it was added.
+    """
+
+    def change(values: Values) -> Values | None:
+        there = links(values, mirror)
+        if any((link.run, link.report) == (run, report) for link in there):
+            return None
+        number, before = (there[-1].number + 1, there[-1].digest) if there else (1, "")
+        one = Link(mirror=mirror, run=run, number=number, report=report, before=before)
+        return {f"{_KEY}{mirror}/{number:06d}": one.value()}
+
+    life.decide(change)
+    mine = [link for link in links(life.values(), mirror) if link.run == run]
+    return mine[: 1 + max(n for n, link in enumerate(mine) if link.report == report)]
+
+
+def is_link(key: str) -> bool:
+    """Return whether a decision of this key is a link of a chain."""
+    return key.startswith(_KEY)
