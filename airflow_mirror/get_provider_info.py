@@ -49,6 +49,9 @@ def get_provider_info() -> dict[str, Any]:
         ),
         "sensors": _modules("sensors.catch_up"),
         "triggers": _modules("triggers.catch_up"),
+        "extra-links": [
+            f"airflow_mirror.operators.links.{name}" for name in ("ReportLink", "JobLogLink", "LiveStateLink")
+        ],
         "config": {
             "mirror": {
                 "description": "Settings of airflow-mirror.",
@@ -59,6 +62,13 @@ def get_provider_info() -> dict[str, Any]:
                         "string",
                         "",
                         "/shared/mirror",
+                    ),
+                    "files_url": _option(
+                        "URL at which a web server of yours serves [mirror] home: tasks get links to reports, logs and "
+                        "states of jobs. Empty means no links.",
+                        "string",
+                        "",
+                        "https://files.example.com/mirror",
                     ),
                     "metrics_dir": _option(
                         "Existing directory in which each mirror's copies keep <mirror>.prom, for node_exporter's "

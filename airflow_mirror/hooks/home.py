@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from airflow.sdk import conf
 
@@ -48,6 +49,14 @@ def metrics_file(mirror: Mirror) -> str:
 def report_key() -> str:
     """Return ``[mirror] report_key``: what names the private key that signs reports of cutovers; empty if none does."""
     return str(conf.get("mirror", "report_key", fallback="") or "")
+
+
+def url_of(path: Path) -> str:
+    """Return where a file below ``[mirror] home`` is served, by ``[mirror] files_url``; "" if it is not."""
+    base = str(conf.get("mirror", "files_url", fallback="") or "").rstrip("/")
+    if not base or not path.is_relative_to(home()):
+        return ""
+    return f"{base}/{quote(path.relative_to(home()).as_posix())}"
 
 
 def report_dir(mirror: Mirror, run_id: str) -> Path:

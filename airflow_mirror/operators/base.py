@@ -128,6 +128,7 @@ class MirrorOperator(BaseOperator):
         # As a dict, because Airflow stores and shows rendered fields, and would store a Mirror's repr.
         self.mirror = mirror.to_dict() if isinstance(mirror, Mirror) else mirror
         self._context: Context | None = None
+        self.shown_links: dict[str, str] = {}  # of this try, by their XComs' keys
 
     def execute(self, context: Context) -> Any:
         """Run the task; wrong input and corrupt data fail it without a retry."""

@@ -11,6 +11,7 @@ from airflow_mirror.errors import FencedOnce, TryAgain
 from airflow_mirror.hooks.home import report_dir, report_key
 from airflow_mirror.hooks.remembered import proofs_of
 from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag, number, pulled_from, upstream_results
+from airflow_mirror.operators.links import ReportLink, show_links
 from airflow_mirror.operators.summaries import compact
 from airflow_mirror.signals import set_in_handler
 
@@ -197,6 +198,7 @@ class CutoverOperator(_OfACutover):
         ends the task, whatever its ``retries`` are, until somebody clears it.
     """
 
+    operator_extra_links = (ReportLink(),)
     template_fields: Sequence[str] = (*_OfACutover.template_fields, "keep_fence", "approval_valid_s", "fence_again")
 
     def __init__(
@@ -229,6 +231,7 @@ class CutoverOperator(_OfACutover):
             given["compared"] += [str(r["revision"]) for r in shown]
             shown_at = min((float(r["at"]) for r in shown), default=None)
             run_dir = given["run_dir"]
+            show_links(self, context, run_dir)
             try:
                 report = run_cutover(
                     **given, fence_name=self.fence, keep_fence=keep_fence, shown_at=shown_at,

@@ -25,6 +25,7 @@ from airflow_mirror.jobs.runner import process, state
 from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.jobs.runner.spec import WRITERS
 from airflow_mirror.operators.base import MirrorOperator, flag, number
+from airflow_mirror.operators.links import show_links
 from airflow_mirror.operators.spark_job import SparkJobOperator, bounds
 from airflow_mirror.operators.tail import TailRun, differences, handle_of, is_of, result_of, stop_tail
 from airflow_mirror.sync.lag import summary
@@ -137,8 +138,10 @@ class StartMirrorOperator(SparkJobOperator):
                 tail = None
             if self.mode == "tail":
                 started = run.start(tail)
+                show_links(self, context, started["job_dir"])
                 return run.stay(lambda: self._is_over(target, plan)) if stays else started
             if tail is not None and self.end in (None, "latest"):
+                show_links(self, context, tail.directory)
                 return self._wait_for(run, tail)
             if tail is not None:
                 raise WriterRuns(TAIL, f"{tail.directory} on host {tail.host}", KIND_OF_MODE["tail"], self.kind)
@@ -155,6 +158,8 @@ class StartMirrorOperator(SparkJobOperator):
         self._job = handle if flag("attached", self.attached) and ours else None
         if self._job is not None and self._store is not None:
             self._store.set(_STARTED, handle)
+        assert self._context is not None
+        show_links(self, self._context, handle["dir"])  # of each start, where a task attends its tail
         return handle
 
     def _started(self) -> Handle | None:

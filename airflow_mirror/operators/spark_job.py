@@ -18,6 +18,7 @@ from airflow_mirror.jobs.runner.local import TAIL
 from airflow_mirror.jobs.runner.spec import WRITERS, JobSpec
 from airflow_mirror.mirror import ACCESS_FIELDS
 from airflow_mirror.operators.base import PlannedOperator
+from airflow_mirror.operators.links import JobLogLink, LiveStateLink, show_links
 from airflow_mirror.operators.summaries import compact, progress_line
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
     """
 
     template_fields: Sequence[str] = (*PlannedOperator.template_fields, "spark_conf", "spark_conn_id")
+    operator_extra_links = (JobLogLink(), LiveStateLink())
     external_id_key = "mirror_job"  # renaming it breaks retries in flight
     kind: str
 
@@ -153,6 +155,7 @@ class SparkJobOperator(ResumableJobMixin, PlannedOperator):
         :raises JobFailed: or JobRefused, JobNeedsHuman, depending on the cause.
         """
         self._job = external_id  # set again for on_kill after a reconnect
+        show_links(self, context, external_id["dir"])
         said = time.monotonic()
         while self.is_job_active(self.get_job_status(external_id, context)):
             time.sleep(poll_interval_s())

@@ -528,12 +528,16 @@ def test_tail_task_returns_while_the_tail_goes_on_copying(
     mirror: dict[str, Any],
     fake_spark: Started,
     home: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A second start finds the same tail; a stop ends it with all its processes."""
+    """A second start finds the same tail; a stop ends it with all its processes. Both tasks link its log."""
+    monkeypatch.setenv("AIRFLOW__MIRROR__FILES_URL", "https://files")
     fake_spark[1]["is"] = "copying"
-    first = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail").execute(context)
-    again = StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail").execute(context)
+    start, found = (StartMirrorOperator(plan=PLAN, task_id="t", mirror=mirror, mode="tail") for _ in range(2))
+    first, again = start.execute(context), found.execute(context)
     assert first == again and len(fake_spark[0]) == 1
+    log = f"https://files/{Path(first['job_dir']).relative_to(home)}/log.txt"
+    assert start.shown_links["_link_JobLogLink"] == found.shown_links["_link_JobLogLink"] == log
     tail = LocalRunner(home / "m").find("tail")
     assert tail is not None
     assert LocalRunner(home / "m").status(tail) == "RUNNING"
