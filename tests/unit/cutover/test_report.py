@@ -205,6 +205,17 @@ def test_page_of_every_outcome_renders() -> None:
         assert "Cutover of flow" in page and ("refresh" in page) == (outcome == "running")
 
 
+def test_page_shows_first_what_blocks_and_what_to_look_at() -> None:
+    report = a_report()
+    assert report.preview is not None
+    report.preview["findings"] = [
+        {"level": level, "check": f"check-{level}", "object": "", "evidence": "", "remedy": ""}
+        for level in ("pass", "warn", "block")
+    ]
+    page = html.render(report)
+    assert re.findall(r"check-(\w+)", page) == ["block", "warn", "pass"] and "3, of which 2 to look at" in page
+
+
 def test_page_of_ten_thousand_partitions_shows_what_differs_and_counts_the_rest() -> None:
     report = a_report()
     report.ends = [{"topic": f"topic-{n // 10:04d}", "partition": n % 10, "end": n} for n in range(10_000)]
