@@ -105,6 +105,7 @@ class StartMirrorOperator(SparkJobOperator):
         self.mode, self.start, self.end, self.late_s, self.start_timeout_s = mode, start, end, late_s, start_timeout_s
         self.replace, self.replaces, self.attached, self.kind = replace, replaces, attached, KIND_OF_MODE[mode]
         self._store: Any = None
+        self._is_killed = False
         self._ask_to_stop: Callable[[], object] | None = None  # the tail of an earlier try, which runs elsewhere
 
     def job_args(self, mirror: Mirror) -> tuple[str, ...]:
@@ -139,7 +140,7 @@ class StartMirrorOperator(SparkJobOperator):
             if self.mode == "tail":
                 started = run.start(tail)
                 show_links(self, context, started["job_dir"])
-                return run.stay(lambda: self._is_over(target, plan)) if stays else started
+                return run.stay(lambda: self._is_over(target, plan), lambda: self._is_killed) if stays else started
             if tail is not None and self.end in (None, "latest"):
                 show_links(self, context, tail.directory)
                 return self._wait_for(run, tail)
@@ -158,6 +159,8 @@ class StartMirrorOperator(SparkJobOperator):
         self._job = handle if flag("attached", self.attached) and ours else None
         if self._job is not None and self._store is not None:
             self._store.set(_STARTED, handle)
+        if self._is_killed:  # before there was a handle
+            super().on_kill()
         assert self._context is not None
         show_links(self, self._context, handle["dir"])  # of each start, where a task attends its tail
         return handle
@@ -175,6 +178,7 @@ class StartMirrorOperator(SparkJobOperator):
 
     def on_kill(self) -> None:
         """Stop the job, or the tail that this task has started; one that runs on another host is asked to stop."""
+        self._is_killed = True
         super().on_kill()
         if self._job is None and self._ask_to_stop is not None:
             self._ask_to_stop()

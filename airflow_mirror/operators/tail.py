@@ -111,11 +111,14 @@ class TailRun:
             sleep(min(_LOOK_EVERY_S, poll_interval_s()))
         return result_of(tail) if tail else {"job": TAIL, "job_dir": handle["dir"], "host": handle["host"]}
 
-    def stay(self, is_over: Callable[[], bool]) -> dict[str, Any]:
+    def stay(self, is_over: Callable[[], bool], is_killed: Callable[[], bool]) -> dict[str, Any]:
         """Supervise the tail until it is stopped, or ``is_over`` says why it ended: a cutover.
 
         One that fails is started again here, with growing pauses; also one that was lost on another host.
 
+        :param is_killed: the task was killed, which has ended its tail. Its process may live on: Airflow's handler of
+            SIGTERM does not end it.
+        :raises JobFailed: the task was killed; the next try starts the tail again.
         :raises MirrorError: it ended for a cause that another start would meet again.
         """
         pause_s = _FIRST_PAUSE_S
@@ -123,19 +126,22 @@ class TailRun:
             since = monotonic()
             try:
                 tail = self._watch()
+                if is_killed():
+                    raise JobFailed(TAIL, self.view.status(tail), "its task was killed", log_of(tail))
                 self.view.raise_for(tail)
                 return {**result_of(tail), "tail": self.view.status(tail)}
             except MirrorError as e:
                 if is_over():
                     return {"job": TAIL, "tail": "ended by the cutover"}
-                if not isinstance(e, TryAgain):
+                if not isinstance(e, TryAgain) or is_killed():
                     raise
                 pause_s = _FIRST_PAUSE_S if monotonic() - since > _LONGEST_PAUSE_S else pause_s
                 log.warning("the tail is started again in %.0f s: %s", pause_s, e)
             sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-            with suppress(TryAgain):  # the next turn looks at it, and says why
-                self.start(self.view.living())
+            if not is_killed():
+                with suppress(TryAgain):  # the next turn looks at it, and says why
+                    self.start(self.view.living())
 
     def _watch(self) -> ActiveTail:
         """Log the tail's figures until it ends; return it."""

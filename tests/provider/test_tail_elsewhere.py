@@ -331,6 +331,43 @@ def test_killed_retry_ends_the_tail_that_the_first_try_started(
     process.end_job(Path(handle["dir"]), grace_s=0.0)
 
 
+@pytest.mark.parametrize("when", ["while it copies", "in the pause before a restart", "while it is started"])
+def test_killed_task_that_lives_on_starts_no_tail(
+    state: Beating, ledger: MemoryLedger, mirror: dict[str, Any], context: dict[str, Any], fake_spark: Started,
+    plan: Plan, home: Path, connections: Callable[..., None], happen: Happen, when: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Airflow's handler of SIGTERM calls on_kill, and the task goes on. It fails, so that another try takes over."""
+    fake_spark[1]["is"] = "copying"
+    task = start(mirror, attached=True)
+    if when == "while it copies":
+        happen([task.on_kill])
+    else:
+        happen([lambda: ends(ledger, state, "FAILED", error="a broker was down", blame="retry")])
+        slept: Callable[[float], None] = vars(operators)["sleep"]
+
+        def sleep(seconds: float) -> None:
+            slept(seconds)
+            if seconds == operators._FIRST_PAUSE_S and when == "in the pause before a restart":
+                task.on_kill()
+
+        monkeypatch.setattr(operators, "sleep", sleep)
+    if when == "while it is started":
+        launch, started = LocalRunner._launch, []
+
+        def kill(self: LocalRunner, *given: Any) -> Any:
+            started.append(launch(self, *given))
+            if len(started) == 2:
+                task.on_kill()  # of the one before
+            return started[-1]
+
+        monkeypatch.setattr(LocalRunner, "_launch", kill)
+    with pytest.raises(AirflowException, match="its task was killed|a broker was down"):
+        task.execute(context)
+    assert len(fake_spark[0]) == (2 if when == "while it is started" else 1)
+    handle = LocalRunner(home / "m").find("tail")
+    assert handle is not None and not process.members(Path(handle["dir"]))
+
+
 def test_killed_task_leaves_a_tail_that_another_has_just_started(
     state: Beating, ledger: MemoryLedger, mirror: dict[str, Any], context: dict[str, Any], fake_spark: Started,
     plan: Plan, home: Path, connections: Callable[..., None], happen: Happen,
