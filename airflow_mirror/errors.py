@@ -824,6 +824,18 @@ class FencedByAnother(NeedsHuman):
         )
 
 
+class FenceNotSwapped(NeedsHuman):
+    """No fence can keep everybody out but the mirror, with the ACLs that are there. The fence stays as it is."""
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        self.reasons = list(reasons)
+        shown, more = "; ".join(self.reasons[:10]), len(self.reasons) - 10
+        super().__init__(
+            f"the fence can't spare the mirror: {shown}{f'; and {more} more' if more > 0 else ''}. Nothing was changed: "
+            "the fence keeps everybody out, and nothing is copied back. Change these ACLs, then try again."
+        )
+
+
 class FenceUnproven(NeedsHuman):
     """The fence's ACLs exist, and some brokers do not act on them. The fence was lifted again."""
 

@@ -124,7 +124,7 @@ def lift(arguments: argparse.Namespace, target: ClusterAdmin, run: str, report: 
     runs = runs_of(arguments)
     there = None if runs is None or not (runs / run).is_dir() else runs / run
     kept = Kept(reports_of(target, report.mirror), report.mirror, run, there)
-    with ClusterAdmin(config_of(_source(arguments, target, report), "source")) as source:
+    with ClusterAdmin(config_of(source_of(arguments, target, report), "source")) as source:
         fence = fence_of(arguments.fence, source)
         lines = lift_leftover_fence(
             kept, source, target, fence, life=Ledger(target, PATIENCE_S), kept_too=arguments.kept_too
@@ -132,7 +132,11 @@ def lift(arguments: argparse.Namespace, target: ClusterAdmin, run: str, report: 
     return "; ".join(f"lifted: {line}" for line in lines) or "somebody else has lifted it"
 
 
-def _source(arguments: argparse.Namespace, target: ClusterAdmin, report: CutoverReport) -> str:
+def source_of(arguments: argparse.Namespace, target: ClusterAdmin, report: CutoverReport) -> str:
+    """Return the source that the arguments name, or else that of the cutover's plan.
+
+    :raises InputError: neither says it.
+    """
     if arguments.source is not None:
         return str(arguments.source)
     try:

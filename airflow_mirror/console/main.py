@@ -21,6 +21,7 @@ from airflow_mirror.console import (
     retire,
     rights,
     status,
+    swap_fence,
     translate,
     verify_report,
     wishes,
@@ -49,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
     lift_fence.add(commands)
     report.add(commands)
     verify_report.add(commands)
+    swap_fence.add(commands)
     failover.add(commands)
     retire.add(commands)
     ledger.add(commands)

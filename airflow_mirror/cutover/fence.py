@@ -16,8 +16,10 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from airflow_mirror.cutover.spared import covers, letting_write, topic_rule
 from airflow_mirror.errors import (
     FenceNotLifted,
+    FenceUnproven,
     InvalidField,
     MissingRight,
     NoAuthorizer,
@@ -37,7 +39,9 @@ __all__ = ["CallableFence"]
 
 READ_BACK_S = 10.0
 
-# What raising a fence changes and lifting it undoes. JSON, because it must survive the process.
+# What raising a fence changes and lifting it undoes. JSON, because it must survive the process. Of one by ACL that was
+# swapped (:mod:`.swap`), or may be half: ``spared``, who may write; ``instead``, ACLs that were created for that;
+# ``replaced``, ACLs of others that were deleted.
 Intent = dict[str, Any]
 
 
@@ -90,7 +94,7 @@ class AclFence:
         self._prove_right()
         existing = self._source.describe_acls(resource_type="TOPIC")
         wanted = [_deny(topic) for topic in sorted(set(topics))]
-        bare = [topic for topic in sorted(set(topics)) if not any(_applies(acl, topic) for acl in existing)]
+        bare = [topic for topic in sorted(set(topics)) if not any(covers(acl, topic) for acl in existing)]
         allow = [acl for topic in bare for acl in _allow(topic)] if bare and self._is_open_by_default(bare) else []
         return {
             "deny": [asdict(acl) for acl in wanted if acl not in existing],
@@ -104,13 +108,16 @@ class AclFence:
         self._source.create_acls(_acls(intent, "deny"))
 
     def lift(self, intent: Intent) -> None:
-        """Delete the ACLs of the intent, and no other.
+        """Delete the ACLs of the intent, and no other; what it has replaced is there again before.
 
         :raises FenceNotLifted: one of them is still listed afterwards.
         """
-        self._source.delete_acls(_acls(intent, "deny"))
-        self._source.delete_acls(_acls(intent, "allow"))
-        ours = {*_acls(intent, "deny"), *_acls(intent, "allow")}
+        denying = [*_acls(intent, "deny"), *_of(intent, "instead", "DENY")]
+        allowing = [*_acls(intent, "allow"), *_of(intent, "instead", "ALLOW")]
+        self._source.create_acls(_acls(intent, "replaced"))
+        self._source.delete_acls(denying)
+        self._source.delete_acls(allowing)
+        ours = {*denying, *allowing}
         # The controller has deleted them, but the broker learns of it a moment later. Until then they are in force, and
         # the next fence would treat them as somebody else's.
         deadline = time.monotonic() + READ_BACK_S
@@ -121,20 +128,39 @@ class AclFence:
             time.sleep(0.05)
 
     def is_up(self, intent: Intent) -> bool:
-        """Return whether the cluster lists every denying ACL."""
-        return set(_acls(intent, "deny") + _acls(intent, "held")) <= set(
-            self._source.describe_acls(resource_type="TOPIC")
-        )
+        """Return whether the cluster lists every denying ACL; once it was swapped: nobody else is let in."""
+        return _is_shut(intent, self._source.describe_acls(resource_type="TOPIC"))
 
     def brokers_without(self, intent: Intent) -> list[int]:
         """Return the live brokers that do not list every denying ACL yet; each goes by its own list."""
-        wanted = set(_acls(intent, "deny") + _acls(intent, "held"))
         listed = self._source.acls_by_broker(resource_type="TOPIC")
-        return [broker for broker, acls in sorted(listed.items()) if not wanted <= set(acls)]
+        return [broker for broker, acls in sorted(listed.items()) if not _is_shut(intent, acls)]
+
+    def swap(self, intent: Intent) -> None:
+        """Let the principal in that the intent spares, and nobody else. May be repeated.
+
+        The DENY for everybody goes last, once every live broker knows of what takes its place: until then DENY wins.
+
+        :raises FenceUnproven: a broker does not, or somebody else was allowed to write meanwhile; the DENY stays.
+        """
+        self._source.create_acls(_acls(intent, "instead"))
+        self._source.delete_acls(_acls(intent, "replaced"))
+        gone = set(_acls(intent, "deny"))
+        deadline = time.monotonic() + READ_BACK_S
+        while True:
+            listed = self._source.acls_by_broker(resource_type="TOPIC")
+            without = {broker: [acl for acl in acls if acl not in gone] for broker, acls in listed.items()}
+            if not (open_at := [broker for broker, acls in sorted(without.items()) if not _is_shut(intent, acls)]):
+                break
+            if time.monotonic() > deadline:
+                left = [f"without the DENY for everybody, broker {broker} would let others write" for broker in open_at]
+                raise FenceUnproven(self._source.role, READ_BACK_S, left)
+            time.sleep(0.05)
+        self._source.delete_acls(sorted(gone))
 
     def _prove_right(self) -> None:
         # Deletes nothing, because no principal has this name. It needs the same right as lifting; listing needs less.
-        nobody = _rule("airflow-mirror-probe", "WRITE", "DENY", "User:airflow-mirror-probe")
+        nobody = topic_rule("airflow-mirror-probe", "WRITE", "DENY", "User:airflow-mirror-probe")
         try:
             self._source.delete_acls([nobody])
         except RequestRefused as e:
@@ -220,10 +246,16 @@ def fence_text(kind: str, intent: Mapping[str, Any]) -> list[str]:
     """Return a fence's changes as readable lines."""
     if kind != "acl":
         return [f"callable, topics {', '.join(intent.get('topics', []))}"]
-    return [_line(acl, note) for field, note in _NOTES.items() for acl in _acls(intent, field)]
+    notes = _NOTES if intent.get("spared") is None else {**_NOTES, **_SWAPPED}
+    return [_line(acl, note) for field, note in notes.items() for acl in _acls(intent, field)]
 
 
 _NOTES = {"deny": "", "allow": " (the topic had no ACL and was open)", "held": " (was there before, stays)"}
+_SWAPPED = {
+    "deny": " (replaced by what follows)",
+    "instead": " (so that only the mirror may write)",
+    "replaced": " (deleted; comes back when the fence is lifted)",
+}
 
 
 def _line(acl: Acl, note: str) -> str:
@@ -235,22 +267,22 @@ def _acls(intent: Mapping[str, Any], field: str) -> list[Acl]:
     return [Acl(**row) for row in rows]
 
 
+def _is_shut(intent: Mapping[str, Any], listed: Sequence[Acl]) -> bool:
+    """Return whether these ACLs keep everybody out; of a fence that was swapped, everybody but whom it spares."""
+    there, own = set(listed), intent.get("spared")
+    missing = [acl for acl in _acls(intent, "deny") + _acls(intent, "held") if acl not in there]
+    if not missing or own is None:
+        return not missing
+    return set(_acls(intent, "instead")) <= there and not any(letting_write(listed, acl.name, own) for acl in missing)
+
+
+def _of(intent: Mapping[str, Any], field: str, permission: str) -> list[Acl]:
+    return [acl for acl in _acls(intent, field) if acl.permission == permission]
+
+
 def _deny(topic: str) -> Acl:
-    return _rule(topic, "WRITE", "DENY")
+    return topic_rule(topic, "WRITE", "DENY")
 
 
 def _allow(topic: str) -> list[Acl]:
-    return [_rule(topic, operation, "ALLOW") for operation in ("READ", "DESCRIBE_CONFIGS")]
-
-
-def _applies(acl: Acl, topic: str) -> bool:
-    if acl.pattern_type == "PREFIXED":
-        return topic.startswith(acl.name)
-    return acl.name in (topic, "*")
-
-
-def _rule(topic: str, operation: str, permission: str, principal: str = "User:*") -> Acl:
-    return Acl(
-        resource_type="TOPIC", name=topic, pattern_type="LITERAL", principal=principal, host="*", operation=operation,
-        permission=permission,
-    )  # fmt: skip
+    return [topic_rule(topic, operation, "ALLOW") for operation in ("READ", "DESCRIBE_CONFIGS")]

@@ -17,6 +17,7 @@ from airflow_mirror.errors import InputError
 from airflow_mirror.files import replace_file
 
 VERSION = 1
+SWAPPED = 2  # with a fence that was swapped: a version that can't undo that must not lift it
 JSON_NAME, HTML_NAME = "report.json", "report.html"
 _LAG_EVERY_S = 1.0
 
@@ -192,8 +193,8 @@ class CutoverReport:
 
         :raises InputError: this release does not know the version.
         """
-        if values.get("version") != VERSION:
-            raise InputError(f"cutover report of version {values.get('version')!r}; this release reads {VERSION}.")
+        if values.get("version") not in (VERSION, SWAPPED):
+            raise InputError(f"cutover report of version {values.get('version')!r}; this release reads up to {SWAPPED}.")
         known = {f.name for f in fields(cls)}
         kept = {key: value for key, value in values.items() if key in known}
         kept["fence"] = FenceRecord(**kept["fence"]) if kept.get("fence") else None

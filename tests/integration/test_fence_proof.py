@@ -14,7 +14,9 @@ from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.proof import prove
 from airflow_mirror.cutover.quiet import prove_fence
+from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord
 from airflow_mirror.cutover.steps import lift_fence, raise_fence
+from airflow_mirror.cutover.swap import swap_fence
 from airflow_mirror.errors import FenceGone, TransactionsOpen
 from airflow_mirror.kafka.admin import Acl, ClusterAdmin, NewTopicSpec
 from airflow_mirror.kafka.model import COORDINATORS
@@ -30,7 +32,7 @@ from sandbox.versions import RELEASES
 from tests.builders import plan_of, rule, topic_plan
 from tests.integration.copying import wait_until
 from tests.integration.cutover_world import Writer
-from tests.unit.cutover.builders import a_run
+from tests.unit.cutover.builders import a_run, kept_in
 
 PARTITIONS = 3
 # What a topic may be set to that decides about batches: whose times, which codec, which format, how long.
@@ -189,3 +191,51 @@ def test_ids_of_which_acls_hide_one_are_never_taken_for_all(three: Cluster, topi
             assert COORDINATORS in hidden(ours, topic)
         finally:
             hidden()
+
+
+def test_swapped_fence_lets_in_the_mirror_and_no_application(three: Cluster, topic_name: str, tmp_path: Path) -> None:
+    """Producers hammer the topics all the time, and another one beside them, which has the same grants."""
+    granted, everybodys, other = (f"{topic_name}-{name}" for name in ("granted", "everybodys", "other"))
+    before = {
+        rule(f"{topic_name}-gr", "WRITE", "ALLOW", "User:alice", pattern="PREFIXED"),
+        *(rule(topic, "WRITE", "ALLOW") for topic in (everybodys, other)),
+        *(rule(topic, "DESCRIBE", "ALLOW") for topic in (granted, everybodys, other)),
+    }
+    with (
+        closing(ClusterAdmin(config(three), timeout_s=120)) as root,
+        WireCluster(config(three, "mirror")) as mirror,
+        WireCluster(config(three, "alice")) as alice,
+    ):
+        root.create_topics([NewTopicSpec(topic, PARTITIONS, 3) for topic in (granted, everybodys, other)])
+        root.create_acls(before)
+        fenced = [TopicPartition(topic, p) for topic in (granted, everybodys) for p in range(PARTITIONS)]
+        allowed, denied = {ErrorCode.CORRUPT_MESSAGE}, {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+
+        def answers(wire: WireCluster) -> set[int]:
+            return set(wire.write_answers(fenced).values())
+
+        def listed() -> set[Acl]:
+            return {acl for acl in root.describe_acls(resource_type="TOPIC") if acl.name.startswith(topic_name)}
+
+        wait_until(lambda: answers(alice) == allowed, "the application may write")
+        fence, users, kept = AclFence(root), three.properties("alice"), kept_in(tmp_path)
+        with Writer(users, granted) as one, Writer(users, everybodys) as two, Writer(users, other) as free:
+            intent = fence.intent([granted, everybodys])
+            fence.raise_(intent)
+            wait_until(lambda: answers(alice) == answers(mirror) == denied, "everybody is out")
+            wait_until(lambda: one.refused > 0 and two.refused > 0, "what was sent before is answered")
+            record = FenceRecord(kind="acl", intent=intent, requested=1.0, opened=2.0, kept=True)
+            kept.save(CutoverReport(mirror="flow", plan_hash="p", outcome=DONE, fence=record))
+            ends, before_swap = mirror.log_ends(fenced), (one.acknowledged, two.acknowledged)
+            swap_fence(kept, root, "User:mirror")
+            wait_until(lambda: answers(mirror) == allowed, "the mirror may write")
+            refused, written = (one.refused, two.refused), free.acknowledged
+            wait_until(lambda: one.refused > refused[0] + 3 and two.refused > refused[1] + 3, "applications may not")
+            wait_until(lambda: free.acknowledged > written + 3, "another topic is as it was")
+            assert answers(alice) == denied and (one.acknowledged, two.acknowledged) == before_swap
+            assert free.refused == 0 and root.wire.log_ends(fenced) == ends
+        report = kept.load()
+        assert report is not None and report.fence is not None and fence.is_up(report.fence.intent)
+        AclFence(root).lift(report.fence.intent)
+        assert listed() == before
+        wait_until(lambda: answers(alice) == allowed, "the application may write again")

@@ -40,7 +40,7 @@ OWN = (
     "airflow_mirror.console.main ledger show", "airflow_mirror.console.main status", "airflow_mirror.console.main rights",
     "airflow_mirror.console.main plan", "airflow_mirror.console.main configs", "airflow_mirror.console.main translate",
     "airflow_mirror.console.main preview", "airflow_mirror.console.main lift-fence",
-    "airflow_mirror.console.main failover",
+    "airflow_mirror.console.main swap-fence", "airflow_mirror.console.main failover",
     "airflow_mirror.console.main retire", "airflow_mirror.console.main report",
     "airflow_mirror.console.main verify-report",
 )  # fmt: skip

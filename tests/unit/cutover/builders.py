@@ -47,6 +47,9 @@ class Acls:
         wanted = {"resource_type": resource_type, "name": name, "principal": principal}
         return sorted(a for a in self.acls if all(v in (None, getattr(a, k)) for k, v in wanted.items()))
 
+    def acls_by_broker(self, resource_type: str) -> dict[int, list[Acl]]:
+        return {1: self.describe_acls(resource_type)}
+
     def create_acls(self, acls: list[Acl]) -> None:
         self.acls |= set(acls)
         self.done += [f"+{a.permission} {a.operation} {a.name}" for a in acls]

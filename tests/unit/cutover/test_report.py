@@ -116,8 +116,8 @@ def test_no_report_is_none_and_a_broken_one_an_error(tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text('{"version": 1, "mirror": "flow"')
     with pytest.raises(InputError, match="what a fence changed"):
         CutoverReport.load(tmp_path)
-    (tmp_path / "report.json").write_text('{"version": 2}')
-    with pytest.raises(InputError, match="version 2"):
+    (tmp_path / "report.json").write_text('{"version": 3}')
+    with pytest.raises(InputError, match="version 3"):
         CutoverReport.load(tmp_path)
 
 

@@ -1,0 +1,65 @@
+"""``airflow-mirror swap-fence``: let the mirror write to a source that stays fenced for applications."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.console.lift_fence import add_home, runs_of, source_of
+from airflow_mirror.cutover.kept import Kept, fences_up, reports_of
+from airflow_mirror.cutover.swap import swap_fence
+from airflow_mirror.errors import InputError
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.principal import own_principal
+
+_TEXT = """\
+Swap the fence that a finished cutover has kept for one that spares the mirror's principal on the source, so that a
+mirror may copy back what applications write to the target. Whoever an ACL lets write is denied by name, an ALLOW WRITE
+for everybody on one of the topics is replaced, and the DENY for everybody goes last: at no moment may an application
+write. No ACL that covers another topic or operation is touched; where one lets everybody write, nothing is changed.
+lift-fence --kept-too undoes all of it.
+
+Exit status: 0 done; 1 not possible, or to be tried again: the error says which; 2 wrong input.
+"""
+_EXAMPLES = """\
+examples:
+  airflow-mirror swap-fence --target kafka_dc2 --mirror dc1-to-dc2 --check
+  airflow-mirror swap-fence --target dst.properties --source src.properties --mirror dc1-to-dc2
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    p = commands.add_parser(
+        "swap-fence", help="let the mirror write to a source that stays fenced for applications", description=_TEXT,
+        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add_target(p)
+    p.add_argument("--mirror", required=True, metavar="NAME", help="the mirror's name")
+    p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the plan of that cutover)")
+    p.add_argument(
+        "--principal", metavar="TYPE:NAME",
+        help="whom to spare (default: whom the source's connection logs in as, if that says it)",
+    )  # fmt: skip
+    p.add_argument("--check", action="store_true", help="only say what would be changed, or why it is not possible")
+    add_home(p)
+    p.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    name = arguments.mirror
+    with target_of(arguments) as target:
+        reports = reports_of(target, name)
+        up = [one for one in fences_up(reports.read(), name) if one.report and one.report.fence and one.report.fence.kept]
+        if not up:
+            raise InputError(f"--mirror {name}: no cutover of it has kept its fence, as the reports on the target say.")
+        for run, report, _ in up:
+            assert report is not None
+            runs = runs_of(arguments)
+            kept = Kept(reports, name, run, None if runs is None or not (runs / run).is_dir() else runs / run)
+            with ClusterAdmin(config_of(source_of(arguments, target, report), "source")) as source:
+                given = {} if arguments.principal is None else {"source": arguments.principal}
+                lines = swap_fence(kept, source, own_principal(source, given), check_only=arguments.check)
+            for line in lines:
+                print(f"run {run}: {'would be: ' if arguments.check else ''}{line}")

@@ -1,0 +1,228 @@
+"""A kept fence is swapped: nobody gets in on the way, whatever dies, and lifting gives back what was there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mirror.cutover.fence import AclFence, fence_text
+from airflow_mirror.cutover.report import DONE, SWAPPED, CutoverReport, FenceRecord
+from airflow_mirror.cutover.swap import swap_fence
+from airflow_mirror.errors import CutoverTakenOver, FenceGone, FenceNotSwapped, FenceUnproven
+from airflow_mirror.kafka.model import Acl
+from tests.builders import rule
+from tests.unit.cutover.authorizer import may_write
+from tests.unit.cutover.builders import Acls, kept_in
+
+OWN = "User:mirror"
+APPLICATIONS = ("User:a", "User:b", "User:new")
+BEFORE = (
+    rule("orders", "WRITE", "ALLOW", "User:a"),
+    rule("orders", "WRITE", "ALLOW"),
+    rule("pay", "ALL", "ALLOW", "User:b", pattern="PREFIXED"),
+    rule("orders", "READ", "ALLOW"),
+    rule("other", "WRITE", "ALLOW"),
+)
+
+
+class Died(Exception):
+    """The process ends here."""
+
+
+class Watched(Acls):
+    """A source whose applications are asked after every change whether they may write; dies before a change.
+
+    :ivar left: changes until then.
+    """
+
+    left = 10**6
+
+    def __init__(self, *acls: Acl) -> None:
+        super().__init__(*acls, open_by_default=True)
+        self.shut = False
+
+    def _one(self, change: Any, acls: list[Acl]) -> Any:
+        done: list[Acl] = []
+        for acl in acls:  # brokers take them one by one
+            if self.left == 0:
+                raise Died
+            self.left -= 1
+            done += change([acl]) or []
+            if self.shut:
+                for who in APPLICATIONS:
+                    for topic in ("orders", "payments"):
+                        assert not may_write(self.acls, who, topic, open_by_default=True)
+        return done
+
+    def create_acls(self, acls: list[Acl]) -> None:
+        self._one(super().create_acls, acls)
+
+    def delete_acls(self, acls: list[Acl]) -> list[Acl]:
+        if not acls or acls[0].name == "airflow-mirror-probe":
+            return super().delete_acls(acls)
+        return self._one(super().delete_acls, acls)  # type: ignore[no-any-return]
+
+
+def fenced(tmp_path: Path, *acls: Acl) -> tuple[Watched, Any]:
+    """A finished cutover with its fence kept."""
+    source = Watched(*acls)
+    fence = AclFence(source)  # type: ignore[arg-type]
+    intent = fence.intent(["orders", "payments"])
+    fence.raise_(intent)
+    source.shut = True
+    kept = kept_in(tmp_path)
+    kept.save(
+        CutoverReport(
+            mirror="flow", plan_hash="p", outcome=DONE,
+            fence=FenceRecord(kind="acl", intent=intent, requested=1.0, opened=2.0, kept=True),
+        )
+    )  # fmt: skip
+    return source, kept
+
+
+def swap(tmp_path: Path, source: Watched, **how: Any) -> list[str]:
+    return swap_fence(kept_in(tmp_path), source, OWN, **how)  # type: ignore[arg-type]
+
+
+def lift(tmp_path: Path, source: Watched) -> None:
+    report = kept_in(tmp_path).load()
+    assert report is not None and report.fence is not None
+    source.shut = False
+    AclFence(source).lift(report.fence.intent)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("acls", [BEFORE, ()], ids=["with ACLs", "bare"])
+def test_swapped_fence_spares_the_mirror_and_lifts_to_what_was(tmp_path: Path, acls: tuple[Acl, ...]) -> None:
+    source, kept = fenced(tmp_path, *acls)
+    lines = swap(tmp_path, source)
+    for topic in ("orders", "payments"):
+        assert may_write(source.acls, OWN, topic, open_by_default=True)
+    report = kept.load()
+    assert report.version == SWAPPED, "a release before this one must not lift it"
+    assert AclFence(source).is_up(report.fence.intent) and lines == fence_text("acl", report.fence.intent)  # type: ignore[arg-type]
+    lift(tmp_path, source)
+    assert source.acls == set(acls)
+
+
+def test_killed_before_any_change_the_swap_is_completed_or_lifted(tmp_path: Path) -> None:
+    for number in range(100):
+        for goes_on in (True, False):
+            run = tmp_path / f"{number}-{goes_on}"
+            source, _ = fenced(run, *BEFORE)
+            source.left = number
+            try:
+                swap(run, source)
+            except Died:
+                report = kept_in(run).load()
+                assert report is not None and report.fence is not None
+                source.left = 10**6
+                assert AclFence(source).is_up(report.fence.intent)  # type: ignore[arg-type]
+                if goes_on:
+                    swap(run, source)
+                    assert may_write(source.acls, OWN, "orders")
+            else:
+                assert number > 5
+                return
+            lift(run, source)
+            assert source.acls == set(BEFORE)
+
+
+def test_nothing_is_changed_before_it_is_on_record(tmp_path: Path) -> None:
+    source, _ = fenced(tmp_path, *BEFORE)
+    there, kept = set(source.acls), kept_in(tmp_path)
+
+    def fail(_: object) -> None:
+        raise Died
+
+    kept.save = fail  # type: ignore[method-assign, assignment]
+    with pytest.raises(Died):
+        swap_fence(kept, source, OWN)  # type: ignore[arg-type]
+    assert source.acls == there
+
+
+def test_check_changes_nothing_and_says_what_would(tmp_path: Path) -> None:
+    source, kept = fenced(tmp_path, *BEFORE)
+    there, report = set(source.acls), kept.load()
+    text = "\n".join(swap(tmp_path, source, check_only=True))
+    assert "DENY WRITE on topic payments for User:b from * (so that only the mirror may write)" in text
+    assert "ALLOW WRITE on topic orders for User:* from * (deleted; comes back when the fence is lifted)" in text
+    assert source.acls == there and kept.load() == report
+
+
+def test_right_that_is_granted_on_the_way_keeps_everybody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setattr("airflow_mirror.cutover.fence.READ_BACK_S", 0.1)
+    source, _ = fenced(tmp_path, *BEFORE)
+    asked = source.acls_by_broker
+
+    def granted(resource_type: str) -> dict[int, list[Acl]]:
+        source.acls.add(rule("orders", "WRITE", "ALLOW", "User:new"))
+        return asked(resource_type)
+
+    monkeypatch.setattr(source, "acls_by_broker", granted)
+    with pytest.raises(FenceUnproven, match="would let others write"):
+        swap(tmp_path, source)
+    swap(tmp_path, source)
+    assert rule("orders", "WRITE", "DENY", "User:new") in source.acls
+
+
+def test_broker_that_hears_late_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, _ = fenced(tmp_path, *BEFORE)
+    old, looks = sorted(source.acls), 0
+
+    def each(resource_type: str) -> dict[int, list[Acl]]:
+        nonlocal looks
+        looks += 1
+        assert rule("orders", "WRITE", "DENY") in source.acls
+        return {1: source.describe_acls(resource_type), 2: old if looks < 3 else source.describe_acls(resource_type)}
+
+    monkeypatch.setattr(source, "acls_by_broker", each)
+    swap(tmp_path, source)
+    assert looks == 3
+
+
+def test_fence_that_is_lifted_meanwhile_stays_lifted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, kept = fenced(tmp_path, *BEFORE)
+    asked = source.acls_by_broker
+
+    def lifted(resource_type: str) -> dict[int, list[Acl]]:
+        report = kept.load()
+        report.fence.lifted, report.fence.kept = 3.0, False
+        kept.save(report)
+        source.shut = False
+        return asked(resource_type)
+
+    monkeypatch.setattr(source, "acls_by_broker", lifted)
+    with pytest.raises(CutoverTakenOver):
+        swap(tmp_path, source)
+    assert source.acls == set(BEFORE)
+
+
+def test_swapped_fence_with_a_new_writer_is_not_up(tmp_path: Path) -> None:
+    source, kept = fenced(tmp_path, *BEFORE)
+    swap(tmp_path, source)
+    source.acls.add(rule("orders", "WRITE", "ALLOW", "User:new"))
+    assert not AclFence(source).is_up(kept.load().fence.intent)  # type: ignore[arg-type]
+    with pytest.raises(FenceGone):
+        swap(tmp_path, source)
+
+
+@pytest.mark.parametrize(
+    ("fence", "cause"),
+    [
+        ({"kept": False}, "has not finished"),
+        ({"lifted": 3.0}, "has not finished"),
+        ({"kind": "callable", "name": "site.gate", "intent": {}}, "callable .site.gate."),
+    ],
+)
+def test_only_a_kept_fence_of_acls_can_be_swapped(tmp_path: Path, fence: dict[str, Any], cause: str) -> None:
+    source, kept = fenced(tmp_path, *BEFORE)
+    report = kept.load()
+    for field, value in fence.items():
+        setattr(report.fence, field, value)
+    kept.save(report)
+    with pytest.raises(FenceNotSwapped, match=cause):
+        swap(tmp_path, source)
