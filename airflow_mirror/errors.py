@@ -1059,6 +1059,18 @@ class NotFailedOver(InputError):
         )
 
 
+class NoWayBack(NeedsHuman):
+    """What a cutover has opened can't be copied back, so it can't be rolled back either."""
+
+    def __init__(self, mirror: str, reasons: Sequence[str]) -> None:
+        self.mirror, self.reasons = mirror, list(reasons)
+        shown, more = "; ".join(self.reasons[:10]), len(self.reasons) - 10
+        super().__init__(
+            f"no way back after opening: what applications write to the target of mirror {mirror!r} is not copied to its "
+            f"old source: {shown}{f'; and {more} more' if more > 0 else ''}."
+        )
+
+
 class WrongTarget(InputError):
     """A command was given another cluster than the mirror's target."""
 

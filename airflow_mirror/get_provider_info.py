@@ -44,6 +44,7 @@ def get_provider_info() -> dict[str, Any]:
             "operators.offsets",
             "operators.cutover",
             "operators.approval",
+            "operators.rollback",
             "operators.failover",
             "operators.drill",
         ),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from airflow_mirror import __version__
 from airflow_mirror.console import (
+    arm_reverse,
     configs,
     failover,
     ledger,
@@ -51,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
     report.add(commands)
     verify_report.add(commands)
     swap_fence.add(commands)
+    arm_reverse.add(commands)
     failover.add(commands)
     retire.add(commands)
     ledger.add(commands)

@@ -15,7 +15,7 @@ from airflow_mirror.cutover import report as cutovers
 from airflow_mirror.cutover.alive import require_over
 from airflow_mirror.cutover.kept import newest_reports, reports_of
 from airflow_mirror.errors import InputError, MirrorCutOver, SourceStillSeen, WrongTarget
-from airflow_mirror.failover.decision import Direction, direction
+from airflow_mirror.failover.decision import FAILOVER, Direction, direction
 from airflow_mirror.failover.losses import Losses, losses
 from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Sign, Watch, active_tail, keys_of
 from airflow_mirror.jobs.runner.state import RUNNING
@@ -190,6 +190,8 @@ def mirror_of(target: ClusterAdmin, ledger: Ledger, mirror: str) -> tuple[Plan, 
     """
     values = ledger.values()
     decided, tail = direction(values, mirror), active_tail(values, mirror)
+    if decided is not None and decided.by != FAILOVER:
+        decided = None
     plan_hash = decided.plan if decided else tail.plan if tail else kept.last_hash(values, mirror)
     if plan_hash is None:
         known = ", ".join(sorted({one.mirror for _, one in life.shares(life.owned_topics(ledger))})) or "none"

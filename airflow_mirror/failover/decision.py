@@ -21,14 +21,17 @@ if TYPE_CHECKING:
     from airflow_mirror.plan.model import Plan
 
 _VERSION = 1
+FAILOVER = "failover"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Direction:
     """What was decided about a mirror.
 
-    :param primary: id of the cluster that applications write to. :param by: what decided it: ``failover``.
-    :param attempt: names the record of it (:mod:`.record`). :param plan: hash of the plan whose topics are open.
+    :param primary: id of the cluster that applications write to. :param by: what decided it:
+        ``failover``, or ``cutover`` or ``rollback`` (:mod:`airflow_mirror.rollback`).
+    :param attempt: names the record of it (:mod:`.record`), or the run. :param plan: hash of the plan whose topics are
+        open; by a cutover, of the plan that copies back.
     :param at: ISO 8601.
     """
 
@@ -62,6 +65,11 @@ def direction(values: Values, mirror: str) -> Direction | None:
     return Direction(**{key: value[key] for key in Direction.__dataclass_fields__})
 
 
+def turn(mirror: str, one: Direction) -> Values:
+    """Return what decides a mirror's direction, for a decision with more in it."""
+    return {_key(mirror): one.value()}
+
+
 def promote(ledger: Decisions, plan: Plan, topic_ids: Mapping[str, str], wanted: Direction) -> Direction:
     """Decide that applications write to the plan's target topics, and that no tail does. Safe to repeat.
 
@@ -77,7 +85,7 @@ def promote(ledger: Decisions, plan: Plan, topic_ids: Mapping[str, str], wanted:
         opened = life.opening(values, plan, topic_ids, one.opened_by, one.at)
         if found is not None:
             return opened  # more topics than one decision holds
-        return {_key(name): one.value(), **ended(name), **(opened or {})}
+        return {**turn(name, one), **ended(name), **(opened or {})}
 
     while ledger.decide(change) is not None:
         pass

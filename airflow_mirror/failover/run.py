@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LeaseLost, TryAgain
 from airflow_mirror.failover import check as checks
-from airflow_mirror.failover.decision import Direction, promote
+from airflow_mirror.failover.decision import FAILOVER, Direction, promote
 from airflow_mirror.failover.record import Cut, Record, prefix
 from airflow_mirror.jobs.runner.active import ask_to_stop, keys_of
 from airflow_mirror.jobs.runner.state import RUNNING
@@ -159,7 +159,7 @@ def _decide(
     except LeaseLost as e:
         raise TryAgain(f"another job took the mirror's writer lease meanwhile, and nothing was decided: {e}") from e
     wanted = Direction(
-        generation=1, primary=plan.target_cluster_id, by="failover", attempt=attempt, plan=plan.hash,
+        generation=1, primary=plan.target_cluster_id, by=FAILOVER, attempt=attempt, plan=plan.hash,
         at=datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
     return promote(ledger, plan, _ids(target, plan), wanted)

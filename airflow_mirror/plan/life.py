@@ -163,6 +163,26 @@ def claim(
     _decide_all(ledger, change)
 
 
+def adopt(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
+    """Make a plan's target topics this mirror's, also those in production. Safe to repeat.
+
+    For the old source of a cutover alone: applications write to the other cluster, as was decided there.
+
+    :raises TopicsOwned: a mirror that has not handed them over has some. Nothing was decided.
+    """
+    name, source = plan.mirror.name, plan.source_cluster_id
+    topic_ids = _ids(plan, target)
+
+    def change(values: Values) -> Values | None:
+        owned = decided(values, topic_ids)
+        _require_mine({t: one for t, one in owned.items() if one.opened_by is None}, plan)
+        mine = {t: Owned(topic_id=i, mirror=name, source_id=source, upstream=(source,)) for t, i in topic_ids.items()}
+        done = {t for t, one in owned.items() if one.opened_by is None}
+        return _some({t: one for t, one in mine.items() if t not in done})
+
+    _decide_all(ledger, change)
+
+
 def mark_cut_over(
     ledger: Decisions, plan: Plan, topic_ids: Mapping[str, str], at: str,
     also: Callable[[Values], Values] = lambda _: {}, until_ms: int | None = None,

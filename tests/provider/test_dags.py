@@ -23,10 +23,10 @@ from airflow_mirror.operators.cutover import PreviewCutoverOperator
 DAGS = Path(__file__).parents[2] / "dags"
 FILES = {
     "kafka_migration", "kafka_window_backfill", "kafka_dr_drill", "kafka_replication", "kafka_failover",
-    "kafka_lift_fence",
+    "kafka_lift_fence", "kafka_reverse_mirror",
 }  # fmt: skip
 IDS = FILES | {"kafka_replication_health", "kafka_replication_stop"}
-BY_HAND = {"kafka_migration", "kafka_replication_stop", "kafka_failover", "kafka_lift_fence"}
+BY_HAND = {"kafka_migration", "kafka_replication_stop", "kafka_failover", "kafka_lift_fence", "kafka_reverse_mirror"}
 
 
 @pytest.fixture(scope="module")

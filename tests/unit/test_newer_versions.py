@@ -28,11 +28,13 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import kept, life
 from airflow_mirror.plan.amendment import next_amendment
 from airflow_mirror.policy import DECISIONS as TOPIC
+from airflow_mirror.rollback.arm import armed
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.following import notes
 from airflow_mirror.sync.starts import sights
 from airflow_mirror.verify.proof import Proofs
 from tests.builders import plan_of, topic_plan
+from tests.unit.cutover.builders import Topics
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 from tests.unit.plan.builders import a_mirror
 
@@ -90,6 +92,8 @@ DECISIONS: dict[str, tuple[str, Callable[[MemoryLedger], object]]] = {
     "link of a report": ("evidence/m/000001", lambda ledger: chain.add(ledger, "m", "run", "digest")),
     "direction": ("direction/m", lambda ledger: direction(ledger.values(), "m")),
     "failover": ("direction/m", lambda ledger: promote(ledger, PLAN, IDS, TURNED)),
+    "way back": ("direction/m", lambda ledger: armed("m", ledger.values())),
+    "topics for a way back": ("topic/orders", lambda ledger: life.adopt(ledger, PLAN, cast("Any", Topics()))),
     "owner of a topic": ("topic/orders", lambda ledger: life.decided(ledger.values(), IDS)),
     "hand-over of a topic": ("topic/orders", lambda ledger: life.mark_cut_over(ledger, PLAN, IDS, "noon")),
     "giving up of a topic": ("topic/orders", lambda ledger: life.release(ledger, "m", lambda: None)),

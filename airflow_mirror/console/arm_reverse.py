@@ -1,0 +1,49 @@
+"""``airflow-mirror arm-reverse``: arm the way back of a finished cutover."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+from typing import Any
+
+from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.rollback.arm import arm, cutover_of
+
+_TEXT = """\
+Arm the way back after a cutover that has kept its fence. The fence is swapped for one that spares the mirror
+(swap-fence), both ends of every log are compared, the plan of the reverse mirror is made and kept on the old source, and
+the old source's topics become the reverse mirror's. Its tail, which is started afterwards, copies back what applications
+write to the target, at the same offsets. What speaks against it is said as a whole.
+
+Exit status: 0 armed; 1 no way back, with every reason, or to be tried again; 2 wrong input.
+"""
+_EXAMPLES = """\
+examples:
+  airflow-mirror arm-reverse --target kafka_dc2 dc1-to-dc2 --check
+  airflow-mirror arm-reverse --target dst.properties --source src.properties dc1-to-dc2
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    p = commands.add_parser(
+        "arm-reverse", help="arm the way back of a finished cutover", description=_TEXT, epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add_target(p)
+    p.add_argument("mirror", metavar="NAME", help="name of the mirror that was cut over")
+    p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the plan of that cutover)")
+    p.add_argument("--check", action="store_true", help="only say what would be changed, or why there is no way back")
+    p.add_argument("--json", action="store_true", help="print JSON")
+    p.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    with target_of(arguments) as target:
+        report_of, plan = cutover_of(arguments.mirror, target)
+        with ClusterAdmin(config_of(arguments.source or plan.mirror.source, "source")) as source:
+            found = arm(report_of, plan, source, target, check_only=arguments.check)
+    print(json.dumps(found.to_dict(), indent=1) if arguments.json else "\n".join(found.lines()))

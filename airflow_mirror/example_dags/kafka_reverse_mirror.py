@@ -1,0 +1,49 @@
+"""Keep a way back after a cutover: copy what applications write to the target back to the old source.
+
+Trigger it after `kafka_migration` has cut over with its fence kept. The old source stays fenced for applications; only
+the reverse mirror may write there, at the same offsets as on the target. Where that is not possible `arm` says why, as a
+whole, and changes nothing. Triggered again it makes sure that the tail runs.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG, Param
+
+from airflow_mirror.operators.mirror import StartMirrorOperator
+from airflow_mirror.operators.rollback import ArmReverseMirrorOperator
+from airflow_mirror.operators.topics import SyncTopicConfigsOperator
+
+__all__ = ["dag"]
+
+PARAMS = {
+    "name": Param("migration", type="string", minLength=1, description_md="Name of the mirror that was cut over."),
+    "source": Param("kafka_source", type="string", description_md="Connection (type `kafka`) of its old source."),
+    "target": Param("kafka_target", type="string", description_md="Connection of its target, where applications write."),
+    "spark_conn_id": Param(
+        None, type=["null", "string"],
+        description_md="Connection (type `spark`) of a Spark cluster; empty runs Spark on the worker.",
+    ),
+}  # fmt: skip
+MIRROR = {key: f"{{{{ params.{key} }}}}" for key in ("name", "source", "target")}
+REVERSE = "{{ ti.xcom_pull(task_ids='arm')['fields'] }}"
+
+with DAG(
+    "kafka_reverse_mirror",
+    description="Keep a way back after a cutover",
+    doc_md=__doc__,
+    schedule=None,
+    max_active_runs=1,
+    allowed_run_types=["manual", "operator_triggered"],
+    params=PARAMS,
+    tags=["kafka-mirror"],
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
+) as dag:
+    arm = ArmReverseMirrorOperator(task_id="arm", mirror=MIRROR)
+    hold = SyncTopicConfigsOperator(task_id="hold", mirror=REVERSE, hold=True)
+    start_tail = StartMirrorOperator(
+        task_id="start_tail", mirror=REVERSE, mode="tail", spark_conn_id="{{ params.spark_conn_id }}"
+    )
+
+    arm >> hold >> start_tail

@@ -1,0 +1,247 @@
+"""Arm the way back of a finished cutover: its fence spares the mirror, and the old source belongs to the reverse mirror.
+
+The order makes every beginning safe. A call that dies anywhere leaves a fence that is up and a target that applications
+write to; the next call goes on.
+
+1. Everything is checked that can be without a change. What speaks against it is collected, and said as a whole.
+2. The fence is swapped. Nobody copies back yet: no job has a plan.
+3. The logs are compared again: the source still ends where the cutover left it, at every partition.
+4. The plan is kept on the source, in its own ledger, which begins now if there is none.
+5. The direction is decided on the target, where applications write: it is the primary, and which plan copies back.
+6. The source's topics become the reverse mirror's, by their ids. That is a decision in the source's ledger, and only this
+   one may take topics out of production: applications write elsewhere, as 5 says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from airflow_mirror.cutover.decision import OPENED, fence_state
+from airflow_mirror.cutover.fence import AclFence, fence_text
+from airflow_mirror.cutover.kept import Kept, reports_of
+from airflow_mirror.cutover.report import DONE
+from airflow_mirror.cutover.swap import swap_fence
+from airflow_mirror.errors import BrokersUnsupported, FenceGone, FenceNotSwapped, InvalidField, NothingMatches, NoWayBack
+from airflow_mirror.failover.decision import Direction, direction, turn
+from airflow_mirror.kafka.principal import own_principal
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan import build, kept, life
+from airflow_mirror.rollback.reverse import not_reversible, reverse_name, reverse_of
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from airflow_mirror.cutover.report import CutoverReport
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.ledger.decisions import Decisions, Values
+    from airflow_mirror.plan.model import Plan
+
+BY = "cutover"
+_LISTED = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Armed:
+    """A way back.
+
+    :param plan: of the reverse mirror, for its tail. :param direction: None: it was only checked.
+    :param fence: what the fence of the old source consists of, or would, as readable lines.
+    """
+
+    plan: Plan
+    direction: Direction | None
+    fence: list[str]
+
+    def lines(self) -> list[str]:
+        """Return what there is to say, for people."""
+        name, hashed = self.plan.mirror.name, self.plan.hash
+        if self.direction is None:
+            head = f"the way back can be armed: mirror {name!r}, {len(self.plan.topics)} topics"
+        else:
+            head = f"armed at {self.direction.at}: start the tail of mirror {name!r}, plan {hashed}"
+        return [head, *(f"fence of the old source: {line}" for line in self.fence)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values in a few kilobytes; as a plan's summary, with the Mirror."""
+        return {
+            **self.plan.summary(),
+            "fields": self.plan.mirror.to_dict(),
+            "direction": None if self.direction is None else self.direction.value(),
+            "text": self.lines()[:_LISTED],
+        }
+
+
+def arm(
+    report_of: Kept, plan: Plan, source: ClusterAdmin, target: ClusterAdmin, *, check_only: bool = False
+) -> Armed:  # fmt: skip
+    """Arm the way back of a finished cutover; see the module. May be repeated: what is armed stays as it is.
+
+    :param report_of: that cutover. :param plan: its plan. :param source: its source, which is to be a target.
+    :param target: its target, which applications write to.
+    :param check_only: change nothing.
+    :raises NoWayBack: with every reason. Nothing was changed, except perhaps the fence, which stays up.
+    :raises TryAgain: a cluster does not answer; call it again.
+    """
+    name, run = plan.mirror.name, report_of.run
+    report = report_of.load()
+    here, there = Ledger(target), Ledger(source)
+    decided = direction(here.values(), name)
+    require_not_older(decided, direction(there.peek(), reverse_name(name)), name)
+    if report is None or report.fence is None or report.outcome != DONE:
+        raise NoWayBack(name, [f"cutover {run!r} has not finished"])
+    if decided is not None and decided.attempt == run:
+        return _complete(report_of, plan, decided, source, there, check_only=check_only)
+    own = _own(plan, source)
+    reasons = [*not_reversible(plan), *_unfit(report)]
+    reasons += ends_moved(report, plan, source, target)
+    reverse = None
+    if not reasons:
+        reverse, reasons = _reverse_plan(plan, source, target, probe=not check_only)
+    fence = [] if reasons else _swap(report_of, source, own, reasons, check_only=True)
+    if reasons or reverse is None:
+        raise NoWayBack(name, reasons)
+    if check_only:
+        return Armed(plan=reverse, direction=None, fence=fence)
+    fence = _swap(report_of, source, own, reasons)
+    reasons += ends_moved(report, plan, source, target)
+    if reasons:
+        raise NoWayBack(name, reasons)
+    there.create()
+    kept.keep(reverse, state_of(source, kept.prefix(reverse.mirror.name)), there)
+    wanted = Direction(
+        generation=_next(decided, direction(there.values(), reverse_name(name))), primary=plan.target_cluster_id, by=BY,
+        attempt=run, plan=reverse.hash, at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )  # fmt: skip
+    return _complete(report_of, plan, _decide(here, name, decided, wanted), source, there)
+
+
+def cutover_of(mirror: str, target: ClusterAdmin) -> tuple[Kept, Plan]:
+    """Return the cutover that has opened a mirror's target, and its plan.
+
+    :raises NoWayBack: none has.
+    """
+    ledger = Ledger(target)
+    fence = fence_state(ledger.values(), mirror)
+    if fence is None or fence.phase != OPENED:
+        raise NoWayBack(mirror, ["no cutover of it has opened the target"])
+    report_of = Kept(reports_of(target, mirror), mirror, fence.run, None)
+    return report_of, kept.fetch(fence.plan, mirror, target, ledger)
+
+
+def armed(mirror: str, values: Values) -> Direction | None:
+    """Return what was decided when a mirror's way back was armed, from the target's ledger; None: it was not."""
+    found = direction(values, mirror)
+    return found if found is not None and found.by == BY else None
+
+
+def require_not_older(here: Direction | None, there: Direction | None, mirror: str) -> None:
+    """Return unless the other cluster was decided to be the primary since, or nobody knows which one is.
+
+    :param here: on the cutover's target. :param there: on its source, about the reverse mirror.
+    :raises NoWayBack: of two generations the higher one is right.
+    """
+    if there is None or (here is not None and here.generation > there.generation):
+        return
+    same = "as well: a person has to pick" if here is not None and here.generation == there.generation else "since"
+    raise NoWayBack(mirror, [f"cluster {there.primary} was decided to be the primary at {there.at} {same}"])
+
+
+def ends_moved(report: CutoverReport, plan: Plan, source: ClusterAdmin, target: ClusterAdmin) -> list[str]:
+    """Return where the logs are not as the cutover left them: the source's end there, the target's there or beyond."""
+    cut = {TopicPartition(row["topic"], row["partition"]): row["end"] for row in report.ends}
+    there = source.topics([t.source_topic for t in plan.topics])
+    lines = [
+        f"topic {t.source_topic!r} of the old source is gone, or another one"
+        for t in plan.topics
+        if t.source_topic not in there or there[t.source_topic].topic_id != t.source_topic_id
+    ]
+    if lines:
+        return lines
+    old, new = source.wire.log_ends(cut), target.wire.log_ends(cut)
+    return [
+        *(f"{tp} ends at {old[tp]} on the old source, cut over at {end}" for tp, end in cut.items() if old[tp] != end),
+        *(f"{tp} ends at {new[tp]} on the target, cut over at {end}" for tp, end in cut.items() if new[tp] < end),
+    ]
+
+
+def _own(plan: Plan, source: ClusterAdmin) -> str:
+    try:
+        return own_principal(source, plan.mirror.own_principals)
+    except InvalidField as e:
+        raise NoWayBack(plan.mirror.name, [str(e)]) from e
+
+
+def _unfit(report: CutoverReport) -> list[str]:
+    """Return why the cutover left no source that could be copied back to."""
+    fence = report.fence
+    assert fence is not None
+    if fence.lifted is not None or not fence.kept:
+        return ["the source's fence was not kept: applications may write there"]
+    if fence.kind != AclFence.kind:
+        return ["the source is fenced by a callable, which can't tell a mirror from an application"]
+    return [f"a transaction may still end on the source: {fence.unseen}"] if fence.unseen else []
+
+
+def _reverse_plan(
+    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, *, probe: bool
+) -> tuple[Plan | None, list[str]]:
+    """Return the plan of the reverse mirror, and what blocks it."""
+    known = {t.source_topic: "identical" for t in plan.topics}
+    try:
+        found = build(reverse_of(plan.mirror), target, source, known, probe_target=probe)
+    except (BrokersUnsupported, NothingMatches) as e:
+        return None, [str(e)]
+    new = [t.target_topic for t in found.topics if t.target_topic not in known]
+    reasons = [f"{block}" for block in found.blocks]
+    reasons += [f"the old source has no such topic, which the target has: {', '.join(new[:5])}"] if new else []
+    reasons += [f"{t.target_topic} would not keep its offsets: {t.reason}" for t in found.topics if t.mode != "identical"]
+    return found, reasons
+
+
+def _swap(
+    kept_report: Kept, source: ClusterAdmin, own: str, reasons: list[str], *, check_only: bool = False
+) -> list[str]:
+    """Swap the fence; return it as readable lines. Adds to ``reasons`` why it is not possible."""
+    try:
+        return swap_fence(kept_report, source, own, check_only=check_only)
+    except (FenceNotSwapped, FenceGone) as e:
+        reasons.append(str(e))
+        return []
+
+
+def _decide(here: Decisions, mirror: str, before: Direction | None, wanted: Direction) -> Direction:
+    """Decide the direction; return what is decided, which is somebody else's if they were faster."""
+
+    def change(values: Values) -> Values | None:
+        return turn(mirror, wanted) if direction(values, mirror) == before else None
+
+    here.decide(change)
+    found = direction(here.values(), mirror)
+    assert found is not None
+    return found
+
+
+def _complete(
+    report_of: Kept, plan: Plan, decided: Direction, source: ClusterAdmin, there: Decisions, *, check_only: bool = False
+) -> Armed:  # fmt: skip
+    """Complete what is decided: the source's topics are the reverse mirror's.
+
+    :raises NoWayBack: somebody else's cutover was decided about meanwhile, or the fence is down.
+    """
+    report = report_of.load()
+    if report is None or report.fence is None or decided.attempt != report_of.run:
+        raise NoWayBack(plan.mirror.name, [f"the way back is that of cutover {decided.attempt!r}"])
+    if not AclFence(source).is_up(report.fence.intent):
+        raise NoWayBack(plan.mirror.name, ["the fence of the old source is gone, or incomplete: others may write there"])
+    reverse = kept.fetch(decided.plan, reverse_name(plan.mirror.name), source, there)
+    if not check_only:
+        life.adopt(there, reverse, source)
+    return Armed(plan=reverse, direction=decided, fence=fence_text(report.fence.kind, report.fence.intent))
+
+
+def _next(*known: Direction | None) -> int:
+    return 1 + max((one.generation for one in known if one is not None), default=0)

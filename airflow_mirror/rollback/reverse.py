@@ -1,0 +1,42 @@
+"""The mirror in the other direction: what a cutover's target got since it was opened goes back to the old source."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow_mirror.mirror import Mirror
+    from airflow_mirror.plan.model import Plan
+
+_SUFFIX = "-reverse"  # no dot: the names of a mirror's fences are told apart by one
+
+
+def reverse_name(mirror: str) -> str:
+    """Return the name of a mirror's reverse; that of a reverse is the mirror's own."""
+    return mirror.removesuffix(_SUFFIX) if mirror.endswith(_SUFFIX) else mirror + _SUFFIX
+
+
+def reverse_of(mirror: Mirror) -> Mirror:
+    """Return the mirror that copies back what applications write to the target.
+
+    Groups don't follow: a position that moves on the old source tells that somebody still reads there. The rollback sets
+    them. Rights don't follow either: those of the old source are as they were.
+    """
+    own = {"source": "target", "target": "source"}
+    return replace(
+        mirror, name=reverse_name(mirror.name), source=mirror.target, target=mirror.source, offsets="identical",
+        start="earliest", sync_groups=False, sync_acls=False, remove_acls=False, principals={}, replication_factor=None,
+        own_principals={own[role]: name for role, name in mirror.own_principals.items()},
+    )  # fmt: skip
+
+
+def not_reversible(plan: Plan) -> list[str]:
+    """Return why a plan's topics can't be copied back at the same offsets, as readable lines; nothing if they can."""
+    mapped = [t.source_topic for t in plan.topics if t.mode != "identical"]
+    renamed = [f"{t.source_topic} -> {t.target_topic}" for t in plan.topics if t.source_topic != t.target_topic]
+    lines = [f"offsets differ between the clusters: {', '.join(mapped[:5])}"] if mapped else []
+    lines += [f"topics have other names on the target: {', '.join(renamed[:5])}"] if renamed else []
+    if plan.mirror.isolation != "read_committed":
+        lines.append("aborted records were copied as if they were committed (isolation of the Mirror)")
+    return lines

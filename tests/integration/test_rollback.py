@@ -1,0 +1,154 @@
+"""A cutover that is rolled back after applications have written to its target, on real brokers with authorizers.
+
+The mirror is an ordinary user on both: what keeps applications out must let it in.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.copy.options import CopyOptions
+from airflow_mirror.copy.ranges import CopyRange
+from airflow_mirror.copy.task import CopyWork, copy_ranges
+from airflow_mirror.copy.writer import lease
+from airflow_mirror.cutover.kept import Kept, reports_of
+from airflow_mirror.cutover.run import run_cutover
+from airflow_mirror.errors import NoWayBack
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
+from airflow_mirror.mirror import Mirror
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan import Plan, build, kept
+from airflow_mirror.plan.life import begin, claim
+from airflow_mirror.rollback.arm import arm, cutover_of
+from airflow_mirror.sync.topics import create_target_topics
+from airflow_mirror.verify.remaining import verify_rest
+from airflow_mirror.wire.cluster import WireCluster
+from airflow_mirror.wire.error_codes import ErrorCode
+from sandbox import Cluster
+from tests.integration.copying import assert_equal, create, wait_until, write, write_transactions
+from tests.integration.cutover_once import LIMITS
+from tests.integration.cutover_world import HeardFence
+
+PARTITIONS = 2
+MAY, MAY_NOT = ErrorCode.CORRUPT_MESSAGE, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[tuple[Cluster, Cluster]]:
+    with ExitStack() as close:
+        yield tuple(  # type: ignore[misc]
+            close.enter_context(Cluster(f"there-and-back-{n}", authorizer=True, ready_timeout_s=400)) for n in (1, 2)
+        )
+
+
+class World:
+    """One topic on the old side, copied to the new side and cut over, with two groups."""
+
+    def __init__(self, old: Cluster, new: Cluster, topic: str, directory: Path, close: ExitStack) -> None:
+        self.old, self.new, self.topic, self.directory = old, new, topic, directory
+        self.tps = [TopicPartition(topic, p) for p in range(PARTITIONS)]
+        self.source, self.target = (
+            close.enter_context(ClusterAdmin(ClientConfig(one.properties("mirror"), role), timeout_s=120))
+            for one, role in ((old, "source"), (new, "target"))
+        )
+        create(old, topic, PARTITIONS)
+        write(old, topic, 200, seed=1)
+        write_transactions(old, topic, seed=2, partitions=PARTITIONS)
+        self.mirror = Mirror(name=f"m-{topic[-8:]}", source="src", target="dst", topics=[topic], groups=[f"{topic}-.*"])
+        self.plan = build(self.mirror, self.source, self.target, probe_target=False)
+        create_target_topics(self.plan, self.target)
+        ledger = begin(self.plan, self.target)
+        claim(ledger, self.plan, self.target)
+        kept.keep(self.plan, state_of(self.target, kept.prefix(self.mirror.name)), ledger)
+        for name, offset in (("reads-on", 60), ("rests", 40)):
+            self.commit(self.source, name, offset)
+        self.copy(self.plan, self.source, self.target)
+
+    def commit(self, side: ClusterAdmin, suffix: str, offset: int) -> None:
+        wait_until(lambda: side.topics([self.topic]) != {}, "the topic is there")
+        side.commit_group_offsets(f"{self.topic}-{suffix}", {self.tps[0]: GroupPosition(offset, "note")})
+
+    def at(self, side: ClusterAdmin, suffix: str) -> dict[TopicPartition, int]:
+        return {tp: p.offset for tp, p in side.group_offsets(f"{self.topic}-{suffix}").items()}
+
+    def copy(self, plan: Plan, source: ClusterAdmin, target: ClusterAdmin) -> None:
+        """Copy what is there by now, as a tail of this plan does."""
+        os.environ["BACK_SOURCE"], os.environ["BACK_TARGET"] = source.config.dump(), target.config.dump()
+        stable, starts = source.wire.last_stable(self.tps), source.wire.log_starts(self.tps)
+        ranges = [
+            CopyRange(
+                source_topic=self.topic, target_topic=self.topic, partition=tp.partition, start_offset=starts[tp],
+                end_offset=stable[tp], source_topic_id=plan.topic(self.topic).source_topic_id,
+            )
+            for tp in self.tps
+        ]  # fmt: skip
+        token = lease.take(target.wire, plan.mirror.name)
+        options = CopyOptions(mirror=plan.mirror.name)
+        work = CopyWork(source="env:BACK_SOURCE", target="env:BACK_TARGET", options=options, lease=token)
+        results = copy_ranges(work, ranges)
+        lease.release(target.wire, token)
+        assert [one.error for one in results] == [None] * PARTITIONS
+
+    def how(self, plan: Plan, source: ClusterAdmin, target: ClusterAdmin) -> dict[str, Any]:
+        verify = verify_rest(plan, source.config, target.config)
+        return {"fence": HeardFence(source), "verify": verify, "limits": LIMITS}
+
+    def cut_over(self) -> Kept:
+        run_dir = self.directory / "there"
+        run_cutover(
+            self.mirror, self.plan, self.source, self.target, keep_fence=True, run_dir=run_dir, life=Ledger(self.target),
+            **self.how(self.plan, self.source, self.target),
+        )  # fmt: skip
+        return Kept(reports_of(self.target, self.mirror.name), self.mirror.name, run_dir.name, None)
+
+    def answers(self, cluster: Cluster, user: str) -> set[int]:
+        with WireCluster(ClientConfig(cluster.properties(user), "asked")) as wire:
+            return set(wire.write_answers(self.tps).values())
+
+
+@pytest.fixture
+def world(two: tuple[Cluster, Cluster], topic_name: str, tmp_path: Path) -> Iterator[World]:
+    with ExitStack() as close:
+        yield World(*two, topic_name, tmp_path, close)
+
+
+def test_armed_reverse_mirror_writes_where_no_application_may(world: World) -> None:
+    old, new, topic = world.old, world.new, world.topic
+    with pytest.raises(NoWayBack, match="no cutover of it"):
+        cutover_of(world.mirror.name, world.target)
+    world.cut_over()
+    report_of, plan = cutover_of(world.mirror.name, world.target)
+    arm(report_of, plan, world.source, world.target, check_only=True)
+    assert world.answers(old, "mirror") == {MAY_NOT}, "a check changes nothing"
+    armed = arm(report_of, plan, world.source, world.target)
+    assert armed.direction is not None and armed.direction.primary == world.target.cluster_id()
+    wait_until(lambda: world.answers(old, "mirror") == {MAY}, "the mirror may write to the old source")
+    assert world.answers(old, "alice") == {MAY_NOT} and world.answers(new, "alice") == {MAY}
+    write(new, topic, 100, seed=4)
+    write_transactions(new, topic, seed=5, partitions=PARTITIONS)
+    world.copy(armed.plan, world.target, world.source)
+    assert_equal(new, old, topic, PARTITIONS)
+    again = arm(report_of, plan, world.source, world.target)
+    assert again.direction == armed.direction, "although the old source has moved on"
+
+
+def test_old_source_that_was_written_to_has_no_way_back(world: World) -> None:
+    """By a super user, whom no fence binds."""
+    report_of = world.cut_over()
+    producer = Producer(world.old.admin_properties())
+    producer.produce(world.topic, b"too late", partition=0)
+    assert producer.flush(120) == 0
+    with pytest.raises(NoWayBack, match=f"{world.topic}-0 ends at .* on the old source, cut over at"):
+        arm(report_of, world.plan, world.source, world.target)
+    assert world.answers(world.old, "mirror") == {MAY_NOT}

@@ -1,0 +1,58 @@
+"""``airflow-mirror arm-reverse``: which words it takes, and what it prints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_mirror.console import arm_reverse
+from airflow_mirror.console.main import main
+from airflow_mirror.errors import NoWayBack
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    calls: list[Any] = []
+
+    @contextmanager
+    def cluster(name: Any) -> Iterator[str]:
+        yield str(name)
+
+    def arm(report_of: str, plan: Any, source: str, target: str, *, check_only: bool) -> Any:
+        calls.append((report_of, source, check_only))
+        return SimpleNamespace(to_dict=lambda: {"armed": True}, lines=lambda: ["armed"])
+
+    plan = SimpleNamespace(mirror=SimpleNamespace(source="planned"))
+    monkeypatch.setattr(arm_reverse, "target_of", cluster)
+    monkeypatch.setattr(arm_reverse, "config_of", lambda name, _: name)
+    monkeypatch.setattr(arm_reverse, "ClusterAdmin", cluster)
+    monkeypatch.setattr(arm_reverse, "cutover_of", lambda name, _: (f"report of {name}", plan))
+    monkeypatch.setattr(arm_reverse, "arm", arm)
+    return calls
+
+
+def run(*words: str) -> int:
+    return main(["arm-reverse", "--target", "dst", "m", *words])
+
+
+def test_source_is_that_of_the_plan_unless_given(asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    assert [run("--check"), run("--source", "src", "--json")] == [0, 0]
+    assert asked == [("report of m", "planned", True), ("report of m", "src", False)]
+    first, _, rest = capsys.readouterr().out.partition("\n")
+    assert first == "armed" and json.loads(rest) == {"armed": True}
+
+
+def test_no_way_back_is_said_with_its_reasons(
+    asked: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*_: Any, **__: Any) -> Any:
+        raise NoWayBack("m", ["the fence was not kept", "brokers are too old"])
+
+    monkeypatch.setattr(arm_reverse, "arm", refused)
+    assert run() == 1
+    assert "no way back after opening" in (said := capsys.readouterr().err) and "brokers are too old" in said

@@ -1,0 +1,217 @@
+"""What is armed, in which order, and what there is no way back from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_mirror.errors import MirrorCutOver, NothingMatches, NoWayBack, TopicsOwned
+from airflow_mirror.failover import check
+from airflow_mirror.failover.decision import Direction, direction, turn
+from airflow_mirror.plan import kept, life
+from airflow_mirror.plan.model import Finding
+from airflow_mirror.rollback.arm import armed, require_not_older
+from airflow_mirror.rollback.reverse import reverse_name, reverse_of
+from tests.builders import plan_of, rule, topic_plan
+from tests.unit.cutover.authorizer import may_write
+from tests.unit.rollback.world import MIRROR, PLAN, REVERSE, Died, World
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+def is_armed(world: World) -> bool:
+    """The reverse mirror may write to the old source, by decisions on both sides, and applications may not."""
+    decided = armed("flow", world.new.ledger.values())
+    owned = life.owned_topics(world.old.ledger).get("orders")
+    assert decided is not None and owned is not None
+    life.require_active(world.old.ledger, REVERSE, world.old)  # type: ignore[arg-type]
+    assert (decided.generation, decided.primary, decided.attempt, decided.plan) == (1, "new", "monday", REVERSE.hash)
+    assert (owned.mirror, owned.topic_id, owned.opened_by) == ("flow-reverse", "id-old", None)
+    assert not may_write(world.old.acls, "User:shop", "orders")
+    return may_write(world.old.acls, "User:mirror", "orders")
+
+
+def test_armed_way_back_is_decided_on_both_clusters(world: World) -> None:
+    found = world.arm()
+    assert is_armed(world) and found.plan == REVERSE and world.built == [reverse_of(MIRROR)]
+    assert kept.last_hash(world.old.ledger.values(), "flow-reverse") == REVERSE.hash
+    before = world.changes.left
+    assert world.arm().direction == found.direction and world.changes.left == before, "a second call changes nothing"
+
+
+def test_killed_before_any_change_the_next_call_arms(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watched old source is never open to an application meanwhile."""
+    for number in range(100):
+        one = World(monkeypatch)
+        one.changes.left = number
+        try:
+            one.arm()
+        except Died:
+            one.changes.left = 10**6
+            one.arm()
+            assert is_armed(one), number
+        else:
+            assert number > 5
+            return
+
+
+def test_topics_are_the_reverse_mirrors_only_after_the_direction(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> None:
+        assert armed("flow", world.new.ledger.values()) is not None
+        raise Died
+
+    monkeypatch.setattr(life, "adopt", killed)
+    with pytest.raises(Died):
+        world.arm()
+    assert life.owned_topics(world.old.ledger) == {}
+
+
+def test_check_changes_nothing(world: World) -> None:
+    before = world.changes.left
+    found = world.arm(check_only=True)
+    assert found.direction is None and any("User:mirror" in line for line in found.fence)
+    assert world.changes.left == before
+
+
+CASES: dict[str, tuple[dict[str, Any], str]] = {
+    "fence lifted": ({"lifted": 3.0, "kept": False}, "fence was not kept"),
+    "fence callable": ({"kind": "callable", "name": "x", "intent": {}}, "by a callable"),
+    "transaction unseen": ({"unseen": "no DESCRIBE"}, "may still end on the source: no DESCRIBE"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_cutover_that_left_no_possible_target_says_so(world: World, case: str) -> None:
+    fields, cause = CASES[case]
+    assert world.report.fence is not None
+    for name, value in fields.items():
+        setattr(world.report.fence, name, value)
+    world.save()
+    with pytest.raises(NoWayBack, match=f"no way back after opening: .*{cause}"):
+        world.arm()
+
+
+def test_ends_that_moved_are_named(world: World) -> None:
+    world.old.wire.end = 51
+    with pytest.raises(NoWayBack, match="orders-0 ends at 51 on the old source, cut over at 50"):
+        world.arm()
+    world.old.wire.end, world.new.wire.end = 50, 49
+    with pytest.raises(NoWayBack, match="orders-0 ends at 49 on the target"):
+        world.arm()
+    assert world.built == []
+
+
+def test_ends_are_compared_again_behind_the_swapped_fence(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    swap = world.old.acls_by_broker
+
+    def moves(resource_type: str) -> Any:
+        world.old.wire.end = 51
+        return swap(resource_type)
+
+    monkeypatch.setattr(world.old, "acls_by_broker", moves)
+    with pytest.raises(NoWayBack, match="ends at 51"):
+        world.arm()
+    assert armed("flow", world.new.ledger.values()) is None
+
+
+def test_topic_that_was_created_again_is_no_target(world: World) -> None:
+    other = replace(PLAN, topics=(replace(PLAN.topics[0], source_topic_id="id-before"),))
+    with pytest.raises(NoWayBack, match="gone, or another one"):
+        world.arm(other)
+
+
+@pytest.mark.parametrize(
+    ("fields", "cause"),
+    [({"mode": "mapped"}, "offsets differ"), ({"target_topic": "dc1.orders"}, "other names on the target")],
+)
+def test_topics_that_differ_between_the_clusters_have_no_way_back(world: World, fields: Any, cause: str) -> None:
+    with pytest.raises(NoWayBack, match=cause):
+        world.arm(replace(PLAN, topics=(replace(PLAN.topics[0], **fields),)))
+
+
+def test_what_blocks_the_reverse_plan_is_the_reason(world: World) -> None:
+    world.reverse = replace(REVERSE, findings=(Finding("block", "brokers", "the target", "is too old", "Upgrade."),))
+    with pytest.raises(NoWayBack, match="is too old"):
+        world.arm()
+    world.reverse = NothingMatches(["orders"], [], [])
+    with pytest.raises(NoWayBack, match="orders"):
+        world.arm()
+    world.reverse = plan_of(REVERSE.mirror, *REVERSE.topics, topic_plan("orders-new", {0: 0}, source_topic_id="x"))
+    with pytest.raises(NoWayBack, match="no such topic, which the target has: orders-new"):
+        world.arm()
+    world.reverse = plan_of(REVERSE.mirror, replace(REVERSE.topics[0], mode="mapped", reason="holes"))
+    with pytest.raises(NoWayBack, match="would not keep its offsets: holes"):
+        world.arm()
+    assert rule("orders", "WRITE", "DENY") in world.old.acls
+
+
+def test_fence_that_can_not_spare_the_mirror_is_the_reason(world: World) -> None:
+    world.old.acls.add(rule("*", "WRITE", "ALLOW"))
+    before = world.changes.left
+    with pytest.raises(NoWayBack, match="covers more"):
+        world.arm()
+    assert world.changes.left == before
+
+
+def test_topics_of_another_mirror_are_not_taken(world: World) -> None:
+    theirs = replace(PLAN, mirror=replace(MIRROR, name="other"), source_cluster_id="third")
+    life.claim(world.old.ledger, theirs, world.old)  # type: ignore[arg-type]
+    with pytest.raises(TopicsOwned):
+        world.arm()
+
+
+def test_topics_that_were_once_handed_over_there_are_taken_back(world: World) -> None:
+    """The old source was itself the target of a migration once."""
+    theirs = replace(PLAN, mirror=replace(MIRROR, name="first"), source_cluster_id="third")
+    life.mark_cut_over(world.old.ledger, theirs, {"orders": "id-old"}, "long ago")
+    with pytest.raises(MirrorCutOver):
+        life.claim(world.old.ledger, theirs, world.old)  # type: ignore[arg-type]
+    world.arm()
+    assert is_armed(world)
+
+
+def one(generation: int, primary: str, attempt: str = "tuesday") -> Direction:
+    return Direction(generation=generation, primary=primary, by="rollback", attempt=attempt, plan="p", at="noon")
+
+
+def test_higher_generation_wins_and_equal_ones_need_a_person(world: World) -> None:
+    require_not_older(None, None, "flow")
+    require_not_older(one(3, "new"), one(2, "old"), "flow")
+    with pytest.raises(NoWayBack, match="cluster old was decided to be the primary at noon since"):
+        require_not_older(one(1, "new"), one(2, "old"), "flow")
+    with pytest.raises(NoWayBack, match="a person has to pick"):
+        require_not_older(one(2, "new"), one(2, "old"), "flow")
+    world.arm()
+    world.old.ledger.decide(lambda _: turn("flow-reverse", one(2, "old")))
+    with pytest.raises(NoWayBack, match="decided to be the primary"):
+        world.arm()
+    assert direction(world.new.ledger.values(), "flow") is not None
+
+
+def test_way_back_of_an_open_source_is_not_armed_again(world: World) -> None:
+    world.arm()
+    world.old.shut = False
+    world.old.acls = {rule("orders", "WRITE", "ALLOW", "User:shop")}
+    with pytest.raises(NoWayBack, match="others may write there"):
+        world.arm()
+
+
+def test_reverse_of_the_reverse_is_the_mirrors_name() -> None:
+    assert reverse_name(reverse_name("dc1-to-dc2")) == "dc1-to-dc2"
+    mirror = replace(MIRROR, own_principals={"source": "User:CN=a"})
+    assert reverse_of(mirror).own_principals == {"target": "User:CN=a"}
+    assert (reverse_of(mirror).source, reverse_of(mirror).target) == ("new", "old")
+
+
+def test_direction_of_a_cutover_is_no_failover_to_complete(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failover of that mirror finds its plan, and is refused because its cutover has finished."""
+    monkeypatch.setattr(check, "state_of", lambda admin, *_: admin.state)
+    kept.keep(PLAN, world.new.state, world.new.ledger)
+    world.arm()
+    plan, decided, _ = check.mirror_of(world.new, world.new.ledger, "flow")  # type: ignore[arg-type]
+    assert decided is None and plan == PLAN
