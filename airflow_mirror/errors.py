@@ -1071,6 +1071,19 @@ class NoWayBack(NeedsHuman):
         )
 
 
+class RollbackRefused(NeedsHuman):
+    """A cutover can't be rolled back as things are. Nothing was changed."""
+
+    def __init__(self, mirror: str, reasons: Sequence[str]) -> None:
+        self.mirror, self.reasons = mirror, list(reasons)
+        shown, more = "; ".join(self.reasons[:10]), len(self.reasons) - 10
+        super().__init__(
+            f"the cutover of mirror {mirror!r} is not rolled back: {shown}{f'; and {more} more' if more > 0 else ''}. "
+            "Nothing was changed. Stop the members of groups; name in accept_groups those whose positions on the target "
+            "count in any case."
+        )
+
+
 class WrongTarget(InputError):
     """A command was given another cluster than the mirror's target."""
 

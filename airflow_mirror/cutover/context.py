@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airflow_mirror.cutover.signing import Signer
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.kafka.model import GroupPosition
-    from airflow_mirror.ledger.decisions import Decisions
+    from airflow_mirror.ledger.decisions import Decisions, Values
     from airflow_mirror.ledger.state import State
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan.model import Plan
@@ -103,6 +103,8 @@ class Run:
     :param compared: revisions of the plan that were compared, or shown, before.
     :param shown_at: when was seen what was shown before; seconds since the epoch. None: nothing was.
     :param signer: signs the report's link in the chain of reports.
+    :param require: raises what else refuses this cutover, before anything is touched.
+    :param decide_with: what is decided in the record that opens the target.
     :param stop: set by another thread to make the cutover back out.
     :ivar me: names this process in decisions.
     :ivar before: what was decided about the mirror's fence when the attempt began.
@@ -143,6 +145,8 @@ class Run:
     compared: Sequence[str] = ()
     shown_at: float | None = None
     signer: Signer | None = None
+    require: Callable[[], object] = lambda: None
+    decide_with: Callable[[Values], Values] = lambda _: {}
     stop: threading.Event = field(default_factory=threading.Event)
     me: str = field(default_factory=lambda: uuid.uuid4().hex)
     before: FenceState | None = None

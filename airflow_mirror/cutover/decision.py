@@ -22,7 +22,7 @@ from airflow_mirror.errors import CutoverTakenOver, LedgerNewer
 from airflow_mirror.plan.life import mark_cut_over, take_back
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from airflow_mirror.ledger.decisions import Decisions, Values
     from airflow_mirror.plan.model import Plan
@@ -94,17 +94,20 @@ def go_up(life: Decisions, mirror: str, mine: FenceState, before: FenceState | N
 
 
 def open_behind(
-    life: Decisions, plan: Plan, owner: str, topic_ids: Mapping[str, str], at: str, until_ms: int
+    life: Decisions, plan: Plan, owner: str, topic_ids: Mapping[str, str], at: str, until_ms: int,
+    also: Callable[[Values], Values] = lambda _: {},
 ) -> None:  # fmt: skip
     """Decide in one record that the target is open, and that the plan's target topics are in production.
 
     :param topic_ids: present ids of the target topics, by name. :param at: ISO 8601. :param until_ms: from `go_up`.
+    :param also: what is decided with it.
     :raises CutoverTakenOver: the fence is being lifted, or was. :raises DecidedLate: ``max_fence_s`` are over.
     :raises TopicsOwned: topics belong to other mirrors. :raises Undecided: nobody knows; see `begin_lifting`.
     """
 
     def fence(values: Values) -> Values:
-        return _value(plan.mirror.name, replace(_of_owner(values, plan.mirror.name, owner, UP), phase=OPENED))
+        opened = replace(_of_owner(values, plan.mirror.name, owner, UP), phase=OPENED)
+        return {**_value(plan.mirror.name, opened), **also(values)}
 
     mark_cut_over(life, plan, topic_ids, at, also=fence, until_ms=until_ms)
 

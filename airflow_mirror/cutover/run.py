@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from airflow_mirror.cutover.fence import Fence
     from airflow_mirror.cutover.signing import Signer
     from airflow_mirror.kafka.admin import ClusterAdmin
-    from airflow_mirror.ledger.decisions import Decisions
+    from airflow_mirror.ledger.decisions import Decisions, Values
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan.model import Plan
     from airflow_mirror.sync.groups import Translate
@@ -86,6 +86,8 @@ def run_cutover(
     shown_at: float | None = None,
     approved: Mapping[str, str] | None = None,
     signer: Signer | None = None,
+    require: Callable[[], object] = lambda: None,
+    decide_with: Callable[[Values], Values] = lambda _: {},
 ) -> CutoverReport:
     """Cut a mirror over: fence the source, drain, verify, end the tail's writing, move the groups, open the target.
 
@@ -118,6 +120,8 @@ def run_cutover(
     :param shown_at: when was seen what a :func:`preview_cutover` has shown before; seconds since the epoch.
     :param approved: who has approved it, for the report: ``answer, by, at``.
     :param signer: signs the report's link in the mirror's chain (:mod:`airflow_mirror.ledger.chain`).
+    :param require: raises what else refuses it, before anything is touched. Not asked for a finished cutover.
+    :param decide_with: what is decided in the record that opens the target.
     :raises NoAuthorizer, OpenByDefaultUnknown, FenceStands, PlanOutdated, PlanAmended, MirrorCutOver, GroupActive,
         GroupAhead, JobNotRunning, MirrorPaused, PreviewTooOld, CutoverBlocked: before anything was changed.
     :raises FenceLeaks, FenceGone, FenceUnproven, TransactionsOpen, DrainTimedOut, TargetMoved, VerificationFailed,
@@ -168,6 +172,8 @@ def run_cutover(
             compared_to=compared_to,
             shown_at=shown_at,
             signer=signer,
+            require=require,
+            decide_with=decide_with,
             stop=stop,
         )
         try:
@@ -198,6 +204,7 @@ def _run(run: Run) -> CutoverReport:
         run.report.earlier = [*earlier.earlier, _remembered(earlier)]
     run.before = _before(run)
     precheck(run)
+    run.require()
     found = ask_first(run)
     for line in found.lines():
         run.log.info("%s", line)

@@ -200,7 +200,7 @@ def open_target(run: Run) -> dict[str, Any]:
     run.check_stop()
     run.opening = True
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    decision.open_behind(run.life, run.plan, run.me, ids, at, run.until_ms)
+    decision.open_behind(run.life, run.plan, run.me, ids, at, run.until_ms, run.decide_with)
     run.fenced_until = None
     return {"topics": len(ids), **_open(run)}
 

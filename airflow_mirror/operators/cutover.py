@@ -223,7 +223,7 @@ class CutoverOperator(_OfACutover):
 
         key = report_key()
         signer = load_signer(key) if key else None
-        begun, again = time.time(), flag("fence_again", self.fence_again)
+        again = flag("fence_again", self.fence_again)
         keep_fence, valid_s = flag("keep_fence", self.keep_fence), number("approval_valid_s", self.approval_valid_s)
         with self._given(mirror, context, approval_valid_s=valid_s) as given:
             previews = upstream_results(self, "previews_cutover", mirror, context)
@@ -232,16 +232,28 @@ class CutoverOperator(_OfACutover):
             shown_at = min((float(r["at"]) for r in shown), default=None)
             run_dir = given["run_dir"]
             show_links(self, context, run_dir)
-            try:
+            with fencing_once(run_dir, again):
                 report = run_cutover(
                     **given, fence_name=self.fence, keep_fence=keep_fence, shown_at=shown_at,
                     approved=approval_of(self, context), signer=signer,
                 )  # fmt: skip
-            except TryAgain as e:
-                if not again and (seconds := _fenced_s(run_dir, begun)) is not None:
-                    raise FencedOnce(seconds, str(e)) from e
-                raise
         return compact({**report.summary(), "report": str(run_dir / "report.json")}, full=str(run_dir / "report.json"))
+
+
+@contextmanager
+def fencing_once(run_dir: Path, again: bool) -> Iterator[None]:
+    """Let a cutover that backs out behind its fence end the task: a retry would raise another one.
+
+    :param run_dir: of the cutover. :param again: a retry may.
+    :raises FencedOnce: instead of a temporary cause.
+    """
+    begun = time.time()
+    try:
+        yield
+    except TryAgain as e:
+        if not again and (seconds := _fenced_s(run_dir, begun)) is not None:
+            raise FencedOnce(seconds, str(e)) from e
+        raise
 
 
 def _fenced_s(run_dir: Path, begun: float) -> float | None:

@@ -1,10 +1,12 @@
-"""ArmReverseMirrorOperator: the way back of a cutover."""
+"""ArmReverseMirrorOperator and RollbackCutoverOperator: keep a way back after a cutover, and take it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from airflow_mirror.hooks.home import report_key
 from airflow_mirror.operators.base import MirrorOperator, flag
+from airflow_mirror.operators.cutover import CutoverOperator, fencing_once
 from airflow_mirror.operators.summaries import compact
 
 if TYPE_CHECKING:
@@ -14,7 +16,9 @@ if TYPE_CHECKING:
 
     from airflow_mirror.mirror import Mirror
 
-__all__ = ["ArmReverseMirrorOperator"]
+__all__ = ["ArmReverseMirrorOperator", "RollbackCutoverOperator"]
+
+_OF_THE_WAY = ("mirror", "plan", "source", "target", "life")  # which `roll_back` knows by itself
 
 
 class ArmReverseMirrorOperator(MirrorOperator):
@@ -49,3 +53,63 @@ class ArmReverseMirrorOperator(MirrorOperator):
         for line in armed.lines():
             self.log.info("%s", line)
         return compact(armed.to_dict())
+
+
+class RollbackCutoverOperator(CutoverOperator):
+    """Takes the way back that was armed: fence the target, drain the reverse mirror, move the groups, open the source.
+
+    It is a cutover of the reverse mirror: the same steps, guards and report, with the clusters swapped. What was written
+    since the opening is counted per partition and logged first. The reverse mirror's tail must be running, unless the old
+    source holds everything already. After any failure the target is open again, and the old source fenced for
+    applications as before. A finished one that is run again compares once more. Returns the report's summary.
+
+    :param mirror: that was cut over; only its ``name``, ``source`` and ``target`` are used.
+    :param accept_groups: groups whose positions on the target count although they have members there, or have committed
+        on both sides since the opening (templated).
+    :param check_only: only count and say what would be refused (templated).
+    """
+
+    template_fields: Sequence[str] = (
+        *(name for name in CutoverOperator.template_fields if name not in ("plan", "keep_fence", "approval_valid_s")),
+        "accept_groups",
+        "check_only",
+    )
+
+    def __init__(
+        self, *, accept_groups: Sequence[str] | str = (), check_only: bool | str = False, **kwargs: Any
+    ) -> None:  # fmt: skip
+        super().__init__(**kwargs)
+        self.accept_groups, self.check_only = accept_groups, check_only
+
+    def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
+        """Count, or roll back.
+
+        :raises NoWayBack: none was armed. :raises RollbackRefused: before anything was touched.
+        :raises MirrorError: after backing out; see :func:`airflow_mirror.rollback.run.roll_back`.
+        """
+        from airflow_mirror.cutover.signing import load_signer
+        from airflow_mirror.hooks.kafka import admins_of
+        from airflow_mirror.rollback.run import counted, roll_back, way_back
+
+        groups = self.accept_groups
+        accepted = [groups] if isinstance(groups, str) else [str(group) for group in groups]
+        again, key = flag("fence_again", self.fence_again), report_key()
+        signer = load_signer(key) if key else None
+        with admins_of(mirror) as (source, target):
+            way = way_back(mirror.name, source, target)
+            name = {"mirror": way.plan.mirror.name, "hash": way.plan.hash, "fields": way.plan.mirror.to_dict()}
+            if flag("check_only", self.check_only):
+                found = counted(way, source, target, accepted)
+                for line in found.lines():
+                    self.log.info("%s", line)
+                return compact({**found.to_dict(), **name})
+        self.plan = way.plan.hash
+        with self._given(way.plan.mirror, context) as given:
+            how = {key: value for key, value in given.items() if key not in _OF_THE_WAY}
+            with fencing_once(given["run_dir"], again):
+                report = roll_back(
+                    way, given["target"], given["source"], accepted=accepted, log=cast("Any", self.log),
+                    fence_name=self.fence, signer=signer, **how,
+                )  # fmt: skip
+        path = str(given["run_dir"] / "report.json")
+        return compact({**report.summary(), **name, "report": path}, full=path)

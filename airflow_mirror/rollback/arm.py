@@ -6,7 +6,7 @@ write to; the next call goes on.
 1. Everything is checked that can be without a change. What speaks against it is collected, and said as a whole.
 2. The fence is swapped. Nobody copies back yet: no job has a plan.
 3. The logs are compared again: the source still ends where the cutover left it, at every partition.
-4. The plan is kept on the source, in its own ledger, which begins now if there is none.
+4. The plan is kept on the source, in its own ledger, which begins now if there is none; so is the cutover's report.
 5. The direction is decided on the target, where applications write: it is the primary, and which plan copies back.
 6. The source's topics become the reverse mirror's, by their ids. That is a decision in the source's ledger, and only this
    one may take topics out of production: applications write elsewhere, as 5 says.
@@ -93,7 +93,7 @@ def arm(
     require_not_older(decided, direction(there.peek(), reverse_name(name)), name)
     if report is None or report.fence is None or report.outcome != DONE:
         raise NoWayBack(name, [f"cutover {run!r} has not finished"])
-    if decided is not None and decided.attempt == run:
+    if decided is not None and (decided.by, decided.attempt) == (BY, run):
         return _complete(report_of, plan, decided, source, there, check_only=check_only)
     own = _own(plan, source)
     reasons = [*not_reversible(plan), *_unfit(report)]
@@ -111,12 +111,20 @@ def arm(
     if reasons:
         raise NoWayBack(name, reasons)
     there.create()
+    copy_report(report_of, source)
     kept.keep(reverse, state_of(source, kept.prefix(reverse.mirror.name)), there)
     wanted = Direction(
         generation=_next(decided, direction(there.values(), reverse_name(name))), primary=plan.target_cluster_id, by=BY,
         attempt=run, plan=reverse.hash, at=datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
     return _complete(report_of, plan, _decide(here, name, decided, wanted), source, there)
+
+
+def copy_report(report_of: Kept, source: ClusterAdmin) -> None:
+    """Write a cutover's report to its old source as well: should the target be lost, the fence is lifted from there."""
+    report = report_of.load()
+    assert report is not None
+    Kept(reports_of(source, report.mirror), report.mirror, report_of.run, None).save(report)
 
 
 def cutover_of(mirror: str, target: ClusterAdmin) -> tuple[Kept, Plan]:

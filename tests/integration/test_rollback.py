@@ -21,7 +21,7 @@ from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.kept import Kept, reports_of
 from airflow_mirror.cutover.run import run_cutover
-from airflow_mirror.errors import NoWayBack
+from airflow_mirror.errors import NoWayBack, RollbackRefused
 from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.kafka.model import GroupPosition
 from airflow_mirror.ledger.decisions import Ledger
@@ -31,12 +31,13 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build, kept
 from airflow_mirror.plan.life import begin, claim
 from airflow_mirror.rollback.arm import arm, cutover_of
+from airflow_mirror.rollback.run import counted, roll_back, way_back
 from airflow_mirror.sync.topics import create_target_topics
 from airflow_mirror.verify.remaining import verify_rest
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode
 from sandbox import Cluster
-from tests.integration.copying import assert_equal, create, wait_until, write, write_transactions
+from tests.integration.copying import assert_equal, create, read, wait_until, write, write_transactions
 from tests.integration.cutover_once import LIMITS
 from tests.integration.cutover_world import HeardFence
 
@@ -152,3 +153,57 @@ def test_old_source_that_was_written_to_has_no_way_back(world: World) -> None:
     with pytest.raises(NoWayBack, match=f"{world.topic}-0 ends at .* on the old source, cut over at"):
         arm(report_of, world.plan, world.source, world.target)
     assert world.answers(world.old, "mirror") == {MAY_NOT}
+
+
+def test_thousand_records_after_the_opening_come_back_at_the_same_offsets(world: World, tmp_path: Path) -> None:
+    old, new, topic = world.old, world.new, world.topic
+    report_of = world.cut_over()
+    with pytest.raises(NoWayBack, match="none was armed"):
+        way_back(world.mirror.name, world.source, world.target)
+    armed = arm(report_of, world.plan, world.source, world.target)
+    wait_until(lambda: world.answers(new, "alice") == {MAY}, "applications write to the target")
+    producer = Producer({**new.properties("alice"), "linger.ms": 5})
+    for number in range(1000):
+        producer.produce(topic, b"after %d" % number, b"key", number % PARTITIONS)
+    assert producer.flush(120) == 0
+    write_transactions(new, topic, seed=3, partitions=PARTITIONS)
+    written = [read(new, topic, p) for p in range(PARTITIONS)]
+    world.commit(world.target, "reads-on", 90)
+    world.copy(armed.plan, world.target, world.source)
+
+    way = way_back(world.mirror.name, world.source, world.target)
+    found = counted(way, world.source, world.target)
+    assert len(found.written) == PARTITIONS and not found.problems
+    assert sum(one.records or 0 for one in found.written) > 1000
+    world.commit(world.source, "reads-on", 61)
+    with pytest.raises(RollbackRefused, match="committed on both sides"):
+        roll_back(
+            way,
+            world.source,
+            world.target,
+            run_dir=tmp_path / "refused",
+            **world.how(way.plan, world.target, world.source),
+        )
+    assert world.answers(new, "alice") == {MAY}, "nothing was touched"
+    how = world.how(way.plan, world.target, world.source)
+    report = roll_back(
+        way, world.source, world.target, run_dir=tmp_path / "back", accepted=[f"{topic}-reads-on"], **how
+    )  # fmt: skip
+    assert report.outcome == "cut_over"
+    assert [read(old, topic, p) for p in range(PARTITIONS)] == written
+    assert_equal(new, old, topic, PARTITIONS)
+    assert world.at(world.source, "reads-on") == {world.tps[0]: 90}
+    assert world.at(world.source, "rests") == {world.tps[0]: 40}
+    wait_until(lambda: world.answers(old, "alice") == {MAY}, "applications write to the old source again")
+    assert world.answers(new, "alice") == {MAY_NOT}
+    assert not world.source.describe_acls(resource_type="TOPIC", name=topic)
+    again = roll_back(way, world.source, world.target, run_dir=tmp_path / "back", **how)
+    assert again.steps[-1].name == "verify_again"
+    with pytest.raises(NoWayBack, match="decided to be the primary"):
+        arm(report_of, world.plan, world.source, world.target)
+    back_of, plan = cutover_of(way.plan.mirror.name, world.source)
+    forward = arm(back_of, plan, world.target, world.source)
+    assert forward.plan.mirror.name == world.mirror.name and forward.direction is not None
+    assert (forward.direction.generation, forward.direction.primary) == (3, world.source.cluster_id())
+    wait_until(lambda: world.answers(new, "mirror") == {MAY}, "the mirror may write to the new side again")
+    assert world.answers(new, "alice") == {MAY_NOT}

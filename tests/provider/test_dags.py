@@ -23,10 +23,13 @@ from airflow_mirror.operators.cutover import PreviewCutoverOperator
 DAGS = Path(__file__).parents[2] / "dags"
 FILES = {
     "kafka_migration", "kafka_window_backfill", "kafka_dr_drill", "kafka_replication", "kafka_failover",
-    "kafka_lift_fence", "kafka_reverse_mirror",
+    "kafka_lift_fence", "kafka_reverse_mirror", "kafka_failback",
 }  # fmt: skip
 IDS = FILES | {"kafka_replication_health", "kafka_replication_stop"}
-BY_HAND = {"kafka_migration", "kafka_replication_stop", "kafka_failover", "kafka_lift_fence", "kafka_reverse_mirror"}
+BY_HAND = {
+    "kafka_migration", "kafka_replication_stop", "kafka_failover", "kafka_lift_fence", "kafka_reverse_mirror",
+    "kafka_failback",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

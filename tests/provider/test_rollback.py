@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from copy import copy
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import NoWayBack
 from airflow_mirror.hooks import kafka
-from airflow_mirror.operators.rollback import ArmReverseMirrorOperator
-from airflow_mirror.rollback import arm
+from airflow_mirror.operators.base import mirror_from
+from airflow_mirror.operators.rollback import ArmReverseMirrorOperator, RollbackCutoverOperator
+from airflow_mirror.rollback import arm, run
 from airflow_mirror.rollback.arm import Armed
+from airflow_mirror.rollback.divergence import Divergence
+from airflow_mirror.rollback.run import WayBack
 from tests.provider.test_dags import DAGS
 from tests.unit.rollback.world import REVERSE
 
@@ -52,7 +58,7 @@ def test_no_way_back_is_not_tried_again(asked: list[Any], monkeypatch: pytest.Mo
         ArmReverseMirrorOperator(task_id="arm", mirror=FIELDS).execute({})
 
 
-@pytest.mark.parametrize("dag_id", ["kafka_reverse_mirror"])
+@pytest.mark.parametrize("dag_id", ["kafka_reverse_mirror", "kafka_failback"])
 def test_every_field_of_the_form_is_explained_and_used(dag_id: str) -> None:
     dag: Any = DagBag(str(DAGS)).dags[dag_id]
     used = " ".join(str(getattr(task, name)) for task in dag.tasks for name in task.template_fields)
@@ -64,4 +70,72 @@ def test_every_field_of_the_form_is_explained_and_used(dag_id: str) -> None:
 def test_reverse_tail_starts_once_its_way_back_is_armed_and_held() -> None:
     dag: Any = DagBag(str(DAGS)).dags["kafka_reverse_mirror"]
     assert [task.task_id for task in dag.topological_sort()] == ["arm", "hold", "start_tail"]
-    assert all("['fields']" in str(dag.get_task(name).mirror) for name in ("hold", "start_tail"))
+
+
+@pytest.fixture
+def way(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> list[Any]:
+    """What the core was asked for by a rollback."""
+    found = WayBack(mirror="flow", plan=REVERSE, decided=cast("Any", None), report_of=cast("Any", None))
+
+    def rolled(way: WayBack, source: str, target: str, **how: Any) -> CutoverReport:
+        asked.append((way.plan, source, target, how))
+        return CutoverReport(mirror="flow-reverse", plan_hash=REVERSE.hash, outcome="cut_over")
+
+    def counted(_way: WayBack, source: str, target: str, accepted: list[str]) -> Divergence:
+        asked.append((source, target, accepted))
+        return Divergence(written=(), problems=("group 'g' has members",))
+
+    def given(task: Any, mirror: Any, _: Any) -> Any:
+        found = {"mirror": mirror, "plan": task.plan, "source": mirror.source, "target": mirror.target, "life": None}
+        return nullcontext({**found, "run_dir": Path("back"), "level": "as asked"})
+
+    monkeypatch.setattr(run, "way_back", lambda *_: found)
+    monkeypatch.setattr(run, "counted", counted)
+    monkeypatch.setattr(run, "roll_back", rolled)
+    monkeypatch.setattr(RollbackCutoverOperator, "_given", given)
+    return asked
+
+
+def test_rollback_fences_the_target_by_the_reverse_plan(way: list[Any]) -> None:
+    task = RollbackCutoverOperator(task_id="rollback", mirror=FIELDS, accept_groups="g")
+    found = task.execute({})
+    plan, source, target, how = way.pop()
+    assert (plan, source, target) == (REVERSE, "old", "new")
+    assert task.plan == REVERSE.hash and how.pop("log") is task.log
+    assert how == {"accepted": ["g"], "fence_name": "acl", "run_dir": Path("back"), "level": "as asked", "signer": None}
+    assert (found["outcome"], found["mirror"], found["hash"]) == ("cut_over", "flow-reverse", REVERSE.hash)
+
+
+def test_check_counts_and_hands_the_reverse_plan_on(way: list[Any]) -> None:
+    found = RollbackCutoverOperator(task_id="check", mirror=FIELDS, check_only=True).execute({})
+    assert way == [("old", "new", [])]
+    assert found["problems"] == ["group 'g' has members"] and found["fields"] == REVERSE.mirror.to_dict()
+
+
+def test_nothing_is_rolled_back_before_somebody_has_seen_the_count() -> None:
+    dag: Any = DagBag(str(DAGS)).dags["kafka_failback"]
+    order = ["check", "verify", "is_approval_wanted", "approve_rollback", "rollback", "stop_tail", "restore_configs"]
+    for before, after in zip(order, order[1:], strict=False):
+        assert after in dag.get_task(before).get_flat_relative_ids(upstream=False), (before, after)
+    assert dag.params["approval"] is True
+    assert dag.get_task("check").check_only is True and dag.get_task("rollback").check_only is False
+    branch = dag.get_task("is_approval_wanted").python_callable
+    assert [branch(params={"approval": wanted}) for wanted in (True, False)] == ["approve_rollback", "rollback"]
+
+
+@pytest.mark.parametrize(
+    ("dag_id", "first", "others"),
+    [
+        ("kafka_reverse_mirror", "arm", ["hold", "start_tail"]),
+        ("kafka_failback", "check", ["verify", "lift_fence", "stop_tail", "restore_configs"]),
+    ],
+)
+def test_tasks_work_on_the_reverse_mirror_that_the_first_one_found(dag_id: str, first: str, others: list[str]) -> None:
+    dag: Any = DagBag(str(DAGS)).dags[dag_id]
+    found = {first: {"fields": REVERSE.mirror.to_dict(), "hash": REVERSE.hash}}
+    context: Any = {"ti": SimpleNamespace(xcom_pull=lambda task_ids: found[task_ids]), "params": dag.params.dump()}
+    for name in others:
+        task = copy(dag.get_task(name))
+        task.render_template_fields(context)
+        assert mirror_from(task.mirror) == REVERSE.mirror
+        assert getattr(task, "plan", None) in (None, REVERSE.hash)

@@ -148,6 +148,15 @@ def test_what_the_precheck_finds_touches_nothing(tmp_path: Path, monkeypatch: py
     assert seen.calls == ["precheck"] and kept_in(tmp_path).load() is None
 
 
+def test_what_else_refuses_a_cutover_is_asked_behind_the_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Steps(monkeypatch, broken="groups")
+    run = a_run(tmp_path, seen.fence)
+    run.require = lambda: seen._note("groups")
+    with pytest.raises(RuntimeError, match="groups"):
+        cutover._run(run)
+    assert seen.calls == ["precheck", "groups"] and kept_in(tmp_path).load() is None
+
+
 @pytest.mark.parametrize("outcome", [reports.RUNNING, reports.UNDO_FAILED])
 def test_interrupted_attempt_is_undone_before_anything_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: str

@@ -189,6 +189,15 @@ def test_target_stays_shut_for_one_that_was_taken_for_dead(world: World, leases:
     assert world.calls == []
 
 
+def test_what_belongs_to_the_opening_is_in_its_record(world: World, leases: Leases) -> None:
+    world.run.decide_with = lambda _: {"direction/flow": {"v": 1}}
+    sealed(world.run)
+    records = len(ledger_of(world.run.run_dir).records)
+    steps.open_target(world.run)
+    ledger = ledger_of(world.run.run_dir)
+    assert len(ledger.records) == records + 1 and ledger.values()["direction/flow"] == {"v": 1}
+
+
 def test_mapped_target_may_have_writers_of_its_own(world: World, leases: Leases) -> None:
     topics = tuple(dataclasses.replace(t, mode="mapped") for t in world.run.plan.topics)
     world.run.plan = dataclasses.replace(world.run.plan, topics=topics)

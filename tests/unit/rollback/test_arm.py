@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.run import lift_leftover_fence
 from airflow_mirror.errors import MirrorCutOver, NothingMatches, NoWayBack, TopicsOwned
 from airflow_mirror.failover import check
 from airflow_mirror.failover.decision import Direction, direction, turn
@@ -69,6 +71,17 @@ def test_topics_are_the_reverse_mirrors_only_after_the_direction(world: World, m
     with pytest.raises(Died):
         world.arm()
     assert life.owned_topics(world.old.ledger) == {}
+
+
+def test_fence_can_be_lifted_without_the_target(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target is lost, and the old source promoted: its own state tells what was changed."""
+    monkeypatch.setattr("airflow_mirror.cutover.run.end_writing", lambda *_: None)
+    world.arm()
+    world.old.shut, world.old.config = False, None  # type: ignore[attr-defined]
+    there: Any = world.old
+    on_source = Kept(there.state, "flow", "monday", None)
+    assert lift_leftover_fence(on_source, there, there, life=there.ledger, kept_too=True)
+    assert world.old.acls == {rule("orders", "WRITE", "ALLOW", "User:shop")}
 
 
 def test_check_changes_nothing(world: World) -> None:

@@ -15,6 +15,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import life
 from airflow_mirror.plan.model import Plan
 from airflow_mirror.rollback import arm as arming
+from airflow_mirror.rollback import run as running
 from airflow_mirror.rollback.reverse import reverse_of
 from tests.builders import plan_of, rule, topic_plan
 from tests.unit.cutover.authorizer import may_write
@@ -143,7 +144,8 @@ class World:
         )  # fmt: skip
         self.kept().save(self.report)
         life.mark_cut_over(self.new.ledger, PLAN, {"orders": "id-new"}, "noon")
-        monkeypatch.setattr(arming, "Ledger", lambda admin, *_: admin.ledger)
+        for module in (arming, running):
+            monkeypatch.setattr(module, "Ledger", lambda admin, *_: admin.ledger)
         for where in ("rollback.arm", "ledger.state", "cutover.kept"):
             monkeypatch.setattr(f"airflow_mirror.{where}.state_of", lambda admin, *_, **__: admin.state)
         self.reverse: Plan | Exception = REVERSE

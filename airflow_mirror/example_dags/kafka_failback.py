@@ -1,0 +1,122 @@
+"""Fail back after a cutover: applications return to the old source, with everything they wrote to the target.
+
+It takes the way back that `kafka_reverse_mirror` has armed, and the reverse mirror's tail. `check` counts what was
+written since the target was opened, and says what would be refused; a person sees that before anything is done. Then
+`rollback` is a cutover of the reverse mirror: fence the target, prove the fence, drain, compare the rest, move the
+groups, open the old source. If any part of it fails the target is open again, and applications stay there.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import DAG, Param, task
+
+from airflow_mirror.operators.cutover import LiftFenceOperator
+from airflow_mirror.operators.mirror import StopMirrorOperator
+from airflow_mirror.operators.rollback import RollbackCutoverOperator
+from airflow_mirror.operators.topics import SyncTopicConfigsOperator
+from airflow_mirror.operators.verify import VerifyMirrorOperator
+
+__all__ = ["dag"]
+
+PARAMS = {
+    "name": Param("migration", type="string", minLength=1, description_md="Name of the mirror that was cut over."),
+    "source": Param("kafka_source", type="string", description_md="Connection (type `kafka`) of its source."),
+    "target": Param("kafka_target", type="string", description_md="Connection of its target, where applications write."),
+    "accept_groups": Param(
+        [], type="array", items={"type": "string"},
+        description_md="Groups whose positions on the target count although they have members there, or have committed "
+        "on both sides since.",
+    ),
+    "allow_rewind": Param(
+        False, type="boolean",
+        description_md="Also set positions that are behind those that a group has on the old source.",
+    ),
+    "fence": Param(
+        "acl", type="string",
+        description_md="How the target is fenced: `acl`, or the dotted path of a function that returns a fence of yours.",
+    ),
+    "open_by_default": Param(
+        None, type=["null", "boolean"],
+        description_md="For the fence by ACL: are topics of the target without any ACL open to everybody "
+        "(`allow.everyone.if.no.acl.found`)?",
+    ),
+    "max_fence_s": Param(
+        60.0, type="number", exclusiveMinimum=0, description_md="Seconds for which producers may be kept out at most.",
+    ),
+    "verify_level": Param(
+        "batches", enum=["offsets", "batches", "records"], description_md="How closely both sides are compared.",
+    ),
+    "approval": Param(True, type="boolean", description_md="Ask a person, with the result of `check`."),
+    "spark_conn_id": Param(
+        None, type=["null", "string"],
+        description_md="Connection (type `spark`) of a Spark cluster; empty runs Spark on the worker.",
+    ),
+}  # fmt: skip
+MIRROR = {key: f"{{{{ params.{key} }}}}" for key in ("name", "source", "target")}
+SPARK = "{{ params.spark_conn_id }}"
+REVERSE = {
+    "mirror": "{{ ti.xcom_pull(task_ids='check')['fields'] }}", "plan": "{{ ti.xcom_pull(task_ids='check')['hash'] }}",
+}  # fmt: skip
+ACCEPTED = "{{ params.accept_groups }}"
+
+APPROVAL_TEXT = """The target is fenced, and applications return to the old source with what they wrote since.
+
+{{ ti.xcom_pull(task_ids='check')['text'] | join('\n\n') }}
+
+* comparison: {{ ti.xcom_pull(task_ids='verify') }}
+
+Reject changes nothing: applications stay on the target."""
+
+with DAG(
+    "kafka_failback",
+    description="Return to the old source after a cutover, with what was written since",
+    doc_md=__doc__,
+    schedule=None,
+    max_active_runs=1,
+    allowed_run_types=["manual", "operator_triggered"],
+    params=PARAMS,
+    tags=["kafka-mirror"],
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
+) as dag:
+    check = RollbackCutoverOperator(task_id="check", check_only=True, mirror=MIRROR, accept_groups=ACCEPTED)
+    verify = VerifyMirrorOperator(
+        task_id="verify", level="{{ params.verify_level }}", spark_conn_id=SPARK, **REVERSE
+    )  # fmt: skip
+
+    @task.branch
+    def is_approval_wanted(params: dict[str, Any]) -> str:
+        """Go to the approval, or straight to the rollback."""
+        return "approve_rollback" if params["approval"] else "rollback"
+
+    approve_rollback = ApprovalOperator(
+        task_id="approve_rollback",
+        subject="Return from {{ params.target }} to {{ params.source }}?",
+        body=APPROVAL_TEXT,
+        defaults="Reject",
+        response_timeout=timedelta(days=1),
+    )
+    rollback = RollbackCutoverOperator(
+        task_id="rollback",
+        mirror=MIRROR,
+        accept_groups=ACCEPTED,
+        fence="{{ params.fence }}",
+        open_by_default="{{ params.open_by_default }}",
+        max_fence_s="{{ params.max_fence_s }}",
+        level="{{ params.verify_level }}",
+        allow_rewind="{{ params.allow_rewind }}",
+        trigger_rule="none_failed_min_one_success",
+    )
+    # Does nothing unless the rollback was killed before it could lift the fence of the target.
+    lift_fence = LiftFenceOperator(
+        task_id="lift_fence", mirror=REVERSE["mirror"], fence="{{ params.fence }}", trigger_rule="all_done"
+    )
+    stop_tail = StopMirrorOperator(task_id="stop_tail", mirror=REVERSE["mirror"], spark_conn_id=SPARK)
+    restore_configs = SyncTopicConfigsOperator(task_id="restore_configs", hold=False, **REVERSE)
+
+    check >> verify >> is_approval_wanted() >> [approve_rollback, rollback]
+    approve_rollback >> rollback >> [lift_fence, stop_tail]
+    stop_tail >> restore_configs

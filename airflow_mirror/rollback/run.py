@@ -1,0 +1,126 @@
+"""Roll a cutover back after its target was opened: cut its reverse mirror over.
+
+The steps, their undoing, the guards and the report are those of any cutover (:mod:`airflow_mirror.cutover.steps`), with
+the clusters swapped. Three things are its own:
+
+- What was written since is counted and shown first, and groups are refused of which nobody knows which positions count.
+- The record that opens the old source also decides the direction, one generation higher, and that no tail is the reverse
+  mirror's any more.
+- The fence that the first cutover left on the old source is lifted after that record, and not as a part of it: behind
+  the decision nothing is undone, so a process that dies here leaves both clusters shut, and the next call goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.cutover.decision import PATIENCE_S
+from airflow_mirror.cutover.kept import Kept, reports_of
+from airflow_mirror.cutover.run import lift_leftover_fence, run_cutover
+from airflow_mirror.errors import NoWayBack, RollbackRefused
+from airflow_mirror.failover.decision import Direction, turn
+from airflow_mirror.jobs.runner.active import ended
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.plan import kept
+from airflow_mirror.rollback.arm import armed, copy_report
+from airflow_mirror.rollback.divergence import Divergence, divergence
+from airflow_mirror.rollback.reverse import reverse_name
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from airflow_mirror.cutover.context import Log
+    from airflow_mirror.cutover.report import CutoverReport
+    from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.ledger.decisions import Values
+    from airflow_mirror.plan.model import Plan
+
+BY = "rollback"
+_LOG = logging.getLogger("airflow_mirror.rollback")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WayBack:
+    """An armed way back, as both clusters' ledgers tell it.
+
+    :param mirror: the mirror that was cut over. :param plan: of its reverse. :param decided: when it was armed.
+    :param report_of: the cutover that is rolled back.
+    """
+
+    mirror: str
+    plan: Plan
+    decided: Direction
+    report_of: Kept
+
+    def report(self) -> CutoverReport:
+        """Return the report of the cutover. :raises NoWayBack: it is gone."""
+        found = self.report_of.load()
+        if found is None:
+            raise NoWayBack(self.mirror, [f"the target has no report of cutover {self.report_of.run!r} any more"])
+        return found
+
+
+def way_back(mirror: str, source: ClusterAdmin, target: ClusterAdmin) -> WayBack:
+    """Return a mirror's way back.
+
+    :param source: its source. :param target: its target. :raises NoWayBack: none was armed.
+    """
+    decided = armed(mirror, Ledger(target).values())
+    if decided is None:
+        raise NoWayBack(mirror, ["none was armed"])
+    plan = kept.fetch(decided.plan, reverse_name(mirror), source, Ledger(source))
+    report_of = Kept(reports_of(target, mirror), mirror, decided.attempt, None)
+    return WayBack(mirror=mirror, plan=plan, decided=decided, report_of=report_of)
+
+
+def roll_back(
+    way: WayBack, source: ClusterAdmin, target: ClusterAdmin, *, run_dir: Path, accepted: Collection[str] = (),
+    log: Log = _LOG, **how: Any,
+) -> CutoverReport:  # fmt: skip
+    """Roll back; a call for a finished rollback compares once more, and completes it.
+
+    :param source: of the mirror, which is opened. :param target: which is fenced.
+    :param run_dir: as for :func:`run_cutover`. :param accepted: groups whose positions on the target count in any case.
+    :param how: what else :func:`run_cutover` takes.
+    :raises RollbackRefused: before anything was touched. Other errors as :func:`run_cutover` and
+        :func:`lift_leftover_fence`; after it the old source is still fenced, and the next call lifts that.
+    """
+    report = run_cutover(
+        way.plan.mirror, way.plan, target, source, keep_fence=True, run_dir=run_dir, log=log,
+        life=Ledger(source, PATIENCE_S), require=partial(_require, way, source, target, accepted, log),
+        decide_with=partial(turned, way, run_dir.name), **how,
+    )  # fmt: skip
+    for line in lift_leftover_fence(way.report_of, source, target, life=Ledger(target, PATIENCE_S), kept_too=True):
+        log.info("lifted on the old source: %s", line)
+    copy_report(way.report_of, source)
+    return report
+
+
+def turned(way: WayBack, run: str, _values: Values) -> Values:
+    """Return what is decided with the opening of the old source."""
+    one = Direction(
+        generation=way.decided.generation + 1, primary=way.plan.target_cluster_id, by=BY, attempt=run, plan=way.plan.hash,
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )  # fmt: skip
+    name = way.plan.mirror.name
+    return {**turn(name, one), **ended(name)}
+
+
+def counted(way: WayBack, source: ClusterAdmin, target: ClusterAdmin, accepted: Collection[str] = ()) -> Divergence:
+    """Return what has happened on both sides since the opening."""
+    return divergence(way.report(), way.plan, source, target, accepted)
+
+
+def _require(
+    way: WayBack, source: ClusterAdmin, target: ClusterAdmin, accepted: Collection[str], log: Log
+) -> None:  # fmt: skip
+    found = counted(way, source, target, accepted)
+    for line in found.lines():
+        log.info("%s", line)
+    if found.problems:
+        raise RollbackRefused(way.mirror, found.problems)

@@ -1,0 +1,153 @@
+"""A rollback: one decision, then the old source's own fence, and never two open clusters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_mirror.cutover import decision
+from airflow_mirror.cutover.decision import OPENED, FenceState, fence_state
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.kept import Kept
+from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.errors import NoWayBack, RollbackRefused
+from airflow_mirror.failover.decision import direction
+from airflow_mirror.plan import life
+from airflow_mirror.rollback import arm as arming
+from airflow_mirror.rollback import run as running
+from airflow_mirror.rollback.divergence import Divergence
+from airflow_mirror.rollback.reverse import reverse_of
+from airflow_mirror.rollback.run import roll_back, turned, way_back
+from tests.builders import rule
+from tests.unit.rollback.world import PLAN, REVERSE, Died, World
+
+BEFORE = {rule("orders", "WRITE", "ALLOW", "User:shop")}
+UP = FenceState(run="back", attempt=1, plan=REVERSE.hash, owner="me", max_fence_s=60)
+
+
+class Back(World):
+    """An armed way back; a cutover of it only decides. :ivar done: what happened, in order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(monkeypatch)
+        self.arm()
+        self.done: list[str] = []
+        self.found = Divergence(written=(), problems=())
+        monkeypatch.setattr(running, "run_cutover", self._cut_over)
+        monkeypatch.setattr(running, "divergence", lambda *_: self.found)
+        monkeypatch.setattr("airflow_mirror.cutover.run.end_writing", lambda *_: self.done.append("lease"))
+        for one in (self.old, self.new):
+            one.config = None  # type: ignore[attr-defined]
+
+    def _cut_over(self, mirror: Any, plan: Any, source: Any, target: Any, **how: Any) -> CutoverReport:
+        assert (mirror, plan, source, target) == (REVERSE.mirror, REVERSE, self.new, self.old)
+        assert how["life"] is self.old.ledger and how["keep_fence"]
+        if fence_state(self.old.ledger.values(), mirror.name) is None:
+            how["require"]()
+            until_ms = decision.go_up(self.old.ledger, mirror.name, UP, None)
+            decision.open_behind(
+                self.old.ledger, plan, "me", {"orders": "id-old"}, "noon", until_ms, how["decide_with"]
+            )  # fmt: skip
+        self.done.append("opened")
+        self.old.shut = False
+        return CutoverReport(mirror=mirror.name, plan_hash=plan.hash)
+
+    def roll_back(self, **how: Any) -> CutoverReport:
+        way = way_back("flow", self.old, self.new)  # type: ignore[arg-type]
+        return roll_back(way, self.old, self.new, run_dir=Path("back"), **how)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def back(monkeypatch: pytest.MonkeyPatch) -> Back:
+    return Back(monkeypatch)
+
+
+def test_one_record_decides_fence_direction_topics_and_tail(back: Back) -> None:
+    ledger = back.old.ledger
+    ledger.decide(lambda _: {"active/flow-reverse": {"v": 1, "job": "tail"}})
+    way = way_back("flow", back.old, back.new)  # type: ignore[arg-type]
+    until_ms = decision.go_up(ledger, "flow-reverse", UP, None)
+    records = len(ledger.records)
+    decision.open_behind(
+        ledger, REVERSE, "me", {"orders": "id-old"}, "noon", until_ms, partial(turned, way, "back")
+    )  # fmt: skip
+    values = ledger.values()
+    turned_to, fence = direction(values, "flow-reverse"), fence_state(values, "flow-reverse")
+    assert len(ledger.records) == records + 1
+    assert turned_to is not None and (turned_to.generation, turned_to.primary, turned_to.by) == (2, "old", "rollback")
+    assert fence is not None and fence.phase == OPENED
+    assert life.owned_topics(ledger)["orders"].opened_by == REVERSE.hash
+    assert values.get("active/flow-reverse") is None
+
+
+def test_old_sources_fence_is_lifted_after_the_decision(back: Back) -> None:
+    back.roll_back()
+    assert back.done == ["opened", "lease"] and back.old.acls == BEFORE
+    back.roll_back()
+    assert back.done == ["opened", "lease", "opened"], "a second call has nothing to lift"
+
+
+def test_killed_before_any_change_the_next_call_completes_the_rollback(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(50):
+        one = Back(monkeypatch)
+        one.changes.left = number
+        try:
+            one.roll_back()
+        except Died:
+            one.changes.left = 10**6
+            assert one.done or one.old.acls != BEFORE, "shut before the decision"
+            one.roll_back()
+            assert one.old.acls == BEFORE
+        else:
+            assert number > 4
+            return
+
+
+def test_refusal_touches_nothing_and_says_what_was_written(back: Back) -> None:
+    back.found = Divergence(written=(), problems=("group 'g' has members on the target (Stable)",))
+    before, lines = back.changes.left, list[str]()
+
+    class Log:
+        def info(self, text: str, *given: object) -> None:
+            lines.append(text % given)
+
+        warning = info
+
+    with pytest.raises(RollbackRefused, match="group 'g' has members"):
+        back.roll_back(log=Log())
+    assert back.changes.left == before and back.done == [] and "since it was opened" in lines[0]
+
+
+def test_way_back_that_was_not_armed_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    with pytest.raises(NoWayBack, match="none was armed"):
+        way_back("flow", world.old, world.new)  # type: ignore[arg-type]
+
+
+def test_what_was_rolled_back_is_not_armed_again(back: Back) -> None:
+    back.roll_back()
+    with pytest.raises(NoWayBack, match="decided to be the primary"):
+        back.arm()
+    assert life.owned_topics(back.old.ledger)["orders"].opened_by == REVERSE.hash
+
+
+def test_rollback_has_a_way_back_itself(back: Back, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it decided is no arming, although it has the name of the same run."""
+    back.roll_back()
+    report = replace(back.report, mirror="flow-reverse", plan_hash=REVERSE.hash)
+    assert report.fence is not None
+    fence = AclFence(back.new)  # type: ignore[arg-type]
+    report.fence.intent, report.fence.lifted, report.fence.kept = fence.intent(["orders"]), None, True
+    fence.raise_(report.fence.intent)
+    report_of = Kept(back.old.state, "flow-reverse", "back", None)
+    report_of.save(report)
+    forward = replace(PLAN, mirror=reverse_of(REVERSE.mirror))
+    monkeypatch.setattr(arming, "build", lambda *_, **__: forward)
+    found = arming.arm(report_of, REVERSE, back.new, back.old)  # type: ignore[arg-type]
+    assert found.direction is not None and (found.direction.generation, found.direction.primary) == (3, "old")
+    assert life.owned_topics(back.new.ledger)["orders"].opened_by is None
+    assert way_back("flow-reverse", back.new, back.old).plan == forward  # type: ignore[arg-type]
