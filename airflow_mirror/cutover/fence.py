@@ -41,7 +41,7 @@ READ_BACK_S = 10.0
 
 # What raising a fence changes and lifting it undoes. JSON, because it must survive the process. Of one by ACL that was
 # swapped (:mod:`.swap`), or may be half: ``spared``, who may write; ``instead``, ACLs that were created for that;
-# ``replaced``, ACLs of others that were deleted.
+# ``replaced``, ACLs of others that were deleted; ``copied_by``, the mirror that copies back.
 Intent = dict[str, Any]
 
 

@@ -325,19 +325,20 @@ def _decided(life: Decisions, kept: Kept, report: CutoverReport) -> FenceState |
 
 def lift_leftover_fence(
     kept: Kept, source: ClusterAdmin, target: ClusterAdmin, fence: Fence | None = None, *,
-    life: Decisions, kept_too: bool = False, listened: bool = False,
+    life: Decisions, kept_too: bool = False, listened: bool = False, ended: str = "",
 ) -> list[str]:  # fmt: skip
     """Lift the fence that a killed cutover left up, for a teardown task. Does nothing if there is none.
 
     That it is lifted is decided first, so that no cutover can open the target behind it. A finished cutover's fence
     stays, unless ``kept_too``. Before that fence is lifted the mirror's writer lease is taken, so that no tail copies new
-    source records into a target that is in use.
+    source records into a target that is in use; so is that of the mirror that copies back, if the fence was swapped.
 
     :param kept: the report of that cutover.
     :param target: used only for a finished cutover.
     :param life: the target's ledger. While it can't be asked, a fence is lifted only if nothing was being opened then.
     :param fence: the fence that was used; needed unless it was an ACL fence.
     :param kept_too: also if nobody can say whether the target is open.
+    :param ended: a mirror of which the caller has ended all writing.
     :param listened: the caller has heard no sign of the cutover's process for long enough.
     :return: what was undone, as readable lines.
     :raises CutoverRunning: the cutover is still running.
@@ -368,13 +369,21 @@ def lift_leftover_fence(
         if report.outcome != reports.DONE and not kept_too:
             _require_unopened(kept, report, source, e)
     if report.outcome == reports.DONE:
-        end_writing(target.config, report.mirror)
+        _end_copies(report, source, target, ended)
     lines = fence_text(report.fence.kind, report.fence.intent)
     steps.lift_recorded(used, report.fence, source.role)
     steps.forget_fence(life, source, kept.run, report, lifter)
     if (error := _tell(kept, report)) is not None:
         lines.append(f"but the target still says that it is up: {error}")
     return lines
+
+
+def _end_copies(report: CutoverReport, source: ClusterAdmin, target: ClusterAdmin, ended: str) -> None:
+    """End the writing of the mirror that was cut over, and of the one that copies back, before applications may write."""
+    end_writing(target.config, report.mirror)
+    back = "" if report.fence is None else report.fence.intent.get("copied_by", "")
+    if back not in ("", ended):
+        end_writing(source.config, back)
 
 
 def _require_unopened(kept: Kept, report: CutoverReport, source: ClusterAdmin, unasked: MirrorError) -> None:

@@ -22,10 +22,13 @@ if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
 
 
-def swap_fence(kept: Kept, source: ClusterAdmin, own: str, *, check_only: bool = False) -> list[str]:
+def swap_fence(
+    kept: Kept, source: ClusterAdmin, own: str, *, copied_by: str = "", check_only: bool = False
+) -> list[str]:  # fmt: skip
     """Swap a fence; return it as readable lines. May be repeated.
 
     :param kept: the report of the cutover. :param own: the mirror's principal on the source.
+    :param copied_by: name of the mirror that is to write there: its writing is ended before the fence is lifted.
     :param check_only: change nothing.
     :raises FenceNotSwapped: it is not possible, or the cutover has no such fence. :raises FenceGone: it is not up.
         Nothing was changed.
@@ -42,7 +45,7 @@ def swap_fence(kept: Kept, source: ClusterAdmin, own: str, *, check_only: bool =
     if check_only:
         return fence_text(AclFence.kind, intent)
     assert report.fence is not None
-    report.fence.intent, report.version = intent, SWAPPED
+    report.fence.intent, report.version = {**intent, "copied_by": copied_by or intent.get("copied_by", "")}, SWAPPED
     kept.save(report)
     fence.swap(intent)
     now = kept.load()

@@ -101,12 +101,12 @@ def arm(
     reverse = None
     if not reasons:
         reverse, reasons = _reverse_plan(plan, source, target, probe=not check_only)
-    fence = [] if reasons else _swap(report_of, source, own, reasons, check_only=True)
+    fence = [] if reasons else _swap(report_of, reverse_name(name), source, own, reasons, check_only=True)
     if reasons or reverse is None:
         raise NoWayBack(name, reasons)
     if check_only:
         return Armed(plan=reverse, direction=None, fence=fence)
-    fence = _swap(report_of, source, own, reasons)
+    fence = _swap(report_of, reverse_name(name), source, own, reasons)
     reasons += ends_moved(report, plan, source, target)
     if reasons:
         raise NoWayBack(name, reasons)
@@ -211,11 +211,14 @@ def _reverse_plan(
 
 
 def _swap(
-    kept_report: Kept, source: ClusterAdmin, own: str, reasons: list[str], *, check_only: bool = False
+    report_of: Kept, back: str, source: ClusterAdmin, own: str, reasons: list[str], *, check_only: bool = False
 ) -> list[str]:
-    """Swap the fence; return it as readable lines. Adds to ``reasons`` why it is not possible."""
+    """Swap the fence; return it as readable lines. Adds to ``reasons`` why it is not possible.
+
+    :param back: the mirror that is to write there.
+    """
     try:
-        return swap_fence(kept_report, source, own, check_only=check_only)
+        return swap_fence(report_of, source, own, copied_by=back, check_only=check_only)
     except (FenceNotSwapped, FenceGone) as e:
         reasons.append(str(e))
         return []

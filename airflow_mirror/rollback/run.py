@@ -95,7 +95,8 @@ def roll_back(
         life=Ledger(source, PATIENCE_S), require=partial(_require, way, source, target, accepted, log),
         decide_with=partial(turned, way, run_dir.name), **how,
     )  # fmt: skip
-    for line in lift_leftover_fence(way.report_of, source, target, life=Ledger(target, PATIENCE_S), kept_too=True):
+    life, back = Ledger(target, PATIENCE_S), way.plan.mirror.name
+    for line in lift_leftover_fence(way.report_of, source, target, life=life, kept_too=True, ended=back):
         log.info("lifted on the old source: %s", line)
     copy_report(way.report_of, source)
     return report

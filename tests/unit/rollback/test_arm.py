@@ -74,13 +74,15 @@ def test_topics_are_the_reverse_mirrors_only_after_the_direction(world: World, m
 
 
 def test_fence_can_be_lifted_without_the_target(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The target is lost, and the old source promoted: its own state tells what was changed."""
-    monkeypatch.setattr("airflow_mirror.cutover.run.end_writing", lambda *_: None)
+    """The target is lost, and the old source promoted: its own state tells what was changed, and who else writes."""
+    ended: list[str] = []
+    monkeypatch.setattr("airflow_mirror.cutover.run.end_writing", lambda _, mirror: ended.append(mirror))
     world.arm()
     world.old.shut, world.old.config = False, None  # type: ignore[attr-defined]
     there: Any = world.old
     on_source = Kept(there.state, "flow", "monday", None)
     assert lift_leftover_fence(on_source, there, there, life=there.ledger, kept_too=True)
+    assert ended == ["flow", "flow-reverse"], "no job may copy among what applications write then"
     assert world.old.acls == {rule("orders", "WRITE", "ALLOW", "User:shop")}
 
 
