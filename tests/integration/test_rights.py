@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from airflow_mirror.config import ClientConfig, load
 from airflow_mirror.console.main import main
@@ -189,6 +190,12 @@ class World:
             report = Follower(plan, source, target, maps.to_target, state, Ledger(target), right).follow(1)
         self.notes += [*report.left_out, *report.failed]
 
+    def forget_group(self) -> None:
+        """Take the group off the target: the copy has let it follow, and nothing would be left to commit."""
+        client = AdminClient(self.config("target", ROOT).common())
+        for future in client.delete_consumer_groups(list(self.mirror.groups)).values():
+            future.result(60)
+
     def verify(self, user: str) -> None:
         plan = self.stored(user)
         with WireCluster(self.config("source", user)) as source:
@@ -354,6 +361,10 @@ def test_with_its_printed_rights_a_fence_is_lifted(world_of: Callable[..., World
     assert not [note for note in world.notes if "error:" in note or "may still count" in note]
 
 
+# Asked for a minute after a log was cut by its size; tests/unit/sync/starts has it.
+SIZES = ("copy", "target", "CLUSTER", "DESCRIBE")
+
+
 def _cases() -> Iterator[Any]:
     """Each right of each part alone; of other modes those that identical offsets don't need."""
     known = set()
@@ -363,7 +374,7 @@ def _cases() -> Iterator[Any]:
             for side in SIDES:
                 for index, (acl, _) in enumerate(rights_of(mirror, side, OURS, roles=[role]).grants):
                     key = (role, side, acl)
-                    if key not in known:
+                    if (role, side, acl.resource_type, acl.operation) != SIZES and key not in known:
                         known.add(key)
                         label = f"{mode}-{role}-{side}-{acl.resource_type}-{acl.name}-{acl.operation}"
                         yield pytest.param(mode, role, side, index, id=label)
@@ -383,6 +394,8 @@ def test_a_right_that_is_missing_is_named(
     world = world_of(**MODES[mode])
     for before in ROLES[: ROLES.index(role)] if role in ROLES else ROLES[: 1 if role == "lift-fence" else 2]:
         world.do(before, ROOT)
+    if role == "cutover":
+        world.forget_group()
     monkeypatch.setattr(retries, "PATIENCE_S", 5.0)  # it will not get better
     missing = world.allow(role, (side, index))
     assert missing is not None
