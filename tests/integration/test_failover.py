@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,10 @@ class Load:
         self._stop.set()
         for thread in self._threads:
             thread.join(60)
+
+    def lacking(self, ends: Mapping[TopicPartition, int]) -> int:
+        """How many acknowledged records lie at or behind these ends."""
+        return sum(offset >= ends[tp] for tp, offsets in list(self.acked.items()) for offset in list(offsets))
 
     def _noted(self, into: list[tuple[TopicPartition, int]]) -> Any:
         def delivered(error: Any, message: Any) -> None:
@@ -196,6 +200,8 @@ def test_source_dies_under_load_and_the_target_is_promoted(world: World, lost_cl
                 return (seen := world.seen()) is not None and len(seen.rates) > 1
 
             wait_until(moves_until_looks_are_noted, "looks are noted", 120, 0.5)
+            if world.plan.mirror.max_bytes_per_second is not None:
+                wait_until(lambda: load.lacking(world.target_ends()) > 200, "the tail is behind", 240, 0.5)
             refused = world.command()
             assert refused.returncode == 2 and "cut off from here is not gone" in refused.stderr, refused
             assert "direction/" + world.name not in Ledger(world.target).values()
@@ -208,7 +214,7 @@ def test_source_dies_under_load_and_the_target_is_promoted(world: World, lost_cl
     report = json.loads(world.command("--json").stdout)
     assert list(report["steps"]) == ["writing", "groups", "settings", "grants"]
     copied = world.target_ends()
-    lost = sum(offset >= copied[tp] for tp, offsets in load.acked.items() for offset in offsets)
+    lost = load.lacking(copied)
     print(f"lost {lost} of {sum(map(len, load.acked.values()))}: {report['lost']}")
     assert report["lost"]["at_least"] <= lost <= report["lost"]["at_most"], log.read_text()[-2000:]
     if world.plan.mirror.max_bytes_per_second is not None:
