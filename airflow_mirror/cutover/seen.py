@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from airflow_mirror.cutover.context import Offsets, Run
     from airflow_mirror.kafka.model import Replicas
     from airflow_mirror.kafka.transactions import OpenTransaction
+    from airflow_mirror.wire.batch import BatchHeader
 
 _T = TypeVar("_T")
 _COMPARED_AT_MOST = 200_000  # offsets, to know how fast a comparison is
@@ -243,29 +244,35 @@ def _holders(run: Run) -> tuple[list[Holder], str]:
         if (held := one.partitions & run.routes.keys())
     ]  # fmt: skip
     known = {one.producer_id for one in listed}
-    # Still there after the coordinators were asked: it was open when they said that they know of none.
-    after = _held(run) if any(one.producer_id not in known for one in first) else []
-    there = {(one.producer_id, one.epoch): one for one in after}
-    for one in first:
-        if one.producer_id not in known and (one.producer_id, one.epoch) in there:
-            found.append(replace(one, hangs=not unseen))
-    return found, unseen
+    unknown = {place: header for place, header in first.items() if header.producer_id not in known}
+    # Still at the same offset after the coordinators were asked: it was open when they said that they know of none.
+    after = _held(run) if unknown else {}
+    hanging: dict[tuple[int, int], Holder] = {}
+    for (tp, offset), header in sorted(unknown.items()):
+        if (tp, offset) in after:
+            producer = header.producer_id, header.producer_epoch
+            one = hanging.get(producer) or Holder(
+                name="", producer_id=producer[0], epoch=producer[1], since_ms=header.base_timestamp, partitions=[],
+                hangs=not unseen,
+            )  # fmt: skip
+            since_ms = min(one.since_ms, header.base_timestamp)
+            hanging[producer] = replace(one, since_ms=since_ms, partitions=[*one.partitions, tp])
+    return [*found, *hanging.values()], unseen
 
 
-def _held(run: Run) -> list[Holder]:
-    """Return the producers whose transactions hold back last stable offsets: the first batch there is theirs."""
-    stable, high = run.source_log.last_stable(run.routes), run.source_log.high_watermarks(run.routes)
-    held: dict[tuple[int, int], tuple[int, list[TopicPartition]]] = {}
+def _held(run: Run) -> dict[tuple[TopicPartition, int], BatchHeader]:
+    """Return what holds back last stable offsets: the first batch there, by partition and offset.
+
+    The high watermarks are read first: what producers write meanwhile lies behind them, and is nothing that is held.
+    """
+    high = run.source_log.high_watermarks(run.routes)
+    stable = run.source_log.last_stable(run.routes)
+    held = {}
     for tp in sorted(tp for tp in stable if stable[tp] < high[tp])[:_ASKED_AT_MOST]:
         raw = next(iter(data_batches(run.source_log, tp, stable[tp], high[tp], committed=False)), None)
-        if raw is not None and raw.header is not None:
-            since, tps = held.get((raw.header.producer_id, raw.header.producer_epoch), (raw.header.base_timestamp, []))
-            since = min(since, raw.header.base_timestamp)
-            held[raw.header.producer_id, raw.header.producer_epoch] = since, [*tps, tp]
-    return [
-        Holder(name="", producer_id=producer, epoch=epoch, since_ms=since, partitions=tps)
-        for (producer, epoch), (since, tps) in held.items()
-    ]
+        if raw is not None and raw.header is not None and raw.header.is_transactional:
+            held[tp, stable[tp]] = raw.header
+    return held
 
 
 def _replicas(run: Run) -> dict[str, Mapping[TopicPartition, Replicas]]:

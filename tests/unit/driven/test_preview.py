@@ -20,6 +20,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.remaining import verify_rest
 from tests.driven.cluster import DrivenCluster
 from tests.driven.content import Writer
+from tests.driven.script import Fault
 from tests.unit.cutover.builders import Acls, a_plan, a_run
 
 T = TopicPartition("t", 0)
@@ -166,6 +167,28 @@ def test_transaction_that_its_coordinator_knows_does_not_hang(world: World) -> N
         Writer(world.log).in_transaction(producer_id, 2, epoch=epoch)
     (one,) = look(world.run).holders
     assert (one.name, one.producer_id, list(one.partitions), one.hangs) == ("billing", producer_id, [T], False)
+
+
+def test_records_that_arrive_between_two_requests_hold_nothing(world: World) -> None:
+    """A busy source: each time it is asked where its log ends, another record is there."""
+    world.write(3)
+    world.run.fence = as_acl_fence(world)
+    rule = world.source.script.on("ListOffsets", Fault(before=lambda _: Writer(world.log).plain(1)), times=None)
+    assert look(world.run).holders == [] and len(rule.hits) > 4
+
+
+def test_next_transaction_of_the_same_producer_is_no_hanging_one(world: World) -> None:
+    """The first one ends, and another one begins, when the coordinators are asked: neither was open all the time."""
+    world.run.fence = as_acl_fence(world)
+    with world.source.changing():
+        Writer(world.log).in_transaction(4711, 2, epoch=5)
+
+    def goes_on(_: object) -> None:
+        Writer(world.log).end(4711, commit=True, epoch=5)
+        Writer(world.log).in_transaction(4711, 2, epoch=5)
+
+    world.source.script.on("ListTransactions", Fault(before=goes_on))
+    assert look(world.run).holders == []
 
 
 def as_acl_fence(world: World) -> Any:
