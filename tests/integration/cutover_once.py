@@ -14,6 +14,7 @@ from pathlib import Path
 
 from airflow_mirror.config import load
 from airflow_mirror.copy.writer import lease
+from airflow_mirror.cutover import preview
 from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.run import run_cutover
@@ -32,6 +33,9 @@ LIMITS = Limits(
 # The lease's times, shortened alike: two dozen cutovers are killed, and each makes the next one wait.
 LEASE_TIMES = {"CONFIRM_EVERY_S": 0.5, "VALID_S": 2.0, "HANDOVER_S": 3.0}
 
+# Where a test lets nobody copy, a cutover of a machine as slow as this would refuse: in so many seconds a tail moves.
+SLOW_S = 600.0
+
 
 def opens(run_dir: Path) -> None:
     """Open the target: say so in a file."""
@@ -43,6 +47,7 @@ def main(run_dir: Path, plan_path: Path, kill_after: int) -> None:
     """See the module."""
     for name, seconds in LEASE_TIMES.items():
         setattr(lease, name, seconds)
+    setattr(preview, "ENOUGH_S", SLOW_S)  # noqa: B010  (mypy wants the module that defines it)
     writes = 0
     save = CutoverReport.save
 

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, Producer
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.console.main import main as console
 from airflow_mirror.copy.writer import lease
-from airflow_mirror.cutover import quiet
+from airflow_mirror.cutover import preview, quiet
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.decision import OPENED, PATIENCE_S, fence_state
@@ -56,8 +56,13 @@ from airflow_mirror.plan.model import Plan
 from airflow_mirror.verify.remaining import verify_rest
 from sandbox import Cluster
 from tests.builders import rule
-from tests.integration.cutover_once import LEASE_TIMES, LIMITS, opens
+from tests.integration.cutover_once import LEASE_TIMES, LIMITS, SLOW_S, opens
 from tests.integration.cutover_world import EngineTail, HeardFence, Member, Tail, World, Writer, wait_for, writer_lease
+
+
+@pytest.fixture(autouse=True)
+def _slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preview, "ENOUGH_S", SLOW_S)
 
 
 @pytest.fixture
