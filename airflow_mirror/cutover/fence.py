@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 import time
 from dataclasses import asdict
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from airflow_mirror.cutover.spared import covers, letting_write, topic_rule
@@ -110,7 +111,7 @@ class AclFence:
     def lift(self, intent: Intent) -> None:
         """Delete the ACLs of the intent, and no other; what it has replaced is there again before.
 
-        :raises FenceNotLifted: one of them is still listed afterwards.
+        :raises FenceNotLifted: a broker still lists one of them afterwards.
         """
         denying = [*_acls(intent, "deny"), *_of(intent, "instead", "DENY")]
         allowing = [*_acls(intent, "allow"), *_of(intent, "instead", "ALLOW")]
@@ -118,10 +119,10 @@ class AclFence:
         self._source.delete_acls(denying)
         self._source.delete_acls(allowing)
         ours = {*denying, *allowing}
-        # The controller has deleted them, but the broker learns of it a moment later. Until then they are in force, and
-        # the next fence would treat them as somebody else's.
+        # The controller has deleted them, but each broker learns of it a moment later. Until then they are in force
+        # there, and the next fence, which asks any one of them, would treat them as somebody else's.
         deadline = time.monotonic() + READ_BACK_S
-        while left := ours.intersection(self._source.describe_acls(resource_type="TOPIC")):
+        while left := ours & set(chain(*self._source.acls_by_broker(resource_type="TOPIC").values())):
             if time.monotonic() > deadline:
                 lines = [_line(acl, "") for acl in sorted(left)]
                 raise FenceNotLifted(self._source.role, lines, f"they are still listed after {READ_BACK_S:.0f} s")

@@ -103,15 +103,16 @@ def test_no_authorizer_is_found_though_describing_says_nothing() -> None:
         AclFence(Acls(authorizer=False)).intent(["orders"])  # type: ignore[arg-type]
 
 
-def test_lift_waits_until_the_asked_broker_knows_of_it() -> None:
+def test_lift_waits_until_every_broker_knows_of_it() -> None:
     class Late(Acls):
         late = 3
 
-        def describe_acls(self, resource_type: str, name: str | None = None, principal: str | None = None) -> list[Acl]:
+        def acls_by_broker(self, resource_type: str) -> dict[int, list[Acl]]:
+            there = self.describe_acls(resource_type)
             if "-DENY WRITE orders" in self.done and self.late:
                 self.late -= 1
-                return [rule("orders", "WRITE", "DENY")]
-            return super().describe_acls(resource_type, name, principal)
+                return {1: there, 2: [*there, rule("orders", "WRITE", "DENY")], 3: there}
+            return dict.fromkeys((1, 2, 3), there)
 
     cluster = Late()
     up_and_down(cluster, "orders")
