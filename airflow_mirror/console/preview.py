@@ -17,6 +17,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import names_below, state_of
 from airflow_mirror.plan.kept import fetch, last_hash
+from airflow_mirror.plan.life import target_ids
 from airflow_mirror.sync.maps import OffsetMaps
 from airflow_mirror.verify.proof import Proofs, keys_of
 from airflow_mirror.verify.remaining import verify_rest
@@ -75,8 +76,7 @@ def _look(arguments: argparse.Namespace) -> Preview:
             raise UnknownMirror(name, names_below(values, "plan/"))
         plan = fetch(plan_hash, name, target, ledger)
         config = config_of(arguments.source or plan.mirror.source, "source")
-        ids = {n: info.topic_id for n, info in target.topics([t.target_topic for t in plan.topics]).items()}
-        proven = Proofs(state_of(target, keys_of(name)), name).ends(plan, ids, level)
+        proven = Proofs(state_of(target, keys_of(name)), name).ends(plan, target_ids(plan, target), level)
         with ClusterAdmin(config) as source, OffsetMaps(plan, config, target.config) as maps:
             return preview_cutover(
                 plan.mirror, plan, source, target,

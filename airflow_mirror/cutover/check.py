@@ -105,7 +105,7 @@ def _no_fence(run: Run) -> None:
 
 def _fence(run: Run) -> None:
     """Describe the fence, which tries the rights to raise and to lift it."""
-    intent = run.fence.intent(sorted({t.source_topic for t in run.plan.topics}))
+    intent = run.fence.intent(run.topics)
     if intent.get("held") and (others := fences_of_others(run.source, run.mirror.name)):
         raise FencedByAnother(run.source.role, [acl["name"] for acl in intent["held"]], others)
 

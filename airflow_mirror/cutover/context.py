@@ -162,6 +162,11 @@ class Run:
     seen_groups: dict[str, tuple[Mapping[TopicPartition, GroupPosition], float]] = field(default_factory=dict)
 
     @property
+    def topics(self) -> list[str]:
+        """The plan's source topics, sorted."""
+        return sorted({t.source_topic for t in self.plan.topics})
+
+    @property
     def routes(self) -> dict[TopicPartition, TopicPartition]:
         """Target partition by source partition, for all topics of the plan."""
         return {

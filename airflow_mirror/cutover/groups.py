@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.cutover.report import GroupRecord
 from airflow_mirror.errors import GroupActive, GroupAhead, GroupsStillMoving, MirrorError, MissingRight
-from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.wording import count, some
 from airflow_mirror.sync import groups as sync
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from airflow_mirror.cutover.context import Offsets, Run
 
 EMPTY, AT_THE_END, STOOD_STILL = "empty", "at the end", "stood still"
-NO_MEMBERS = ("Empty", "Dead")
 _ATTEMPTS = 3
 # A gap of markers at the end is short; a longer gap counts as lag without reading its records.
 _LOOK_AT_MOST = 10_000

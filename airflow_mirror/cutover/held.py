@@ -24,13 +24,16 @@ if TYPE_CHECKING:
     from airflow_mirror.cutover.context import Run
 
 
-def look_for_unseen(run: Run) -> str:
-    """Return why transactions may hold a partition unseen, before the fence is raised; "" if none can."""
+def unseen_because(run: Run) -> str:
+    """Return why transactions may hold a partition unseen; "" if none can."""
     if isinstance(run.fence, AclFence):
-        unseen = run.source.transactions_hidden()
-    else:
-        unseen = "the fence is callable: nobody knows whether it keeps transactions from registering partitions"
-    if unseen:
+        return run.source.transactions_hidden()
+    return "the fence is callable: nobody knows whether it keeps transactions from registering partitions"
+
+
+def look_for_unseen(run: Run) -> str:
+    """As :func:`unseen_because`, right before the fence is raised, and warn of it."""
+    if unseen := unseen_because(run):
         run.log.warning("a transaction may end behind the fence, so there is no identical way back: %s", unseen)
     return unseen
 

@@ -49,11 +49,12 @@ if TYPE_CHECKING:
 
     from airflow_mirror.cutover.context import Offsets, Verify
     from airflow_mirror.cutover.fence import Fence
+    from airflow_mirror.cutover.forecast import Forecast
     from airflow_mirror.cutover.signing import Signer
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.ledger.decisions import Decisions, Values
     from airflow_mirror.mirror import Mirror
-    from airflow_mirror.plan.model import Plan
+    from airflow_mirror.plan.model import Finding, Plan
     from airflow_mirror.sync.groups import Translate
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
@@ -219,13 +220,16 @@ def _run(run: Run) -> CutoverReport:
 
 def ask_first(run: Run) -> Preview:
     """Look at what the cutover would meet, and keep it in the report. Only reads."""
-    findings, expected = judge(look(run), run.limits)
-    found = Preview(
+    found = _preview_of(run, *judge(look(run), run.limits))
+    run.report.preview = found.to_dict()
+    return found
+
+
+def _preview_of(run: Run, findings: Sequence[Finding], expected: Forecast | None = None) -> Preview:
+    return Preview(
         mirror=run.mirror.name, plan=run.plan.hash, revision=run.plan.revision, at=time.time(), findings=findings,
         forecast=expected,
     )  # fmt: skip
-    run.report.preview = found.to_dict()
-    return found
 
 
 def preview_cutover(
@@ -263,10 +267,7 @@ def preview(run: Run) -> Preview:
     refused = refusals(run)
     blocks = [f for f in refused if f.level == "block"]
     if blocks:  # rates and lengths of what can't begin would only hide them
-        ordered = [*blocks, *(f for f in refused if f.level != "block")]
-        return Preview(
-            mirror=run.mirror.name, plan=run.plan.hash, revision=run.plan.revision, at=time.time(), findings=ordered
-        )
+        return _preview_of(run, [*blocks, *(f for f in refused if f.level != "block")])
     found = ask_first(run)
     return replace(found, findings=[*found.findings, *refused])
 

@@ -15,10 +15,12 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.drain import compare_watched, positions
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.forecast import ENOUGH_S, Times
-from airflow_mirror.cutover.groups import NO_MEMBERS, lag, translate
+from airflow_mirror.cutover.groups import lag, translate
+from airflow_mirror.cutover.held import unseen_because
 from airflow_mirror.cutover.quiet import longest_pause, quiet_s
 from airflow_mirror.errors import CutoverCancelled, MirrorError
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Watch, active_tail
+from airflow_mirror.kafka.model import NO_MEMBERS
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.wording import some
 from airflow_mirror.policy import DECISIONS, STATE
@@ -142,7 +144,7 @@ def look(run: Run) -> Seen:
     if rest and compared is not None:
         verify_s = compared.seconds * max(1.0, rest / max(1, compared.offsets))
     times = Times(
-        look=looked_s, intent=_timed(run, lambda: run.fence.intent(_topics(run))),
+        look=looked_s, intent=_timed(run, lambda: run.fence.intent(run.topics)),
         settle=run.limits.settle_s, still=quiet_s(run), verify=verify_s, groups=groups.seconds, quiet=quiet,
         commits=commits,
         drain=sum(behind.values()) / per_s if per_s else None if behind else 0.0,
@@ -165,7 +167,7 @@ class _Groups:
 
     def __init__(self, run: Run) -> None:
         started = run.now()
-        found = sync.read_positions(run.source, run.mirror, _topics(run))
+        found = sync.read_positions(run.source, run.mirror, run.topics)
         self.positions = {group: there for group, there in found.items() if there}
         self._states = run.source.group_states(sorted(self.positions))
         self.seconds = run.now() - started
@@ -189,10 +191,6 @@ class _Groups:
         copied = {**reached, **{run.routes[tp]: offset for tp, offset in reached.items()}}
         found = translate(run, self.positions, strict=False).problems
         return [str(one) for one in found if one.offset <= copied[TopicPartition(one.topic, one.partition)]]
-
-
-def _topics(run: Run) -> list[str]:
-    return sorted({t.source_topic for t in run.plan.topics})
 
 
 def _timed(run: Run, do: Callable[[], object]) -> float:
@@ -234,7 +232,7 @@ def _compare(run: Run, reached: Offsets, ends: Offsets) -> tuple[int | None, Com
 
 def _holders(run: Run) -> tuple[list[Holder], str]:
     """Return the open transactions that hold a partition, and why there may be more."""
-    unseen = run.source.transactions_hidden() if isinstance(run.fence, AclFence) else "the fence is callable"
+    unseen = unseen_because(run)
     first = _held(run)
     listed: list[OpenTransaction] = [] if unseen else run.source.open_transactions()
     found = [
@@ -277,7 +275,7 @@ def _held(run: Run) -> dict[tuple[TopicPartition, int], BatchHeader]:
 
 def _replicas(run: Run) -> dict[str, Mapping[TopicPartition, Replicas]]:
     theirs = sorted({t.target_topic for t in run.plan.topics})
-    return {"source": run.source.replicas(_topics(run)), "target": run.target.replicas([*theirs, DECISIONS, STATE])}
+    return {"source": run.source.replicas(run.topics), "target": run.target.replicas([*theirs, DECISIONS, STATE])}
 
 
 def _least(run: Run) -> dict[str, int]:

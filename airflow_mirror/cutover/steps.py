@@ -48,6 +48,7 @@ from airflow_mirror.errors import (
     TransactionsOpen,
     TryAgain,
 )
+from airflow_mirror.plan.life import target_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -92,7 +93,7 @@ def raise_fence(run: Run) -> dict[str, Any]:
     :raises FencedByAnother: before anything is touched.
     """
     proof, unseen = look_before(run), look_for_unseen(run)
-    intent = run.fence.intent(sorted({t.source_topic for t in run.plan.topics}))
+    intent = run.fence.intent(run.topics)
     if intent.get("held") and (others := fences_of_others(run.source, run.mirror.name)):
         raise FencedByAnother(run.source.role, [acl["name"] for acl in intent["held"]], others)
     run.report.fence = FenceRecord(
@@ -193,7 +194,7 @@ def open_target(run: Run) -> dict[str, Any]:
     The decision takes the topics out of the mirror's hands in the same moment. Once it is made nothing can be undone,
     because applications may have written to the target.
     """
-    ids = {name: info.topic_id for name, info in run.target.topics([t.target_topic for t in run.plan.topics]).items()}
+    ids = target_ids(run.plan, run.target)
     require_no_writer(run)
     if run.fence.kind == AclFence.kind:
         set_marker(run.source, run.mirror.name, run.kept.run, run.report.attempt)

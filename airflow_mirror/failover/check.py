@@ -19,6 +19,7 @@ from airflow_mirror.failover.decision import FAILOVER, Direction, direction
 from airflow_mirror.failover.losses import Losses, losses
 from airflow_mirror.jobs.runner.active import SILENCE_S, ActiveTail, Sign, Watch, active_tail, keys_of
 from airflow_mirror.jobs.runner.state import RUNNING
+from airflow_mirror.kafka.model import NO_MEMBERS
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 _LOOKED_INTO = 200  # partitions at most, those that lack most: a failover does not wait for ten thousand
 _LOOKED_AT = 100  # offsets at the end of a partition's log that tell whether it has markers or holes
-_NO_MEMBERS = ("Empty", "Dead")
 _LISTED = 50
 
 
@@ -277,7 +277,7 @@ def groups_of(target: ClusterAdmin, plan: Plan) -> Groups:
     beyond = {group: its for group, its in beyond.items() if its}
     return Groups(
         beyond=beyond,
-        active=tuple(group for group in beyond if listed[group] not in _NO_MEMBERS),
+        active=tuple(group for group in beyond if listed[group] not in NO_MEMBERS),
         positions=sum(map(len, found.values())),
         without=tuple(group for group in plan.groups if not found.get(group)),
     )

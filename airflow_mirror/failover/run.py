@@ -32,7 +32,7 @@ from airflow_mirror.jobs.runner.active import ask_to_stop, keys_of
 from airflow_mirror.jobs.runner.state import RUNNING
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
-from airflow_mirror.plan.life import require_alone
+from airflow_mirror.plan.life import require_alone, target_ids
 from airflow_mirror.sync import seen_acls, seen_configs
 from airflow_mirror.sync.acls import create_rules
 from airflow_mirror.sync.configs import sync_configs
@@ -112,7 +112,7 @@ def run(
         decided = _decide(target, ledger, plan, force, log, pause)
     else:
         log.info("the failover of %s is decided; what it lacks is completed", decided.at)
-        decided = promote(ledger, plan, _ids(target, plan), decided)
+        decided = promote(ledger, plan, target_ids(plan, target), decided)
     record = Record(state, mirror, decided.attempt)
     record.forget_others()
     report = FailoverReport(mirror=mirror, direction=decided, lost=dict(record.cut().lost), steps=record.done())
@@ -162,7 +162,7 @@ def _decide(
         generation=1, primary=plan.target_cluster_id, by=FAILOVER, attempt=attempt, plan=plan.hash,
         at=datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
-    return promote(ledger, plan, _ids(target, plan), wanted)
+    return promote(ledger, plan, target_ids(plan, target), wanted)
 
 
 def _end_writing(pause: Callable[[float], None], target: ClusterAdmin, plan: Plan) -> list[str]:
@@ -216,7 +216,3 @@ def _grants(target: ClusterAdmin, plan: Plan) -> list[str]:
     for permission in ("DENY", "ALLOW"):
         create_rules(target, [rule for rule in rules if rule.permission == permission])
     return [f"+ {rule}" for rule in rules]
-
-
-def _ids(target: ClusterAdmin, plan: Plan) -> dict[str, str]:
-    return {name: info.topic_id for name, info in target.topics([t.target_topic for t in plan.topics]).items()}

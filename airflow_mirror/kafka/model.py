@@ -32,6 +32,10 @@ class TopicInfo:
     replication_factor: int
 
 
+# States of a group that nobody is in; an unknown one is Dead. In these Kafka lets a non-member set its offsets.
+NO_MEMBERS = ("Empty", "Dead")
+
+
 @dataclass(frozen=True)
 class Replicas:
     """The replicas of one partition: how many there are, how many of them are in sync, whether one leads."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from airflow_mirror.cutover.signing import Signer
     from airflow_mirror.mirror import Mirror
 
 __all__ = ["CutoverOperator", "LiftFenceOperator", "PreviewCutoverOperator"]
@@ -87,6 +88,7 @@ class _OfACutover(PlannedOperator):
         from airflow_mirror.hooks.kafka import configs_of
         from airflow_mirror.kafka.admin import ClusterAdmin
         from airflow_mirror.ledger.decisions import Ledger
+        from airflow_mirror.plan.life import target_ids
         from airflow_mirror.sync.maps import OffsetMaps
         from airflow_mirror.verify.remaining import verify_rest
 
@@ -100,9 +102,7 @@ class _OfACutover(PlannedOperator):
             OffsetMaps(plan, configs["source"], configs["target"]) as maps,
         ):
             fence = fence_of(self.fence, source, stated)
-            there = target.topics([t.target_topic for t in plan.topics])
-            ids = {name: info.topic_id for name, info in there.items()}
-            verified = proofs_of(mirror, target).ends(plan, ids, self.level)
+            verified = proofs_of(mirror, target).ends(plan, target_ids(plan, target), self.level)
             partitions = sum(t.partitions for t in plan.topics)
             self.log.info("%d of %d partitions were compared before", len(verified), partitions)
             yield {
@@ -219,10 +219,8 @@ class CutoverOperator(_OfACutover):
         :raises MirrorError: after backing out; see :func:`airflow_mirror.cutover.run.run_cutover`.
         """
         from airflow_mirror.cutover.run import run_cutover
-        from airflow_mirror.cutover.signing import load_signer
 
-        key = report_key()
-        signer = load_signer(key) if key else None
+        signer = report_signer()
         again = flag("fence_again", self.fence_again)
         keep_fence, valid_s = flag("keep_fence", self.keep_fence), number("approval_valid_s", self.approval_valid_s)
         with self._given(mirror, context, approval_valid_s=valid_s) as given:
@@ -238,6 +236,14 @@ class CutoverOperator(_OfACutover):
                     approved=approval_of(self, context), signer=signer,
                 )  # fmt: skip
         return compact({**report.summary(), "report": str(run_dir / "report.json")}, full=str(run_dir / "report.json"))
+
+
+def report_signer() -> Signer | None:
+    """Return what signs reports; None if nothing is configured to. :raises InputError: it can't be read."""
+    from airflow_mirror.cutover.signing import load_signer
+
+    key = report_key()
+    return load_signer(key) if key else None
 
 
 @contextmanager

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from airflow_mirror.hooks.home import report_key
 from airflow_mirror.operators.base import MirrorOperator, flag
-from airflow_mirror.operators.cutover import CutoverOperator, fencing_once
+from airflow_mirror.operators.cutover import CutoverOperator, fencing_once, report_signer
 from airflow_mirror.operators.summaries import compact
 
 if TYPE_CHECKING:
@@ -87,14 +86,12 @@ class RollbackCutoverOperator(CutoverOperator):
         :raises NoWayBack: none was armed. :raises RollbackRefused: before anything was touched.
         :raises MirrorError: after backing out; see :func:`airflow_mirror.rollback.run.roll_back`.
         """
-        from airflow_mirror.cutover.signing import load_signer
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.rollback.run import counted, roll_back, way_back
 
         groups = self.accept_groups
         accepted = [groups] if isinstance(groups, str) else [str(group) for group in groups]
-        again, key = flag("fence_again", self.fence_again), report_key()
-        signer = load_signer(key) if key else None
+        again, signer = flag("fence_again", self.fence_again), report_signer()
         with admins_of(mirror) as (source, target):
             way = way_back(mirror.name, source, target)
             name = {"mirror": way.plan.mirror.name, "hash": way.plan.hash, "fields": way.plan.mirror.to_dict()}

@@ -139,7 +139,7 @@ def claim(
     :raises TopicsOwned: some belong to other mirrors. :raises MirrorCutOver: some are in production. Nothing was decided.
     """
     name, source = plan.mirror.name, plan.source_cluster_id
-    topic_ids = _ids(plan, target)
+    topic_ids = target_ids(plan, target)
     empty = _empty(_of_other_topics(ledger.values(), plan, topic_ids), target)
 
     def change(values: Values) -> Values | None:
@@ -171,7 +171,7 @@ def adopt(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
     :raises TopicsOwned: a mirror that has not handed them over has some. Nothing was decided.
     """
     name, source = plan.mirror.name, plan.source_cluster_id
-    topic_ids = _ids(plan, target)
+    topic_ids = target_ids(plan, target)
 
     def change(values: Values) -> Values | None:
         owned = decided(values, topic_ids)
@@ -294,7 +294,7 @@ def require_active(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> None:
     """
     values = ledger.values()
     if any(_KEY + topic in values for topic in _topics(plan)):
-        _require_free(values, plan, _ids(plan, target))
+        _require_free(values, plan, target_ids(plan, target))
 
 
 def require_alone(plan: Plan, what: str) -> None:
@@ -322,7 +322,7 @@ def require_opened(ledger: Decisions, plan: Plan) -> None:
 
 def not_ours(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> dict[str, str]:
     """Return those of the plan's target topics that this mirror may not write to, each with the reason."""
-    owned = decided(ledger.values(), _ids(plan, target))
+    owned = decided(ledger.values(), target_ids(plan, target))
     opened = {
         topic: f"target topic {topic!r} was handed over to applications ({one.opened_at})"
         for topic, one in owned.items()
@@ -333,7 +333,7 @@ def not_ours(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> dict[str, s
 
 def active_topics(ledger: Decisions, plan: Plan, target: ClusterAdmin) -> set[str]:
     """Return those of the plan's target topics that this mirror may write to: they are its own, and not in production."""
-    owned = decided(ledger.values(), _ids(plan, target))
+    owned = decided(ledger.values(), target_ids(plan, target))
     ours = {t: one.of_mirror(plan.mirror.name, plan.source_cluster_id) for t, one in owned.items()}
     return {t for t, one in ours.items() if one is not None and one.opened_by is None and not one.released}
 
@@ -458,7 +458,8 @@ def _all(values: Values) -> Iterator[tuple[str, Owned]]:
             yield topic, Owned.of(topic, value)
 
 
-def _ids(plan: Plan, target: ClusterAdmin) -> dict[str, str]:
+def target_ids(plan: Plan, target: ClusterAdmin) -> dict[str, str]:
+    """Return the present ids of a plan's target topics, by name, as far as they exist."""
     return {name: info.topic_id for name, info in target.topics(_topics(plan)).items()}
 
 

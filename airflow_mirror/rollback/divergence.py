@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_mirror.kafka.model import NO_MEMBERS
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync.groups import read_positions
 from airflow_mirror.verify.partition import count_data
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 _READ_AT_MOST = 1_000_000  # offsets whose records are counted by reading them; beyond it offsets have to do
 _LISTED = 50
-_NO_MEMBERS = ("Empty", "Dead")
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -122,7 +122,7 @@ def undecided(
     for group, now in sorted(on_new.items()):
         if group in accepted:
             continue
-        if states[group] not in _NO_MEMBERS:
+        if states[group] not in NO_MEMBERS:
             lines.append(f"group {group!r} has members on the target ({states[group]})")
         rows = moved.get(group, ())
         then_old = {TopicPartition(row["topic"], row["partition"]): row["source_offset"] for row in rows}

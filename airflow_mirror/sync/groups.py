@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.copy.offsets.map import Translated, Where
 from airflow_mirror.errors import GroupActive, InputError, NotKept, OffsetNotMirrored, OffsetOutOfRange
-from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
 from airflow_mirror.partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -32,9 +32,6 @@ Translate = Callable[[TopicPartition, int], Translated]
 
 IDENTICAL, EXPIRED = "identical", "expired"
 _FOUND = {Where.RECORD: "exact", Where.HOLE: "hole", Where.END: "end"}
-
-# Group states in which Kafka lets a non-member set offsets.
-_SETTABLE = ("Empty", "Dead")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,7 +328,7 @@ def commit_groups(
     for move in translated.moves:
         by_group.setdefault(move.group, []).append(move)
     groups = sorted(by_group)
-    active = {g: state for g, state in target.group_states(groups).items() if state not in _SETTABLE}
+    active = {g: state for g, state in target.group_states(groups).items() if state not in NO_MEMBERS}
     if active and not dry_run:
         raise _refusal(active, target.role)
     moves = tuple(

@@ -29,6 +29,7 @@ from airflow_mirror.kafka.admin import ClusterAdmin
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.configs import cleaned_sides, is_held
+from airflow_mirror.plan.life import target_ids
 from airflow_mirror.plan.wording import some
 from airflow_mirror.referee import SpotCheck, Stretch, spot_check
 from airflow_mirror.sync.maps import OffsetMaps, map_source
@@ -80,11 +81,11 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
     if arguments.end is None:
         ends = _reached(arguments, job, ranges)
     with ClusterAdmin(load(arguments.target, "target")) as admin:
-        target_ids = {name: i.topic_id for name, i in admin.topics([t.target_topic for t in job.plan.topics]).items()}
-        configs = admin.topic_configs(target_ids)
+        ids = target_ids(job.plan, admin)
+        configs = admin.topic_configs(ids)
         if arguments.only_new:
             proofs = Proofs(state_of(admin, keys_of(mirror.name)), mirror.name)
-            starts, ends = only_new(starts, ends, proofs.ends(job.plan, target_ids, arguments.level))
+            starts, ends = only_new(starts, ends, proofs.ends(job.plan, ids, arguments.level))
     held, cleaned = {n for n, entries in configs.items() if is_held(entries)}, cleaned_sides(job.plan, configs)
     status.update("starting Spark")
     with spark_session(f"airflow-mirror verify {mirror.name}") as spark:
@@ -112,7 +113,7 @@ def _work(arguments: argparse.Namespace, status: StatusFile) -> Outcome:
             spark, pairs, arguments.source, arguments.target, arguments.level, handed, maps, mirror.isolation
         )
     summary = _summary(verdicts, arguments.level, time.monotonic() - begun) | window
-    summary |= {"proven": _proven(verdicts, starts), "target_topic_ids": target_ids}
+    summary |= {"proven": _proven(verdicts, starts), "target_topic_ids": ids}
     summary |= {"mirror": mirror.name, "plan": job.plan.hash, "revision": job.plan.revision}
     if summary["differences"]:
         return summary, VerificationFailed(summary["differences"])

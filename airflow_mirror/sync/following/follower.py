@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from airflow_mirror.copy.offsets.map import Translated
 from airflow_mirror.errors import MirrorError, NoOffsetMap
+from airflow_mirror.kafka.model import NO_MEMBERS
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.life import active_topics, not_active
 from airflow_mirror.sync.following import notes
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from airflow_mirror.wire.cluster import WireCluster
 
 _OURS = "airflow-mirror."  # our own groups; whatever a Mirror selects, they never leave their cluster
-_NO_MEMBERS = ("Empty", "Dead")
 _AT_ONCE = 200  # groups between two confirmations of the lease
 _OFFSETS = {
     "log start": (requests.EARLIEST, requests.READ_UNCOMMITTED),
@@ -96,7 +96,7 @@ class Follower:
             if group in noted and noted[group] is None:
                 report.left_alone.append(f"{group}: {NEWER_NOTE}")
                 continue
-            active = states.get(group, "Dead") not in _NO_MEMBERS
+            active = states.get(group, "Dead") not in NO_MEMBERS
             report.active += [group] * active
             decided[group] = decide_group(its, noted.get(group), active=active, now_ms=now_ms)
         over = [group for group in report.gone if noted[group] and there.get(group) == {}]  # gone on both sides
