@@ -10,6 +10,7 @@ Pure: no cluster is queried.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Iterator
 
 from airflow_mirror.errors import InvalidField, InvalidPattern
@@ -75,8 +76,10 @@ def _check(field: str, pattern: str) -> None:
             if in_class and pattern.startswith(text, at):
                 raise InvalidPattern(field, pattern, f"{name} is Java's, not Python's", instead)
     try:
-        re.compile(pattern)
-    except re.error as e:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)  # "[a||b]": a later Python may read it as a union of sets
+            re.compile(pattern)
+    except (re.error, FutureWarning) as e:
         raise InvalidPattern(field, pattern, str(e)) from e
 
 

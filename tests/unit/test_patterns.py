@@ -97,6 +97,12 @@ def test_what_both_know_means_the_same(pattern: str, name: str) -> None:
     assert matches(parse("groups", [pattern], commas=False), name)
 
 
+@pytest.mark.parametrize("pattern", ["[a||b]+", "[a--b]", "[0||"])
+def test_what_a_later_python_may_read_otherwise_is_refused(pattern: str) -> None:
+    with pytest.raises(InvalidPattern, match="Possible set|unterminated"):
+        parse("groups", [pattern], commas=False)
+
+
 def test_what_nobody_knows_is_an_error_with_its_cause() -> None:
     with pytest.raises(InvalidPattern, match="unterminated character set"):
         parse("topics", ["["], commas=True)
