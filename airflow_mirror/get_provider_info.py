@@ -85,6 +85,14 @@ def get_provider_info() -> dict[str, Any]:
                         "",
                         "/run/secrets/reports.pem",
                     ),
+                    "alarm": _option(
+                        "Function that calls a person, as package.module.function: it is given a text when a cutover has "
+                        "died behind its fence, and what became of that. Workers, and hosts on which tails run, must be "
+                        "able to import it. Empty means that guards only write to their logs.",
+                        "string",
+                        "",
+                        "company.oncall.page",
+                    ),
                     "poll_interval": _option("Seconds between two looks at a running Spark job.", "float", "5", "2.5"),
                 },
             }

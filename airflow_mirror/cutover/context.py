@@ -96,6 +96,7 @@ class Run:
     :param allow_rewind: also commit a position that is behind the group's position on the target; otherwise such a
         group is refused.
     :param fence_name: as it was asked for, for people.
+    :param alarm: path of the function by which guards call a person; "": none.
     :param open_target: lets applications write to the target, if something prevented it. If it raises, the target must
         not be open. It may be called again.
     :param compared_to: source offsets up to which an earlier comparison found both sides equal; ``verify`` begins there.
@@ -140,6 +141,7 @@ class Run:
     require_guard: Callable[[], object] = lambda: None
     allow_rewind: bool = False
     fence_name: str = ""
+    alarm: str = ""
     open_target: Callable[[], object] | None = None
     compared_to: Offsets | None = None
     compared: Sequence[str] = ()

@@ -43,6 +43,7 @@ class FenceState:
     :param process: of the owner, as in :class:`~airflow_mirror.cutover.report.CutoverReport`: by its signs of life others
         see that it lives.
     :param max_fence_s: after which time guards lift it without a ledger.
+    :param alarm: path of the function by which guards call a person; "": none (:mod:`.alarm`).
     """
 
     run: str
@@ -53,6 +54,7 @@ class FenceState:
     phase: str = UP
     lifter: str = ""
     process: Mapping[str, Any] = field(default_factory=dict)
+    alarm: str = ""
 
     @property
     def stands(self) -> bool:

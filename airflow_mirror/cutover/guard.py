@@ -21,6 +21,7 @@ import time
 from typing import TYPE_CHECKING
 
 from airflow_mirror.config import ClientConfig
+from airflow_mirror.cutover.alarm import Alarm
 from airflow_mirror.cutover.alive import process_of, watch_of
 from airflow_mirror.cutover.decision import PATIENCE_S, FenceState, fence_state
 from airflow_mirror.cutover.fence import AclFence, fence_of
@@ -47,6 +48,7 @@ GRACE_S = 15.0
 LOOK_EVERY_S = 1.0
 _COMPLAIN_EVERY_S = 30.0
 _ALONE_S = 3600.0
+_ALARM_S = 30.0  # for a person to be called before a guard ends
 
 
 class Guard:
@@ -69,6 +71,7 @@ class Guard:
         self._asked = not beside_owner
         self._beside_owner = beside_owner
         self._complained = float("-inf")
+        self.alarm = Alarm()
 
     @property
     def is_needed(self) -> bool:
@@ -99,7 +102,7 @@ class Guard:
         """Keep what is needed to lift it without the target."""
         if self._fence is None or not self._fence.is_of(fence.run, fence.attempt):
             self._report, self._markers, self._since = None, None, self._clock()
-        self._fence = fence
+        self._fence, self.alarm.path = fence, fence.alarm
         if self._report is None:
             self._report = self._kept(fence).load()
         if self._markers is None:
@@ -109,11 +112,15 @@ class Guard:
             except MirrorError as e:
                 self._complain("markers at the source can't be read: %s", e)
 
+    def give_up(self) -> None:
+        """Say that nobody guards from now on."""
+        self._tell("a fence may still stand after an hour: nobody guards it any more")
+
     def _kept(self, fence: FenceState) -> Kept:
         return Kept(self._reports, self._mirror, fence.run, None)
 
     def _lift(self, fence: FenceState) -> None:
-        _LOG.error("the cutover of run %r ended, or is frozen, behind its fence: lifting it", fence.run)
+        self._tell("the cutover of run %r ended, or is frozen, behind its fence: lifting it", fence.run)
         try:
             record = None if self._report is None else self._report.fence
             given = None if record is None or record.kind == AclFence.kind else fence_of(record.name, self._source)
@@ -121,11 +128,11 @@ class Guard:
                 self._kept(fence), self._source, self._target, given, life=self._life, listened=True
             )  # fmt: skip
         except (CutoverTakenOver, OpeningUnfinished) as e:
-            _LOG.error("the fence of run %r stays: %s", fence.run, e)
+            self._tell("the fence of run %r stays: %s", fence.run, e)
         except MirrorError as e:
             self._complain("the fence of run %r is not lifted yet: %s", fence.run, e)
         else:
-            _LOG.error("the fence of run %r is lifted: %s", fence.run, "; ".join(lines) or "it was down already")
+            self._tell("the fence of run %r is lifted: %s", fence.run, "; ".join(lines) or "it was down already")
 
     def _without_ledger(self, cause: MirrorError) -> None:
         fence, report = self._fence, self._report
@@ -146,7 +153,7 @@ class Guard:
         except MirrorError as e:
             self._complain("the fence of run %r stays up, find out whether its target is open: %s", fence.run, e)
         else:
-            _LOG.error("the fence of run %r is lifted, without a word from the target's ledger: %s", fence.run, cause)
+            self._tell("the fence of run %r is lifted, without a word from the target's ledger: %s", fence.run, cause)
 
     def _require_no_marker(self, fence: FenceState, report: CutoverReport, cause: MirrorError) -> None:
         """Return if neither this attempt nor one that came after the first look has set its marker.
@@ -161,10 +168,14 @@ class Guard:
             raise MayBeOpen(fence.run, self._source.role, f"marker {', '.join(sorted(new))} stands there, and {cause}")
 
     def _complain(self, text: str, *values: object) -> None:
-        """Log an error, which calls a person; the same again only after a while."""
+        """Tell a person, and again only after a while."""
         if self._clock() - self._complained >= _COMPLAIN_EVERY_S:
             self._complained = self._clock()
-            _LOG.error(text, *values)
+            self._tell(text, *values)
+
+    def _tell(self, text: str, *values: object) -> None:
+        _LOG.error(text, *values)
+        self.alarm.call(f"mirror {self._mirror!r}: {text % values}")
 
 
 def main() -> int:
@@ -184,9 +195,11 @@ def main() -> int:
         while True:
             guard.look()
             if alone_since is not None and not guard.is_needed:
+                guard.alarm.wait(_ALARM_S)
                 return 0
             if alone_since is not None and time.monotonic() - alone_since > _ALONE_S:
-                _LOG.error("a fence of mirror %r still stands after an hour: nobody guards it any more", mirror)
+                guard.give_up()
+                guard.alarm.wait(_ALARM_S)
                 return 1
             every_s = LOOK_EVERY_S if guard.is_needed else order["every_s"]
             if alone_since is not None:

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover import steps
+from airflow_mirror.cutover.alarm import alarm_of
 from airflow_mirror.cutover.alive import require_over, signs_of_life
 from airflow_mirror.cutover.check import precheck, refusals, reverify
 from airflow_mirror.cutover.context import Limits, Log, Run
@@ -81,6 +82,7 @@ def run_cutover(
     translate_offset: Translate | None = None,
     allow_rewind: bool = False,
     fence_name: str = "",
+    alarm: str = "",
     open_target: Callable[[], object] | None = None,
     compared: Sequence[str] = (),
     compared_to: Offsets | None = None,
@@ -114,6 +116,7 @@ def run_cutover(
     :param life: the target's ledger, of this call alone. It decides what becomes of the fence, and records which target
         topics were handed over to applications: a cutover of topics that are already in production is refused.
     :param fence_name: what ``fence`` was made of, for whoever has to lift it: the path of a function, say.
+    :param alarm: path of a function by which guards call a person (:mod:`.alarm`), if this process dies behind its fence.
     :param open_target: called last, if something keeps applications from writing to the target. If it raises, the
         target must not be open. After a crash it is called again.
     :param compared_to: source offsets up to which both sides were found equal; ``verify`` begins there.
@@ -123,6 +126,7 @@ def run_cutover(
     :param signer: signs the report's link in the mirror's chain (:mod:`airflow_mirror.ledger.chain`).
     :param require: raises what else refuses it, before anything is touched. Not asked for a finished cutover.
     :param decide_with: what is decided in the record that opens the target.
+    :raises InvalidField: ``alarm`` can't be called.
     :raises NoAuthorizer, OpenByDefaultUnknown, FenceStands, PlanOutdated, PlanAmended, MirrorCutOver, GroupActive,
         GroupAhead, JobNotRunning, MirrorPaused, PreviewTooOld, CutoverBlocked: before anything was changed.
     :raises FenceLeaks, FenceGone, FenceUnproven, TransactionsOpen, DrainTimedOut, TargetMoved, VerificationFailed,
@@ -134,6 +138,8 @@ def run_cutover(
     :raises CutoverRunning: another process is at work on this cutover.
     """
     stop, limits = stop or threading.Event(), limits or Limits()
+    if alarm:
+        alarm_of(alarm)
     report = CutoverReport(
         mirror=mirror.name, plan_hash=plan.hash, max_fence_s=limits.max_fence_s,
         approved=None if approved is None else dict(approved),
@@ -168,6 +174,7 @@ def run_cutover(
             state=state_of(target, keys_of(mirror.name)),
             allow_rewind=allow_rewind,
             fence_name=fence_name,
+            alarm=alarm,
             open_target=open_target,
             compared=compared,
             compared_to=compared_to,

@@ -106,7 +106,7 @@ def raise_fence(run: Run) -> dict[str, Any]:
     )
     run.save()
     run.require_guard()
-    run.up = attempt_of(run.kept.run, run.report, run.me, run.limits.max_fence_s)
+    run.up = replace(attempt_of(run.kept.run, run.report, run.me, run.limits.max_fence_s), alarm=run.alarm)
     run.fenced_until = run.now() + run.limits.max_fence_s
     run.until_ms = decision.go_up(run.life, run.mirror.name, run.up, run.before)
     if run.fence.kind == AclFence.kind:

@@ -51,6 +51,11 @@ def report_key() -> str:
     return str(conf.get("mirror", "report_key", fallback="") or "")
 
 
+def alarm() -> str:
+    """Return ``[mirror] alarm``: the path of the function that calls a person; empty if none does."""
+    return str(conf.get("mirror", "alarm", fallback="") or "")
+
+
 def url_of(path: Path) -> str:
     """Return where a file below ``[mirror] home`` is served, by ``[mirror] files_url``; "" if it is not."""
     base = str(conf.get("mirror", "files_url", fallback="") or "").rstrip("/")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import FencedOnce, TryAgain
-from airflow_mirror.hooks.home import report_dir, report_key
+from airflow_mirror.hooks.home import alarm, report_dir, report_key
 from airflow_mirror.hooks.remembered import proofs_of
 from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag, number, pulled_from, upstream_results
 from airflow_mirror.operators.links import ReportLink, show_links
@@ -233,7 +233,7 @@ class CutoverOperator(_OfACutover):
             with fencing_once(run_dir, again):
                 report = run_cutover(
                     **given, fence_name=self.fence, keep_fence=keep_fence, shown_at=shown_at,
-                    approved=approval_of(self, context), signer=signer,
+                    approved=approval_of(self, context), signer=signer, alarm=alarm(),
                 )  # fmt: skip
         return compact({**report.summary(), "report": str(run_dir / "report.json")}, full=str(run_dir / "report.json"))
 

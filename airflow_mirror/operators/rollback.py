@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from airflow_mirror.hooks.home import alarm
 from airflow_mirror.operators.base import MirrorOperator, flag
 from airflow_mirror.operators.cutover import CutoverOperator, fencing_once, report_signer
 from airflow_mirror.operators.summaries import compact
@@ -106,7 +107,7 @@ class RollbackCutoverOperator(CutoverOperator):
             with fencing_once(given["run_dir"], again):
                 report = roll_back(
                     way, given["target"], given["source"], accepted=accepted, log=cast("Any", self.log),
-                    fence_name=self.fence, signer=signer, **how,
+                    fence_name=self.fence, signer=signer, alarm=alarm(), **how,
                 )  # fmt: skip
         path = str(given["run_dir"] / "report.json")
         return compact({**report.summary(), **name, "report": path}, full=path)

@@ -90,6 +90,11 @@ class World:
             producer.produce(self.topic, value, key, i % 2, timestamp=1_700_000_000_000 - i * 7)
         assert producer.flush(120) == 0
 
+    @property
+    def called(self) -> Path:
+        """The file in which is said that a person was called."""
+        return self.directory / "called"
+
     def process(self, run_dir: Path | None = None, kill_after: int = 0) -> subprocess.Popen[bytes]:
         """Start a cutover in a process of its own (``cutover_once.py``), which kills itself, or does not."""
         plan = self.directory / "plan.json"
@@ -99,7 +104,8 @@ class World:
         settings = {"SOURCE": self.source.config.dump(), "TARGET": self.target.config.dump()}
         script, root = Path(__file__).with_name("cutover_once.py"), str(Path(__file__).parents[2])
         command = [sys.executable, str(script), str(run_dir or self.run_dir), str(plan), str(kill_after)]
-        return subprocess.Popen(command, env={**os.environ, **settings, "PYTHONPATH": root}, cwd=root)
+        env = {**os.environ, **settings, "PYTHONPATH": root, "CALLED": str(self.called)}
+        return subprocess.Popen(command, env=env, cwd=root)
 
     def group(self, suffix: str, offsets: dict[int, int], cluster: str = "source") -> str:
         """Commit positions for a group without members."""

@@ -54,6 +54,9 @@ def test_killed_owners_fence_is_lifted_by_its_guard(world: World) -> None:
     assert not is_open(world)
     log = (world.run_dir / "guard.log").read_text()
     assert "ended, or is frozen" in log and "is lifted: DENY WRITE" in log and "admin-secret" not in log
+    called = world.called.read_text().splitlines()
+    assert [f"mirror {world.mirror.name!r}: the " in line for line in called] == [True, True]
+    assert "ended, or is frozen" in called[0] and "is lifted: DENY WRITE" in called[1]
 
 
 def test_tails_guard_lifts_it_when_the_owners_is_gone_too(world: World) -> None:
@@ -72,7 +75,7 @@ def test_tails_guard_lifts_it_when_the_owners_is_gone_too(world: World) -> None:
             process.wait(60)
         # The tail's driver has ended by now: it could not, while the fence stood.
         assert world.acls() == [] and decided(world).phase == LIFTED
-    assert not is_open(world)
+    assert not is_open(world) and "is lifted" in world.called.read_text(), "it knows from the ledger whom to call"
 
 
 def test_frozen_owner_finds_its_fence_lifted_and_opens_nothing(world: World) -> None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -48,6 +48,11 @@ class Away(MemoryState):
         self.there.write(values)
 
 
+def page(text: str) -> None:
+    """Call a person, who does not answer."""
+    raise OSError(text)
+
+
 class World:
     """A cutover whose fence is up, a guard beside it, and a clock that only this test moves."""
 
@@ -80,6 +85,11 @@ class World:
         found = fence_state(ledger_of(self.run.run_dir).values(), "flow")
         assert found is not None
         return found.phase
+
+    def decide_alarm(self, path: str) -> None:
+        """Name the function by which the guard is to call a person."""
+        life = ledger_of(self.run.run_dir)
+        life.decide(lambda values: {"fence/flow": {**cast("Any", values["fence/flow"]), "alarm": path}})
 
     def seconds(self, count: int, *, signs: bool = False) -> None:
         """Let time pass, and the guard look once a second."""
@@ -120,6 +130,24 @@ def test_fence_comes_down_within_half_a_minute_of_a_death(world: World) -> None:
     assert left is not None and left.fence is not None and left.fence.lifted is not None
     world.guard.look()
     assert not world.guard.is_needed
+
+
+def test_guard_calls_whom_the_fence_names(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once when it begins to lift, once when it has; what only repeats itself calls nobody for half a minute."""
+    called: list[str] = []
+    monkeypatch.setattr(f"{__name__}.page", called.append)
+    world.decide_alarm(f"{__name__}.page")
+    world.seconds(30)
+    world.guard.alarm.wait(60)
+    assert [line.split(" run")[0] for line in called] == ["mirror 'flow': the cutover of", "mirror 'flow': the fence of"]
+    assert "behind its fence: lifting it" in called[0] and "is lifted: DENY WRITE" in called[1]
+
+
+def test_function_that_fails_keeps_no_fence_up(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.decide_alarm(f"{__name__}.page")
+    world.seconds(30)
+    world.guard.alarm.wait(60)
+    assert not world.is_up and "so nobody was told: mirror 'flow': the fence of run" in caplog.text
 
 
 def test_an_election_is_no_silence(world: World) -> None:

@@ -27,7 +27,15 @@ from airflow_mirror.cutover.kept import Kept, text_in
 from airflow_mirror.cutover.preview import Preview
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, StepRecord
 from airflow_mirror.cutover.signing import Signer
-from airflow_mirror.errors import CutoverBlocked, CutoverCancelled, CutoverRunning, InputError, NotUndone, TryAgain
+from airflow_mirror.errors import (
+    CutoverBlocked,
+    CutoverCancelled,
+    CutoverRunning,
+    InputError,
+    InvalidField,
+    NotUndone,
+    TryAgain,
+)
 from airflow_mirror.ledger import chain
 from airflow_mirror.ledger.chain import Link, add, links
 from airflow_mirror.plan.model import Finding
@@ -293,6 +301,12 @@ def run_of(run_dir: Path, **options: Any) -> CutoverReport:
         life=ledger_of(run_dir),
         **options,
     )  # type: ignore[arg-type]
+
+
+def test_alarm_that_cannot_be_called_refuses_the_cutover(tmp_path: Path) -> None:
+    with pytest.raises(InvalidField, match="can't be imported"):
+        run_of(tmp_path / "run", alarm="company.that.is.not.here")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.fixture

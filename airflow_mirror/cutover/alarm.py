@@ -1,0 +1,73 @@
+"""Calls a person: a function of yours, such as one that pages whoever is on duty, named by its path.
+
+The path is decided with the fence, so that every guard knows it, on whatever host, also of a mirror that it has never
+heard of. A function that fails or hangs keeps no fence up: each call has a thread of its own, and what it raises is
+logged.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from airflow_mirror.errors import InvalidField
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LOG = logging.getLogger("airflow_mirror.alarm")
+_TURN_S = 10.0  # calls come in order, unless one hangs
+
+
+def alarm_of(path: str) -> Callable[[str], object]:
+    """Return the function that a path names: ``package.module.function``.
+
+    :raises InvalidField: it can't be imported here, or can't be called.
+    """
+    module, _, name = path.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as e:
+        raise InvalidField("alarm", path, f"can't be imported: {e}", "Use package.module.function.") from None
+    if not callable(found):
+        raise InvalidField("alarm", path, "is no function", "Name a function that takes a text.")
+    called: Callable[[str], object] = found
+    return called
+
+
+class Alarm:
+    """Calls the function that :attr:`path` names; nobody while that is "".
+
+    :ivar path: of the function.
+    """
+
+    def __init__(self, path: str = "") -> None:
+        self.path = path
+        self._calls: list[threading.Thread] = []
+
+    def call(self, text: str) -> None:
+        """Call it with a text, and go on."""
+        if not self.path:
+            return
+        self._calls = [one for one in self._calls if one.is_alive()]
+        order = self.path, text, self._calls[-1] if self._calls else None
+        self._calls.append(threading.Thread(target=_call, args=order, name="alarm", daemon=True))
+        self._calls[-1].start()
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when every call has, at the latest after some seconds: before this process ends."""
+        deadline = time.monotonic() + timeout_s
+        for one in self._calls:
+            one.join(max(0.0, deadline - time.monotonic()))
+
+
+def _call(path: str, text: str, before: threading.Thread | None) -> None:
+    if before is not None:
+        before.join(_TURN_S)
+    try:
+        alarm_of(path)(text)
+    except Exception:
+        _LOG.exception("%s could not be called, so nobody was told: %s", path, text)
