@@ -114,6 +114,7 @@ def test_topic_with_holes_is_mapped_beside_foreign_records(
     assert [(r.error, r.records) for r in again] == [(None, 0)] * PARTITIONS
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("delivery", ["idempotent", "transactional"])
 def test_mapped_copy_killed_repeatedly_holds_every_record_once(
     source_cluster: Cluster, target_cluster: Cluster, hostile: str, delivery: str
@@ -219,6 +220,7 @@ def test_transactional_copy_commits_records_with_their_progress(
     assert stable == log_ends, starts
 
 
+@pytest.mark.faults
 def test_a_frozen_transactional_copier_that_thaws_commits_nothing(
     source_cluster: Cluster, target_cluster: Cluster, hostile: str
 ) -> None:

@@ -78,6 +78,7 @@ def test_tails_guard_lifts_it_when_the_owners_is_gone_too(world: World) -> None:
     assert not is_open(world) and "is lifted" in world.called.read_text(), "it knows from the ledger whom to call"
 
 
+@pytest.mark.faults
 def test_frozen_owner_finds_its_fence_lifted_and_opens_nothing(world: World) -> None:
     """Its process can be seen all the time, and holds its lock and its connections."""
     with writer_lease(world):

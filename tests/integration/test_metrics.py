@@ -25,6 +25,7 @@ KEPT_S = 86_400
 Figures = dict[str, dict[tuple[str, ...], float]]
 
 
+@pytest.mark.spark
 def test_bulk_copys_last_figures_stay_in_its_file(
     source_cluster: Cluster, target_cluster: Cluster, warm_jobs: WarmJobs, topic_name: str, tmp_path: Path
 ) -> None:

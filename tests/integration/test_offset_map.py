@@ -102,6 +102,7 @@ def shifted(source_cluster: Cluster, target_cluster: Cluster, topic_name: str) -
     return topic_name
 
 
+@pytest.mark.faults
 def test_every_offset_translates_through_holes_kills_and_lost_maps(
     source_cluster: Cluster, target_cluster: Cluster, shifted: str
 ) -> None:

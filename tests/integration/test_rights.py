@@ -335,9 +335,8 @@ def commit(admin: ClusterAdmin, group: str, positions: Any) -> None:
     wait_until(done, "the group has its position")
 
 
-@pytest.mark.parametrize(
-    "mode", ["identical", *(pytest.param(mode, marks=pytest.mark.faults) for mode in MODES if mode != "identical")]
-)
+@pytest.mark.faults
+@pytest.mark.parametrize("mode", MODES)
 def test_with_the_printed_rights_of_each_part_a_mirror_migrates(world_of: Callable[..., World], mode: str) -> None:
     world = world_of(**MODES[mode])
     for role in (*ROLES, "status", "pause", "retire"):

@@ -144,6 +144,7 @@ def test_armed_reverse_mirror_writes_where_no_application_may(world: World) -> N
     assert again.direction == armed.direction, "although the old source has moved on"
 
 
+@pytest.mark.faults
 def test_old_source_that_was_written_to_has_no_way_back(world: World) -> None:
     """By a super user, whom no fence binds."""
     report_of = world.cut_over()

@@ -81,6 +81,7 @@ def summary_of(log: Path) -> dict[str, object]:
     return dict(json.loads(log.read_text().strip().splitlines()[-1]))
 
 
+@pytest.mark.spark
 def test_bulk_copy_killed_and_run_again_is_equal(
     source_cluster: Cluster, target_cluster: Cluster, properties: list[str], hostile: str, tmp_path: Path
 ) -> None:
@@ -118,6 +119,7 @@ def copied(cluster: Cluster, topic: str) -> int:
 NO_HARM_MS = "9000000000000"
 
 
+@pytest.mark.spark
 def test_tail_follows_over_many_leases_and_stops_cleanly(
     source_cluster: Cluster, target_cluster: Cluster, properties: list[str], topic_name: str, tmp_path: Path
 ) -> None:

@@ -125,6 +125,7 @@ def test_copy_that_ended_inside_a_hole_goes_on(source_cluster: Cluster, target_c
     assert ends(target_cluster, other) == before
 
 
+@pytest.mark.faults
 def test_target_is_equal_after_killed_and_doubled_filling_copiers(
     source_cluster: Cluster, target_cluster: Cluster, topic: str
 ) -> None:

@@ -314,6 +314,7 @@ def test_damage_to_uncommitted_records_is_found(
         still_open.abort_transaction(240)
 
 
+@pytest.mark.spark
 def test_job_compares_in_the_isolation_of_its_mirror(
     source_cluster: Cluster, target_cluster: Cluster, warm_jobs: WarmJobs, topic_name: str, tmp_path: Path
 ) -> None:

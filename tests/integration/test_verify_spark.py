@@ -15,6 +15,7 @@ from sandbox import Cluster
 from tests.integration.test_verify_partitions import config, create, fill, irregular
 
 
+@pytest.mark.spark
 def test_tasks_return_every_verdict_and_the_damage(
     source_cluster: Cluster, target_cluster: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ def test_what_was_copied_before_weighs_nothing(source_cluster: Cluster, target_c
     assert weights[1] == pytest.approx(on_disk(source_cluster, uneven)[1], abs=2)
 
 
+@pytest.mark.faults
 def test_without_the_right_to_ask_samples_tell_large_from_small(
     target_cluster: Cluster, topic_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
