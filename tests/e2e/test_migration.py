@@ -145,6 +145,7 @@ def test_clearing_a_task_that_holds_production_topics_is_refused(
         assert target.topic_configs(["shop.orders"]) == before
 
 
+@pytest.mark.drills
 def test_retry_after_task_kill_finds_the_running_job(airflow: AirflowStandalone, world: tuple[Cluster, Cluster]) -> None:
     """The task process gets kill -9: one Spark application runs in all, and a rejected cutover leaves the tail on."""
     source, target = world
