@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import names_below, state_of
 from airflow_mirror.plan.kept import fetch, last_hash
 from airflow_mirror.plan.life import target_ids
+from airflow_mirror.rollback.foresee import foresee
 from airflow_mirror.sync.maps import OffsetMaps
 from airflow_mirror.verify.proof import Proofs, keys_of
 from airflow_mirror.verify.remaining import verify_rest
@@ -78,14 +80,15 @@ def _look(arguments: argparse.Namespace) -> Preview:
         config = config_of(arguments.source or plan.mirror.source, "source")
         proven = Proofs(state_of(target, keys_of(name)), name).ends(plan, target_ids(plan, target), level)
         with ClusterAdmin(config) as source, OffsetMaps(plan, config, target.config) as maps:
-            return preview_cutover(
-                plan.mirror, plan, source, target,
+            fence = fence_of(arguments.fence, source, _said(arguments))
+            found = preview_cutover(
+                plan.mirror, plan, source, target, fence=fence,
                 run_dir=Path("preview"),  # names a run that never is
-                fence=fence_of(arguments.fence, source, _said(arguments)),
                 limits=Limits(max_fence_s=arguments.max_fence_s),
                 verify=verify_rest(plan, config, target.config, proven, level), compared_to=proven,
                 tail_positions=maps.positions, translate_offset=maps.to_target, life=ledger,
             )  # fmt: skip
+            return replace(found, findings=[*found.findings, foresee(plan, source, target, fence)])
 
 
 def _said(arguments: argparse.Namespace) -> bool | None:

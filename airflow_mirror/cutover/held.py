@@ -22,18 +22,20 @@ from airflow_mirror.plan.wording import some
 
 if TYPE_CHECKING:
     from airflow_mirror.cutover.context import Run
+    from airflow_mirror.cutover.fence import Fence
+    from airflow_mirror.kafka.admin import ClusterAdmin
 
 
-def unseen_because(run: Run) -> str:
+def unseen_because(fence: Fence, source: ClusterAdmin) -> str:
     """Return why transactions may hold a partition unseen; "" if none can."""
-    if isinstance(run.fence, AclFence):
-        return run.source.transactions_hidden()
+    if isinstance(fence, AclFence):
+        return source.transactions_hidden()
     return "the fence is callable: nobody knows whether it keeps transactions from registering partitions"
 
 
 def look_for_unseen(run: Run) -> str:
     """As :func:`unseen_because`, right before the fence is raised, and warn of it."""
-    if unseen := unseen_because(run):
+    if unseen := unseen_because(run.fence, run.source):
         run.log.warning("a transaction may end behind the fence, so there is no identical way back: %s", unseen)
     return unseen
 

@@ -232,7 +232,7 @@ def _compare(run: Run, reached: Offsets, ends: Offsets) -> tuple[int | None, Com
 
 def _holders(run: Run) -> tuple[list[Holder], str]:
     """Return the open transactions that hold a partition, and why there may be more."""
-    unseen = unseen_because(run)
+    unseen = unseen_because(run.fence, run.source)
     first = _held(run)
     listed: list[OpenTransaction] = [] if unseen else run.source.open_transactions()
     found = [

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from airflow_mirror.plan.model import Plan
 
 BY = "cutover"
+BY_CALLABLE = "the source is fenced by a callable, which can't tell a mirror from an application"
+MAY_END = "a transaction may still end on the source"
 _LISTED = 50
 
 
@@ -95,12 +97,12 @@ def arm(
         raise NoWayBack(name, [f"cutover {run!r} has not finished"])
     if decided is not None and (decided.by, decided.attempt) == (BY, run):
         return _complete(report_of, plan, decided, source, there, check_only=check_only)
-    own = _own(plan, source)
+    own = own_on(plan, source)
     reasons = [*not_reversible(plan), *_unfit(report)]
     reasons += ends_moved(report, plan, source, target)
     reverse = None
     if not reasons:
-        reverse, reasons = _reverse_plan(plan, source, target, probe=not check_only)
+        reverse, reasons = reverse_plan(plan, source, target, probe=not check_only)
     fence = [] if reasons else _swap(report_of, reverse_name(name), source, own, reasons, check_only=True)
     if reasons or reverse is None:
         raise NoWayBack(name, reasons)
@@ -176,7 +178,8 @@ def ends_moved(report: CutoverReport, plan: Plan, source: ClusterAdmin, target: 
     ]
 
 
-def _own(plan: Plan, source: ClusterAdmin) -> str:
+def own_on(plan: Plan, source: ClusterAdmin) -> str:
+    """Return the mirror's principal on the source. :raises NoWayBack: nobody knows it."""
     try:
         return own_principal(source, plan.mirror.own_principals)
     except InvalidField as e:
@@ -190,21 +193,24 @@ def _unfit(report: CutoverReport) -> list[str]:
     if fence.lifted is not None or not fence.kept:
         return ["the source's fence was not kept: applications may write there"]
     if fence.kind != AclFence.kind:
-        return ["the source is fenced by a callable, which can't tell a mirror from an application"]
-    return [f"a transaction may still end on the source: {fence.unseen}"] if fence.unseen else []
+        return [BY_CALLABLE]
+    return [f"{MAY_END}: {fence.unseen}"] if fence.unseen else []
 
 
-def _reverse_plan(
-    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, *, probe: bool
+def reverse_plan(
+    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, *, probe: bool, but: str = ""
 ) -> tuple[Plan | None, list[str]]:
-    """Return the plan of the reverse mirror, and what blocks it."""
+    """Return the plan of the reverse mirror, and what blocks it.
+
+    :param probe: try out on a scratch topic what the old source allows. :param but: a check that does not count.
+    """
     known = {t.source_topic: "identical" for t in plan.topics}
     try:
         found = build(reverse_of(plan.mirror), target, source, known, probe_target=probe)
     except (BrokersUnsupported, NothingMatches) as e:
         return None, [str(e)]
     new = [t.target_topic for t in found.topics if t.target_topic not in known]
-    reasons = [f"{block}" for block in found.blocks]
+    reasons = [f"{block}" for block in found.blocks if block.check != but]
     reasons += [f"the old source has no such topic, which the target has: {', '.join(new[:5])}"] if new else []
     reasons += [f"{t.target_topic} would not keep its offsets: {t.reason}" for t in found.topics if t.mode != "identical"]
     return found, reasons

@@ -19,6 +19,7 @@ from airflow_mirror.copy.options import CopyOptions
 from airflow_mirror.copy.ranges import CopyRange
 from airflow_mirror.copy.task import CopyWork, copy_ranges
 from airflow_mirror.copy.writer import lease
+from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.kept import Kept, reports_of
 from airflow_mirror.cutover.run import run_cutover
 from airflow_mirror.errors import NoWayBack, RollbackRefused
@@ -31,6 +32,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import Plan, build, kept
 from airflow_mirror.plan.life import begin, claim
 from airflow_mirror.rollback.arm import arm, cutover_of
+from airflow_mirror.rollback.foresee import foresee
 from airflow_mirror.rollback.run import counted, roll_back, way_back
 from airflow_mirror.sync.topics import create_target_topics
 from airflow_mirror.verify.remaining import verify_rest
@@ -128,6 +130,8 @@ def test_armed_reverse_mirror_writes_where_no_application_may(world: World) -> N
     old, new, topic = world.old, world.new, world.topic
     with pytest.raises(NoWayBack, match="no cutover of it"):
         cutover_of(world.mirror.name, world.target)
+    seen = foresee(world.plan, world.source, world.target, AclFence(world.source))
+    assert (seen.level, seen.check) == ("pass", "way_back"), seen
     world.cut_over()
     report_of, plan = cutover_of(world.mirror.name, world.target)
     arm(report_of, plan, world.source, world.target, check_only=True)

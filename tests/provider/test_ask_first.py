@@ -26,12 +26,14 @@ from airflow_mirror.plan import Finding, Plan
 from tests.provider.conftest import PLAN
 
 WARN = Finding("warn", "disk", "target", "2.0 GB free", "Look.")
+BACK = Finding("pass", "way_back", "old source", "it can be armed")
 BLOCK = Finding("block", "lag", "orders-0", "stands still", "Look there.")
 
 
 @pytest.fixture(autouse=True)
 def _clusters(connections: Callable[..., None], plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClusterAdmin, "topics", lambda *_: {})
+    monkeypatch.setattr("airflow_mirror.rollback.foresee.foresee", lambda *_: BACK)
 
 
 def seen(*findings: Finding) -> Preview:
@@ -55,6 +57,7 @@ def test_preview_returns_its_lines_and_keeps_them(
     assert (found["revision"], found["at"], found["predicted_seconds"]) == ("r0", 1_790_000_000.5, 8.2)
     assert found["lines"] == [
         "predicted length of the fence: 8.2 s (drain 8.2)", "warn: disk: target: 2.0 GB free. Look.",
+        "ok: way_back: old source: it can be armed.",
     ]  # fmt: skip
     kept = json.loads((directory(mirror) / "preview.json").read_text())
     assert kept["predicted"]["seconds"] == 8.2 and kept["findings"][0]["evidence"] == "2.0 GB free"

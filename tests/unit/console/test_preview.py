@@ -62,6 +62,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     for name in ("airflow_mirror.ledger.state.state_of", "airflow_mirror.console.preview.state_of"):
         monkeypatch.setattr(name, lambda *_, **__: made.state)
     monkeypatch.setattr(command, "preview_cutover", made.preview)
+    monkeypatch.setattr(command, "foresee", lambda plan, *_: Finding("warn", "way_back", "old source", plan.hash, "So."))
     return made
 
 
@@ -77,7 +78,8 @@ def test_last_plan_is_looked_at_with_the_given_words(world: World, capsys: pytes
     assert isinstance(how["fence"], AclFence) and how["compared_to"] == {TopicPartition("orders", 0): 7}
     assert [one["fence"]._open_by_default for one in (how, more)] == [None, True]
     printed = capsys.readouterr().out.splitlines()
-    assert printed[:2] == ["predicted length of the fence: 2.5 s (drain 2.5)", "ok: lag: clusters: none."]
+    said = ["predicted length of the fence: 2.5 s (drain 2.5)", "ok: lag: clusters: none."]
+    assert printed[:3] == [*said, f"warn: way_back: old source: {PLAN.hash}. So."]
 
 
 def test_exit_status_says_whether_a_fence_could_be_raised(world: World, capsys: pytest.CaptureFixture[str]) -> None:
