@@ -812,6 +812,20 @@ class FenceGone(NeedsHuman):
         )
 
 
+class SourceNotSilent(NeedsHuman):
+    """After a cutover somebody writes, or may write, to the old source: nobody reads there any more."""
+
+    def __init__(self, mirror: str, moved: Mapping[str, int], fenced: bool) -> None:
+        self.mirror, self.moved, self.fenced = mirror, dict(moved), fenced
+        shown = ", ".join(f"{tp} by {n}" for tp, n in sorted(self.moved.items())[:10])
+        how = "although it is fenced (super users ignore ACLs)" if fenced else "because its fence is gone or incomplete"
+        what = f"took writes since the cutover ({shown})" if shown else "may take writes again"
+        super().__init__(
+            f"the old source of mirror {mirror!r} {what}, {how}. Applications read from the target: find these "
+            "producers, switch them, and bring over what they wrote."
+        )
+
+
 class FencedByAnother(NeedsHuman):
     """Topics are fenced already, and fences of other mirrors stand at the source."""
 

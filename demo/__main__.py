@@ -179,6 +179,7 @@ def _migrate_and_judge(
         "offsets": "identical",
         "approval": False,
         "open_by_default": True,  # as the sandbox sets up its brokers
+        "watch_s": 0,
     }
     migration = migrate(airflow, conf, console, moved)
     if not live:

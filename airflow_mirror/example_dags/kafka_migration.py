@@ -10,16 +10,19 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DAG, Param, task
+from airflow.sdk import DAG, Asset, Param, TaskGroup, task
 
 from airflow_mirror.mirror import DEFAULT_EXCLUDED_GROUPS
+from airflow_mirror.operators.acls import SyncAclsOperator
 from airflow_mirror.operators.approval import ApproveCutoverOperator
 from airflow_mirror.operators.cutover import CutoverOperator, LiftFenceOperator, PreviewCutoverOperator
 from airflow_mirror.operators.mirror import StartMirrorOperator, StopMirrorOperator
 from airflow_mirror.operators.offsets import TranslateConsumerOffsetsOperator
 from airflow_mirror.operators.plan import PlanMirrorOperator
+from airflow_mirror.operators.rollback import ArmReverseMirrorOperator
 from airflow_mirror.operators.topics import CreateTargetTopicsOperator, SyncTopicConfigsOperator
 from airflow_mirror.operators.verify import VerifyMirrorOperator
+from airflow_mirror.sensors.after import WatchCutoverSensor
 from airflow_mirror.sensors.catch_up import WaitForCatchUpSensor
 
 __all__ = ["dag"]
@@ -30,7 +33,7 @@ def patterns(default: list[str], section: str, text: str) -> Param:
     return Param(default, type="array", items={"type": "string"}, section=section, description_md=text)
 
 
-WHO, WHAT, HOW, CUTOVER = "Clusters", "Topics and groups", "How to copy", "Cutover"
+WHO, WHAT, HOW, CUTOVER, AFTER = "Clusters", "Topics and groups", "How to copy", "Cutover", "Afterwards"
 PARAMS = {
     "name": Param(
         "migration", type="string", minLength=1, section=WHO,
@@ -121,8 +124,32 @@ PARAMS = {
         description_md="For the fence by ACL: are source topics without any ACL open to everybody "
         "(`allow.everyone.if.no.acl.found`)? Required where there are such topics and brokers hide the setting.",
     ),
+    "follow": Param(
+        [], type="array", items={"type": "string", "enum": ["acls", "quotas"]}, section=AFTER,
+        description_md="What else is to be in force on the target: `acls` (readers' rights before the cutover, writers' "
+        "once it is open), `quotas` of clients.",
+    ),
+    "principals": Param(
+        {}, type="object", section=AFTER,
+        description_md='With `follow`: other names of principals on the target, such as `{"User:CN=shop": "User:shop"}`.',
+    ),
+    "target_open_by_default": Param(
+        None, type=["null", "boolean"], section=AFTER,
+        description_md="With `follow`: are target topics without any ACL open to everybody? Needed where brokers hide "
+        "it.",
+    ),
+    "way_back": Param(
+        False, type="boolean", section=AFTER,
+        description_md="Arm the way back as soon as the target is open: what applications write there is copied back to "
+        "the old source. The approval's text says whether that is possible.",
+    ),
+    "watch_s": Param(
+        600.0, type="number", minimum=0, section=AFTER,
+        description_md="Seconds after the opening for which groups on the target and the old source are looked after; "
+        "0 looks once.",
+    ),
     "restore_configs": Param(
-        True, type="boolean", section=CUTOVER,
+        True, type="boolean", section=AFTER,
         description_md="Apply the source's retention and compaction to the target afterwards.",
     ),
 }  # fmt: skip
@@ -131,10 +158,19 @@ MIRROR = {
     key: f"{{{{ params.{key} }}}}"
     for key in (
         "name", "source", "target", "topics", "exclude_topics", "groups", "exclude_groups", "offsets", "policy",
-        "source_alias", "separator", "start", "isolation", "replication_factor",
+        "source_alias", "separator", "start", "isolation", "replication_factor", "principals",
     )
 }  # fmt: skip
 SPARK = "{{ params.spark_conn_id }}"
+REVERSE = "{{ ti.xcom_pull(task_ids='way_back.arm')['fields'] }}"
+ACCESS: dict[str, Any] = {
+    "mirror": MIRROR,
+    "parts": "{{ params.follow }}",
+    "open_by_default": "{{ params.target_open_by_default }}",
+}
+
+# An event of it has the cutover's summary: let it start what is to happen next.
+CUT_OVER = Asset("kafka_cut_over")
 
 LIKE_THE_PREVIEW = {
     "fence": "{{ params.fence }}",
@@ -160,6 +196,15 @@ with DAG(
     plan = PlanMirrorOperator(task_id="plan", mirror=MIRROR)
     create_topics = CreateTargetTopicsOperator(task_id="create_topics", mirror=MIRROR)
     sync_configs = SyncTopicConfigsOperator(task_id="sync_configs", mirror=MIRROR, hold=True)
+
+    # A run that wants none of it goes on past these tasks.
+    @task.short_circuit(ignore_downstream_trigger_rules=False)
+    def is_access_wanted(params: dict[str, Any]) -> bool:
+        """Return whether rights or quotas are to follow."""
+        return bool(params["follow"])
+
+    let_readers_in = SyncAclsOperator(task_id="let_readers_in", phase="early", **ACCESS)
+    let_writers_in = SyncAclsOperator(task_id="let_writers_in", phase="cutover", **ACCESS)
     bulk_copy = StartMirrorOperator(
         task_id="bulk_copy", mirror=MIRROR, mode="bulk", spark_conn_id=SPARK, replace="{{ params.replace_tail }}"
     )
@@ -196,6 +241,7 @@ with DAG(
         task_id="cutover",
         mirror=MIRROR,
         keep_fence="{{ params.keep_fence }}",
+        outlets=[CUT_OVER],
         approval_valid_s="{{ params.approval_valid_s }}",
         **LIKE_THE_PREVIEW,
     )
@@ -203,6 +249,7 @@ with DAG(
     lift_fence = LiftFenceOperator(
         task_id="lift_fence", mirror=MIRROR, fence="{{ params.fence }}", trigger_rule="all_done"
     )
+    watch = WatchCutoverSensor(task_id="watch", mirror=MIRROR, watch_s="{{ params.watch_s }}")
     stop_tail = StopMirrorOperator(task_id="stop_tail", mirror=MIRROR, spark_conn_id=SPARK)
 
     @task.short_circuit
@@ -212,7 +259,20 @@ with DAG(
 
     restore_configs = SyncTopicConfigsOperator(task_id="restore_configs", mirror=MIRROR, hold=False)
 
+    with TaskGroup("way_back") as way_back:
+
+        @task.short_circuit
+        def is_wanted(params: dict[str, Any]) -> bool:
+            """Return whether to copy back what applications write to the target."""
+            return bool(params["way_back"])
+
+        arm = ArmReverseMirrorOperator(task_id="arm", mirror=MIRROR)
+        hold = SyncTopicConfigsOperator(task_id="hold", mirror=REVERSE, hold=True)
+        start_reverse = StartMirrorOperator(task_id="start_tail", mirror=REVERSE, mode="tail", spark_conn_id=SPARK)
+        is_wanted() >> arm >> hold >> start_reverse
+
     plan >> create_topics >> sync_configs >> bulk_copy >> start_tail >> wait_for_catch_up >> verify >> preview_groups
     preview_groups >> preview >> wanted >> [approve_cutover, verify_since]
-    approve_cutover >> verify_since >> cutover >> [lift_fence, stop_tail]
+    approve_cutover >> verify_since >> cutover >> [lift_fence, stop_tail, watch, let_writers_in, way_back]
+    sync_configs >> is_access_wanted() >> let_readers_in >> [verify_since, let_writers_in]
     stop_tail >> is_restore_wanted() >> restore_configs

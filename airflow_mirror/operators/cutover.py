@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperator, Context
 
     from airflow_mirror.cutover.signing import Signer
     from airflow_mirror.mirror import Mirror
@@ -239,7 +239,15 @@ class CutoverOperator(_OfACutover):
                     **given, fence_name=self.fence, keep_fence=keep_fence, shown_at=shown_at,
                     approved=approval_of(self, context), signer=signer, alarm=alarm(),
                 )  # fmt: skip
-        return compact({**report.summary(), "report": str(run_dir / "report.json")}, full=str(run_dir / "report.json"))
+        summary = compact({**report.summary(), "report": str(run_dir / "report.json")}, full=str(run_dir / "report.json"))
+        tell_assets(self, context, summary)
+        return summary
+
+
+def tell_assets(task: BaseOperator, context: Context, summary: dict[str, Any]) -> None:
+    """Give the events of a task's assets a summary, for whoever is started by them."""
+    for asset in task.outlets:
+        context["outlet_events"][asset].extra = summary
 
 
 def report_signer() -> Signer | None:

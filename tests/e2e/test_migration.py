@@ -30,7 +30,16 @@ DONE = {"success", "skipped"}
 
 def conf(name: Any, topics: Any, groups: Any, **more: Any) -> Any:
     ends = {"source": "e2e_source", "target": "e2e_target", "open_by_default": True, "approval": False}
-    return {"name": name, "topics": topics, "groups": groups, "offsets": "identical", "wait_groups_s": 20, **ends, **more}
+    return {
+        "name": name,
+        "topics": topics,
+        "groups": groups,
+        "offsets": "identical",
+        "wait_groups_s": 20,
+        "watch_s": 0,
+        **ends,
+        **more,
+    }
 
 
 def wait_for(condition: Any, timeout_s: float = 600.0) -> Any:
@@ -71,7 +80,7 @@ def migrated(airflow: AirflowStandalone, world: tuple[Cluster, Cluster]) -> Any:
     fill(alice, "shop.orders", 3000, at_ms=1_500_000_000_000)
     commit(alice, "billing", {("shop.orders", 0): 17, ("shop.orders", 2): 0})
     with Writer(alice, "shop.orders") as writer:
-        run = airflow.trigger(DAG, conf("whole", ["shop\\..*"], ["billing"], restore_configs=False))
+        run = airflow.trigger(DAG, conf("whole", ["shop\\..*"], ["billing"], restore_configs=False, follow=["acls"]))
         state = airflow.wait(DAG, run, timeout_s=1800)
     assert state == "success", explain(airflow, run)
     return run, writer
@@ -97,6 +106,10 @@ def test_every_task_ended_well_and_nothing_is_left_running(migrated: Any, airflo
     states = airflow.task_states(DAG, run)
     assert set(states.values()) == DONE, states
     assert states["approve_cutover"] == "skipped" and states["verify_since"] == states["cutover"] == "success"
+    assert [states[task] for task in ("let_readers_in", "let_writers_in", "watch")] == ["success"] * 3
+    assert states["way_back.arm"] == "skipped", "nobody asked for it"
+    (event,) = airflow.api("GET", f"assets/events?source_run_id={run}")["asset_events"]
+    assert (event["name"], event["extra"]["outcome"]) == ("kafka_cut_over", "cut_over")
     runner = LocalRunner(airflow.mirror_home / "whole")
     assert runner.running() == []
     assert [p for h in runner.jobs.glob("*/*") for p in process.members(h)] == []

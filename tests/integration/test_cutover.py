@@ -21,6 +21,7 @@ from airflow_mirror.console.main import main as console
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover import preview, quiet
 from airflow_mirror.cutover import report as reports
+from airflow_mirror.cutover.after import After, look_after
 from airflow_mirror.cutover.context import Limits
 from airflow_mirror.cutover.decision import OPENED, PATIENCE_S, fence_state
 from airflow_mirror.cutover.evidence import prove
@@ -43,6 +44,7 @@ from airflow_mirror.errors import (
     NoAuthorizer,
     OpenByDefaultUnknown,
     PlanOutdated,
+    SourceNotSilent,
     TargetMoved,
     TransactionsOpen,
     VerificationFailed,
@@ -146,6 +148,17 @@ def test_live_source_is_cut_over_and_stays_fenced(world: World) -> None:
     assert (
         "block" not in verdicts.values() and verdicts["compared"] == verdicts["replicas"] == verdicts["length"] == "pass"
     )
+
+    def after() -> After:
+        return look_after(kept(world).load(), world.source, world.target, time.time())
+
+    after().raise_if_wrong()
+    assert (after().fence, after().moved, [g.committed for g in after().groups]) == ("up", {}, [False, False])
+    world.group("idle", {0: 4}, "target")
+    assert [g.group for g in after().groups if g.committed] == [idle]
+    world.write(1)  # as a super user, whom no ACL binds
+    with pytest.raises(SourceNotSilent, match=f"{world.topic}-0 by 1"):
+        after().raise_if_wrong()
 
 
 def test_target_gains_nothing_from_a_source_that_is_open_again(world: World) -> None:

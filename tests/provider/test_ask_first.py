@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Asset
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_mirror.cutover.forecast import Forecast
@@ -73,6 +74,17 @@ def test_preview_that_blocks_fails_with_all_of_it(
         PreviewCutoverOperator(task_id="t", mirror=mirror, plan=PLAN).execute(context)
     assert not isinstance(e.value, AirflowFailException), "it may pass by itself"
     assert (directory(mirror) / "preview.json").exists()
+
+
+def test_cutover_tells_its_assets_what_became_of_it(
+    context: dict[str, Any], mirror: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = CutoverReport(mirror="m", plan_hash=PLAN, outcome="cut_over")
+    monkeypatch.setattr("airflow_mirror.cutover.run.run_cutover", lambda **_: report)
+    switched = Asset("switched")
+    context["outlet_events"] = {switched: SimpleNamespace(extra={})}
+    found = CutoverOperator(task_id="t", mirror=mirror, plan=PLAN, outlets=[switched]).execute(context)
+    assert context["outlet_events"][switched].extra == found and found["outcome"] == "cut_over"
 
 
 def test_cutover_is_told_what_was_shown_and_when(

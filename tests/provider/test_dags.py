@@ -89,6 +89,24 @@ def test_migration_tasks_run_in_order_from_plan_to_restore(bag: Any) -> None:
     assert dag.get_task("verify_since").only_new is True
 
 
+def test_what_nobody_asked_for_keeps_no_other_task_from_running(bag: Any) -> None:
+    """Rights and the way back are side branches: of those behind them, only what must hear of a failure."""
+    dag = bag.dags["kafka_migration"]
+    wanted = dag.get_task("is_access_wanted")
+    assert wanted.ignore_downstream_trigger_rules is False
+    assert [wanted.python_callable(params={"follow": parts}) for parts in ([], ["acls"])] == [False, True]
+    assert wanted.upstream_task_ids == {"sync_configs"} and wanted.downstream_task_ids == {"let_readers_in"}
+    assert dag.get_task("let_readers_in").downstream_task_ids == {"verify_since", "let_writers_in"}
+    assert dag.get_task("verify_since").trigger_rule == "none_failed_min_one_success"
+    assert dag.get_task("let_writers_in").upstream_task_ids == {"let_readers_in", "cutover"}
+    assert dag.get_task("cutover").upstream_task_ids == {"verify_since"}
+    assert dag.get_task("watch").upstream_task_ids == {"cutover"}
+    back = dag.get_task("way_back.is_wanted")
+    assert [back.python_callable(params={"way_back": one}) for one in (False, True)] == [False, True]
+    assert back.get_flat_relative_ids() == {f"way_back.{name}" for name in ("arm", "hold", "start_tail")}
+    assert [asset.name for asset in dag.get_task("cutover").outlets] == ["kafka_cut_over"]
+
+
 def test_windows_have_a_length(bag: Any) -> None:
     dag = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(bag.dags["kafka_window_backfill"]))
     window = dag.timetable.infer_manual_data_interval(run_after=pendulum.datetime(2026, 5, 1, 10, 20, tz="UTC"))

@@ -1,0 +1,132 @@
+"""How things stand minutes after a target was opened: is the old source silent, and do the groups go on?
+
+Only reads, from the report that the target keeps and from both clusters, and remembers nothing: whoever asks next, on
+whichever worker, sees the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.report import DONE
+from airflow_mirror.errors import InputError, SourceNotSilent
+from airflow_mirror.kafka.model import NO_MEMBERS
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.plan.wording import count, some
+
+if TYPE_CHECKING:
+    from airflow_mirror.cutover.report import CutoverReport, FenceRecord
+    from airflow_mirror.kafka.admin import ClusterAdmin
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupAfter:
+    """One group of the cutover.
+
+    :param state: Kafka's, on the target. :param committed: whether a position of it is another one than the cutover set.
+    :param lag: offsets that it has not read, in the cutover's topics.
+    """
+
+    group: str
+    state: str
+    committed: bool
+    lag: int
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it has read since the opening."""
+        return self.committed and self.state not in NO_MEMBERS
+
+    def __str__(self) -> str:
+        said = "has committed since" if self.committed else "has not committed yet"
+        return f"group {self.group!r} is {self.state}, {said}, lag {self.lag}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class After:
+    """What was seen.
+
+    :param seconds: since the target was opened. :param moved: offsets written to the old source since, by partition.
+    :param fence: ``up``, ``gone``, ``open`` (on purpose) or ``callable`` (nobody can look).
+    :param copied_by: the mirror that writes to the old source; "": none does.
+    """
+
+    mirror: str
+    seconds: float
+    moved: dict[TopicPartition, int]
+    fence: str
+    copied_by: str
+    groups: list[GroupAfter]
+
+    def lines(self) -> list[str]:
+        """Return what there is to say, for people."""
+        if self.copied_by:
+            silent = f"mirror {self.copied_by!r} writes to the old source"
+        elif self.moved:
+            silent = f"the old source was written to: {some(f'{tp} by {n}' for tp, n in sorted(self.moved.items()))}"
+        else:
+            silent = "the old source is silent"
+        going = sum(group.goes_on for group in self.groups)
+        head = f"{self.seconds:.0f} s after the opening: {silent}; its fence is {self.fence}"
+        rest = [f"{group}" for group in self.groups if not group.goes_on]
+        return [head, f"{going} of {count(len(self.groups), 'group')} read on", *rest]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {**asdict(self), "moved": {str(tp): n for tp, n in self.moved.items()}}
+
+    def raise_if_wrong(self) -> None:
+        """Return unless somebody writes to an old source that should be shut.
+
+        :raises SourceNotSilent: names where, or says that the fence is gone.
+        """
+        if self.fence == "gone" or (self.fence != "open" and self.moved and not self.copied_by):
+            raise SourceNotSilent(self.mirror, {str(tp): n for tp, n in self.moved.items()}, self.fence != "gone")
+
+
+def look_after(report: CutoverReport | None, source: ClusterAdmin, target: ClusterAdmin, now: float) -> After:
+    """Look at both clusters behind a finished cutover.
+
+    :param now: seconds since the epoch.
+    :raises InputError: it has not finished. :raises TryAgain: a cluster does not answer.
+    """
+    if report is None or report.fence is None or report.outcome != DONE or report.fence.opened is None:
+        raise InputError("this DAG run has no finished cutover to look after. Run CutoverOperator upstream.")
+    ends = {TopicPartition(row["topic"], row["partition"]): int(row["end"]) for row in report.ends}
+    there = source.wire.log_ends(ends)
+    return After(
+        mirror=report.mirror, seconds=max(0.0, now - report.fence.opened),
+        moved={tp: there[tp] - end for tp, end in ends.items() if there[tp] != end},
+        fence=_fence(report.fence, source), copied_by=str(report.fence.intent.get("copied_by", "")),
+        groups=_groups(report, target),
+    )  # fmt: skip
+
+
+def _fence(record: FenceRecord, source: ClusterAdmin) -> str:
+    if not record.kept or record.lifted is not None:
+        return "open"
+    if record.kind != AclFence.kind:
+        return "callable"
+    return "up" if AclFence(source).is_up(record.intent) else "gone"
+
+
+def _groups(report: CutoverReport, target: ClusterAdmin) -> list[GroupAfter]:
+    names = [group.group for group in report.groups]
+    states, positions = target.group_states(names), target.groups_offsets(names)
+    found, wanted = list[GroupAfter](), set[TopicPartition]()
+    for group in report.groups:
+        wanted |= {TopicPartition(row["target_topic"], row["partition"]) for row in group.positions}
+    ends = target.wire.log_ends(wanted)
+    for group in report.groups:
+        now = {tp: position.offset for tp, position in positions.get(group.group, {}).items()}
+        then = {TopicPartition(row["target_topic"], row["partition"]): row["target_offset"] for row in group.positions}
+        found.append(
+            GroupAfter(
+                group=group.group, state=states[group.group],
+                committed=any(now.get(tp, offset) != offset for tp, offset in then.items()),
+                lag=sum(max(0, ends[tp] - now.get(tp, offset)) for tp, offset in then.items()),
+            )
+        )  # fmt: skip
+    return found

@@ -1,0 +1,99 @@
+"""What is said of a cutover minutes after the opening, and what is an error."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_mirror.cutover.after import After, look_after
+from airflow_mirror.cutover.report import RUNNING, CutoverReport
+from airflow_mirror.errors import InputError, SourceNotSilent
+from airflow_mirror.kafka.model import GroupPosition
+from tests.builders import rule
+from tests.unit.rollback.world import ORDERS, World
+
+DENY = rule("orders", "WRITE", "DENY")
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """The cutover of one topic at offset 50, opened at second 2; its group was set to 7."""
+    made = World(monkeypatch)
+    made.old.shut = False
+    made.new.wire.end = 60
+    return made
+
+
+def look(world: World, report: CutoverReport | None = None) -> After:
+    return look_after(report or world.report, world.old, world.new, 602.0)  # type: ignore[arg-type]
+
+
+def test_group_that_reads_on_and_a_silent_source_are_well(world: World) -> None:
+    world.new.members.add("g")
+    world.new.positions["g"] = {ORDERS: GroupPosition(55, "")}
+    found = look(world)
+    found.raise_if_wrong()
+    assert found.lines() == [
+        "600 s after the opening: the old source is silent; its fence is up", "1 of 1 group read on",
+    ]  # fmt: skip
+    assert (found.groups[0].committed, found.groups[0].lag) == (True, 5)
+
+
+@pytest.mark.parametrize(
+    ("member", "offset", "said"), [(True, 7, "Stable, has not committed yet, lag 53"), (False, 55, "Empty, has")]
+)
+def test_group_that_does_not_read_on_is_named(world: World, member: bool, offset: int, said: str) -> None:
+    """One that was switched and hangs, and one that has read and is gone."""
+    world.new.members |= {"g"} if member else set()
+    world.new.positions["g"] = {ORDERS: GroupPosition(offset, "")}
+    found = look(world)
+    found.raise_if_wrong()
+    assert found.lines()[1] == "0 of 1 group read on" and said in found.lines()[2]
+
+
+def test_write_to_a_fenced_source_is_an_error_with_its_place(world: World) -> None:
+    world.old.wire.end = 53
+    found = look(world)
+    assert "the old source was written to: orders-0 by 3; its fence is up" in found.lines()[0]
+    with pytest.raises(SourceNotSilent, match=r"took writes since the cutover \(orders-0 by 3\), although it is fenced"):
+        found.raise_if_wrong()
+
+
+def test_reverse_mirror_may_write_to_the_old_source(world: World) -> None:
+    assert world.report.fence is not None
+    world.report.fence.intent["copied_by"] = "flow-reverse"
+    world.old.wire.end = 53
+    found = look(world)
+    found.raise_if_wrong()
+    assert "mirror 'flow-reverse' writes to the old source" in found.lines()[0]
+
+
+def test_fence_that_somebody_removed_is_an_error_before_any_write(world: World) -> None:
+    world.old.acls.discard(DENY)
+    found = look(world)
+    with pytest.raises(SourceNotSilent, match="may take writes again, because its fence is gone"):
+        found.raise_if_wrong()
+
+
+def test_source_that_is_open_on_purpose_may_be_written_to(world: World) -> None:
+    assert world.report.fence is not None
+    world.report.fence.kept, world.old.wire.end = False, 51
+    found = look(world)
+    found.raise_if_wrong()
+    assert found.fence == "open" and "orders-0 by 1" in found.lines()[0]
+
+
+def test_source_that_is_shut_by_a_callable_may_not(world: World) -> None:
+    assert world.report.fence is not None
+    world.report.fence.kind = "callable"
+    look(world).raise_if_wrong()
+    world.old.wire.end = 51
+    with pytest.raises(SourceNotSilent, match="orders-0 by 1"):
+        look(world).raise_if_wrong()
+
+
+def test_cutover_that_has_not_finished_has_no_aftermath(world: World) -> None:
+    world.report.outcome = RUNNING
+    with pytest.raises(InputError, match="no finished cutover"):
+        look(world)
+    with pytest.raises(InputError, match="no finished cutover"):
+        look_after(None, world.old, world.new, 1.0)  # type: ignore[arg-type]
