@@ -13,8 +13,11 @@ from dataclasses import replace
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from airflow_mirror.errors import TryAgain
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.partition import TopicPartition
-from airflow_mirror.policy import lease_id
+from airflow_mirror.policy import DECISIONS, lease_id
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.transactions import TransactionClient
 from sandbox import Cluster
@@ -109,3 +112,56 @@ def test_leaderless_partition_holds_up_no_other_and_goes_on(
             copier.kill()
             copier.communicate()
     assert_equal(source, target, topic_name, 2)
+
+
+@pytest.mark.parametrize("short", ["data", "ledger"])
+def test_replicas_that_lack_hold_up_either_data_or_decisions(
+    three_nodes: Cluster, source_cluster: Cluster, topic_name: str, short: str
+) -> None:
+    """One node is down, and ``min.insync.replicas`` is 3 on the one of them, 2 on the other."""
+    source, target = source_cluster, three_nodes
+    create(source, topic_name, 1)
+    create(target, topic_name, 1, replicas=3, min_insync_replicas="3" if short == "data" else "2")
+    write(source, topic_name, 50, seed=1)
+    down = nodes_but_the_coordinator(three_nodes, topic_name)[0]
+    copier: subprocess.Popen[str] | None = None
+    with ClusterAdmin(config(target)) as admin:
+        Ledger(admin).create()
+        admin.alter_topic_configs(DECISIONS, {"min.insync.replicas": "2" if short == "data" else "3"})
+        ledger = Ledger(admin, patience_s=20.0)
+
+        def decide(value: str) -> None:
+            ledger.decide(lambda _: {f"test/{topic_name}": {"v": 1, "is": value}})
+
+        def stable() -> int:
+            return ends(target, topic_name, 1)[0][1]
+
+        decide("all are there")
+        try:
+            endless = [replace(r, end_offset=None) for r in ranges_of(source, topic_name, 1)]
+            copier = copier_process(source, target, endless, topic_name)
+            wait_until(lambda: ends(target, topic_name, 1) == ends(source, topic_name, 1), "all is copied")
+            three_nodes.kill(down)
+            before = stable()
+            write(source, topic_name, 10, seed=2)
+            if short == "data":
+                decide("one is down")
+                assert stable() == before and copier.poll() is None
+            else:
+                wait_until(lambda: ends(target, topic_name, 1) == ends(source, topic_name, 1), "data goes on")
+                assert stable() > before
+                with pytest.raises(TryAgain):
+                    decide("one is down")
+            three_nodes.restart(down)
+            wait_until(lambda: ends(target, topic_name, 1) == ends(source, topic_name, 1), "data goes on", 120)
+            decide("it is back")
+            assert ledger.values()[f"test/{topic_name}"] == {"v": 1, "is": "it is back"}
+            assert copier.poll() is None, "it waited, and did not end"
+        finally:
+            if not three_nodes.alive(down):
+                three_nodes.restart(down)
+            if copier is not None:
+                copier.kill()
+                copier.communicate()
+            admin.alter_topic_configs(DECISIONS, {"min.insync.replicas": "2"})
+    assert_equal(source, target, topic_name, 1)
