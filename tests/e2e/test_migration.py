@@ -10,6 +10,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -108,7 +109,7 @@ def test_every_task_ended_well_and_nothing_is_left_running(migrated: Any, airflo
     assert states["approve_cutover"] == "skipped" and states["verify_since"] == states["cutover"] == "success"
     assert [states[task] for task in ("let_readers_in", "let_writers_in", "watch")] == ["success"] * 3
     assert states["way_back.arm"] == "skipped", "nobody asked for it"
-    (event,) = airflow.api("GET", f"assets/events?source_run_id={run}")["asset_events"]
+    (event,) = airflow.api("GET", f"assets/events?source_run_id={quote(run)}")["asset_events"]
     assert (event["name"], event["extra"]["outcome"]) == ("kafka_cut_over", "cut_over")
     runner = LocalRunner(airflow.mirror_home / "whole")
     assert runner.running() == []
