@@ -168,9 +168,13 @@ class ClusterAdmin:
         """Return all visible consumer groups, sorted by id."""
         return groups.list_groups(self._session)
 
+    def describe_groups(self, ids: Collection[str]) -> dict[str, GroupInfo]:
+        """Return each group; ``Dead`` is the state of one that does not exist."""
+        return groups.describe_groups(self._session, ids)
+
     def group_states(self, ids: Collection[str]) -> dict[str, str]:
         """Return Kafka's state name of each group; ``Dead`` for one that does not exist."""
-        return groups.group_states(self._session, ids)
+        return {group: info.state for group, info in self.describe_groups(ids).items()}
 
     def group_offsets(self, group: str) -> dict[TopicPartition, GroupPosition]:
         """Return the committed positions of a group; partitions without one are omitted."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import BrokerError, GroupActive, MirrorError, TryAgain
-from airflow_mirror.kafka.model import GroupCommit, GroupInfo, GroupPosition
+from airflow_mirror.kafka.model import CONNECT, NO_MEMBERS, STREAMS, GroupCommit, GroupInfo, GroupPosition
 from airflow_mirror.kafka.session import Reply, chunks
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.error_codes import ErrorCode
@@ -39,7 +40,14 @@ _WITHOUT_EFFECT = frozenset(
         ErrorCode.GROUP_ID_NOT_FOUND,
     }
 )
-_CONSUMERS = ("consumer", "")  # protocol types; others, such as Connect workers, have no positions
+# Protocol types; others, such as Connect's workers, have no positions. Streams has one of its own since KIP-1071.
+_STREAMS_TYPE = "streams"
+_CONSUMERS = ("consumer", _STREAMS_TYPE, "")
+# How Streams and Connect name a member's client (StreamThread, Worker.sinkTaskConsumerConfig), and Connect its groups
+# (SinkUtils.consumerGroupId). Any of it may be overridden, so each is enough.
+_STREAMS_CLIENT = re.compile(r".*-StreamThread-\d+-consumer")
+_STREAMS_ASSIGNOR = "stream"
+_CONNECT_CLIENT, _CONNECT_GROUP = "connector-consumer-", "connect-"
 # State names of brokers before 1.0 -> Kafka's current names.
 _STATES = {"AwaitingSync": "CompletingRebalance"}
 
@@ -66,21 +74,20 @@ def list_groups(session: AdminSession) -> list[GroupInfo]:
     return [found[group] for group in sorted(found)]
 
 
-def group_states(session: AdminSession, ids: Collection[str]) -> dict[str, str]:
-    """Return the state of each group; ``Dead`` for one that does not exist.
+def describe_groups(session: AdminSession, ids: Collection[str]) -> dict[str, GroupInfo]:
+    """Return each group; ``Dead`` is the state of one that does not exist.
 
     DescribeGroups is sent first, because only it distinguishes a group that is not visible from one that does not
     exist. It returns KIP-848 groups as dead; the list has their state.
     """
 
-    def ask(connection: Connection, groups: list[str]) -> Iterator[Reply[str, str]]:
+    def ask(connection: Connection, groups: list[str]) -> Iterator[Reply[str, GroupInfo]]:
         described = list(_describe(session, connection, groups))
-        if any(not reply.code and reply.value == "Dead" for reply in described) and _lists_states(connection):
+        if any(not reply.code and reply.value.state == "Dead" for reply in described) and _lists_states(connection):
             code, listed = _list(session, connection)
             for reply in described:
-                if not reply.code and reply.value == "Dead":
-                    state = listed[reply.key].state if reply.key in listed else "Dead"
-                    reply = Reply(reply.key, code, None, state)
+                if not reply.code and reply.value.state == "Dead":
+                    reply = Reply(reply.key, code, None, listed.get(reply.key, reply.value))
                 yield reply
         else:
             yield from described
@@ -228,8 +235,8 @@ def _list(session: AdminSession, connection: Connection) -> tuple[int, dict[str,
             for reply in _describe(session, connection, some):
                 if reply.code:
                     return reply.code, {}
-                states[reply.key] = reply.value
-    return 0, {group: GroupInfo(group, states[group], kind) for group, kind in kinds.items()}
+                states[reply.key] = reply.value.state
+    return 0, {group: _info(group, states[group], kind) for group, kind in kinds.items()}
 
 
 def _lists_states(connection: Connection) -> bool:
@@ -238,13 +245,28 @@ def _lists_states(connection: Connection) -> bool:
     return connection.serves(Request.API_KEY, _WITH_STATES)
 
 
-def _describe(session: AdminSession, connection: Connection, groups: list[str]) -> Iterator[Reply[str, str]]:
+def _describe(session: AdminSession, connection: Connection, groups: list[str]) -> Iterator[Reply[str, GroupInfo]]:
     from kafka.protocol.admin import DescribeGroupsRequest as Request
 
     version = connection.newest(Request.API_KEY, 0, 5)  # from 6 on, an unknown or a KIP-848 group is an error
     message = Request(groups=groups, include_authorized_operations=False, version=version)
     for group in session.request(connection, message, version).groups:
-        yield Reply(group.group_id, group.error_code, None, _STATES.get(group.group_state, group.group_state))
+        clients = [member.client_id for member in group.members]
+        state = _STATES.get(group.group_state, group.group_state)
+        info = _info(group.group_id, state, group.protocol_type, group.protocol_data, clients)
+        yield Reply(group.group_id, group.error_code, None, info)
+
+
+def _info(group: str, state: str, protocol_type: str, assignor: str = "", clients: Collection[str] = ()) -> GroupInfo:
+    """Return a group with the kind of application that its members are."""
+    application = ""
+    if state in NO_MEMBERS:
+        pass
+    elif protocol_type == _STREAMS_TYPE or assignor == _STREAMS_ASSIGNOR or any(map(_STREAMS_CLIENT.fullmatch, clients)):
+        application = STREAMS
+    elif group.startswith(_CONNECT_GROUP) or any(client.startswith(_CONNECT_CLIENT) for client in clients):
+        application = CONNECT
+    return GroupInfo(group, state, protocol_type, application)
 
 
 def _fetch(session: AdminSession, connection: Connection, groups: list[str]) -> Iterator[Reply[str, Positions]]:

@@ -77,17 +77,29 @@ class NewTopicSpec:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
+# Kinds of applications that commit seldom: every 30 s, and every 60 s, by default.
+STREAMS, CONNECT = "Kafka Streams", "Kafka Connect"
+
+
 @dataclass(frozen=True)
 class GroupInfo:
     """A consumer group.
 
     :param state: Kafka's name of its state at one moment: ``Stable``, ``Empty``, ``PreparingRebalance``, ...
-    :param protocol_type: ``consumer``, or ``""`` for a group that only ever committed offsets.
+    :param protocol_type: ``consumer``, ``streams`` (KIP-1071), or ``""`` for a group that only ever committed offsets.
+    :param application: :data:`STREAMS` or :data:`CONNECT`, which commit every 30 and 60 s; ``""`` for any other. Told by
+        its members, so only of a group that was described and has some.
     """
 
     group_id: str
     state: str
     protocol_type: str
+    application: str = ""
+
+    @property
+    def has_members(self) -> bool:
+        """Whether anybody is in it."""
+        return self.state not in NO_MEMBERS
 
 
 @dataclass(frozen=True)

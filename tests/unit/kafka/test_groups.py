@@ -13,6 +13,7 @@ from kafka.protocol.metadata import FindCoordinatorResponse
 
 from airflow_mirror.errors import BrokerError, GroupActive, TryAgain
 from airflow_mirror.kafka.admin import GroupInfo, GroupPosition
+from airflow_mirror.kafka.model import CONNECT, STREAMS
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire.errors import AclMissing
 from tests.unit.kafka.world import (
@@ -187,6 +188,48 @@ def test_state_of_new_protocol_groups_comes_from_the_list() -> None:
         w.answer(LIST_GROUPS, listed(("new", "consumer", "Assigning")))
         states = w.admin.group_states(["classic", "new", "none"])
         assert states == {"classic": "Stable", "new": "Assigning", "none": "Dead"}
+
+
+@pytest.mark.parametrize(
+    ("group", "told", "clients", "application"),
+    [
+        ("billing", ("consumer", "range"), ["rdkafka"], ""),
+        ("totals", ("consumer", "stream"), ["named-by-hand"], STREAMS),
+        ("totals", ("consumer", ""), ["totals-6c1-StreamThread-12-consumer"], STREAMS),  # it rebalances: no assignor
+        ("sink", ("consumer", "range"), ["connector-consumer-sink-0"], CONNECT),
+        ("connect-sink", ("consumer", "range"), ["named-by-hand"], CONNECT),
+    ],
+)
+def test_application_is_told_by_its_members(
+    group: str, told: tuple[str, str], clients: list[str], application: str
+) -> None:
+    kind = DescribeGroupsResponse.DescribedGroup
+
+    def describe(state: str, *clients: str) -> Callable[[Any], Any]:
+        members = [
+            kind.DescribedGroupMember(
+                member_id=c, client_id=c, client_host="", member_metadata=b"", member_assignment=b""
+            )
+            for c in clients
+        ]  # fmt: skip
+        one = kind(
+            error_code=0, group_id=group, group_state=state, protocol_type=told[0], protocol_data=told[1], members=members
+        )
+        return lambda _: DescribeGroupsResponse(groups=[one])
+
+    with world() as w:
+        w.answer(DESCRIBE_GROUPS, describe("Stable", *clients), describe("Empty"))
+        assert w.admin.describe_groups([group])[group] == GroupInfo(group, "Stable", told[0], application)
+        assert w.admin.describe_groups([group])[group].application == "", "nobody is in it"
+
+
+def test_groups_of_the_streams_protocol_are_listed_as_such() -> None:
+    """DescribeGroups calls them dead; with another protocol type they would be left out, positions and all."""
+    with world() as w:
+        w.answer(DESCRIBE_GROUPS, described({}))
+        w.answer(LIST_GROUPS, listed(("totals", "streams", "Stable"), ("old", "streams", "Empty")))
+        found = {"old": GroupInfo("old", "Empty", "streams"), "totals": GroupInfo("totals", "Stable", "streams", STREAMS)}
+        assert w.admin.describe_groups(["totals", "old"]) == {g.group_id: g for g in w.admin.groups()} == found
 
 
 def test_group_that_no_old_broker_knows_is_dead() -> None:
