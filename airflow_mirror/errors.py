@@ -936,12 +936,14 @@ class FencedOnce(NeedsHuman):
 class GroupsStillMoving(NeedsHuman):
     """Consumer groups still consume on the source; records after a position committed now would be read twice."""
 
-    def __init__(self, timeout_s: float, groups: dict[str, int]) -> None:
-        self.timeout_s, self.groups = timeout_s, groups
-        shown = ", ".join(f"{group} (lag {lag})" for group, lag in sorted(groups.items())[:10])
+    def __init__(self, timeout_s: float, groups: Mapping[str, str]) -> None:
+        self.timeout_s, self.groups = timeout_s, dict(groups)
+        shown = ", ".join(f"{group} ({why})" for group, why in sorted(groups.items())[:10])
+        more = f" and {len(groups) - 10} more" if len(groups) > 10 else ""
         super().__init__(
-            f"{len(groups)} consumer group(s) still move on the source after {timeout_s:.0f} s: {shown}. Stop their "
-            "consumers there, or raise wait_groups_s, and cut over again."
+            f"{len(groups)} consumer group(s) still move on the source after {timeout_s:.0f} s: {shown}{more}. Stop "
+            "their consumers there, or raise wait_groups_s, and cut over again. A group that stands still may count if "
+            "accept_still_groups names it (not one of Kafka Streams or Connect); leave_out_groups leaves one out."
         )
 
 

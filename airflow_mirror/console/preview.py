@@ -58,6 +58,17 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     p.add_argument("--level", choices=LEVELS, default="batches", help="of the comparison (default: batches)")
     p.add_argument("--max-fence-s", type=float, default=Limits().max_fence_s, metavar="S", help="default: %(default)g")
+    p.add_argument(
+        "--accept-still-groups", nargs="+", default=(), metavar="GROUP",
+        help="groups that may stand still with members and lag, as for CutoverOperator",
+    )  # fmt: skip
+    p.add_argument(
+        "--leave-out-groups",
+        nargs="+",
+        default=(),
+        metavar="GROUP",
+        help="groups that don't move, as for CutoverOperator",
+    )
     p.add_argument("--json", action="store_true", help="print JSON")
     p.set_defaults(run=_run)
 
@@ -86,6 +97,7 @@ def _look(arguments: argparse.Namespace) -> Preview:
                 run_dir=Path("preview"),  # names a run that never is
                 limits=Limits(max_fence_s=arguments.max_fence_s),
                 verify=verify_rest(plan, config, target.config, proven, level), compared_to=proven,
+                accept_still_groups=arguments.accept_still_groups, leave_out_groups=arguments.leave_out_groups,
                 tail_positions=maps.positions, translate_offset=maps.to_target, life=ledger,
             )  # fmt: skip
             return replace(found, findings=[*found.findings, foresee(plan, source, target, fence)])

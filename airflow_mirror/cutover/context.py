@@ -7,7 +7,7 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -95,6 +95,8 @@ class Run:
     :param require_guard: raises if nobody would lift the fence were this process killed.
     :param allow_rewind: also commit a position that is behind the group's position on the target; otherwise such a
         group is refused.
+    :param accept_still_groups: groups with members and lag whose positions count once they stand still.
+    :param leave_out_groups: selected groups that don't move: nothing of them is read on the source, or set on the target.
     :param fence_name: as it was asked for, for people.
     :param alarm: path of the function by which guards call a person; "": none.
     :param open_target: lets applications write to the target, if something prevented it. If it raises, the target must
@@ -140,6 +142,8 @@ class Run:
     state: State | None = None
     require_guard: Callable[[], object] = lambda: None
     allow_rewind: bool = False
+    accept_still_groups: Collection[str] = ()
+    leave_out_groups: Collection[str] = ()
     fence_name: str = ""
     alarm: str = ""
     open_target: Callable[[], object] | None = None

@@ -6,20 +6,25 @@ again on the target. So each group must be at rest on the source first. The repo
 - ``empty``: it has no members. Nobody can move it.
 - ``at the end``: every position is at the end. There is nothing left to read.
 - ``stood still``: it has members and lag, but no position has moved for longer than consumers take between two commits.
-  A consumer that commits less often may have read further than it committed.
+  A consumer that commits less often may have read further than it committed. So somebody has to say yes to that, by the
+  group's name.
+
+Kafka Streams and Connect commit so seldom that only ``empty`` counts for their groups.
 
 The target's earlier positions are on record before the first commit. They are restored if the cutover backs out.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.cutover.quiet import still_quiet
 from airflow_mirror.cutover.report import GroupRecord
-from airflow_mirror.errors import GroupActive, GroupAhead, GroupsStillMoving, MirrorError, MissingRight
-from airflow_mirror.kafka.model import NO_MEMBERS, GroupPosition
+from airflow_mirror.errors import GroupActive, GroupAhead, GroupsStillMoving, InputError, MirrorError, MissingRight
+from airflow_mirror.kafka.model import NO_MEMBERS, GroupInfo, GroupPosition
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.wording import count, some
 from airflow_mirror.sync import groups as sync
@@ -62,7 +67,7 @@ def commit_groups(run: Run) -> dict[str, Any]:
             still_quiet(run)
             return {group: s.why for group, s in settled.items()}
         run.log.info("commit_groups: a group moved on the source meanwhile; reading the positions again")
-    raise GroupsStillMoving(run.limits.wait_groups_s, dict.fromkeys(settled, 0))
+    raise GroupsStillMoving(run.limits.wait_groups_s, dict.fromkeys(settled, "commits"))
 
 
 def settle_groups(run: Run) -> dict[str, Any]:
@@ -78,35 +83,46 @@ def settle(run: Run) -> dict[str, Settled]:
 
     :raises GroupsStillMoving: after ``wait_groups_s``.
     """
-    topics = [t.source_topic for t in run.plan.topics]
-    pending = [g for g, found in sync.read_positions(run.source, run.mirror, topics).items() if found]
+    pending = dict.fromkeys(selected(run), "")
     seen = run.seen_groups  # the time for which positions have not moved counts across steps
     settled: dict[str, Settled] = {}
-    started, unread = run.now(), _unread(run)
+    started, unread, ends = run.now(), unread_in(run), run.ends
     timeout_s = run.at_most(run.limits.wait_groups_s)
     while True:
         # State before positions: a group that had no members can't have moved by the time its positions are read.
-        states = run.source.group_states(pending)
+        groups = run.source.describe_groups(pending)
         asked = run.now()
         for group, positions in positions_of(run, pending).items():
+            if not positions:
+                del pending[group]
+                continue
             if group not in seen or seen[group][0] != positions:
                 seen[group] = positions, run.now()
             # From the end of the first reading to the start of this one: reading many groups takes seconds.
-            still_s = asked - seen[group][1]
-            why = at_rest(states[group], positions, run.ends, still_s, run.limits.group_quiet_s, unread)
-            if why is not None:
-                settled[group] = Settled(why, states[group], positions)
-                pending.remove(group)
+            still_s, quiet_s = asked - seen[group][1], run.limits.group_quiet_s
+            accepted_s = quiet_s if group in run.accept_still_groups else math.inf
+            why = at_rest(groups[group], positions, ends, still_s, accepted_s, unread)
+            if why is None:
+                pending[group] = _moves_because(groups[group], lag(positions, ends), still_s >= quiet_s)
+            else:
+                settled[group] = Settled(why, groups[group].state, positions)
+                del pending[group]
         if not pending:
             return settled
         if run.now() - started >= timeout_s:
-            raise GroupsStillMoving(timeout_s, {g: lag(seen[g][0], run.ends) for g in pending})
+            raise GroupsStillMoving(timeout_s, pending)
         run.waits_for = f"{count(len(pending), 'group')} to come to rest: {some(pending)}"
         run.pause()
 
 
+def _moves_because(group: GroupInfo, behind: int, still: bool) -> str:
+    if group.application:
+        return f"{group.application}, has members"
+    return f"lag {behind}, stands still" if still else f"lag {behind}"
+
+
 def at_rest(
-    state: str,
+    group: GroupInfo,
     positions: Positions,
     ends: Offsets,
     still_s: float,
@@ -116,17 +132,30 @@ def at_rest(
     """Return why a group's positions are final, or None while they may still move.
 
     :param ends: fenced ends of the source.
-    :param still_s: seconds for which no position has moved.
+    :param still_s: seconds for which no position has moved. :param group_quiet_s: that suffice with members and lag.
     :param unread: returns whether [start, end) of a partition has a record that a consumer would receive.
     """
-    if state in NO_MEMBERS:
+    if not group.has_members:
         return EMPTY
+    if group.application:
+        return None
     consumed = {tp.topic for tp in positions}
     # A partition without a position counts as unread from its start: its first commit may be in flight.
     rest = {tp: positions[tp].offset if tp in positions else 0 for tp in ends if tp.topic in consumed}
     if not any(offset < ends[tp] and unread(tp, offset, ends[tp]) for tp, offset in rest.items()):
         return AT_THE_END
     return STOOD_STILL if still_s >= group_quiet_s else None
+
+
+def selected(run: Run) -> list[str]:
+    """Return the groups on the source that move, if they have a position in these topics."""
+    found = [group.group_id for group in run.source.groups() if run.mirror.selects_group(group.group_id)]
+    return [group for group in found if group not in run.leave_out_groups]
+
+
+def moving(run: Run) -> dict[str, Positions]:
+    """Return the positions of the groups that move, as they are now."""
+    return {group: found for group, found in positions_of(run, selected(run)).items() if found}
 
 
 def positions_of(run: Run, groups: Collection[str]) -> dict[str, Positions]:
@@ -144,13 +173,17 @@ def require_free_groups(run: Run) -> None:
     """Check the groups that will move before the fence is raised, when that costs nothing.
 
     Only groups with a position in these topics are checked. Groups that have one and are not selected are logged: their
-    consumers would find a fenced source and no position on the target.
+    consumers would find a fenced source and no position on the target. So are those that are left out by name.
 
+    :raises InputError: a group that is to be left out is none of those that would move.
     :raises GroupActive: a group has members on the target, so its offsets can't be set.
     :raises GroupAhead: groups are already further on the target, unless they may be rewound.
     """
     topics = [t.source_topic for t in run.plan.topics]
-    positions = {g: found for g, found in sync.read_positions(run.source, run.mirror, topics).items() if found}
+    run.report.left_out = _left_out(run)
+    for group, what in run.report.left_out.items():
+        run.log.warning("group %s is left out: %s", group, what)
+    positions = moving(run)
     for group, state in run.target.group_states(sorted(positions)).items():
         if state not in NO_MEMBERS:
             raise GroupActive(group, run.target.role, state)
@@ -160,6 +193,30 @@ def require_free_groups(run: Run) -> None:
     run.report.left_behind = sync.groups_left_behind(run.source, run.mirror, topics)
     if run.report.left_behind:
         run.log.warning("groups with positions in these topics that don't move: %s", ", ".join(run.report.left_behind))
+
+
+def _left_out(run: Run) -> dict[str, str]:
+    """Return what it means for each group that is left out. The source is asked nothing of them: one may hang there."""
+    there = {group.group_id for group in run.source.groups() if run.mirror.selects_group(group.group_id)}
+    if unknown := sorted(set(run.leave_out_groups) - there):
+        raise InputError(
+            f"leave_out_groups names {', '.join(map(repr, unknown))}, and the source has no such group that would move. "
+            "Correct the name, or take it out."
+        )
+    found, errors = run.target.groups_offsets_apart(sorted(run.leave_out_groups))
+    targets = set(run.routes.values())
+    starts = {group: _starts_at(len(targets & positions.keys())) for group, positions in found.items()}
+    starts |= {group: f"its positions on the target can't be read ({error})" for group, error in errors.items()}
+    stays = "Its positions are not moved, and nothing makes sure that it has ended on the source"
+    return {group: f"{starts[group]}. {stays}" for group in sorted(starts)}
+
+
+def _starts_at(partitions: int) -> str:
+    reset = "by auto.offset.reset: 'latest' skips what it has not read, 'earliest' reads everything again"
+    if not partitions:
+        return f"it has no position on the target, so it begins there {reset}"
+    there = f"in {count(partitions, 'partition')} it goes on where the tail has set it last"
+    return f"{there}, and reads what came since again; in others it begins {reset}"
 
 
 def _require_none_ahead(run: Run, decided: sync.GroupReport) -> None:
@@ -318,9 +375,11 @@ def _snapshots(run: Run, groups: Collection[str]) -> dict[str, list[dict[str, An
     }
 
 
-def _unread(run: Run) -> Callable[[TopicPartition, int, int], bool]:
+def unread_in(run: Run) -> Callable[[TopicPartition, int, int], bool]:
+    """Return the question whether [start, end) of a partition has a record that a consumer would receive."""
     starts = run.source_log.log_starts(run.routes)
 
+    @functools.cache  # many groups stop at the same offset, and the log below an end does not change
     def unread(tp: TopicPartition, position: int, end: int) -> bool:
         start = max(position, starts[tp])  # nothing below it can be read
         if end - start > _LOOK_AT_MOST:

@@ -183,10 +183,30 @@ def _groups(seen: Seen) -> Iterator[Finding]:
             "block", "groups", count(len(seen.untranslated), "position"), some(seen.untranslated, 3),
             "Correct these groups, or exclude them.",
         )  # fmt: skip
+    if seen.applications:
+        shown = some(f"{group} ({application})" for group, application in seen.applications.items())
+        yield Finding(
+            "warn" if seen.stops else "block", "groups", count(len(seen.applications), "group"),
+            f"they have members, and commit so seldom that their positions count only without: {shown}",
+            "Stop these applications first, or leave the groups out by name (leave_out_groups)."
+            if not seen.stops else "If the fence does not stop them, the cutover waits wait_groups_s and backs out.",
+        )  # fmt: skip
+    if seen.still:
+        yield Finding(
+            "block", "groups", count(len(seen.still), "group"),
+            f"they have members and lag, and have committed nothing for {seen.watched_s:.1f} s: {some(seen.still)}",
+            "Stop their consumers; or name them in accept_still_groups, if they commit at least every few seconds and so "
+            "have read nothing since; or in leave_out_groups.",
+        )  # fmt: skip
     if seen.times.quiet:
         yield Finding(
-            "warn", "groups", "source", "a group has members and lag, and commits nothing",
+            "warn", "groups", "source", "a group of accept_still_groups has members and lag, and commits nothing",
             f"Its positions count as final after {seen.times.quiet:g} s behind the fence. Better stop its consumers.",
+        )  # fmt: skip
+    for group, what in seen.left_out.items():
+        yield Finding(
+            "warn", "groups", f"group {group!r}", f"left out by name: {what}",
+            "Set its positions by hand before it starts on the target: airflow-mirror translate --groups.",
         )  # fmt: skip
     if seen.left_behind:
         yield Finding(

@@ -107,6 +107,7 @@ class CutoverReport:
     :param lags: rows of ``at, lag, partitions``: seconds since the epoch, offsets that the target lacked, in how many.
     :param ends: rows of ``topic, partition, end``: the fenced log end offsets of the source.
     :param left_behind: groups with positions in these topics that the mirror does not select.
+    :param left_out: selected groups that were left out by name, and what that means for each.
     :param verification: rows from :meth:`PartitionComparison.to_dict`.
     :param lease: the writer lease that was taken from the tail: ``transactional_id, producer_id, epoch, wait_s``.
     :param undone: rows of ``step, what, ok, error`` of a rollback.
@@ -133,6 +134,7 @@ class CutoverReport:
     ends: list[dict[str, Any]] = field(default_factory=list)
     groups: list[GroupRecord] = field(default_factory=list)
     left_behind: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
     verification: list[dict[str, Any]] = field(default_factory=list)
     lease: dict[str, Any] | None = None
     error: str | None = None
@@ -178,6 +180,7 @@ class CutoverReport:
             "records_verified": sum(row["records"] for row in self.verification),
             "groups": {g.group: g.settled for g in self.groups},
             "left_behind": self.left_behind,
+            "left_out": self.left_out,
             "error": self.error,
         }
 

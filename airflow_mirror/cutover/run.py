@@ -46,7 +46,7 @@ from airflow_mirror.signals import set_in_handler
 from airflow_mirror.wire.cluster import WireCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from airflow_mirror.cutover.context import Offsets, Verify
     from airflow_mirror.cutover.fence import Fence
@@ -81,6 +81,8 @@ def run_cutover(
     tail_positions: Callable[[], Offsets] | None = None,
     translate_offset: Translate | None = None,
     allow_rewind: bool = False,
+    accept_still_groups: Collection[str] = (),
+    leave_out_groups: Collection[str] = (),
     fence_name: str = "",
     alarm: str = "",
     open_target: Callable[[], object] | None = None,
@@ -115,6 +117,8 @@ def run_cutover(
     :param translate_offset: exact offset translation; needed for mapped topics.
     :param life: the target's ledger, of this call alone. It decides what becomes of the fence, and records which target
         topics were handed over to applications: a cutover of topics that are already in production is refused.
+    :param accept_still_groups: groups that may have members and lag, once they have stood still for ``group_quiet_s``.
+    :param leave_out_groups: selected groups that don't move; the report says what that means for each of them.
     :param fence_name: what ``fence`` was made of, for whoever has to lift it: the path of a function, say.
     :param alarm: path of a function by which guards call a person (:mod:`.alarm`), if this process dies behind its fence.
     :param open_target: called last, if something keeps applications from writing to the target. If it raises, the
@@ -173,6 +177,8 @@ def run_cutover(
             life=life,
             state=state_of(target, keys_of(mirror.name)),
             allow_rewind=allow_rewind,
+            accept_still_groups=accept_still_groups,
+            leave_out_groups=leave_out_groups,
             fence_name=fence_name,
             alarm=alarm,
             open_target=open_target,

@@ -15,16 +15,14 @@ from airflow_mirror.copy.writer import lease
 from airflow_mirror.cutover.drain import compare_watched, positions
 from airflow_mirror.cutover.fence import AclFence
 from airflow_mirror.cutover.forecast import ENOUGH_S, Times
-from airflow_mirror.cutover.groups import lag, translate
+from airflow_mirror.cutover.groups import lag, moving, positions_of, translate, unread_in
 from airflow_mirror.cutover.held import unseen_because
 from airflow_mirror.cutover.quiet import longest_pause, quiet_s
 from airflow_mirror.errors import CutoverCancelled, MirrorError
 from airflow_mirror.jobs.runner.active import ActiveTail, Sign, Watch, active_tail
-from airflow_mirror.kafka.model import NO_MEMBERS
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.wording import some
 from airflow_mirror.policy import DECISIONS, STATE
-from airflow_mirror.sync import groups as sync
 from airflow_mirror.verify.partition import data_batches
 from airflow_mirror.verify.result import differences
 from airflow_mirror.wire.served import unproven, without
@@ -81,7 +79,9 @@ class Seen:
     :param rest: offsets that are still to be compared; None: nobody knows what was compared before.
     :param unseen: why there may be more transactions than ``holders``.
     :param untranslated: positions that have no counterpart on the target, whatever the tail still copies.
-    :param left_behind: groups that don't move.
+    :param left_behind: groups that don't move. :param left_out: those that don't by name, and what that means.
+    :param applications: groups of Kafka Streams and Connect that have members. :param stops: the fence may stop them.
+    :param still: groups with members that have read nothing of their lag while watched, and are not accepted.
     :param replicas: of both sides' partitions, by side. :param least: ``min.insync.replicas`` of target topics.
     :param old: what the source's brokers are too old for.
     :param unknown: checks whose question got no answer.
@@ -104,6 +104,10 @@ class Seen:
     untranslated: Sequence[str] = ()
     groups: int = 0
     left_behind: Sequence[str] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    applications: Mapping[str, str] = field(default_factory=dict)
+    stops: bool = False
+    still: Sequence[str] = ()
     replicas: Mapping[str, Mapping[TopicPartition, Replicas]] = field(default_factory=dict)
     least: Mapping[str, int] = field(default_factory=dict)
     old: Sequence[str] = ()
@@ -139,7 +143,7 @@ def look(run: Run) -> Seen:
     leased = ask("tail", lambda: lease.is_anybody_writing(run.target_log, run.mirror.name)) is not False
     rest, compared = ask("compared", lambda: _compare(run, reached, ends)) or (None, None)
     holders, unseen = ask("transactions", lambda: _holders(run)) or ([], "")
-    quiet, commits = groups.move(run, ends, watched_s)
+    quiet, commits, still = groups.move(run, ends_before, ends, watched_s)
     verify_s = None if rest is None or (compared is None and rest) else 0.0
     if rest and compared is not None:
         verify_s = compared.seconds * max(1.0, rest / max(1, compared.offsets))
@@ -155,7 +159,8 @@ def look(run: Run) -> Seen:
         behind=behind, stands=[tp for tp in behind if reached[tp] == before[tp] < ends_before[tp]], offsets_per_s=per_s,
         bytes_an_offset=_bytes_an_offset(sign), rest=rest, compared=compared, holders=holders, unseen=unseen,
         untranslated=ask("groups", lambda: groups.untranslated(run, reached)) or [], groups=len(groups.positions),
-        left_behind=run.report.left_behind,
+        left_behind=run.report.left_behind, left_out=run.report.left_out, applications=groups.applications, still=still,
+        stops=not isinstance(run.fence, AclFence),
         replicas=ask("replicas", lambda: _replicas(run)) or {}, least=ask("replicas", lambda: _least(run)) or {},
         old=ask("versions", lambda: _old(run)) or [], free_bytes=ask("disk", run.target.usable_bytes) or {},
         unknown=unknown,
@@ -167,24 +172,27 @@ class _Groups:
 
     def __init__(self, run: Run) -> None:
         started = run.now()
-        found = sync.read_positions(run.source, run.mirror, run.topics)
-        self.positions = {group: there for group, there in found.items() if there}
-        self._states = run.source.group_states(sorted(self.positions))
+        self.positions = moving(run)
+        found = run.source.describe_groups(sorted(self.positions))
+        self.applications = {group: one.application for group, one in found.items() if one.application}
+        self._alive = [group for group, one in found.items() if one.has_members and not one.application]
         self.seconds = run.now() - started
 
-    def move(self, run: Run, ends: Offsets, watched_s: float) -> tuple[float, bool]:
-        """Return how long the groups must stand still that do, and whether others go on committing."""
-        alive = [group for group, one in self._states.items() if one not in NO_MEMBERS]
-        now = run.source.groups_offsets(alive) if alive else {}
-        quiet, commits = 0.0, False
-        for group in alive:
-            before = {tp: position for tp, position in self.positions[group].items() if tp in ends}
-            after = {tp: position for tp, position in now[group].items() if tp in before}
+    def move(
+        self, run: Run, ends_before: Offsets, ends: Offsets, watched_s: float
+    ) -> tuple[float, bool, list[str]]:  # fmt: skip
+        """Return for how long groups must stand still that may, whether others go on committing, and who must not."""
+        now, unread = positions_of(run, self._alive) if self._alive else {}, unread_in(run)
+        quiet, commits, still = 0.0, False, list[str]()
+        for group in self._alive:
+            before, after = self.positions[group], now[group]
             if after != before or (behind := lag(after, ends)) and watched_s < ENOUGH_S:
                 commits = True
-            elif behind:
+            elif behind and group in run.accept_still_groups:
                 quiet = run.limits.group_quiet_s
-        return quiet, commits
+            elif any(p.offset < ends_before[tp] and unread(tp, p.offset, ends_before[tp]) for tp, p in after.items()):
+                still.append(f"{group} (lag {behind})")
+        return quiet, commits, still
 
     def untranslated(self, run: Run, reached: Offsets) -> list[str]:
         """Return the positions below what is copied that have no counterpart all the same."""

@@ -29,7 +29,7 @@ __all__ = ["dag"]
 
 
 def patterns(default: list[str], section: str, text: str) -> Param:
-    """Return a form field for a list of names or regular expressions."""
+    """Return a form field for a list of names, or regular expressions."""
     return Param(default, type="array", items={"type": "string"}, section=section, description_md=text)
 
 
@@ -115,6 +115,12 @@ PARAMS = {
         60.0, type="number", minimum=0, section=CUTOVER,
         description_md="Seconds to wait for consumer groups on the fenced source to stop committing.",
     ),
+    "accept_still_groups": patterns(
+        [], CUTOVER, "Groups whose positions count although they have members and lag, once they stand still: names.",
+    ),
+    "leave_out_groups": patterns(
+        [], CUTOVER, "Groups that don't move after all: names. `preview` says what that means for each.",
+    ),
     "fence": Param(
         "acl", type="string", section=CUTOVER,
         description_md="`acl`, or the dotted path of a function that returns a fence of your own.",
@@ -179,6 +185,8 @@ LIKE_THE_PREVIEW = {
     "quiet_s": "{{ params.quiet_s }}",
     "wait_groups_s": "{{ params.wait_groups_s }}",
     "level": "{{ params.verify_level }}",
+    "accept_still_groups": "{{ params.accept_still_groups }}",
+    "leave_out_groups": "{{ params.leave_out_groups }}",
 }
 
 with DAG(

@@ -111,6 +111,11 @@ def number(name: str, value: object, least: float = 0.0) -> float:
     return found
 
 
+def names(value: Sequence[object] | str) -> list[str]:
+    """Return a rendered list of names; one alone may be given as text."""
+    return [value] if isinstance(value, str) else [str(name) for name in value]
+
+
 class MirrorOperator(BaseOperator):
     """Base of the operators. Subclasses implement :meth:`run`; its errors become task outcomes here.
 

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.errors import FencedOnce, TryAgain
 from airflow_mirror.hooks.home import alarm, report_dir, report_key
 from airflow_mirror.hooks.remembered import proofs_of
-from airflow_mirror.operators.base import MirrorOperator, PlannedOperator, flag, number, pulled_from, upstream_results
+from airflow_mirror.operators.base import (
+    MirrorOperator,
+    PlannedOperator,
+    flag,
+    names,
+    number,
+    pulled_from,
+    upstream_results,
+)
 from airflow_mirror.operators.links import ReportLink, show_links
 from airflow_mirror.operators.summaries import compact
 from airflow_mirror.signals import set_in_handler
@@ -52,6 +60,8 @@ class _OfACutover(PlannedOperator):
         *_LIMITS,
         "level",
         "allow_rewind",
+        "accept_still_groups",
+        "leave_out_groups",
     )
 
     def __init__(
@@ -67,10 +77,13 @@ class _OfACutover(PlannedOperator):
         group_quiet_s: float | str = 6.0,
         level: str = "batches",
         allow_rewind: bool | str = False,
+        accept_still_groups: Sequence[str] | str = (),
+        leave_out_groups: Sequence[str] | str = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.open_by_default = open_by_default
+        self.accept_still_groups, self.leave_out_groups = accept_still_groups, leave_out_groups
         self.max_fence_s = max_fence_s
         self.fence, self.level, self.allow_rewind = fence, level, allow_rewind
         self.drain_timeout_s, self.quiet_s, self.transactions_timeout_s = drain_timeout_s, quiet_s, transactions_timeout_s
@@ -120,6 +133,8 @@ class _OfACutover(PlannedOperator):
                 "life": Ledger(target, PATIENCE_S),
                 "translate_offset": maps.to_target,
                 "allow_rewind": flag("allow_rewind", self.allow_rewind),
+                "accept_still_groups": names(self.accept_still_groups),
+                "leave_out_groups": names(self.leave_out_groups),
                 "compared": [str(r["revision"]) for r in results if r.get("plan") == plan.hash],
                 "compared_to": verified,
             }
@@ -197,6 +212,11 @@ class CutoverOperator(_OfACutover):
     :param level: level of the comparison while the source is fenced: ``offsets``, ``batches`` or ``records`` (templated).
         Ranges that VerifyMirrorOperator has compared are not compared again.
     :param allow_rewind: also commit positions that are below the group's current ones on the target (templated).
+    :param accept_still_groups: groups whose positions count although they have members and lag, once they have stood
+        still for ``group_quiet_s`` (templated). Without this yes the cutover backs out. Groups of Kafka Streams and
+        Connect must be empty in any case.
+    :param leave_out_groups: selected groups that don't move, for instance because one can't be read (templated). Preview
+        and report say what that means for each.
     :param approval_valid_s: how old it may be what a PreviewCutoverOperator upstream has seen (templated).
     :param fence_again: let a retry fence again after the cutover backed out behind its fence (templated). Otherwise that
         ends the task, whatever its ``retries`` are, until somebody clears it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow_mirror.hooks.home import alarm
-from airflow_mirror.operators.base import MirrorOperator, flag
+from airflow_mirror.operators.base import MirrorOperator, flag, names
 from airflow_mirror.operators.cutover import CutoverOperator, fencing_once, report_signer
 from airflow_mirror.operators.summaries import compact
 
@@ -90,8 +90,7 @@ class RollbackCutoverOperator(CutoverOperator):
         from airflow_mirror.hooks.kafka import admins_of
         from airflow_mirror.rollback.run import counted, roll_back, way_back
 
-        groups = self.accept_groups
-        accepted = [groups] if isinstance(groups, str) else [str(group) for group in groups]
+        accepted = names(self.accept_groups)
         again, signer = flag("fence_again", self.fence_again), report_signer()
         with admins_of(mirror) as (source, target):
             way = way_back(mirror.name, source, target)

@@ -80,12 +80,13 @@ def way_back(mirror: str, source: ClusterAdmin, target: ClusterAdmin) -> WayBack
 
 def roll_back(
     way: WayBack, source: ClusterAdmin, target: ClusterAdmin, *, run_dir: Path, accepted: Collection[str] = (),
-    log: Log = _LOG, **how: Any,
+    log: Log = _LOG, accept_still_groups: Collection[str] = (), **how: Any,
 ) -> CutoverReport:  # fmt: skip
     """Roll back; a call for a finished rollback compares once more, and completes it.
 
     :param source: of the mirror, which is opened. :param target: which is fenced.
-    :param run_dir: as for :func:`run_cutover`. :param accepted: groups whose positions on the target count in any case.
+    :param run_dir: as for :func:`run_cutover`. :param accepted: groups whose positions on the target count in any case,
+        also if they stand still with members and lag.
     :param how: what else :func:`run_cutover` takes.
     :raises RollbackRefused: before anything was touched. Other errors as :func:`run_cutover` and
         :func:`lift_leftover_fence`; after it the old source is still fenced, and the next call lifts that.
@@ -93,7 +94,7 @@ def roll_back(
     report = run_cutover(
         way.plan.mirror, way.plan, target, source, keep_fence=True, run_dir=run_dir, log=log,
         life=Ledger(source, PATIENCE_S), require=partial(_require, way, source, target, accepted, log),
-        decide_with=partial(turned, way, run_dir.name), **how,
+        decide_with=partial(turned, way, run_dir.name), accept_still_groups={*accepted, *accept_still_groups}, **how,
     )  # fmt: skip
     life, back = Ledger(target, PATIENCE_S), way.plan.mirror.name
     for line in lift_leftover_fence(way.report_of, source, target, life=life, kept_too=True, ended=back):

@@ -53,8 +53,11 @@ def test_preview_returns_its_lines_and_keeps_them(
 ) -> None:
     asked: list[dict[str, Any]] = []
     monkeypatch.setattr("airflow_mirror.cutover.run.preview_cutover", lambda **given: asked.append(given) or seen(WARN))
-    found = PreviewCutoverOperator(task_id="t", mirror=mirror, plan=PLAN, max_fence_s="20").execute(context)
+    found = PreviewCutoverOperator(
+        task_id="t", mirror=mirror, plan=PLAN, max_fence_s="20", accept_still_groups=["a", 7], leave_out_groups="bad"
+    ).execute(context)
     assert asked[0]["limits"].max_fence_s == 20.0
+    assert (asked[0]["accept_still_groups"], asked[0]["leave_out_groups"]) == (["a", "7"], ["bad"])
     assert (found["revision"], found["at"], found["predicted_seconds"]) == ("r0", 1_790_000_000.5, 8.2)
     assert found["lines"] == [
         "predicted length of the fence: 8.2 s (drain 8.2)", "warn: disk: target: 2.0 GB free. Look.",

@@ -16,7 +16,7 @@ from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.cutover.steps import attempt_of
 from airflow_mirror.errors import LeaseLost, RequestRefused
-from airflow_mirror.kafka.model import Acl, ConfigEntry, TopicInfo
+from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupInfo, TopicInfo
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
@@ -67,6 +67,19 @@ class Acls:
             return {1: {}}
         value = None if self._open_by_default == "hidden" else str(self._open_by_default).lower()
         return {1: {}, 2: {"allow.everyone.if.no.acl.found": ConfigEntry(value=value, is_sensitive=value is None)}}
+
+
+class Described:
+    """Describes groups by their states alone: no kind of application."""
+
+    def group_states(self, ids: Iterable[str]) -> dict[str, str]:
+        return dict.fromkeys(ids, "Empty")
+
+    def describe_groups(self, ids: Iterable[str]) -> dict[str, GroupInfo]:
+        return {group: GroupInfo(group, state, "consumer") for group, state in self.group_states(ids).items()}
+
+    def groups_offsets_apart(self, ids: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+        return self.groups_offsets(ids), {}  # type: ignore[attr-defined]
 
 
 class Logs:

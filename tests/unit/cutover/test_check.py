@@ -16,6 +16,7 @@ from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.report import CutoverReport, FenceRecord, GroupRecord
 from airflow_mirror.cutover.steps import attempt_of
 from airflow_mirror.errors import (
+    BrokerError,
     FenceStands,
     GroupActive,
     GroupAhead,
@@ -32,12 +33,12 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.amendment import amended, next_amendment
 from airflow_mirror.plan.life import take_back
 from tests.builders import topic_plan
-from tests.unit.cutover.builders import Acls, Logs, a_run, go_up, kept_in, open_behind, target_of
+from tests.unit.cutover.builders import Acls, Described, Logs, a_run, go_up, kept_in, open_behind, target_of
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
 
 
-class Topics(Acls):
+class Topics(Described, Acls):
     """A cluster with topics, of one partition unless ``partitions`` says otherwise."""
 
     def __init__(self, *names: str, **partitions: int) -> None:
@@ -214,6 +215,37 @@ def test_unselected_groups_reading_these_topics_are_listed(run: Run) -> None:
     run.source.offsets = {"connect-sink": at(3), "connect-audit": elsewhere, "billing": at(1)}  # type: ignore[attr-defined]
     precheck(run)
     assert run.report.left_behind == run.report.summary()["left_behind"] == ["connect-sink"]
+
+
+def test_group_left_out_by_name_is_never_read_and_its_consequence_said(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be left out because reading it fails."""
+    run.source.offsets = {"billing": at(1), "broken": at(2), "new": at(3)}  # type: ignore[attr-defined]
+    run.target.offsets = {"broken": at(2)}  # type: ignore[attr-defined]
+    read = run.source.group_offsets
+
+    def refuse(group: str) -> dict[TopicPartition, GroupPosition]:
+        if group == "broken":
+            raise BrokerError("read offsets of consumer group 'broken'", 88, "UNSTABLE_OFFSET_COMMIT")
+        return read(group)
+
+    monkeypatch.setattr(run.source, "group_offsets", refuse)
+    with pytest.raises(BrokerError, match="'broken'"):
+        precheck(run)
+    run.leave_out_groups = ["new", "broken"]
+    precheck(run)
+    left_out = run.report.summary()["left_out"]
+    assert list(left_out) == ["broken", "new"] and run.report.left_behind == []
+    assert "in 1 partition it goes on where the tail has set it last" in left_out["broken"]
+    assert "no position on the target" in left_out["new"] and "auto.offset.reset: 'latest' skips" in left_out["new"]
+    assert list(groups.moving(run)) == ["billing"]
+
+
+def test_group_left_out_by_a_name_that_no_group_has_is_refused(run: Run) -> None:
+    """Somebody believes that a group is left out, and it moves."""
+    run.source.offsets = {"billing": at(1)}  # type: ignore[attr-defined]
+    run.leave_out_groups = ["biling", "billing"]
+    with pytest.raises(InputError, match=r"leave_out_groups names 'biling', and the source has no such group"):
+        precheck(run)
 
 
 def test_fence_that_is_decided_to_stand_is_lifted_first(run: Run) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from airflow_mirror.cutover.groups import at_rest, lag
-from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.kafka.model import CONNECT, STREAMS, GroupInfo, GroupPosition
 from airflow_mirror.partition import TopicPartition
 
 P0, P1, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("payments", 0)
@@ -19,9 +21,11 @@ def unread(tp: TopicPartition, start: int, end: int) -> bool:
     return start < READABLE_END[tp]
 
 
-def why(state: str, positions: dict[TopicPartition, int], still_s: float = 0.0) -> str | None:
+def why(
+    state: str, positions: dict[TopicPartition, int], still_s: float = 0.0, quiet_s: float = 6.0, application: str = ""
+) -> str | None:
     at = {tp: GroupPosition(offset) for tp, offset in positions.items()}
-    return at_rest(state, at, ENDS, still_s, 6.0, unread)
+    return at_rest(GroupInfo("g", state, "consumer", application), at, ENDS, still_s, quiet_s, unread)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +46,18 @@ def why(state: str, positions: dict[TopicPartition, int], still_s: float = 0.0) 
 )
 def test_at_rest(state: str, positions: dict[TopicPartition, int], still_s: float, expected: str | None) -> None:
     assert why(state, positions, still_s) == expected
+
+
+def test_standing_still_is_rest_only_where_somebody_said_so() -> None:
+    assert why("Stable", {P0: 3}, 600.0, math.inf) is None
+
+
+@pytest.mark.parametrize("application", [STREAMS, CONNECT])
+def test_streams_and_connect_are_at_rest_only_without_members(application: str) -> None:
+    """They commit every 30 and 60 s: what they have read since, they would read again."""
+    assert why("Stable", {P0: 100, P1: 40}, 600.0, application=application) is None
+    assert why("Stable", {P0: 3}, 600.0, application=application) is None
+    assert why("Empty", {P0: 3}) == "empty"
 
 
 def test_lag_counts_what_is_behind_the_end() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,17 +17,18 @@ from airflow_mirror.cutover.fence import CallableFence
 from airflow_mirror.cutover.report import StepRecord
 from airflow_mirror.cutover.run import recover
 from airflow_mirror.errors import GroupActive, GroupsStillMoving, MissingRight
-from airflow_mirror.kafka.model import GroupPosition
+from airflow_mirror.kafka.model import STREAMS, GroupInfo, GroupPosition
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.sync import groups as sync
-from tests.unit.cutover.builders import Logs, a_run
+from tests.unit.cutover.builders import Described, Logs, a_run
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
 ENDS = {ORDERS: 100, PAYMENTS: 7}
+ALIVE = GroupInfo("billing", "Stable", "consumer")
 Positions = dict[TopicPartition, GroupPosition]
 
 
-class Admin:
+class Admin(Described):
     """One group's positions on a cluster, without members; ``then`` holds what is found at each later reading."""
 
     role = "cluster"
@@ -38,9 +40,6 @@ class Admin:
 
     def groups(self) -> list[SimpleNamespace]:
         return [SimpleNamespace(group_id="billing")]
-
-    def group_states(self, ids: Iterable[str]) -> dict[str, str]:
-        return dict.fromkeys(ids, "Empty")
 
     def group_offsets(self, group: str) -> Positions:
         assert group == "billing"
@@ -214,7 +213,7 @@ def test_kill_before_a_second_commit_brings_the_first_snapshot_back(
     assert at(world.target.positions) == {ORDERS: 40}
 
 
-class ManyGroups:
+class ManyGroups(Described):
     """Many groups of one position each, and how often the cluster is asked for positions."""
 
     role = "cluster"
@@ -226,9 +225,6 @@ class ManyGroups:
 
     def groups(self) -> list[SimpleNamespace]:
         return [SimpleNamespace(group_id=group) for group in self.held]
-
-    def group_states(self, ids: Iterable[str]) -> dict[str, str]:
-        return dict.fromkeys(ids, "Empty")
 
     def groups_offsets(self, ids: Iterable[str]) -> dict[str, Positions]:
         self.readings += 1
@@ -272,10 +268,14 @@ def test_positions_that_may_not_be_deleted_stay_and_are_named(tmp_path: Path) ->
 
 
 class Alive(Admin):
-    """Its group has members."""
+    """Its group has members, of an application; ``leaves`` after so many looks."""
 
-    def group_states(self, ids: Iterable[str]) -> dict[str, str]:
-        return dict.fromkeys(ids, "Stable")
+    application, leaves = "", math.inf
+
+    def describe_groups(self, ids: Iterable[str]) -> dict[str, GroupInfo]:
+        self.leaves -= 1
+        state, application = ("Stable", self.application) if self.leaves >= 0 else ("Empty", "")
+        return {group: GroupInfo(group, state, "consumer", application) for group in ids}
 
 
 @pytest.fixture
@@ -296,9 +296,29 @@ def test_live_lagging_group_must_stand_still_for_its_time(tmp_path: Path, clock:
     world = World(tmp_path, {ORDERS: 90}, {})
     world.run.source = source = Alive({ORDERS: 90})  # type: ignore[assignment]
     source.then = [{ORDERS: 91}] * 8 + [{ORDERS: 95}]
+    world.run.accept_still_groups = ["billing"]
     (settled,) = groups.settle(world.run).values()
     assert (settled.why, at(settled.positions)) == ("stood still", {ORDERS: 95})
     assert clock[0] >= 4 + world.run.limits.group_quiet_s
+
+
+def test_group_that_stands_still_counts_only_with_a_yes(tmp_path: Path, clock: list[float]) -> None:
+    world = World(tmp_path, {ORDERS: 90}, {})
+    world.run.source, world.run.accept_still_groups = Alive({ORDERS: 90}), ["another"]  # type: ignore[assignment]
+    with pytest.raises(GroupsStillMoving, match=r"billing \(lag 10, stands still\).*accept_still_groups names it"):
+        groups.settle_groups(world.run)
+    assert clock[0] >= world.run.limits.wait_groups_s
+
+
+def test_streams_group_is_waited_for_until_nobody_is_in_it(tmp_path: Path, clock: list[float]) -> None:
+    """Neither a yes nor its being at the end makes up for commits that come every 30 s."""
+    world = World(tmp_path, {ORDERS: 100}, {})
+    world.run.source = source = Alive({ORDERS: 100})  # type: ignore[assignment]
+    world.run.accept_still_groups, source.application = ["billing"], STREAMS
+    with pytest.raises(GroupsStillMoving, match=r"billing \(Kafka Streams, has members\)"):
+        groups.settle_groups(world.run)
+    source.leaves = 3
+    assert groups.settle_groups(world.run) == {"billing": "empty"} and source.leaves < 0
 
 
 def test_group_that_goes_on_reading_is_named_in_the_error(tmp_path: Path, clock: list[float]) -> None:
@@ -316,10 +336,10 @@ def test_a_group_behind_nothing_but_markers_is_at_the_end(
 ) -> None:
     monkeypatch.setattr(groups, "count_data", lambda *_, **__: rest)
     world = World(tmp_path, {}, {})
-    assert groups.at_rest("Stable", {ORDERS: GroupPosition(position)}, ENDS, 0, 6, groups._unread(world.run)) == why
+    assert groups.at_rest(ALIVE, {ORDERS: GroupPosition(position)}, ENDS, 0, 6, groups.unread_in(world.run)) == why
     far = {TopicPartition("orders", 0): 50_000}
     world.run.report.ends = [{"topic": "orders", "partition": 0, "end": 50_000}]
-    assert groups.at_rest("Stable", {ORDERS: GroupPosition(3)}, far, 0, 6, groups._unread(world.run)) is None
+    assert groups.at_rest(ALIVE, {ORDERS: GroupPosition(3)}, far, 0, 6, groups.unread_in(world.run)) is None
 
 
 def test_a_thousand_groups_are_read_together_there_and_back(tmp_path: Path) -> None:
@@ -328,8 +348,8 @@ def test_a_thousand_groups_are_read_together_there_and_back(tmp_path: Path) -> N
     source, target = ManyGroups(90), ManyGroups(None)
     world.run.source, world.run.target = source, target  # type: ignore[assignment]
     assert len(groups.commit_groups(world.run)) == 1000
-    # The source: which groups, at rest, moved since. The target: ahead, what they had, what to do, what was kept.
-    assert (source.readings, target.readings) == (3, 4)
+    # The source: at rest, moved since. The target: ahead, what they had, what to do, what was kept.
+    assert (source.readings, target.readings) == (2, 4)
     assert all(at(held) == {ORDERS: 90} for held in target.held.values())
     check._groups_behind(world.run)
     assert target.readings == 5

@@ -102,7 +102,7 @@ def test_position_without_a_counterpart_blocks_and_others_warn() -> None:
     assert found(untranslated=["group 'a' at orders-0"])["groups"] == ("block", "1 position: group 'a' at orders-0")
     assert found(left_behind=["connect"])["groups"][0] == "warn"
     quiet = found(times=replace(TIMES, quiet=6.0))["groups"]
-    assert quiet == ("warn", "source: a group has members and lag, and commits nothing")
+    assert quiet == ("warn", "source: a group of accept_still_groups has members and lag, and commits nothing")
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ def a_report() -> CutoverReport:
             )
         ],
         left_behind=["console-consumer-7"],
+        left_out={"broken <b>": "it has no position on the target"},
         lease={"transactional_id": "airflow-mirror.flow", "producer_id": 7001, "epoch": 5, "wait_s": 7.0},
         undone=[],
         seal={
@@ -171,6 +172,7 @@ def test_page_shows_what_matters_of_a_finished_cutover() -> None:
         "Approve by ann",
         "airflow-mirror 0.1.0",
         "console-consumer-7",
+        "broken &lt;b&gt;</b>, by name: it has no position on the target",
         "predicted 8.2 s",
         "link 3",
     ]

@@ -83,7 +83,10 @@ class Admin:
     def group_states(self, _ids: Collection[str]) -> dict[str, str]:
         return {}
 
-    groups_offsets = group_states
+    groups_offsets = describe_groups = group_states
+
+    def groups_offsets_apart(self, _ids: Collection[str]) -> tuple[dict[str, object], dict[str, object]]:
+        return {}, {}
 
 
 class World:

@@ -11,11 +11,12 @@ import pytest
 from airflow_mirror.config import ClientConfig
 from airflow_mirror.cutover.context import Limits, Run
 from airflow_mirror.cutover.fence import AclFence, CallableFence
+from airflow_mirror.cutover.preview import judge
 from airflow_mirror.cutover.run import preview
 from airflow_mirror.cutover.seen import look
 from airflow_mirror.errors import CutoverCancelled, MirrorError, MissingRight
 from airflow_mirror.kafka.admin import ClusterAdmin
-from airflow_mirror.kafka.model import ConfigEntry, GroupInfo, GroupPosition, TopicInfo
+from airflow_mirror.kafka.model import STREAMS, ConfigEntry, GroupInfo, GroupPosition, TopicInfo
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.verify.remaining import verify_rest
 from tests.driven.cluster import DrivenCluster
@@ -34,6 +35,7 @@ class Admin(ClusterAdmin):
         super().__init__(config, timeout_s=5)
         self.positions: dict[str, dict[TopicPartition, GroupPosition]] = {}
         self.states: dict[str, str] = {}
+        self.applications: dict[str, str] = {}
         self.rules = Acls(open_by_default=False)
         self.hidden = ""
 
@@ -52,8 +54,8 @@ class Admin(ClusterAdmin):
     def groups(self) -> list[GroupInfo]:
         return [GroupInfo(name, "Stable", "consumer") for name in self.positions]
 
-    def group_states(self, ids: Collection[str]) -> dict[str, str]:
-        return {name: self.states.get(name, "Dead") for name in ids}
+    def describe_groups(self, ids: Collection[str]) -> dict[str, GroupInfo]:
+        return {n: GroupInfo(n, self.states.get(n, "Dead"), "consumer", self.applications.get(n, "")) for n in ids}
 
     def groups_offsets(self, ids: Collection[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
         return {name: self.positions.get(name, {}) for name in ids}
@@ -208,8 +210,50 @@ def test_what_can_not_be_asked_is_noted_but_no_stop(world: World, monkeypatch: p
         look(world.run)
 
 
+def test_group_that_stands_still_without_a_yes_is_named(world: World) -> None:
+    """One that has read everything but a marker does not, nor one whose lag has just come."""
+    world.write(10)
+    for cluster, log in ((world.source, world.log), (world.target, world.there)):
+        with cluster.changing():
+            Writer(log).end(7, commit=True)
+    source = world.admins[0]
+    source.positions = {"still": {T: GroupPosition(4)}, "done": {T: GroupPosition(10)}}
+    source.states = {"still": "Stable", "done": "Stable"}
+    seen = look(world.run)
+    assert seen.still == ["still (lag 7)"] and not seen.times.quiet
+    (found,) = [f for f in judge(seen, world.run.limits)[0] if f.check == "groups"]
+    assert found.level == "block" and "still (lag 7)" in found.evidence and "accept_still_groups" in found.remedy
+    world.run.accept_still_groups = ["still"]
+    seen = look(world.run)
+    assert (seen.still, seen.times.quiet) == ([], world.run.limits.group_quiet_s)
+    world.run.accept_still_groups, source.positions["still"] = [], {T: GroupPosition(10)}
+    world.each_s = lambda: world.write(1)
+    assert not look(world.run).still
+
+
+def test_streams_group_with_members_blocks_unless_the_fence_may_stop_it(world: World) -> None:
+    world.write(10)
+    source = world.admins[0]
+    source.positions = {"totals": {T: GroupPosition(7)}, "sink": {T: GroupPosition(3)}}
+    source.states, source.applications = {"totals": "Stable", "sink": "Empty"}, {"totals": STREAMS}
+    world.run.accept_still_groups = ["totals"]
+
+    def groups() -> list[tuple[str, str]]:
+        found, _ = judge(look(world.run), world.run.limits)
+        return [(f.level, f.evidence) for f in found if f.check == "groups"]
+
+    ((level, said),) = groups()
+    assert level == "warn" and "totals (Kafka Streams)" in said, "a fence of one's own may scale it to 0"
+    world.run.fence = as_acl_fence(world)
+    assert [level for level, _ in groups()] == ["block"]
+    world.run.leave_out_groups = ["totals"]
+    world.run.report.left_out = {"totals": "what that means"}
+    assert groups() == [("warn", "left out by name: what that means")]
+
+
 def test_groups_that_stand_still_are_waited_for(world: World) -> None:
     world.write(10)
+    world.run.accept_still_groups = ["g"]
     source = world.admins[0]
     source.positions, source.states = {"g": {T: GroupPosition(4)}}, {"g": "Stable"}
     assert (look(world.run).times.quiet, look(world.run).times.commits) == (world.run.limits.group_quiet_s, False)

@@ -46,6 +46,7 @@ class Back(World):
     def _cut_over(self, mirror: Any, plan: Any, source: Any, target: Any, **how: Any) -> CutoverReport:
         assert (mirror, plan, source, target) == (REVERSE.mirror, REVERSE, self.new, self.old)
         assert how["life"] is self.old.ledger and how["keep_fence"]
+        self.may_stand_still = set(how["accept_still_groups"])
         if fence_state(self.old.ledger.values(), mirror.name) is None:
             how["require"]()
             until_ms = decision.go_up(self.old.ledger, mirror.name, UP, None)
@@ -151,3 +152,9 @@ def test_rollback_has_a_way_back_itself(back: Back, monkeypatch: pytest.MonkeyPa
     assert found.direction is not None and (found.direction.generation, found.direction.primary) == (3, "old")
     assert life.owned_topics(back.new.ledger)["orders"].opened_by is None
     assert way_back("flow-reverse", back.new, back.old).plan == forward  # type: ignore[arg-type]
+
+
+def test_groups_that_are_accepted_may_stand_still_too(back: Back) -> None:
+    """Whoever says that their positions count has said it of those that nobody moves while the fence is up."""
+    back.roll_back(accepted=["billing"], accept_still_groups=["audit"])
+    assert back.may_stand_still == {"billing", "audit"}
