@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_mirror.kafka.model import Acl
+from airflow_mirror.errors import MirrorError
+from airflow_mirror.kafka.model import Acl, GroupCommit
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.plan.model import Plan, TopicPlan
 
@@ -29,6 +30,21 @@ def topic_plan(name: str, starts: Mapping[int, int], **fields: Any) -> TopicPlan
         "mode": "identical", "reason": "", "starts": starts, "ends": starts,
     }  # fmt: skip
     return TopicPlan(**{**planned, **fields})
+
+
+class CommitsMany:
+    """A cluster's admin whose test says what becomes of one group's positions."""
+
+    def commit_groups(self, wanted: Mapping[str, Any], _check: object) -> dict[str, GroupCommit]:
+        """Set those of many groups; the failure of one does not concern the others."""
+        done = {}
+        for group, positions in wanted.items():
+            try:
+                self.commit_group_offsets(group, positions)  # type: ignore[attr-defined]
+                done[group] = GroupCommit(done=set(positions))
+            except MirrorError as e:
+                done[group] = GroupCommit(error=e)
+        return done
 
 
 def plan_of(mirror: Mirror, *topics: TopicPlan, source_cluster_id: str = "s", target_cluster_id: str = "t") -> Plan:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from airflow_mirror.copy.writer.lease import LeaseToken
     from airflow_mirror.cutover.decision import FenceState
     from airflow_mirror.cutover.fence import Fence
+    from airflow_mirror.cutover.groups import Settled
     from airflow_mirror.cutover.kept import Kept
     from airflow_mirror.cutover.report import CutoverReport
     from airflow_mirror.cutover.signing import Signer
@@ -119,6 +120,7 @@ class Run:
     :ivar lease: the mirror's writer lease, after the cutover has taken it from the tail.
     :ivar longest_pause_s: between two writes to a partition, as seen before the fence.
     :ivar sealed_at: when the tail's last task must have stopped; on the clock of ``now``.
+    :ivar settled: the groups that came to rest, before the tail's end; None: nobody has waited for them yet.
     :ivar seen_groups: each group's positions on the source, and since when; on the clock of ``now``.
     """
 
@@ -165,6 +167,7 @@ class Run:
     lease: LeaseToken | None = None
     longest_pause_s: float = 0.0
     sealed_at: float = 0.0
+    settled: dict[str, Settled] | None = None
     seen_groups: dict[str, tuple[Mapping[TopicPartition, GroupPosition], float]] = field(default_factory=dict)
 
     @property

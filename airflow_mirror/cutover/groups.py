@@ -31,7 +31,7 @@ from airflow_mirror.sync import groups as sync
 from airflow_mirror.verify.partition import count_data
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from airflow_mirror.cutover.context import Offsets, Run
 
@@ -59,14 +59,15 @@ def commit_groups(run: Run) -> dict[str, Any]:
     :raises GroupActive: a group has members on the target.
     :raises GroupAhead: a group is further on the target than on the source.
     """
+    settled = settle(run) if run.settled is None else run.settled
     for _ in range(_ATTEMPTS):
-        settled = settle(run)
         _commit(run, settled)
-        # A consumer may have committed since its positions were read. Its positions are then read and committed again.
-        if positions_of(run, settled) == {group: s.positions for group, s in settled.items()}:
+        # A consumer may have committed since its positions were read. All positions are then read and committed again.
+        if _is_settled(run, settled):
             still_quiet(run)
             return {group: s.why for group, s in settled.items()}
         run.log.info("commit_groups: a group moved on the source meanwhile; reading the positions again")
+        settled = settle(run)
     raise GroupsStillMoving(run.limits.wait_groups_s, dict.fromkeys(settled, "commits"))
 
 
@@ -75,7 +76,16 @@ def settle_groups(run: Run) -> dict[str, Any]:
 
     :raises GroupsStillMoving: a group was not at rest in time.
     """
-    return {group: s.why for group, s in settle(run).items()}
+    run.settled = settle(run)
+    return {group: s.why for group, s in run.settled.items()}
+
+
+def _is_settled(run: Run, settled: Mapping[str, Settled]) -> bool:
+    """Return whether nobody has moved, joined a group without members, or begun to read, since groups came to rest."""
+    groups = run.source.describe_groups(settled)
+    if any(one.why == EMPTY and groups[group].has_members for group, one in settled.items()):
+        return False
+    return moving(run) == {group: one.positions for group, one in settled.items()}
 
 
 def settle(run: Run) -> dict[str, Settled]:
@@ -189,7 +199,8 @@ def require_free_groups(run: Run) -> None:
             raise GroupActive(group, run.target.role, state)
     if not run.allow_rewind:
         # A position that can't be translated yet is beyond the copy; the drain will copy up to it.
-        _require_none_ahead(run, sync.commit_groups(run.target, translate(run, positions, strict=False), dry_run=True))
+        moves = translate(run, positions, strict=False).moves
+        _require_none_ahead(run, sync.decide(moves, run.target.groups_offsets(positions), allow_rewind=False))
     run.report.left_behind = sync.groups_left_behind(run.source, run.mirror, topics)
     if run.report.left_behind:
         run.log.warning("groups with positions in these topics that don't move: %s", ", ".join(run.report.left_behind))
@@ -219,8 +230,8 @@ def _starts_at(partitions: int) -> str:
     return f"{there}, and reads what came since again; in others it begins {reset}"
 
 
-def _require_none_ahead(run: Run, decided: sync.GroupReport) -> None:
-    if not run.allow_rewind and (found := sync.ahead(decided.moves)):
+def _require_none_ahead(run: Run, moves: Iterable[sync.GroupMove]) -> None:
+    if not run.allow_rewind and (found := sync.ahead(moves)):
         raise GroupAhead(found)
 
 
@@ -319,10 +330,12 @@ def _restore(run: Run, record: GroupRecord, now: Positions, left: list[str]) -> 
 def _commit(run: Run, settled: Mapping[str, Settled]) -> None:
     ends = run.ends
     translated = translate(run, {group: s.positions for group, s in settled.items()}, strict=True)
-    _require_none_ahead(run, sync.commit_groups(run.target, translated, dry_run=True))
+    there = run.target.groups_offsets(settled)
+    moves = sync.decide(translated.moves, there, run.allow_rewind)
+    _require_none_ahead(run, moves)
     # In a second round the first snapshots are kept, because by then the target's positions are ours.
     before = {record.group: record.before for record in run.report.groups}
-    before |= _snapshots(run, settled.keys() - before.keys())
+    before = {group: _snapshot(run, positions) for group, positions in there.items()} | before
     # Until this round's are committed, those of the rounds before are there, and a restore must know them as ours.
     set_already = {
         (record.group, _tp(row)): [*row["earlier"], row["target_offset"]]
@@ -330,19 +343,16 @@ def _commit(run: Run, settled: Mapping[str, Settled]) -> None:
         for row in record.positions
     }
     rows: dict[str, list[dict[str, Any]]] = {group: [] for group in settled}
-    for move in translated.moves:
+    for move in moves:
         rows[move.group].append({**_row(move, ends), "earlier": set_already.get((move.group, move.source), [])})
     run.report.groups = [
         GroupRecord(group=group, settled=s.why, source_state=s.state, positions=rows[group], before=before[group])
         for group, s in sorted(settled.items())
     ]
     run.save()  # intent on record before effect
-    done = sync.commit_groups(run.target, translated, allow_rewind=run.allow_rewind)
-    actions = {(m.group, m.source): m.action for m in done.moves}
+    sync.set_positions(run.target, moves)
     for record in run.report.groups:
         record.committed = True
-        for row in record.positions:
-            row["action"] = actions[record.group, _tp(row)]
     run.save()
 
 
@@ -360,19 +370,17 @@ def _row(move: sync.GroupMove, ends: Offsets) -> dict[str, Any]:
         "lag": max(0, ends[move.source] - move.source_offset),
         "found": move.found,
         "note": move.note,
+        "action": move.action,
     }
 
 
-def _snapshots(run: Run, groups: Collection[str]) -> dict[str, list[dict[str, Any]]]:
+def _snapshot(run: Run, positions: Positions) -> list[dict[str, Any]]:
     targets = set(run.routes.values())
-    return {
-        group: [
-            {"topic": tp.topic, "partition": tp.partition, "offset": p.offset, "metadata": p.metadata}
-            for tp, p in sorted(found.items())
-            if tp in targets
-        ]
-        for group, found in run.target.groups_offsets(groups).items()
-    }
+    return [
+        {"topic": tp.topic, "partition": tp.partition, "offset": p.offset, "metadata": p.metadata}
+        for tp, p in sorted(positions.items())
+        if tp in targets
+    ]
 
 
 def unread_in(run: Run) -> Callable[[TopicPartition, int, int], bool]:

@@ -324,18 +324,11 @@ def commit_groups(
     :raises GroupActive: a group has members on the target; no group was changed.
     :raises NotKept: a position reads back differently.
     """
-    by_group: dict[str, list[GroupMove]] = {}
-    for move in translated.moves:
-        by_group.setdefault(move.group, []).append(move)
-    groups = sorted(by_group)
-    active = {g: state for g, state in target.group_states(groups).items() if state not in NO_MEMBERS}
+    groups = sorted({move.group for move in translated.moves})
+    active = _active(target, groups)
     if active and not dry_run:
         raise _refusal(active, target.role)
-    moves = tuple(
-        decided
-        for group, current in target.groups_offsets(groups).items()
-        for decided in _decide(by_group[group], current, allow_rewind)
-    )
+    moves = decide(translated.moves, target.groups_offsets(groups), allow_rewind)
     report = GroupReport(
         moves=moves,
         committed=not dry_run,
@@ -351,13 +344,19 @@ def commit_groups(
     return report
 
 
-def _decide(
-    moves: Iterable[GroupMove], current: Mapping[TopicPartition, GroupPosition], allow_rewind: bool
-) -> list[GroupMove]:
-    """Return the action for each position of the group, given its current positions on the target."""
+def set_positions(target: ClusterAdmin, moves: Iterable[GroupMove]) -> None:
+    """Commit positions that were decided on, and read them back. Safe to repeat. Errors as :func:`commit_groups`."""
+    moves = list(moves)
+    if active := _active(target, {move.group for move in moves}):
+        raise _refusal(active, target.role)
+    _commit(target, moves)
+
+
+def decide(moves: Iterable[GroupMove], current: Positions, allow_rewind: bool) -> tuple[GroupMove, ...]:
+    """Return the moves with their actions, given the current positions on the target."""
     decided = []
     for move in moves:
-        there = current.get(move.target)
+        there = current[move.group].get(move.target)
         before, action, note = (None if there is None else there.offset), "commit", move.note
         if there == GroupPosition(move.target_offset, move.metadata):
             action = "same"
@@ -365,7 +364,7 @@ def _decide(
             action = "rewind" if allow_rewind else "kept"
             note = note or f"the group is {there.offset - move.target_offset} offsets further on the target"
         decided.append(replace(move, before=before, action=action, note=note))
-    return decided
+    return tuple(decided)
 
 
 def _commit(target: ClusterAdmin, moves: Iterable[GroupMove]) -> None:
@@ -373,8 +372,9 @@ def _commit(target: ClusterAdmin, moves: Iterable[GroupMove]) -> None:
     for move in moves:
         if move.action in ("commit", "rewind"):
             wanted.setdefault(move.group, {})[move.target] = GroupPosition(move.target_offset, move.metadata)
-    for group, positions in wanted.items():
-        target.commit_group_offsets(group, positions)
+    for group, one in target.commit_groups(wanted, lambda: None).items():
+        if one.error is not None:  # its coordinator has moved, say: this asks again, or raises the error
+            target.commit_group_offsets(group, wanted[group])
     kept = target.groups_offsets(wanted)
     wrong = [
         f"{group} at {tp}: committed {position.offset}, reads back "
@@ -385,6 +385,10 @@ def _commit(target: ClusterAdmin, moves: Iterable[GroupMove]) -> None:
     ]
     if wrong:
         raise NotKept("offsets of consumer groups", wrong)
+
+
+def _active(target: ClusterAdmin, groups: Collection[str]) -> dict[str, str]:
+    return {group: state for group, state in target.group_states(groups).items() if state not in NO_MEMBERS}
 
 
 def _refusal(active: Mapping[str, str], cluster: str) -> GroupActive:

@@ -20,7 +20,7 @@ from airflow_mirror.kafka.model import Acl, ConfigEntry, GroupInfo, TopicInfo
 from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.model import Plan
-from tests.builders import plan_of, topic_plan
+from tests.builders import CommitsMany, plan_of, topic_plan
 from tests.unit.ledger.memory import MemoryLedger, MemoryState
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Acls:
         return {1: {}, 2: {"allow.everyone.if.no.acl.found": ConfigEntry(value=value, is_sensitive=value is None)}}
 
 
-class Described:
+class Described(CommitsMany):
     """Describes groups by their states alone: no kind of application."""
 
     def group_states(self, ids: Iterable[str]) -> dict[str, str]:

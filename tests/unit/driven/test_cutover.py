@@ -44,6 +44,7 @@ from airflow_mirror.plan.life import owned_topics, take_back
 from airflow_mirror.policy import DECISIONS, STATE
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.connection import Connection
+from tests.builders import CommitsMany
 from tests.driven.cluster import DrivenCluster, topic_config
 from tests.driven.content import Writer
 from tests.driven.copying import Following, ends, ranges_of
@@ -55,7 +56,7 @@ WAYS = ["thawed", "thawed a minute later", "killed"]  # what becomes of a cutove
 LIMITS = Limits(quiet_s=0.05, quiet_at_most_s=0.05, settle_s=0.0, poll_s=0.01, drain_timeout_s=20)
 
 
-class Admin:
+class Admin(CommitsMany):
     """A cluster with one topic and no group."""
 
     def __init__(self, config: ClientConfig) -> None:

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from airflow_mirror.copy.offsets.map import OffsetMap, Translated, Where
-from airflow_mirror.errors import GroupActive, InputError, NotKept, OffsetNotMirrored, OffsetOutOfRange
-from airflow_mirror.kafka.model import GroupInfo, GroupPosition
+from airflow_mirror.errors import BrokerError, GroupActive, InputError, NotKept, OffsetNotMirrored, OffsetOutOfRange
+from airflow_mirror.kafka.model import GroupCommit, GroupInfo, GroupPosition
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan.decide import Pair, plan_topic
 from airflow_mirror.plan.model import TopicPlan
 from airflow_mirror.sync import groups as sync
 from airflow_mirror.sync.groups import GroupPlace, Translation, commit_groups, read_positions, translate_positions
-from tests.builders import plan_of
+from tests.builders import CommitsMany, plan_of
 from tests.unit.plan.builders import a_mirror, a_topic, positions
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -47,7 +47,7 @@ def moved(
     )
 
 
-class FakeTarget:
+class FakeTarget(CommitsMany):
     """A target's groups in memory; ``deaf`` partitions accept a commit and forget it."""
 
     role = "target"
@@ -298,3 +298,17 @@ def test_place_in_a_mapped_topic_comes_from_its_map() -> None:
 
 def test_group_that_nobody_knows_stands_nowhere() -> None:
     assert places({}, {}) == []
+
+
+def test_group_whose_coordinator_moves_is_committed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commits of many groups are sent once; the error of one is no reason to give up."""
+    target = FakeTarget()
+    once = target.commit_groups
+
+    def moving(wanted: Any, check: Any) -> Any:
+        moved = BrokerError("set offset", 16, "NOT_COORDINATOR")
+        return once({"b": wanted["b"]}, check) | {"a": GroupCommit(error=moved)}
+
+    monkeypatch.setattr(target, "commit_groups", moving)
+    commit_groups(target, moved({"a": {"orders-0": 20}, "b": {"orders-0": 30}}))  # type: ignore[arg-type]
+    assert {group: at[P0].offset for group, at in target.offsets.items()} == {"a": 20, "b": 30}

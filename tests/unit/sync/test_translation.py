@@ -14,7 +14,7 @@ from airflow_mirror.mirror import Mirror
 from airflow_mirror.partition import TopicPartition as TP
 from airflow_mirror.sync import translation
 from airflow_mirror.sync.translation import translate_groups
-from tests.builders import plan_of, topic_plan
+from tests.builders import CommitsMany, plan_of, topic_plan
 
 PLAN = plan_of(
     Mirror(name="flow", source="s", target="t", topics=["orders"], policy="prefix", source_alias="dc1"),
@@ -23,7 +23,7 @@ PLAN = plan_of(
 SOURCE, TARGET = (ClientConfig({"bootstrap.servers": f"{role}:1"}, role) for role in ("source", "target"))
 
 
-class Cluster:
+class Cluster(CommitsMany):
     """A cluster with one topic, [2, 9) in each partition, and one group."""
 
     def __init__(self, role: str, topic: str, **positions: int) -> None:
