@@ -9,6 +9,8 @@ One response per side is held at a time, so memory does not depend on the topic'
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_mirror.copy.fingerprint import decoded
@@ -33,8 +35,8 @@ from airflow_mirror.wire.aborted import data_batches as committed_batches
 from airflow_mirror.wire.batch import BrokenFrame, iter_batches
 from airflow_mirror.wire.cluster import WireCluster
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
-from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED
-from airflow_mirror.wire.single import broken_log, fetch_one, read_batches
+from airflow_mirror.wire.fetch import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition
+from airflow_mirror.wire.single import broken_log, fetch_one, fetch_together, read_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -46,6 +48,9 @@ if TYPE_CHECKING:
 
 STALL_S = 30.0
 _FETCH_BYTES = 4 << 20
+# The first records of many partitions are read together: what is left behind a fence is a few records of each. A batch
+# that does not fit is left out of an answer. Producers' default is 16 KB, and _BOUNDS_AT_ONCE of these fit into a fetch.
+_FIRST_BYTES = 20 << 10
 # Bounds are read for this many partitions together, right before they are compared. Read all at once, retention would
 # have moved the later ones by then; read one by one, they would cost a fenced source of 2,000 partitions seconds.
 _BOUNDS_AT_ONCE = 200
@@ -78,17 +83,64 @@ def compare_partitions(
     with WireCluster(source_config) as source, WireCluster(target_config) as target:
         source_logs: dict[TopicPartition, LogBounds] = {}
         target_logs: dict[TopicPartition, LogBounds] = {}
+        first = _First()
         for pair in pairs:
             if len(verdicts) % _BOUNDS_AT_ONCE == 0:
                 now = pairs[len(verdicts) : len(verdicts) + _BOUNDS_AT_ONCE]
                 source_logs = log_bounds(source, {p.source for p in now}, committed=isolation == "read_committed")
                 target_logs = log_bounds(target, {p.target for p in now})
+                first = _First.of(now, (source, source_logs), (target, target_logs), level, isolation)
             bounds = source_logs[pair.source], target_logs[pair.target]
-            verdict = compare_partition(pair, source, target, *bounds, level=level, maps=opened, isolation=isolation)
+            verdict = compare_partition(
+                pair, source, target, *bounds, level=level, maps=opened, isolation=isolation, first=first
+            )
             verdicts.append(verdict)
             if progress is not None:
                 progress(verdicts[-1], len(verdicts), len(pairs))
     return verdicts
+
+
+Answers = Mapping[TopicPartition, FetchedPartition]
+
+
+@dataclass(frozen=True)
+class _First:
+    """The first answers of partitions that are compared next. One that is missing is asked for when it is its turn.
+
+    :param source, target: of the range that is compared. :param front: the first batch of a target log that begins
+        before it.
+    """
+
+    source: Answers = field(default_factory=dict)
+    target: Answers = field(default_factory=dict)
+    front: Answers = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, pairs: Sequence[PartitionPair], source: _Side, target: _Side, level: str, isolation: str) -> _First:
+        """Read them of pairs with identical offsets: where a mapped one begins is known only once its map is."""
+        here, there, fronts = dict[TopicPartition, int](), dict[TopicPartition, int](), dict[TopicPartition, int]()
+        for pair in (pair for pair in pairs if not pair.mapped):
+            start, end = window(pair, source[1][pair.source], target[1][pair.target])
+            if start < end and level != "offsets":
+                here[pair.source] = there[pair.target] = start
+            if (front := target[1][pair.target].start) < start:
+                fronts[pair.target] = front
+        read_as = READ_COMMITTED if isolation == "read_committed" else READ_UNCOMMITTED
+        return cls(
+            _together(source[0], here, read_as), _together(target[0], there, READ_COMMITTED),
+            _together(target[0], fronts, READ_UNCOMMITTED),
+        )  # fmt: skip
+
+
+_Side = tuple[WireCluster, Mapping[TopicPartition, LogBounds]]
+
+
+def _together(cluster: WireCluster, offsets: Mapping[TopicPartition, int], isolation: int) -> Answers:
+    if not offsets:
+        return {}
+    return fetch_together(
+        cluster, offsets, isolation=isolation, max_bytes_each=_FIRST_BYTES, max_bytes=_FETCH_BYTES
+    )  # fmt: skip
 
 
 def log_bounds(
@@ -115,8 +167,10 @@ def compare_partition(
     level: str,
     maps: Maps | None = None,
     isolation: str = "read_committed",
+    first: _First | None = None,
 ) -> PartitionComparison:
     """Compare one partition with known bounds (the source's for this isolation)."""
+    first = first or _First()
     through: OffsetMap | None = None
     held, difference = target_log, None  # what the target holds, in source offsets
     if pair.mapped:
@@ -127,11 +181,19 @@ def compare_partition(
     tally = Tally(0, 0, difference)
     if level != "offsets" and difference is None:
         floors = Floor(start), Floor(there[0])
-        copies = data_batches(target, pair.target, *there, floor=floors[1])
+        copies = data_batches(target, pair.target, *there, floor=floors[1], first=first.target.get(pair.target))
         if through is not None and maps is not None and maps.shared:
             copies = _named(copies, through)
         tally = compare(
-            data_batches(source, pair.source, start, end, committed=isolation == "read_committed", floor=floors[0]),
+            data_batches(
+                source,
+                pair.source,
+                start,
+                end,
+                committed=isolation == "read_committed",
+                floor=floors[0],
+                first=first.source.get(pair.source),
+            ),  # fmt: skip
             copies,
             start,
             end,
@@ -148,7 +210,7 @@ def compare_partition(
         tally = tally._replace(difference=difference)
     difference = tally.difference or bounds_difference(pair, source_log, held)
     if difference is None and through is None and target_log.start < start:
-        difference = _fillers_in_front(target, pair.target, target_log)
+        difference = _fillers_in_front(target, pair.target, target_log, first.front.get(pair.target))
     return PartitionComparison(
         source_topic=pair.source_topic,
         target_topic=pair.target_topic,
@@ -203,14 +265,20 @@ def _named(batches: Iterator[RawBatch], by: OffsetMap) -> Iterator[RawBatch]:
     return (raw for raw in batches if by.to_source(raw.first_offset).where is Where.RECORD)
 
 
-def _fillers_in_front(target: WireCluster, tp: TopicPartition, log: LogBounds) -> Difference | None:
+def _fillers_in_front(
+    target: WireCluster, tp: TopicPartition, log: LogBounds, answer: FetchedPartition | None
+) -> Difference | None:  # fmt: skip
     """Find fillers of a priming at the start of a log, where records other than the source's are not a difference.
 
     They are deleted at once, but a broker that dies within a minute forgets that (`copy.writer.priming`).
     """
     # One batch is enough: fillers come before everything else.
-    first = next(read_batches(target, tp, log.start, log.end, isolation=READ_UNCOMMITTED, max_bytes=1), None)
-    if first is None or not priming.is_filler(first[0]):
+    if answer is None:
+        read = read_batches(target, tp, log.start, log.end, isolation=READ_UNCOMMITTED, max_bytes=1)
+        first = next((raw for raw, _ in read), None)
+    else:
+        first = next(_framed(answer, tp, log.start, target), None)
+    if first is None or not priming.is_filler(first):
         return None
     shown: Evidence = {
         "fillers": "of the priming: a broker forgot that they were deleted",
@@ -249,8 +317,9 @@ def _map_of(
 
 
 def data_batches(
-    cluster: WireCluster, tp: TopicPartition, start: int, end: int, *, committed: bool = True, floor: Floor | None = None
-) -> Iterator[RawBatch]:
+    cluster: WireCluster, tp: TopicPartition, start: int, end: int, *, committed: bool = True, floor: Floor | None = None,
+    first: FetchedPartition | None = None,
+) -> Iterator[RawBatch]:  # fmt: skip
     """Yield the data batches that overlap [start, end), as a consumer would read them.
 
     The first one may begin before ``start``.
@@ -259,11 +328,12 @@ def data_batches(
         above the high watermark.
     :param floor: raised if retention deletes the next records, and reading continues after them; without it that is an
         error.
+    :param first: the answer to a fetch at ``start``, if there is one already.
     :raises BrokerError: the broker rejects the fetch, or sends nothing for ``STALL_S`` seconds.
     :raises CorruptBatch: the bytes where a batch should begin are not a batch.
     """
     isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
-    return committed_batches(_batches(cluster, tp, start, end, isolation, floor), committed=committed)
+    return committed_batches(_batches(cluster, tp, start, end, isolation, floor, first), committed=committed)
 
 
 def count_data(cluster: WireCluster, tp: TopicPartition, start: int, end: int, *, committed: bool = False) -> int:
@@ -278,8 +348,9 @@ def count_data(cluster: WireCluster, tp: TopicPartition, start: int, end: int, *
 
 
 def _batches(
-    cluster: WireCluster, tp: TopicPartition, start: int, end: int, isolation: int, floor: Floor | None = None
-) -> Iterator[tuple[RawBatch, Aborted]]:
+    cluster: WireCluster, tp: TopicPartition, start: int, end: int, isolation: int, floor: Floor | None = None,
+    first: FetchedPartition | None = None,
+) -> Iterator[tuple[RawBatch, Aborted]]:  # fmt: skip
     """Yield every batch that overlaps [start, end), with the aborted transactions of its response.
 
     An empty response below ``end`` is not the end of the log: a broker that throttles a client sends empty responses
@@ -287,7 +358,9 @@ def _batches(
     """
     position, stalled_since = start, time.monotonic()
     while position < end:
-        answer = fetch_one(cluster, tp, position, isolation=isolation, max_bytes=_FETCH_BYTES, max_wait_ms=500)
+        answer, first = (
+            first or fetch_one(cluster, tp, position, isolation=isolation, max_bytes=_FETCH_BYTES, max_wait_ms=500), None,
+        )  # fmt: skip
         if answer.error == ErrorCode.OFFSET_OUT_OF_RANGE and floor is not None:
             log_start = cluster.log_starts([tp])[tp]
             if log_start > position:
@@ -296,13 +369,20 @@ def _batches(
                 continue
         if answer.error:
             raise BrokerError(f"fetch {tp} at offset {position}", answer.error, error_name(answer.error))
-        try:
-            for raw in iter_batches(answer.records):
-                if raw.header is not None and raw.header.base_offset >= end:
-                    return
-                position, stalled_since = max(position, raw.next_offset), time.monotonic()
-                yield raw, answer.aborted
-        except BrokenFrame as e:
-            raise broken_log(tp, position, cluster.role, e) from e
+        for raw in _framed(answer, tp, position, cluster):
+            if raw.header is not None and raw.header.base_offset >= end:
+                return
+            position, stalled_since = max(position, raw.next_offset), time.monotonic()
+            yield raw, answer.aborted
         if time.monotonic() - stalled_since > STALL_S:
             raise NothingFetched(cluster.role, tp, position, f"empty answers for {STALL_S:.0f} s")
+
+
+def _framed(answer: FetchedPartition, tp: TopicPartition, position: int, cluster: WireCluster) -> Iterator[RawBatch]:
+    """Yield the batches of an answer to a fetch at ``position``."""
+    try:
+        for raw in iter_batches(answer.records):
+            position = max(position, raw.next_offset)
+            yield raw
+    except BrokenFrame as e:
+        raise broken_log(tp, position, cluster.role, e) from e

@@ -6,16 +6,17 @@ The bulk path (`copy.loop`) keeps many partitions and connections busy; it uses 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from airflow_mirror.errors import BrokerError, CorruptBatch, NothingFetched, TryAgain
 from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import fetch, produce
 from airflow_mirror.wire.batch import BrokenFrame, RawBatch, iter_batches
 from airflow_mirror.wire.cluster import WireCluster
-from airflow_mirror.wire.connection import Check
+from airflow_mirror.wire.connection import Check, Connection
 from airflow_mirror.wire.error_codes import ErrorCode, error_name
 from airflow_mirror.wire.fetch import FetchedPartition, FetchSpec
+from airflow_mirror.wire.requests import Led
 
 # Leadership moved, or this broker does not know yet: refresh the metadata and ask again.
 MOVED = frozenset(
@@ -60,6 +61,25 @@ def fetch_one(
             raise NothingFetched(cluster.role, tp, offset, f"no leader answered: {cause}")
         time.sleep(_BACKOFF_S)
         cluster.refresh([tp.topic])
+
+
+def fetch_together(
+    cluster: WireCluster, offsets: Mapping[TopicPartition, int], *, isolation: int, max_bytes_each: int, max_bytes: int
+) -> dict[TopicPartition, FetchedPartition]:
+    """Fetch once from each leader, for all its partitions together; return the answers that hold records.
+
+    What is missing has to be asked for alone: a broker stops at ``max_bytes``, and a partition may be moving.
+    """
+
+    def ask(connection: Connection, led: Led) -> Iterator[tuple[TopicPartition, int, FetchedPartition]]:
+        wanted = [FetchSpec(tp, offsets[tp], max_bytes_each, leader.epoch) for tp, leader in led]
+        asked = fetch.ask(connection, wanted, 0, 0, max_bytes, isolation)
+        _throttle, error, partitions = fetch.answer(connection, asked)
+        for answer in partitions:
+            yield answer.tp, error or answer.error, answer
+
+    answers, _ = cluster.ask_each("Fetch", offsets, ask, "Read")
+    return {tp: answer for tp, answer in answers.items() if answer.records}
 
 
 def read_batches(

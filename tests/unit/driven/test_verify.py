@@ -13,6 +13,7 @@ from airflow_mirror.sync.maps import MapSource
 from airflow_mirror.verify import partition
 from airflow_mirror.verify.partition import compare_partitions
 from airflow_mirror.verify.result import PartitionComparison, PartitionPair
+from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.fetch import FetchedPartition
 from airflow_mirror.wire.single import fetch_one
 from tests.driven.cluster import DrivenCluster
@@ -111,6 +112,31 @@ def test_fillers_that_came_back_are_a_difference_with_a_remedy(source: DrivenClu
         [verdict] = compare_partitions([pair], source.config, target.config, level)
         assert verdict.first_difference is not None and verdict.first_difference.kind == "extra"
         assert "run the copy again" in str(verdict.first_difference.target)
+
+
+def test_what_is_left_of_many_partitions_is_fetched_together(source: DrivenCluster, target: DrivenCluster) -> None:
+    """Behind a fence there are a few records of each, and one question for each of 2,000 takes longer than the rest."""
+    for log in source.create("t", 30).logs:
+        Writer(log).plain(4)
+        Writer(log).plain(3)
+    target.create("t", 30)
+    assert set(errors(copy(source, target, ranges_of(source, "t"))).values()) == {None}
+    pairs = [
+        PartitionPair(source_topic="t", target_topic="t", partition=p, start_offset=4, end_offset=7) for p in range(30)
+    ]
+    asked = [len(cluster.asked("Fetch")) for cluster in (source, target)]
+    found = compare_partitions(pairs, source.config, target.config, "records")
+    assert [(one.equal, one.records) for one in found] == [(True, 3)] * 30
+    # Of the target also the log's beginning, where fillers might be.
+    assert [len(cluster.asked("Fetch")) for cluster in (source, target)] == [asked[0] + 1, asked[1] + 2]
+    asked = [len(cluster.asked("Fetch")) for cluster in (source, target)]
+    with target.changing():
+        target.topics["t"].logs[9].truncate(6)
+        Writer(target.topics["t"].logs[9]).plain(1, size=3)
+    target.script.on("Fetch", Fault.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    found = compare_partitions(pairs, source.config, target.config, "records")
+    assert [p for p, one in enumerate(found) if not one.equal] == [9], "what is not answered is asked for alone"
+    assert len(target.asked("Fetch")) == asked[1] + 2 + 30
 
 
 def test_mapped_partition_is_not_compared_without_its_map(source: DrivenCluster, target: DrivenCluster) -> None:
