@@ -119,8 +119,9 @@ class Run:
     :ivar opening: whether the decision to open may have been sent.
     :ivar lease: the mirror's writer lease, after the cutover has taken it from the tail.
     :ivar longest_pause_s: between two writes to a partition, as seen before the fence.
+    :ivar quiet_since: the source's ends have not moved; on the clock of ``now``.
     :ivar sealed_at: when the tail's last task must have stopped; on the clock of ``now``.
-    :ivar settled: the groups that came to rest, before the tail's end; None: nobody has waited for them yet.
+    :ivar settled: the groups that came to rest; None: nobody has waited for them yet.
     :ivar seen_groups: each group's positions on the source, and since when; on the clock of ``now``.
     """
 
@@ -166,6 +167,7 @@ class Run:
     opening: bool = False
     lease: LeaseToken | None = None
     longest_pause_s: float = 0.0
+    quiet_since: float = 0.0
     sealed_at: float = 0.0
     settled: dict[str, Settled] | None = None
     seen_groups: dict[str, tuple[Mapping[TopicPartition, GroupPosition], float]] = field(default_factory=dict)

@@ -72,7 +72,7 @@ def commit_groups(run: Run) -> dict[str, Any]:
 
 
 def settle_groups(run: Run) -> dict[str, Any]:
-    """Wait for the groups while the tail still runs: slow steps that may fail come before the end of the tail.
+    """Wait for the groups: a step of its own, because it may take long, and has changed nothing.
 
     :raises GroupsStillMoving: a group was not at rest in time.
     """

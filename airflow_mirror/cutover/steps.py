@@ -25,7 +25,7 @@ from airflow_mirror.cutover.groups import commit_groups, restore_groups, settle_
 from airflow_mirror.cutover.held import look_for_unseen
 from airflow_mirror.cutover.marker import fences_of_others, name_fence, remove_marker, set_marker
 from airflow_mirror.cutover.proof import look_before
-from airflow_mirror.cutover.quiet import prove_fence
+from airflow_mirror.cutover.quiet import prove_fence, stand_still
 from airflow_mirror.cutover.report import FenceRecord, StepRecord
 from airflow_mirror.cutover.writers import (
     require_no_writer,
@@ -59,8 +59,9 @@ if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
     from airflow_mirror.ledger.decisions import Decisions
 
-CAUGHT_UP, FENCED, QUIET, DRAINED, VERIFIED, SETTLED, ENDING, GROUPS_MOVED, SEALED, CUT_OVER = (
-    "CAUGHT_UP", "FENCED", "QUIET", "DRAINED", "VERIFIED", "SETTLED", "ENDING", "GROUPS_MOVED", "SEALED", "CUT_OVER",
+CAUGHT_UP, FENCED, PROVEN, DRAINED, ENDING, QUIET, VERIFIED, SETTLED, GROUPS_MOVED, SEALED, CUT_OVER = (
+    "CAUGHT_UP", "FENCED", "PROVEN", "DRAINED", "ENDING", "QUIET", "VERIFIED", "SETTLED", "GROUPS_MOVED", "SEALED",
+    "CUT_OVER",
 )  # fmt: skip
 
 _LOG = logging.getLogger("airflow_mirror.cutover")
@@ -222,18 +223,19 @@ def _open(run: Run) -> dict[str, Any]:
 
 STEPS = (  # name          leads from    to            does           undone by (last step first)
     Step("fence",          CAUGHT_UP,    FENCED,       raise_fence,   lift_fence),
-    Step("prove_fence",    FENCED,       QUIET,        prove_fence,   None),
-    Step("drain",          QUIET,        DRAINED,      drain,         None),
-    Step("verify",         DRAINED,      VERIFIED,     verify,        None),
+    Step("prove_fence",    FENCED,       PROVEN,       prove_fence,   None),
+    Step("drain",          PROVEN,       DRAINED,      drain,         None),
+    Step("stop_writers",   DRAINED,      ENDING,       stop_writers,  tell_tail),  # all that follows is done meanwhile
+    Step("stand_still",    ENDING,       QUIET,        stand_still,   None),
+    Step("verify",         QUIET,        VERIFIED,     verify,        None),
     Step("settle_groups",  VERIFIED,     SETTLED,      settle_groups, None),
-    Step("stop_writers",   SETTLED,      ENDING,       stop_writers,  tell_tail),
-    Step("commit_groups",  ENDING,       GROUPS_MOVED, commit_groups, restore_groups),  # while the tail's last task ends
+    Step("commit_groups",  SETTLED,      GROUPS_MOVED, commit_groups, restore_groups),
     Step("seal_target",    GROUPS_MOVED, SEALED,       seal_target,   None),
     Step("open_target",    SEALED,       CUT_OVER,     open_target,   None),  # the point of no return
 )  # fmt: skip
 
 # A restart goes back to CAUGHT_UP, because writers may have come back.
-EXPIRE_ON_RESTART = frozenset({FENCED, QUIET, DRAINED, VERIFIED, SETTLED, ENDING, GROUPS_MOVED, SEALED})
+EXPIRE_ON_RESTART = frozenset({FENCED, PROVEN, DRAINED, ENDING, QUIET, VERIFIED, SETTLED, GROUPS_MOVED, SEALED})
 
 
 def walk(run: Run, steps: Sequence[Step] = STEPS, begin: int = 0) -> None:

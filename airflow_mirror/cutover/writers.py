@@ -1,11 +1,12 @@
 """End the mirror's own writing before the target opens, and prove that the target got nothing after the drain.
 
 Once applications write to the target, a record that the tail still copied would land among theirs. So the cutover takes
-the writer lease itself and never gives it back. Every task of the tail, on any machine, stops when it can no longer
-confirm the lease, at the latest after the wait that the lease states. The groups are committed meanwhile (ADR 15), and
-looked at again after it, because the tail's driver lets groups follow. Only then are the ends of both sides read for the
-last time. A tail that is started again takes the lease in turn. The next confirmation here detects that, and such a tail
-may write only after a wait that is longer than the rest of the cutover.
+the writer lease itself, once the target holds everything up to the proven ends, and never gives it back. Every task of
+the tail, on any machine, stops when it can no longer confirm the lease, at the latest after the wait that the lease
+states. Meanwhile the source stands still, the rest is compared, and the groups are committed (ADR 29). These are looked
+at again after it, because the tail's driver lets groups follow. Only then are the ends of both sides read for the last
+time. A tail that is started again takes the lease in turn. The next confirmation here detects that, and such a tail may
+write only after a wait that is longer than the rest of the cutover.
 
 A lease that was taken can't be handed back: after backing out, the tail has to be started again.
 """

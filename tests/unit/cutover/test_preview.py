@@ -145,16 +145,16 @@ def test_forecast_is_the_sum_of_all_steps() -> None:
     expected = forecast(TIMES)
     assert list(expected.steps) == [step.name for step in STEPS]
     assert expected.steps == pytest.approx({
-        "fence": 0.3, "prove_fence": 4.1, "drain": 0.5, "verify": 2.0, "settle_groups": 0.3, "stop_writers": 0.1,
-        "commit_groups": 0.6, "seal_target": 6.5, "open_target": 0.3,
+        "fence": 0.3, "prove_fence": 1.1, "drain": 0.5, "stop_writers": 0.1, "stand_still": 2.4, "verify": 2.0,
+        "settle_groups": 0.3, "commit_groups": 0.6, "seal_target": 1.8, "open_target": 0.3,
     })  # fmt: skip
-    assert expected.seconds == pytest.approx(14.7) and not expected.unknown
-    assert str(expected).startswith("14.7 s (fence 0.3, prove_fence 4.1, drain 0.5")
+    assert expected.seconds == pytest.approx(9.4) and not expected.unknown
+    assert str(expected).startswith("9.4 s (fence 0.3, prove_fence 1.1, drain 0.5")
 
 
 def test_groups_take_what_is_left_until_they_commit() -> None:
     """The time in which a consumer commits next runs from the fence; that it stands still is seen only behind it."""
-    assert forecast(replace(TIMES, commits=True)).steps["settle_groups"] == pytest.approx(0.3), "6.6 s are over by then"
+    assert forecast(replace(TIMES, commits=True)).steps["settle_groups"] == pytest.approx(0.3), "6.1 s are over by then"
     early = replace(TIMES, commits=True, drain=0.0, verify=0.0, still=1.0)
     assert forecast(early).steps["settle_groups"] == pytest.approx(0.3 + 5.0 - 2.1)
     assert forecast(replace(early, quiet=6.0)).steps["settle_groups"] == pytest.approx(6.3)
@@ -164,17 +164,17 @@ def test_unknown_parts_make_a_forecast_a_least_one() -> None:
     expected = forecast(replace(TIMES, drain=None))
     assert (
         expected.unknown == ["drain"]
-        and str(expected).startswith("at least 14.2 s (")
+        and str(expected).startswith("at least 8.9 s (")
         and "not known: drain" in str(expected)
     )
-    assert expected.to_dict()["steps"]["drain"] is None and expected.to_dict()["seconds"] == pytest.approx(14.2)
+    assert expected.to_dict()["steps"]["drain"] is None and expected.to_dict()["seconds"] == pytest.approx(8.9)
 
 
 def test_fence_that_would_last_too_long_blocks() -> None:
-    assert found(Limits(max_fence_s=14.8))["length"][0] == "pass"
-    level, evidence = found(Limits(max_fence_s=14.6))["length"]
-    assert level == "block" and "it would last 14.7 s (" in evidence and "max_fence_s is 14.6" in evidence
-    assert found(Limits(max_fence_s=14.1), times=replace(TIMES, drain=None))["length"][0] == "block", "at least"
+    assert found(Limits(max_fence_s=9.5))["length"][0] == "pass"
+    level, evidence = found(Limits(max_fence_s=9.3))["length"]
+    assert level == "block" and "it would last 9.4 s (" in evidence and "max_fence_s is 9.3" in evidence
+    assert found(Limits(max_fence_s=8.8), times=replace(TIMES, drain=None))["length"][0] == "block", "at least"
 
 
 def test_every_block_is_told_at_once() -> None:
