@@ -29,7 +29,8 @@ class Direction:
     """What was decided about a mirror.
 
     :param primary: id of the cluster that applications write to. :param by: what decided it:
-        ``failover``, or ``cutover`` or ``rollback`` (:mod:`airflow_mirror.rollback`).
+        ``failover``, or ``cutover`` or ``rollback`` (:mod:`airflow_mirror.rollback`); ``armed`` where the other cluster
+        is the primary, and a mirror copies here what applications write there.
     :param attempt: names the record of it (:mod:`.record`), or the run. :param plan: hash of the plan whose topics are
         open; by a cutover, of the plan that copies back.
     :param at: ISO 8601.
@@ -70,10 +71,13 @@ def turn(mirror: str, one: Direction) -> Values:
     return {_key(mirror): one.value()}
 
 
-def promote(ledger: Decisions, plan: Plan, topic_ids: Mapping[str, str], wanted: Direction) -> Direction:
+def promote(
+    ledger: Decisions, plan: Plan, topic_ids: Mapping[str, str], wanted: Direction, before: Direction | None
+) -> Direction:
     """Decide that applications write to the plan's target topics, and that no tail does. Safe to repeat.
 
     :param topic_ids: of the target topics that are there, by name.
+    :param before: what was decided when ``wanted`` was made; ``wanted`` itself, to complete it.
     :return: what is decided, which is what somebody else has if they were faster.
     :raises TopicsOwned: some belong to other mirrors. :raises TopicsShared: so do all of them. Nothing was decided.
     """
@@ -81,9 +85,9 @@ def promote(ledger: Decisions, plan: Plan, topic_ids: Mapping[str, str], wanted:
 
     def change(values: Values) -> Values | None:
         found = direction(values, name)
-        one = wanted if found is None else found
+        one = wanted if found == before else found
         opened = life.opening(values, plan, topic_ids, one.opened_by, one.at)
-        if found is not None:
+        if found == one:
             return opened  # more topics than one decision holds
         return {**turn(name, one), **ended(name), **(opened or {})}
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_mirror.copy.writer import lease
 from airflow_mirror.errors import LeaseLost, TryAgain
 from airflow_mirror.failover import check as checks
-from airflow_mirror.failover.decision import FAILOVER, Direction, promote
+from airflow_mirror.failover.decision import FAILOVER, Direction, direction, promote
 from airflow_mirror.failover.record import Cut, Record, prefix
 from airflow_mirror.jobs.runner.active import ask_to_stop, keys_of
 from airflow_mirror.jobs.runner.state import RUNNING
@@ -105,14 +105,15 @@ def run(
     :raises TryAgain: the target does not answer; call it again.
     """
     begun, ledger = time.monotonic(), Ledger(target)
+    before = direction(ledger.values(), mirror)  # first: a failover that is decided meanwhile must not count as that
     plan, decided, _ = checks.mirror_of(target, ledger, mirror)
     require_alone(plan, "be failed over")
     state = state_of(target, prefix(mirror))
     if decided is None:
-        decided = _decide(target, ledger, plan, force, log, pause)
+        decided = _decide(target, ledger, plan, before, force, log, pause)
     else:
         log.info("the failover of %s is decided; what it lacks is completed", decided.at)
-        decided = promote(ledger, plan, target_ids(plan, target), decided)
+        decided = promote(ledger, plan, target_ids(plan, target), decided, decided)
     record = Record(state, mirror, decided.attempt)
     record.forget_others()
     report = FailoverReport(mirror=mirror, direction=decided, lost=dict(record.cut().lost), steps=record.done())
@@ -133,8 +134,9 @@ def run(
 
 
 def _decide(
-    target: ClusterAdmin, ledger: Ledger, plan: Plan, force: bool, log: Log, pause: Callable[[float], None]
-) -> Direction:
+    target: ClusterAdmin, ledger: Ledger, plan: Plan, before: Direction | None, force: bool, log: Log,
+    pause: Callable[[float], None],
+) -> Direction:  # fmt: skip
     name = plan.mirror.name
     found = checks.check(target, name)
     if found.refusal is not None and not force:
@@ -159,10 +161,10 @@ def _decide(
     except LeaseLost as e:
         raise TryAgain(f"another job took the mirror's writer lease meanwhile, and nothing was decided: {e}") from e
     wanted = Direction(
-        generation=1, primary=plan.target_cluster_id, by=FAILOVER, attempt=attempt, plan=plan.hash,
-        at=datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds"),
+        generation=1 if before is None else before.generation + 1, primary=plan.target_cluster_id, by=FAILOVER,
+        attempt=attempt, plan=plan.hash, at=datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
-    return promote(ledger, plan, target_ids(plan, target), wanted)
+    return promote(ledger, plan, target_ids(plan, target), wanted, before)
 
 
 def _end_writing(pause: Callable[[float], None], target: ClusterAdmin, plan: Plan) -> list[str]:

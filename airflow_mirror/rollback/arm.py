@@ -10,11 +10,13 @@ write to; the next call goes on.
 5. The direction is decided on the target, where applications write: it is the primary, and which plan copies back.
 6. The source's topics become the reverse mirror's, by their ids. That is a decision in the source's ledger, and only this
    one may take topics out of production: applications write elsewhere, as 5 says.
+7. The source's ledger notes the direction as well. Should the target be lost, a failover onto the old source is one
+   generation higher than what the target says when it returns.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 BY = "cutover"
 BY_CALLABLE = "the source is fenced by a callable, which can't tell a mirror from an application"
 MAY_END = "a transaction may still end on the source"
+ARMED = "armed"  # as the old source notes it: no way back was armed there
 _LISTED = 50
 
 
@@ -156,6 +159,8 @@ def require_not_older(here: Direction | None, there: Direction | None, mirror: s
     """
     if there is None or (here is not None and here.generation > there.generation):
         return
+    if here is not None and here.primary == there.primary:
+        return
     same = "as well: a person has to pick" if here is not None and here.generation == there.generation else "since"
     raise NoWayBack(mirror, [f"cluster {there.primary} was decided to be the primary at {there.at} {same}"])
 
@@ -257,7 +262,16 @@ def _complete(
     reverse = kept.fetch(decided.plan, reverse_name(plan.mirror.name), source, there)
     if not check_only:
         life.adopt(there, reverse, source)
+        _note(there, reverse.mirror.name, replace(decided, by=ARMED))
     return Armed(plan=reverse, direction=decided, fence=fence_text(report.fence.kind, report.fence.intent))
+
+
+def _note(there: Decisions, mirror: str, decided: Direction) -> None:
+    def change(values: Values) -> Values | None:
+        found = direction(values, mirror)
+        return turn(mirror, decided) if found is None or found.generation < decided.generation else None
+
+    there.decide(change)
 
 
 def _next(*known: Direction | None) -> int:

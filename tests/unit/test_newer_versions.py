@@ -91,7 +91,7 @@ DECISIONS: dict[str, tuple[str, Callable[[MemoryLedger], object]]] = {
     "chain of reports": ("evidence/m/000001", lambda ledger: chain.links(ledger.values(), "m")),
     "link of a report": ("evidence/m/000001", lambda ledger: chain.add(ledger, "m", "run", "digest")),
     "direction": ("direction/m", lambda ledger: direction(ledger.values(), "m")),
-    "failover": ("direction/m", lambda ledger: promote(ledger, PLAN, IDS, TURNED)),
+    "failover": ("direction/m", lambda ledger: promote(ledger, PLAN, IDS, TURNED, None)),
     "way back": ("direction/m", lambda ledger: armed("m", ledger.values())),
     "topics for a way back": ("topic/orders", lambda ledger: life.adopt(ledger, PLAN, cast("Any", Topics()))),
     "owner of a topic": ("topic/orders", lambda ledger: life.decided(ledger.values(), IDS)),

@@ -8,7 +8,7 @@ from airflow_mirror.cutover import kept as cutovers
 from airflow_mirror.cutover import report as reports
 from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import InputError, MirrorCutOver, SourceStillSeen, TopicsShared, TryAgain, WrongTarget
-from airflow_mirror.failover.decision import direction
+from airflow_mirror.failover.decision import Direction, direction, turn
 from airflow_mirror.failover.record import Record
 from airflow_mirror.jobs.runner.active import Sign
 from airflow_mirror.jobs.runner.state import LOST, RUNNING
@@ -236,3 +236,12 @@ def test_the_decision_reads_back_as_it_was_made(world: World) -> None:
     made = world.fail_over().direction
     assert direction(world.ledger().values(), "m") == made
     assert (made.generation, made.primary, made.by, made.plan) == (1, "t", "failover", PLAN.hash)
+
+
+def test_a_failover_onto_an_old_source_is_a_generation_higher(world: World) -> None:
+    """The lost target, should it return, says that it was the primary when the mirror to here was armed."""
+    armed = Direction(generation=3, primary="s", by="armed", attempt="monday", plan="x", at="noon")
+    world.ledger().decide(lambda _: turn("m", armed))
+    made = world.fail_over().direction
+    assert (made.generation, made.primary, made.by) == (4, "t", "failover")
+    assert world.fail_over().direction == made and world.outcome()["open"] == {"a", "b"}

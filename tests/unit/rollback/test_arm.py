@@ -208,6 +208,18 @@ def test_higher_generation_wins_and_equal_ones_need_a_person(world: World) -> No
     assert direction(world.new.ledger.values(), "flow") is not None
 
 
+def test_old_source_knows_the_generation_without_the_target(world: World) -> None:
+    """Should the target be lost, a failover onto the old source has to be the later decision."""
+    made = world.arm().direction
+    noted = direction(world.old.ledger.values(), "flow-reverse")
+    assert made is not None and noted == replace(made, by="armed")
+    assert armed("flow-reverse", world.old.ledger.values()) is None, "from there nothing can be rolled back"
+    later = replace(noted, generation=2, primary="old", by="failover")
+    world.old.ledger.decide(lambda _: turn("flow-reverse", later))
+    with pytest.raises(NoWayBack, match="cluster old was decided to be the primary"):
+        world.arm()
+
+
 def test_way_back_of_an_open_source_is_not_armed_again(world: World) -> None:
     world.arm()
     world.old.shut = False
