@@ -1071,7 +1071,24 @@ class NotFailedOver(InputError):
     def __init__(self, mirror: str) -> None:
         self.mirror = mirror
         super().__init__(
-            f"mirror {mirror!r} was not failed over; 'airflow-mirror failover --check' says what would be lost."
+            f"mirror {mirror!r} was not failed over, or its way back is armed since; 'airflow-mirror failover --check' "
+            "says what would be lost."
+        )
+
+
+class ReturnedOpen(NeedsHuman):
+    """A source that was fenced when it returned after a failover is open again.
+
+    :param lifted: when this software has lifted the fence, in seconds since the epoch; None: somebody else did.
+    """
+
+    def __init__(self, mirror: str, lifted: float | None) -> None:
+        self.mirror, self.lifted = mirror, lifted
+        how = "was lifted" if lifted is not None else "is gone, or incomplete: somebody else has removed it"
+        super().__init__(
+            f"the source of mirror {mirror!r} was fenced when it returned, and that fence {how}. Producers may write "
+            "there, and it is not raised again. 'airflow-mirror failover --after' lists what they wrote; keep them away "
+            "by other means."
         )
 
 

@@ -14,6 +14,7 @@ from airflow_mirror.console import (
     arm_reverse,
     configs,
     failover,
+    fence_returned,
     ledger,
     lift_fence,
     plan,
@@ -54,6 +55,7 @@ def parser() -> argparse.ArgumentParser:
     swap_fence.add(commands)
     arm_reverse.add(commands)
     failover.add(commands)
+    fence_returned.add(commands)
     retire.add(commands)
     ledger.add(commands)
     return p

@@ -4,6 +4,7 @@
 
     (nothing) -> up -> opened              the target is open; the mirror's topics are in production
                  up -> lifting -> lifted   producers are let in again; nothing was opened
+    (nothing) -> opened                    a source that returns after a failover: the target was open before
 
 Each arrow is one decision, by compare-and-set: who comes second loses and stops. ``opened`` is one record with the
 topics that it hands over, and void if the broker appended it more than ``max_fence_s`` after ``up``. ADR 27 has the
@@ -18,7 +19,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_mirror.errors import CutoverTakenOver, LedgerNewer
+from airflow_mirror.errors import CutoverTakenOver, FenceStands, LedgerNewer
 from airflow_mirror.plan.life import mark_cut_over, take_back
 
 if TYPE_CHECKING:
@@ -140,6 +141,23 @@ def close_again(life: Decisions, mirror: str, plan_hash: str, owner: str) -> Non
         return _value(mirror, replace(mine, phase=LIFTING, lifter=owner))
 
     take_back(life, plan_hash, also=fence)
+
+
+def stand_behind_open(life: Decisions, mirror: str, mine: FenceState) -> None:
+    """Decide that a fence stands whose target is open already, by a failover. Safe to repeat.
+
+    :param mine: with phase OPENED. :raises FenceStands: another one is up, or is being lifted.
+    """
+
+    def change(values: Values) -> Values | None:
+        there = fence_state(values, mirror)
+        if there is not None and there.is_of(mine.run, mine.attempt):
+            return None
+        if there is not None and there.stands:
+            raise FenceStands(mirror, there.run, f"is {there.phase}, as is decided in the target's ledger")
+        return _value(mirror, mine)
+
+    life.decide(change)
 
 
 def begin_lifting(

@@ -3,6 +3,9 @@
 It needs the target's connection and the mirror's name: this Airflow need not have seen the mirror, nor its source.
 `check` says what would be lost and done, and changes nothing. `failover` is refused while a tail still sees the source: a
 source that lives is cut over without loss. Cleared or triggered again after it was killed, it completes what was begun.
+
+With `source` the run goes on after the promotion: `fence_returned` asks the old source every second until it returns,
+fences it then, and lists what it took. That may take days, and holds one slot of a worker.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import Any
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, Param, task
 
-from airflow_mirror.operators.failover import FailoverOperator
+from airflow_mirror.operators.failover import FailoverOperator, FenceReturnedSourceOperator
 
 __all__ = ["dag"]
 
@@ -22,6 +25,10 @@ PARAMS = {
     "mirror_name": Param(
         "replication", type="string", minLength=1,
         description_md="Name of the mirror whose source is gone. `airflow-mirror status` lists those of a target.",
+    ),
+    "source": Param(
+        None, type=["null", "string"],
+        description_md="Connection of the source that is gone, to fence it when it returns; empty leaves that to you.",
     ),
     "force": Param(
         False, type="boolean",
@@ -45,7 +52,6 @@ with DAG(
     description="Promote the target of a mirror whose source is gone",
     doc_md=__doc__,
     schedule=None,
-    max_active_runs=1,
     allowed_run_types=["manual", "operator_triggered"],
     params=PARAMS,
     tags=["kafka-mirror"],
@@ -70,5 +76,14 @@ with DAG(
         task_id="failover", force="{{ params.force }}", trigger_rule="none_failed_min_one_success", **GIVEN
     )
 
+    @task.short_circuit
+    def is_source_named(params: dict[str, Any]) -> bool:
+        """Without a connection to the source nobody can stand by."""
+        return bool(params["source"])
+
+    fence_returned = FenceReturnedSourceOperator(
+        task_id="fence_returned", source="{{ params.source }}", execution_timeout=timedelta(days=7), **GIVEN
+    )
+
     check >> is_approval_wanted() >> [approve_failover, failover]
-    approve_failover >> failover
+    approve_failover >> failover >> is_source_named() >> fence_returned

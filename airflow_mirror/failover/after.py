@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InputError, NotFailedOver
 from airflow_mirror.failover.check import mirror_of
-from airflow_mirror.failover.record import Record, prefix
+from airflow_mirror.failover.record import Cut, Record, prefix
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.verify.partition import count_data
 
 if TYPE_CHECKING:
     from airflow_mirror.kafka.admin import ClusterAdmin
+    from airflow_mirror.plan.model import Plan
+
+_READ_AT_MOST = 1_000_000  # offsets whose records are counted by reading them; beyond it offsets have to do
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +27,8 @@ class Surplus:
 
     :param cut: the first offset that the target lacks; None: the copy of it is not known.
     :param start: its log start by now; ``end``: its end.
-    :param problem: why the offsets say nothing: the topic is gone, or another one.
+    :param problem: the topic is gone; or it is another one, and the target lacks all of it.
+    :param records: data records in those offsets, as consumers see them; None: they were not counted.
     """
 
     source: TopicPartition
@@ -31,22 +36,30 @@ class Surplus:
     start: int = 0
     end: int = 0
     problem: str = ""
+    records: int | None = None
+
+    @property
+    def first(self) -> int:
+        """The first offset that only the source has."""
+        return max(self.cut or 0, self.start)
 
     @property
     def offsets(self) -> int:
         """Offsets that the source has and the target lacks."""
-        return 0 if self.cut is None or self.problem else max(0, self.end - max(self.cut, self.start))
+        return 0 if self.cut is None else max(0, self.end - max(self.cut, self.start))
 
     def __str__(self) -> str:
         """One readable line."""
+        records = "" if self.records is None else f", {self.records:,} records"
         if self.problem:
-            return f"{self.source}: {self.problem}"
+            what = f"; it has offsets {self.start} to {self.end}{records}" if self.offsets else ""
+            return f"{self.source}: {self.problem}{what}"
         if self.cut is None:
             return f"{self.source}: up to where it was copied is not known; it has offsets {self.start} to {self.end}"
         lost = f"; {self.start - self.cut} more were deleted there" if self.start > self.cut else ""
         if self.end < self.cut:
             return f"{self.source}: it ends at {self.end}, below the cut at {self.cut}: the source has lost records"
-        return f"{self.source}: {self.offsets} offsets, from {max(self.cut, self.start)} up to {self.end}{lost}"
+        return f"{self.source}: {self.offsets} offsets{records}, from {max(self.cut, self.start)} up to {self.end}{lost}"
 
 
 def after(source: ClusterAdmin, target: ClusterAdmin, mirror: str) -> list[Surplus]:
@@ -58,9 +71,22 @@ def after(source: ClusterAdmin, target: ClusterAdmin, mirror: str) -> list[Surpl
     plan, decided, _ = mirror_of(target, ledger, mirror)
     if decided is None:
         raise NotFailedOver(mirror)
-    if (found_id := source.cluster_id()) != plan.source_cluster_id:
-        raise InputError(f"the source is cluster {found_id}; mirror {mirror!r} copied from {plan.source_cluster_id}.")
+    require_source(source, plan)
     cut = Record(state_of(target, prefix(mirror)), mirror, decided.attempt).cut()
+    return counted(source, beyond(source, plan, cut))
+
+
+def require_source(source: ClusterAdmin, plan: Plan) -> None:
+    """Return if that is the plan's source. :raises InputError: it is another cluster."""
+    if (found_id := source.cluster_id()) != plan.source_cluster_id:
+        raise InputError(
+            f"the source is cluster {found_id}; mirror {plan.mirror.name!r} copied from {plan.source_cluster_id}. One "
+            "that was formatted anew is another cluster, and has nothing of the mirror's: make an ordinary mirror to it."
+        )
+
+
+def beyond(source: ClusterAdmin, plan: Plan, cut: Cut) -> list[Surplus]:
+    """Return the partitions of which there is something to say; see :func:`after`."""
     there = source.topics([t.source_topic for t in plan.topics])
     found = []
     for t in plan.topics:
@@ -70,21 +96,32 @@ def after(source: ClusterAdmin, target: ClusterAdmin, mirror: str) -> list[Surpl
             problem = "the source's topic was created again"
         count = t.partitions if info is None else max(t.partitions, info.partitions)
         found += [Surplus(source=TopicPartition(t.source_topic, p), problem=problem) for p in range(count)]
-    asked = [one.source for one in found if not one.problem]
+    asked = [one.source for one in found if one.source.topic in there]
     starts, ends = source.wire.log_starts(asked), source.wire.log_ends(asked)
     grown: Mapping[TopicPartition, int] = {tp: 0 for tp in asked if tp.partition >= plan.topic(tp.topic).partitions}
-    known = {**grown, **cut.offsets}
+    known = {**grown, **cut.offsets, **{one.source: 0 for one in found if one.problem}}
     rows = [
-        one
-        if one.problem
-        else Surplus(source=one.source, cut=known.get(one.source), start=starts[one.source], end=ends[one.source])
+        replace(one, cut=known.get(one.source), start=starts.get(one.source, 0), end=ends.get(one.source, 0))
         for one in found
     ]
     return [one for one in rows if one.offsets or one.problem or one.cut is None or one.end < one.cut]
 
 
+def counted(source: ClusterAdmin, rows: list[Surplus]) -> list[Surplus]:
+    """Return them with their data records, unless reading these would take too long."""
+    if sum(one.offsets for one in rows) > _READ_AT_MOST:
+        return rows
+    stable = source.wire.last_stable([one.source for one in rows if one.offsets])
+    return [
+        one
+        if one.source not in stable
+        else replace(one, records=count_data(source.wire, one.source, one.first, stable[one.source], committed=True))
+        for one in rows
+    ]
+
+
 def to_dict(mirror: str, rows: list[Surplus]) -> dict[str, Any]:
     """Return JSON-ready values."""
-    keys = ("cut", "start", "end", "offsets", "problem")
+    keys = ("cut", "start", "end", "offsets", "records", "problem")
     partitions = [{"partition": str(one.source), **{key: getattr(one, key) for key in keys}} for one in rows]
     return {"mirror": mirror, "offsets": sum(one.offsets for one in rows), "partitions": partitions}

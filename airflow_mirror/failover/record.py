@@ -90,6 +90,15 @@ class Record:
         """Write which steps are done."""
         self._state.write({f"{self._key}/done": json.dumps({"v": _VERSION, "steps": done}, default=str).encode()})
 
+    def returned(self) -> dict[str, Any] | None:
+        """Return what was found when the source had returned, and was fenced; None: that was not done."""
+        value = self._state.read().get(f"{self._key}/returned")
+        return None if value is None else readable(value, _VERSION, "a source that returned")["found"]
+
+    def write_returned(self, found: Mapping[str, Any]) -> None:
+        """Write that, under a key of its own: the failover may be completed by another process just then."""
+        self._state.write({f"{self._key}/returned": json.dumps({"v": _VERSION, "found": found}).encode()})
+
 
 def prefix(mirror: str) -> str:
     """Return what the keys of a mirror's failovers begin with."""

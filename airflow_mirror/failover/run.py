@@ -53,6 +53,7 @@ class FailoverReport:
     :param lost: see :meth:`.losses.Losses.to_dict`, at the cut.
     :param steps: what each step that is done has found.
     :param took_s: seconds of this call.
+    :param returned: what was found when the source had returned (:mod:`.returned`); None: nobody has fenced it.
     """
 
     mirror: str
@@ -60,6 +61,7 @@ class FailoverReport:
     lost: dict[str, Any]
     steps: dict[str, Any] = field(default_factory=dict)
     took_s: float = 0.0
+    returned: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values in a few kilobytes."""
@@ -68,6 +70,7 @@ class FailoverReport:
             "direction": self.direction.value(),
             "lost": self.lost,
             "steps": self.steps,
+            "returned": self.returned,
             "took_s": round(self.took_s, 3),
             "text": self.lines(),
         }
@@ -84,6 +87,8 @@ class FailoverReport:
             lines += [f"{name}: {line}" for line in found["lines"]] or [f"{name}: nothing to do"]
             if (more := found["count"] - len(found["lines"])) > 0:
                 lines.append(f"{name}: and {more} more")
+        if self.returned is not None:
+            lines += [f"the source returned, and was fenced at {self.returned['at']}", *self.returned["took"]]
         return lines
 
 
@@ -117,6 +122,7 @@ def run(
     record = Record(state, mirror, decided.attempt)
     record.forget_others()
     report = FailoverReport(mirror=mirror, direction=decided, lost=dict(record.cut().lost), steps=record.done())
+    report.returned = record.returned()
     for name, step in (
         ("writing", partial(_end_writing, pause)),
         ("groups", _groups),

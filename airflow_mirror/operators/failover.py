@@ -1,4 +1,4 @@
-"""FailoverOperator: promote the target of a mirror whose source is gone."""
+"""FailoverOperator and FenceReturnedSourceOperator: promote a target, and shut a source that returns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-__all__ = ["FailoverOperator"]
+__all__ = ["FailoverOperator", "FenceReturnedSourceOperator"]
 
 
 class FailoverOperator(BaseOperator):
@@ -62,3 +62,50 @@ class FailoverOperator(BaseOperator):
         for line in report.lines():
             self.log.info("%s", line)
         return compact(report.to_dict())
+
+
+class FenceReturnedSourceOperator(BaseOperator):
+    """Asks the source of a mirror that was failed over every second, and fences it when it answers.
+
+    It holds a worker's slot for as long as the source is away: a fence within seconds can't wait for a scheduler. Give it
+    ``execution_timeout``, and ``retries``; each try goes on where the one before ended. Once the fence is proven it
+    lists what the source took after the last copied offset, here and in the failover's report, and the task ends. A
+    task that is run again only looks whether the fence is up.
+
+    :param target: connection (type ``kafka``) of the cluster that was promoted (templated).
+    :param source: connection of the source that may return (templated).
+    :param mirror_name: the mirror's name (templated).
+    :param fence: ``acl``, or the dotted path of a function, as for CutoverOperator (templated).
+    :param open_by_default: as for CutoverOperator (templated).
+    """
+
+    template_fields: Sequence[str] = ("target", "source", "mirror_name", "fence", "open_by_default")
+
+    def __init__(
+        self, *, target: str, source: str, mirror_name: str, fence: str = "acl",
+        open_by_default: bool | str | None = None, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        kwargs.setdefault("render_template_as_native_obj", True)
+        super().__init__(**kwargs)
+        self.target, self.source, self.mirror_name = target, source, mirror_name
+        self.fence, self.open_by_default = fence, open_by_default
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Stand by, and fence; what a person has to decide fails the task without a retry."""
+        with task_outcome():
+            return self._run()
+
+    def _run(self) -> dict[str, Any]:
+        from airflow_mirror.failover.returned import watch
+        from airflow_mirror.hooks.kafka import MirrorKafkaHook
+
+        known = None if self.open_by_default is None else flag("open_by_default", self.open_by_default)
+        source = MirrorKafkaHook(str(self.source), "source").config()
+        with MirrorKafkaHook(str(self.target), "target").admin() as target:
+            found = watch(
+                source, target, str(self.mirror_name), fence=str(self.fence), open_by_default=known,
+                log=cast("Any", self.log),
+            )  # fmt: skip
+        for line in found.lines():
+            self.log.info("%s", line)
+        return compact(found.to_dict())

@@ -12,9 +12,9 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_mirror.errors import SourceStillSeen, TryAgain
-from airflow_mirror.failover import check, run
+from airflow_mirror.failover import check, returned, run
 from airflow_mirror.hooks.kafka import MirrorKafkaHook
-from airflow_mirror.operators.failover import FailoverOperator
+from airflow_mirror.operators.failover import FailoverOperator, FenceReturnedSourceOperator
 from tests.provider.test_dags import DAGS
 
 
@@ -68,7 +68,7 @@ def test_a_refusal_is_not_tried_again_and_an_absent_broker_is(asked: list[Any], 
 def test_nothing_is_done_before_somebody_has_seen_the_check() -> None:
     dag: Any = DagBag(str(DAGS)).dags["kafka_failover"]
     assert [task.task_id for task in dag.topological_sort()] == [
-        "check", "is_approval_wanted", "approve_failover", "failover",
+        "check", "is_approval_wanted", "approve_failover", "failover", "is_source_named", "fence_returned",
     ]  # fmt: skip
     assert dag.params["approval"] is True and dag.params["force"] is False
     assert dag.get_task("check").check_only is True and dag.get_task("failover").check_only is False
@@ -78,3 +78,22 @@ def test_nothing_is_done_before_somebody_has_seen_the_check() -> None:
     for name in dag.params:
         assert dag.params.get_param(name).schema["description_md"], name
         assert name == "approval" or f"params.{name} " in used, name
+    is_named = dag.get_task("is_source_named").python_callable
+    assert [is_named(params={"source": source}) for source in ("src", None, "")] == [True, False, False]
+    assert dag.max_active_runs > 1, "a run stands by for days, and another mirror may have to be failed over"
+
+
+def test_standing_by_ends_when_the_source_is_fenced(
+    connections: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Any] = []
+
+    def watch(source: Any, target: Any, name: str, *, fence: str, open_by_default: Any, log: Any) -> Any:
+        calls.append((source.role, target, name, fence, open_by_default))
+        return SimpleNamespace(to_dict=lambda: {"text": ["fenced"]}, lines=lambda: ["fenced"])
+
+    monkeypatch.setattr(MirrorKafkaHook, "admin", lambda self: nullcontext(self.kafka_config_id))
+    monkeypatch.setattr(returned, "watch", watch)
+    one = FenceReturnedSourceOperator(task_id="f", target="dst", source="src", mirror_name="m", open_by_default="False")
+    assert one.execute({}) == {"text": ["fenced"]}
+    assert calls == [("source", "dst", "m", "acl", False)]

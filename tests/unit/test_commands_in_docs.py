@@ -41,6 +41,7 @@ OWN = (
     "airflow_mirror.console.main plan", "airflow_mirror.console.main configs", "airflow_mirror.console.main translate",
     "airflow_mirror.console.main preview", "airflow_mirror.console.main lift-fence",
     "airflow_mirror.console.main swap-fence", "airflow_mirror.console.main failover",
+    "airflow_mirror.console.main fence-returned",
     "airflow_mirror.console.main retire", "airflow_mirror.console.main report",
     "airflow_mirror.console.main verify-report",
 )  # fmt: skip

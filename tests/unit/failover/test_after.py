@@ -40,6 +40,8 @@ class Source:
     def log_ends(self, tps: Any) -> dict[TopicPartition, int]:
         return {tp: self.logs[tp][1] for tp in tps}
 
+    last_stable = log_ends
+
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
@@ -47,6 +49,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     one = World(monkeypatch)
     monkeypatch.setattr(module, "Ledger", lambda _: one.ledger())
     monkeypatch.setattr(module, "state_of", lambda _, *prefixes, **__: Part(one.state, prefixes))
+    monkeypatch.setattr(module, "count_data", lambda _wire, _tp, start, end, *, committed: end - start - 1)  # a marker
     return one
 
 
@@ -57,17 +60,23 @@ def lines(world: World, source: Source) -> list[str]:
 def test_offsets_beyond_the_cut_are_listed_by_partition(world: World) -> None:
     world.fail_over()
     source = Source()
-    assert lines(world, source) == ["a-1: 5 offsets, from 40 up to 45"]
+    assert lines(world, source) == ["a-1: 5 offsets, 4 records, from 40 up to 45"]
     source.logs |= {A0: (60, 70), B0: (0, 20), TopicPartition("b", 1): (0, 3)}
     assert lines(world, source) == [
-        "a-0: 10 offsets, from 60 up to 70; 10 more were deleted there",
-        "a-1: 5 offsets, from 40 up to 45",
+        "a-0: 10 offsets, 9 records, from 60 up to 70; 10 more were deleted there",
+        "a-1: 5 offsets, 4 records, from 40 up to 45",
         "b-0: it ends at 20, below the cut at 30: the source has lost records",
-        "b-1: 3 offsets, from 0 up to 3",
+        "b-1: 3 offsets, 2 records, from 0 up to 3",
     ]
     rows = after(source, world.target, "m")  # type: ignore[arg-type]
     found = to_dict("m", rows)
     assert found["offsets"] == 18 and found["partitions"][0]["cut"] == 50
+
+
+def test_more_than_can_be_read_is_told_in_offsets_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.fail_over()
+    monkeypatch.setattr(module, "_READ_AT_MOST", 4)
+    assert lines(world, Source()) == ["a-1: 5 offsets, from 40 up to 45"]
 
 
 def test_other_topics_of_the_same_name_are_named(world: World) -> None:
@@ -75,7 +84,8 @@ def test_other_topics_of_the_same_name_are_named(world: World) -> None:
     source = Source()
     source.ids = {"a": "another"}
     assert lines(world, source) == [
-        "a-0: the source's topic was created again", "a-1: the source's topic was created again",
+        "a-0: the source's topic was created again; it has offsets 0 to 50, 49 records",
+        "a-1: the source's topic was created again; it has offsets 0 to 45, 44 records",
         "b-0: the source has no such topic any more",
     ]  # fmt: skip
 

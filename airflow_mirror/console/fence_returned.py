@@ -1,0 +1,59 @@
+"""``airflow-mirror fence-returned``: stand by until a source that was failed over answers, and fence it then."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+from typing import Any
+
+from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.failover.returned import watch
+
+_TEXT = """\
+Ask the source of a mirror that was failed over every second. When it answers, fence its topics: producers that nobody has
+told can't write to it any more. Then prove the fence as a cutover does, and list what the source took after the last
+copied offset. It runs until that is done; ^C or SIGTERM ends it at any moment, and the same command goes on, on any host.
+Once that is done it only says so. What it found is in the report of 'airflow-mirror failover', too.
+
+The fence is found as that of a finished cutover: 'status' shows it, 'lift-fence --kept-too' lifts it.
+
+Exit status: 0 fenced; 1 needs a look; 2 wrong input, as a source that can't be fenced with these rights.
+"""
+_EXAMPLES = """\
+examples:
+  airflow-mirror fence-returned --target dst.properties --source src.properties dc1-to-dc2
+"""
+_KNOWN = {"true": True, "false": False, None: None}
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    p = commands.add_parser(
+        "fence-returned", help="stand by to fence a source that returns after a failover", description=_TEXT,
+        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add_target(p)
+    p.add_argument("mirror", metavar="NAME", help="the mirror's name")
+    p.add_argument("--source", required=True, metavar="CLUSTER", help=f"the source that may return: {HELP}")
+    p.add_argument(
+        "--fence", default="acl", metavar="acl|FUNCTION",
+        help="by ACL, or the dotted path of a function, as for CutoverOperator (default: acl)",
+    )  # fmt: skip
+    p.add_argument(
+        "--open-by-default", choices=("true", "false"),
+        help="for a fence by ACL: are topics without any ACL open to everybody (default: asks the brokers)",
+    )  # fmt: skip
+    p.add_argument("--json", action="store_true", help="print JSON")
+    p.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    source = config_of(arguments.source, "source")
+    with target_of(arguments) as target:
+        found = watch(
+            source, target, arguments.mirror, fence=arguments.fence,
+            open_by_default=_KNOWN[arguments.open_by_default],
+        )  # fmt: skip
+    print(json.dumps(found.to_dict(), indent=1) if arguments.json else "\n".join(found.lines()))

@@ -1,0 +1,246 @@
+"""Fence a source that returns after a failover, and list what it took.
+
+Producers that nobody has told write to it from its first second on, and no mirror copies that. So somebody stands by and
+asks it every second. What is kept of it is what a finished cutover with a kept fence leaves: the target is open, and the
+source is fenced. Whoever lifts a fence, swaps it, arms a way back or rolls back finds it there.
+
+1. What the fence will change is kept on the target, with the cut in the place of the fenced ends.
+2. It is decided that this fence stands behind an open target: no guard lifts it.
+3. Its name goes to the source, then the fence.
+4. It is proven: every live broker lists it, the ends stand still, no transaction holds a partition. No leader is asked
+   before the fence, as a cutover does: that would cost seconds, and some partitions have no leader yet.
+5. Behind it is read what the source took, and where its groups stand. Only then the report says that no transaction is
+   unseen, which arming a way back asks for.
+
+A process may die between any two of these, or the source go away again; the next try goes on. Once proven, nothing is
+raised again: by then the fence may have been swapped.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.cutover.context import Limits, Run
+from airflow_mirror.cutover.decision import OPENED, PATIENCE_S, fence_state, stand_behind_open
+from airflow_mirror.cutover.fence import AclFence, fence_of, fence_text
+from airflow_mirror.cutover.held import look_for_unseen
+from airflow_mirror.cutover.kept import Kept, reports_of
+from airflow_mirror.cutover.marker import fences_of_others, name_fence
+from airflow_mirror.cutover.proof import ACLS, CHECK
+from airflow_mirror.cutover.quiet import prove_fence
+from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord, GroupRecord
+from airflow_mirror.cutover.steps import CUT_OVER, attempt_of, recorded_fence
+from airflow_mirror.errors import (
+    FencedByAnother,
+    FenceGone,
+    FenceLeaks,
+    FenceUnproven,
+    NotFailedOver,
+    ReturnedOpen,
+    TransactionsOpen,
+    TryAgain,
+)
+from airflow_mirror.failover.after import beyond, counted, require_source
+from airflow_mirror.failover.check import mirror_of
+from airflow_mirror.failover.record import Record, prefix
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
+from airflow_mirror.sync.groups import read_positions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_mirror.config import ClientConfig
+    from airflow_mirror.cutover.context import Log
+    from airflow_mirror.cutover.fence import Fence
+    from airflow_mirror.failover.decision import Direction
+    from airflow_mirror.failover.record import Cut
+    from airflow_mirror.plan.model import Plan
+
+RUN = "failover-"  # what the names begin with by which the target keeps such a fence, as it keeps those of cutovers
+_POLL_S = 1.0
+_ANSWER_S = 3.0  # for a first answer; a host that is away may swallow what is sent to it
+_SAY_EVERY_S = 30.0
+_LISTED = 50
+_WHY = "a source that returns is fenced before its leaders are asked"
+_LOG = logging.getLogger("airflow_mirror.failover")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Returned:
+    """A source that is fenced.
+
+    :param took: what it has beyond the cut, as readable lines, a line for each partition; ``offsets`` in all of them.
+    :param fence: what the fence consists of, as readable lines.
+    :param fenced_s: from its first answer until every live broker listed the fence; None: nobody saw its first answer.
+    """
+
+    mirror: str
+    at: str
+    offsets: int
+    took: list[str]
+    fence: list[str]
+    fenced_s: float | None
+
+    def lines(self) -> list[str]:
+        """Return what there is to say, for people."""
+        after = "" if self.fenced_s is None else f", {self.fenced_s:.1f} s after its first answer"
+        head = f"the source of mirror {self.mirror!r} has returned, and was fenced at {self.at}{after}"
+        return [head, *(self.took or ["it took nothing after the last copied offset"])]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return {**vars(self), "text": self.lines()}
+
+
+def watch(
+    source: ClientConfig, target: ClusterAdmin, mirror: str, *, fence: str = "acl", open_by_default: bool | None = None,
+    log: Log = _LOG, pause: Callable[[float], None] = time.sleep,
+) -> Returned:  # fmt: skip
+    """Ask the source every second until it answers, and fence it then. Ends when that is done, or by an error.
+
+    :param fence: as for :func:`fence_of`; ``open_by_default`` likewise.
+    :param pause: sleeps so many seconds; what it raises ends the watch, at a moment when nothing is half done in memory.
+    :raises NotFailedOver: :raises InputError: that is not its source; no rights, no authorizer: see :class:`AclFence`.
+    """
+    begun, said_at, said = time.monotonic(), 0.0, ""
+    _failed_over(target, mirror)
+    answered: float | None = None
+    while True:
+        try:
+            with ClusterAdmin(source, timeout_s=_ANSWER_S) as asked:
+                asked.cluster_id()
+            answered = answered or time.time()
+            with ClusterAdmin(source) as admin:
+                return fence_returned(
+                    admin, target, mirror, fence_of(fence, admin, open_by_default), answered=answered, log=log
+                )
+        except (TryAgain, FenceUnproven, FenceLeaks, FenceGone, TransactionsOpen) as e:
+            now, what = time.monotonic(), type(e).__name__
+            if what != said or now - said_at >= _SAY_EVERY_S:
+                log.info("not fenced yet, %.0f s by now: %s", now - begun, e)
+                said_at, said = now, what
+        pause(_POLL_S)
+
+
+def fence_returned(
+    source: ClusterAdmin, target: ClusterAdmin, mirror: str, fence: Fence, *, answered: float | None = None,
+    limits: Limits | None = None, log: Log = _LOG,
+) -> Returned:  # fmt: skip
+    """Fence a source that answers; see the module. May be repeated: a fence that was proven is only looked at.
+
+    :param answered: when it did for the first time; seconds since the epoch.
+    :raises NotFailedOver: :raises InputError: as :func:`watch`. :raises FenceStands: a cutover's is, or may be, up.
+    :raises FencedByAnother: topics are fenced for other mirrors. Nothing was changed.
+    :raises FenceUnproven: :raises FenceLeaks: :raises TransactionsOpen: it stands, and is not proven. Call it again.
+    :raises FenceGone: it was raised, and no broker lists it; call it again.
+    :raises ReturnedOpen: it was proven, and is gone.
+    """
+    plan, decided = _failed_over(target, mirror)
+    require_source(source, plan)
+    record = Record(state_of(target, prefix(mirror)), mirror, decided.attempt)
+    kept = Kept(reports_of(target, mirror), mirror, RUN + decided.attempt, None)
+    report = kept.load() or _begin(source, target, plan, record.cut(), fence, kept)
+    assert report.fence is not None
+    fence, noted = recorded_fence(report.fence, fence, source), record.returned()
+    if report.fence.proven is not None and noted is not None:
+        if report.fence.lifted is not None or not fence.is_up(report.fence.intent):
+            raise ReturnedOpen(mirror, report.fence.lifted)
+        return Returned(**noted)
+    mine = replace(attempt_of(kept.run, report, uuid.uuid4().hex), phase=OPENED)
+    stand_behind_open(Ledger(target, PATIENCE_S), mirror, mine)
+    if fence.kind == AclFence.kind:
+        name_fence(source, mirror, kept.run, report.attempt)
+    fence.raise_(report.fence.intent)
+    log.info("the fence is raised; waiting until every broker lists it, and the source's logs stand still")
+    _prove(source, target, plan, fence, report, kept, limits or Limits(), log)
+    assert report.fence.proven is not None
+    took = counted(source, beyond(source, plan, record.cut()))
+    found = Returned(
+        mirror=mirror, at=datetime.fromtimestamp(report.fence.proven, UTC).isoformat(timespec="seconds"),
+        offsets=sum(one.offsets for one in took), took=_listed([str(one) for one in took]),
+        fence=_listed(fence_text(fence.kind, report.fence.intent)),
+        fenced_s=None if answered is None else round(report.fence.proven - answered, 1),
+    )  # fmt: skip
+    record.write_returned(vars(found))
+    report.groups = _groups(source, plan)
+    kept.save(report)
+    return found
+
+
+def _failed_over(target: ClusterAdmin, mirror: str) -> tuple[Plan, Direction]:
+    plan, decided, _ = mirror_of(target, Ledger(target), mirror)
+    if decided is None:
+        raise NotFailedOver(mirror)
+    return plan, decided
+
+
+def _begin(
+    source: ClusterAdmin, target: ClusterAdmin, plan: Plan, cut: Cut, fence: Fence, kept: Kept
+) -> CutoverReport:  # fmt: skip
+    """Keep what the fence will change on the target; return the report that says so."""
+    name = plan.mirror.name
+    kept.require_no_other_fence(name, fence_state(Ledger(target).values(), name))
+    intent = fence.intent([t.source_topic for t in plan.topics])
+    if intent.get("held") and (others := fences_of_others(source, name)):
+        raise FencedByAnother(source.role, [acl["name"] for acl in intent["held"]], others)
+    by = ACLS if fence.kind == AclFence.kind else CHECK
+    now = time.time()
+    record = FenceRecord(
+        kind=fence.kind, name=fence.kind, intent=intent, requested=now, proof={"by": by, "why": _WHY}, opened=now,
+        kept=True,
+    )  # fmt: skip
+    ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in sorted(cut.offsets.items())]
+    report = CutoverReport(
+        mirror=name, plan_hash=plan.hash, outcome=DONE, state=CUT_OVER, fence=record, ends=ends
+    )  # fmt: skip
+    kept.save(report)
+    return report
+
+
+def _prove(
+    source: ClusterAdmin, target: ClusterAdmin, plan: Plan, fence: Fence, report: CutoverReport, kept: Kept,
+    limits: Limits, log: Log,
+) -> None:  # fmt: skip
+    """Prove the fence as a cutover does, of the topics that are there. Its own report keeps the cut as its ends."""
+    there = source.topics([t.source_topic for t in plan.topics])
+    topics = (t for t in plan.topics if t.source_topic in there)
+    found = replace(plan, topics=tuple(replace(t, partitions=there[t.source_topic].partitions) for t in topics))
+    run = Run(
+        mirror=plan.mirror, plan=found, source=source, target=target, source_log=source.wire, target_log=target.wire,
+        fence=fence, keep_fence=True, verify=lambda _: [], limits=limits, kept=kept, run_dir=Path(), log=log,
+        report=CutoverReport(mirror=plan.mirror.name, plan_hash=plan.hash, fence=report.fence), life=Ledger(target),
+    )  # fmt: skip
+    assert report.fence is not None
+    report.fence.unseen = look_for_unseen(run)
+    prove_fence(run)
+    report.fence.proven = report.fence.proven or time.time()
+
+
+def _groups(source: ClusterAdmin, plan: Plan) -> list[GroupRecord]:
+    """Return where groups stand behind the fence: whoever moves from there reads on the source."""
+    found = read_positions(source, plan.mirror, [t.source_topic for t in plan.topics])
+    return [
+        GroupRecord(
+            group=group, settled="as it was found", source_state="",
+            positions=[
+                {"topic": tp.topic, "partition": tp.partition, "source_offset": position.offset,
+                 "target_topic": plan.topic(tp.topic).target_topic, "target_offset": position.offset}
+                for tp, position in sorted(its.items())
+            ],
+        )
+        for group, its in sorted(found.items())
+        if its
+    ]  # fmt: skip
+
+
+def _listed(lines: list[str]) -> list[str]:
+    more = len(lines) - _LISTED
+    return lines if more <= 0 else [*lines[:_LISTED], f"and {more} more"]

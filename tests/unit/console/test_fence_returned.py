@@ -1,0 +1,64 @@
+"""``airflow-mirror fence-returned``: which words it takes, and what it prints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from airflow_mirror.console import fence_returned
+from airflow_mirror.console.main import main
+from airflow_mirror.errors import NotFailedOver
+from airflow_mirror.failover.returned import Returned
+
+FOUND = Returned(mirror="m", at="noon", offsets=3, took=["a-0: 3 offsets"], fence=["DENY WRITE"], fenced_s=1.2)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    calls: list[Any] = []
+
+    @contextmanager
+    def cluster(_: Any) -> Iterator[str]:
+        yield "dst"
+
+    def watch(source: str, target: str, mirror: str, *, fence: str, open_by_default: Any) -> Returned:
+        calls.append((source, target, mirror, fence, open_by_default))
+        return FOUND
+
+    monkeypatch.setattr(fence_returned, "target_of", cluster)
+    monkeypatch.setattr(fence_returned, "config_of", lambda name, _: name)
+    monkeypatch.setattr(fence_returned, "watch", watch)
+    return calls
+
+
+def run(*words: str) -> int:
+    return main(["fence-returned", "--target", "dst", "--source", "src", "m", *words])
+
+
+def test_source_that_returned_is_told_with_what_it_took(asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    assert [run(), run("--fence", "mine.fence", "--open-by-default", "false", "--json")] == [0, 0]
+    assert asked == [("src", "dst", "m", "acl", None), ("src", "dst", "m", "mine.fence", False)]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [
+        "the source of mirror 'm' has returned, and was fenced at noon, 1.2 s after its first answer", "a-0: 3 offsets",
+    ]  # fmt: skip
+    assert json.loads("\n".join(lines[2:]))["offsets"] == 3
+
+
+def test_being_ended_and_being_wrong_are_told_apart(
+    asked: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ends_with(error: BaseException) -> None:
+        def end(*_: Any, **__: Any) -> Any:
+            raise error
+
+        monkeypatch.setattr(fence_returned, "watch", end)
+
+    ends_with(KeyboardInterrupt())
+    assert run() == 130
+    ends_with(NotFailedOver("m"))
+    assert run() == 2 and "was not failed over" in capsys.readouterr().err

@@ -1,0 +1,279 @@
+"""A source that returns after a failover: fenced from whichever try on, and what it took is listed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from airflow_mirror.config import ClientConfig
+from airflow_mirror.cutover.context import Limits
+from airflow_mirror.cutover.decision import OPENED, UP, FenceState, fence_state, stand_behind_open
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.html import render
+from airflow_mirror.cutover.kept import Kept, fences_up
+from airflow_mirror.cutover.marker import name_fence
+from airflow_mirror.cutover.report import CutoverReport
+from airflow_mirror.cutover.run import lift_leftover_fence
+from airflow_mirror.errors import (
+    ClusterUnreachable,
+    FencedByAnother,
+    FenceStands,
+    FenceUnproven,
+    NotFailedOver,
+    ReturnedOpen,
+)
+from airflow_mirror.failover import after, returned
+from airflow_mirror.failover.returned import Returned, fence_returned, watch
+from airflow_mirror.kafka.model import Acl, GroupInfo, GroupPosition, TopicInfo
+from airflow_mirror.kafka.transactions import OpenTransaction
+from airflow_mirror.partition import TopicPartition
+from tests.builders import rule
+from tests.unit.cutover.builders import Acls
+from tests.unit.failover.world import A0, A1, B0, Effects, Killed, Part, World
+
+QUICK = Limits(quiet_s=0, settle_s=0, proof_timeout_s=0, transactions_timeout_s=0, poll_s=0.001)
+
+
+class Source(Acls):
+    """The old source with its ACLs and logs. ``deaf``: brokers that never hear of an ACL."""
+
+    config = ClientConfig({"bootstrap.servers": "nowhere:1"}, "source")
+    principal = "User:mirror"
+
+    def __init__(self, effects: Effects) -> None:
+        super().__init__(rule("a", "WRITE", "ALLOW", "User:shop"), open_by_default=True)
+        self.effects, self.deaf, self.hidden = effects, False, ""
+        self.logs = {A0: (0, 53), A1: (0, 40), B0: (0, 30)}
+        self.ids = {"a": "1", "b": "2"}
+        self.at = {"g": {A0: GroupPosition(20)}, "idle": {}}
+
+    @property
+    def wire(self) -> Source:
+        return self
+
+    def cluster_id(self) -> str:
+        return "s"
+
+    def broker_count(self) -> int:
+        return 1
+
+    def topics(self, names: Collection[str]) -> dict[str, TopicInfo]:
+        counts = {name: sum(tp.topic == name for tp in self.logs) for name in names}
+        return {name: TopicInfo(name, self.ids[name], counts[name], 1) for name in names if name in self.ids}
+
+    def log_starts(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self.logs[tp][0] for tp in tps}
+
+    def log_ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self.logs[tp][1] for tp in tps}
+
+    last_stable = log_ends
+
+    def transactions_hidden(self) -> str:
+        return self.hidden
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        return []
+
+    def groups(self) -> list[GroupInfo]:
+        return [GroupInfo(group, "Empty", "consumer") for group in self.at]
+
+    def groups_offsets(self, ids: Collection[str]) -> dict[str, dict[TopicPartition, GroupPosition]]:
+        return {group: dict(self.at[group]) for group in ids}
+
+    def create_acls(self, acls: list[Acl]) -> None:
+        if acls:
+            self.effects.do(
+                f"create {acls[0].permission} {acls[0].resource_type}", lambda: super(Source, self).create_acls(acls)
+            )
+
+    def acls_by_broker(self, resource_type: str) -> dict[int, list[Acl]]:
+        return {1: [] if self.deaf else self.describe_acls(resource_type)}
+
+
+class Returns(World):
+    """A failed-over mirror, whose source answers again with three records more."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(monkeypatch)
+        self.fail_over()
+        self.effects.log.clear()
+        self.source = Source(self.effects)
+        monkeypatch.setattr(returned, "Ledger", lambda *_: self.ledger())
+        monkeypatch.setattr(returned, "state_of", lambda _, *prefixes, **__: Part(self.state, prefixes))
+        monkeypatch.setattr(returned, "reports_of", lambda *_: self.reports())
+        monkeypatch.setattr(after, "count_data", lambda *at, committed: (at[3] - at[2]) * committed)
+
+    def reports(self) -> Part:
+        return Part(self.state, ("report/m/",))
+
+    def fence(self, **how: Any) -> Returned:
+        fence = AclFence(self.source)  # type: ignore[arg-type]
+        return fence_returned(self.source, self.target, "m", fence, limits=QUICK, **how)  # type: ignore[arg-type]
+
+    def run(self) -> str:
+        return f"failover-{self.fail_over().direction.attempt}"
+
+    def report(self) -> CutoverReport:
+        found = Kept(self.reports(), "m", self.run(), None).load()
+        assert found is not None
+        return found
+
+    def is_fenced(self) -> bool:
+        """As whoever lifts, swaps or arms has to find it."""
+        report, there = self.report(), fence_state(self.ledger().values(), "m")
+        assert report.fence is not None and there is not None
+        assert (report.outcome, report.fence.kept, report.fence.unseen, report.plan_hash) == (
+            "cut_over", True, "", self.plan.hash,
+        )  # fmt: skip
+        assert {(row["topic"], row["partition"]): row["end"] for row in report.ends} == {
+            ("a", 0): 50, ("a", 1): 40, ("b", 0): 30,
+        }  # fmt: skip
+        assert (there.phase, there.run, there.plan) == (OPENED, self.run(), self.plan.hash)
+        return {rule("a", "WRITE", "DENY"), rule("b", "WRITE", "DENY")} <= self.source.acls
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Returns:
+    return Returns(monkeypatch)
+
+
+def test_what_is_changed_is_on_the_target_before_the_source(world: Returns) -> None:
+    found = world.fence(answered=0.0)
+    assert [line.split("/")[0] for line in world.effects.log] == [
+        "write report", "decide", "create DENY GROUP", "create ALLOW TOPIC", "create DENY TOPIC", "write failover",
+        "write report",
+    ]  # fmt: skip
+    assert world.is_fenced() and found.offsets == 3 and found.fenced_s is not None
+    assert found.took == ["a-0: 3 offsets, 3 records, from 50 up to 53"]
+    assert world.report().groups[0].positions[0]["source_offset"] == 20
+    assert "Cut over" in render(world.report())
+
+
+def test_failovers_report_lists_what_the_source_took(world: Returns) -> None:
+    assert world.fail_over().returned is None
+    found = world.fence()
+    assert world.fail_over().lines()[-1] == found.took[0] and world.fail_over().to_dict()["returned"]["offsets"] == 3
+
+
+def test_whatever_kills_it_the_next_try_fences(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(50):
+        for later in (False, True):
+            world = Returns(monkeypatch)
+            world.effects.dies_at, world.effects.after = number, later
+            with suppress(Killed):
+                world.fence()
+                assert number == 7
+                return
+            world.effects.dies_at = None
+            found = world.fence()
+            assert world.is_fenced() and found.offsets == 3
+
+
+def test_a_proven_fence_is_never_raised_again(world: Returns) -> None:
+    """It may have been swapped for one that lets the mirror write, which has written since."""
+    first = world.fence()
+    world.effects.log.clear()
+    world.source.logs[A0] = (0, 99)
+    assert world.fence() == first and world.effects.log == []
+    world.source.acls.discard(rule("a", "WRITE", "DENY"))
+    with pytest.raises(ReturnedOpen, match="is gone, or incomplete"):
+        world.fence()
+    assert world.effects.log == []
+
+
+def test_a_fence_that_a_broker_does_not_know_is_not_proven(world: Returns) -> None:
+    world.source.deaf, world.source.broker_count = True, lambda: 3  # type: ignore[method-assign]
+    with pytest.raises(FenceUnproven):
+        world.fence()
+    report = world.report()
+    assert report.fence is not None and report.fence.unseen and report.fence.proven is None, "no way back is armed on it"
+    world.source.deaf = False
+    world.fence()
+    assert world.is_fenced()
+
+
+def test_whoever_lifts_fences_finds_it(world: Returns, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only if asked for that of a finished cutover."""
+    ended: list[str] = []
+    monkeypatch.setattr("airflow_mirror.cutover.run.end_writing", lambda _, mirror: ended.append(mirror))
+    world.fence()
+    ((run, report, _),) = fences_up(world.reports().read(), "m")
+    assert run == world.run() and report is not None
+    kept = Kept(world.reports(), "m", run, None)
+    given: Any = (kept, world.source, world.target)
+    assert lift_leftover_fence(*given, life=world.ledger()) == [] and world.is_fenced()
+    assert lift_leftover_fence(*given, life=world.ledger(), kept_too=True) and ended == ["m"]
+    assert world.source.acls == {rule("a", "WRITE", "ALLOW", "User:shop")}
+    with pytest.raises(ReturnedOpen, match="was lifted"):
+        world.fence()
+
+
+def test_topics_that_are_gone_are_fenced_as_well(world: Returns) -> None:
+    """Its disks are gone: producers would create them again."""
+    del world.source.ids["b"], world.source.logs[B0]
+    found = world.fence()
+    assert world.is_fenced() and found.took[-1] == "b-0: the source has no such topic any more"
+
+
+def test_topics_of_another_mirrors_fence_are_refused(world: Returns) -> None:
+    held = rule("a", "WRITE", "DENY")
+    name_fence(world.source, "other", "x", 1)  # type: ignore[arg-type]
+    world.source.acls.add(held)
+    world.effects.log.clear()
+    with pytest.raises(FencedByAnother, match="other.x.1"):
+        world.fence()
+    assert world.effects.log == []
+
+
+def test_a_cutovers_fence_that_stands_is_not_taken_over(world: Returns) -> None:
+    up = FenceState(run="tuesday", attempt=1, plan="p", owner="o", max_fence_s=60.0, phase=UP)
+    world.ledger().decide(lambda _: {"fence/m": {"v": 1, **vars(up)}})
+    with pytest.raises(FenceStands, match="tuesday"):
+        stand_behind_open(world.ledger(), "m", FenceState(**{**vars(up), "run": "failover-x", "phase": OPENED}))
+    with pytest.raises(FenceStands):
+        world.fence()
+    assert "create DENY TOPIC" not in world.effects.log
+
+
+def test_without_a_failover_nobody_stands_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Returns(monkeypatch)
+    world.ledger().decide(lambda _: {"direction/m": None})
+    with pytest.raises(NotFailedOver):
+        watch(Source.config, world.target, "m", pause=pytest.fail)  # type: ignore[arg-type]
+
+
+def test_source_is_asked_every_second_until_it_answers(world: Returns, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may go away again in between, and what it says meanwhile is logged once."""
+    answers = iter([False, False, True, False, True])
+    pauses: list[float] = []
+    said: list[str] = []
+
+    class Admin:
+        def __init__(self, config: ClientConfig, timeout_s: float = 15.0) -> None:
+            assert config == Source.config
+            self.first = timeout_s < 15
+
+        def __enter__(self) -> Any:
+            if self.first and not next(answers):
+                raise ClusterUnreachable("source", "nowhere:1", "no answer")
+            return world.source
+
+        def __exit__(self, *_: object) -> None:
+            if not self.first and len(pauses) == 2:
+                raise ClusterUnreachable("source", "nowhere:1", "no answer")
+
+    class Log:
+        def info(self, text: str, *values: object) -> None:
+            said.append(text % values)
+
+        warning = info
+
+    monkeypatch.setattr(returned, "ClusterAdmin", Admin)
+    monkeypatch.setattr(returned, "Limits", lambda: QUICK)
+    found = watch(Source.config, world.target, "m", pause=pauses.append, log=Log())  # type: ignore[arg-type]
+    assert found.offsets == 3 and world.is_fenced() and pauses == [1.0] * 4
+    assert sum("not fenced yet" in line for line in said) == 1
