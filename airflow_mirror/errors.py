@@ -1092,6 +1092,17 @@ class ReturnedOpen(NeedsHuman):
         )
 
 
+class ExportBroken(NeedsHuman):
+    """An export of what an old source has and the target lacks is not finished, or not what it was."""
+
+    def __init__(self, topic: str, where: str, cause: str) -> None:
+        self.topic, self.where, self.cause = topic, where, cause
+        super().__init__(
+            f"the export of topic {topic!r} can't be relied on: {where}: {cause}. Nothing was deleted. Export it again "
+            "('airflow-mirror failback --export')."
+        )
+
+
 class NoWayBack(NeedsHuman):
     """What a cutover has opened can't be copied back, so it can't be rolled back either."""
 

@@ -39,10 +39,10 @@ def replace_file(path: Path, content: str | bytes, *, durable: bool = True, mode
         beside.unlink(missing_ok=True)
         raise
     if durable:
-        _sync(path.parent)
+        sync(path.parent)
 
 
-def _sync(directory: Path) -> None:
+def sync(directory: Path) -> None:
     """Sync a directory entry to disk: otherwise a crash may bring the old file back."""
     handle = os.open(directory, os.O_RDONLY)
     try:

@@ -17,6 +17,9 @@ Arm the way back after a cutover that has kept its fence. The fence is swapped f
 the old source's topics become the reverse mirror's. Its tail, which is started afterwards, copies back what applications
 write to the target, at the same offsets. What speaks against it is said as a whole.
 
+A failover whose source has returned and was fenced (fence-returned) is such a cutover: see 'failback' first. Topics of
+the old source that have diverged are left out by name; those that are gone are created.
+
 Exit status: 0 armed; 1 no way back, with every reason, or to be tried again; 2 wrong input.
 """
 _EXAMPLES = """\
@@ -35,6 +38,10 @@ def add(commands: Any) -> None:
     add_target(p)
     p.add_argument("mirror", metavar="NAME", help="name of the mirror that was cut over")
     p.add_argument("--source", metavar="CLUSTER", help=f"{HELP} (default: the source in the plan of that cutover)")
+    p.add_argument(
+        "--leave", action="append", default=[], metavar="TOPIC",
+        help="leave this topic out: it stays on the old source as it is; may be repeated",
+    )  # fmt: skip
     p.add_argument("--check", action="store_true", help="only say what would be changed, or why there is no way back")
     p.add_argument("--json", action="store_true", help="print JSON")
     p.set_defaults(run=_run)
@@ -45,5 +52,5 @@ def _run(arguments: argparse.Namespace) -> None:
     with target_of(arguments) as target:
         report_of, plan = cutover_of(arguments.mirror, target)
         with ClusterAdmin(config_of(arguments.source or plan.mirror.source, "source")) as source:
-            found = arm(report_of, plan, source, target, check_only=arguments.check)
+            found = arm(report_of, plan, source, target, leave=arguments.leave, check_only=arguments.check)
     print(json.dumps(found.to_dict(), indent=1) if arguments.json else "\n".join(found.lines()))

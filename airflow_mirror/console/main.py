@@ -13,6 +13,7 @@ from airflow_mirror import __version__
 from airflow_mirror.console import (
     arm_reverse,
     configs,
+    failback,
     failover,
     fence_returned,
     ledger,
@@ -56,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     arm_reverse.add(commands)
     failover.add(commands)
     fence_returned.add(commands)
+    failback.add(commands)
     retire.add(commands)
     ledger.add(commands)
     return p

@@ -3,6 +3,10 @@
 Trigger it after `kafka_migration` has cut over with its fence kept. The old source stays fenced for applications; only
 the reverse mirror may write there, at the same offsets as on the target. Where that is not possible `arm` says why, as a
 whole, and changes nothing. Triggered again it makes sure that the tail runs.
+
+So does it after `kafka_failover`, once the source has returned and is fenced. There `prepare` says which topics have
+diverged, and exports what they have too much. A person answers for each of them, by `recreate` or `leave`; `arm` refuses
+the others.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from datetime import timedelta
 from airflow.sdk import DAG, Param
 
 from airflow_mirror.operators.mirror import StartMirrorOperator
-from airflow_mirror.operators.rollback import ArmReverseMirrorOperator
+from airflow_mirror.operators.rollback import ArmReverseMirrorOperator, PrepareFailbackOperator
 from airflow_mirror.operators.topics import SyncTopicConfigsOperator
 
 __all__ = ["dag"]
@@ -21,6 +25,20 @@ PARAMS = {
     "name": Param("migration", type="string", minLength=1, description_md="Name of the mirror that was cut over."),
     "source": Param("kafka_source", type="string", description_md="Connection (type `kafka`) of its old source."),
     "target": Param("kafka_target", type="string", description_md="Connection of its target, where applications write."),
+    "export_to": Param(
+        None, type=["null", "string"],
+        description_md="After a failover: a directory on the worker, for what diverged topics of the old source have and "
+        "the target lacks.",
+    ),
+    "recreate": Param(
+        [], type="array", items={"type": "string"},
+        description_md="After a failover: diverged topics that are **deleted** on the old source once they are exported, "
+        "created again, and copied back in full.",
+    ),
+    "leave": Param(
+        [], type="array", items={"type": "string"},
+        description_md="Topics that stay on the old source as they are, and are not copied back.",
+    ),
     "spark_conn_id": Param(
         None, type=["null", "string"],
         description_md="Connection (type `spark`) of a Spark cluster; empty runs Spark on the worker.",
@@ -40,10 +58,13 @@ with DAG(
     tags=["kafka-mirror"],
     default_args={"retries": 2, "retry_delay": timedelta(seconds=10)},
 ) as dag:
-    arm = ArmReverseMirrorOperator(task_id="arm", mirror=MIRROR)
+    prepare = PrepareFailbackOperator(
+        task_id="prepare", mirror=MIRROR, export_to="{{ params.export_to }}", recreate="{{ params.recreate }}"
+    )
+    arm = ArmReverseMirrorOperator(task_id="arm", mirror=MIRROR, leave="{{ params.leave }}")
     hold = SyncTopicConfigsOperator(task_id="hold", mirror=REVERSE, hold=True)
     start_tail = StartMirrorOperator(
         task_id="start_tail", mirror=REVERSE, mode="tail", spark_conn_id="{{ params.spark_conn_id }}"
     )
 
-    arm >> hold >> start_tail
+    prepare >> arm >> hold >> start_tail

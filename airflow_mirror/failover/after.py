@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.errors import InputError, NotFailedOver
 from airflow_mirror.failover.check import mirror_of
-from airflow_mirror.failover.record import Cut, Record, prefix
+from airflow_mirror.failover.record import Record, prefix
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
 from airflow_mirror.partition import TopicPartition
@@ -73,7 +73,7 @@ def after(source: ClusterAdmin, target: ClusterAdmin, mirror: str) -> list[Surpl
         raise NotFailedOver(mirror)
     require_source(source, plan)
     cut = Record(state_of(target, prefix(mirror)), mirror, decided.attempt).cut()
-    return counted(source, beyond(source, plan, cut))
+    return counted(source, beyond(source, plan, cut.offsets))
 
 
 def require_source(source: ClusterAdmin, plan: Plan) -> None:
@@ -85,7 +85,7 @@ def require_source(source: ClusterAdmin, plan: Plan) -> None:
         )
 
 
-def beyond(source: ClusterAdmin, plan: Plan, cut: Cut) -> list[Surplus]:
+def beyond(source: ClusterAdmin, plan: Plan, cut: Mapping[TopicPartition, int]) -> list[Surplus]:
     """Return the partitions of which there is something to say; see :func:`after`."""
     there = source.topics([t.source_topic for t in plan.topics])
     found = []
@@ -99,12 +99,12 @@ def beyond(source: ClusterAdmin, plan: Plan, cut: Cut) -> list[Surplus]:
     asked = [one.source for one in found if one.source.topic in there]
     starts, ends = source.wire.log_starts(asked), source.wire.log_ends(asked)
     grown: Mapping[TopicPartition, int] = {tp: 0 for tp in asked if tp.partition >= plan.topic(tp.topic).partitions}
-    known = {**grown, **cut.offsets, **{one.source: 0 for one in found if one.problem}}
+    known = {**grown, **cut, **{one.source: 0 for one in found if one.problem}}
     rows = [
         replace(one, cut=known.get(one.source), start=starts.get(one.source, 0), end=ends.get(one.source, 0))
         for one in found
     ]
-    return [one for one in rows if one.offsets or one.problem or one.cut is None or one.end < one.cut]
+    return [one for one in rows if one.problem or one.end != one.cut]
 
 
 def counted(source: ClusterAdmin, rows: list[Surplus]) -> list[Surplus]:

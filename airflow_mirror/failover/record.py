@@ -99,6 +99,16 @@ class Record:
         """Write that, under a key of its own: the failover may be completed by another process just then."""
         self._state.write({f"{self._key}/returned": json.dumps({"v": _VERSION, "found": found}).encode()})
 
+    def exported(self) -> dict[str, Any]:
+        """Return what was noted about exports of the old source's topics, by topic."""
+        start = f"{self._key}/export/"
+        found = {key: value for key, value in self._state.read().items() if key.startswith(start)}
+        return {key.removeprefix(start): readable(value, _VERSION, "an export")["found"] for key, value in found.items()}
+
+    def write_exported(self, topic: str, found: Mapping[str, Any]) -> None:
+        """Note that a topic's export is finished and was read back, or that its topic is about to be deleted."""
+        self._state.write({f"{self._key}/export/{topic}": json.dumps({"v": _VERSION, "found": found}).encode()})
+
 
 def prefix(mirror: str) -> str:
     """Return what the keys of a mirror's failovers begin with."""

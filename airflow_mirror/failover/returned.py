@@ -162,7 +162,7 @@ def fence_returned(
     log.info("the fence is raised; waiting until every broker lists it, and the source's logs stand still")
     _prove(source, target, plan, fence, report, kept, limits or Limits(), log)
     assert report.fence.proven is not None
-    took = counted(source, beyond(source, plan, record.cut()))
+    took = counted(source, beyond(source, plan, record.cut().offsets))
     found = Returned(
         mirror=mirror, at=datetime.fromtimestamp(report.fence.proven, UTC).isoformat(timespec="seconds"),
         offsets=sum(one.offsets for one in took), took=_listed([str(one) for one in took]),

@@ -139,6 +139,13 @@ class ClusterAdmin:
         """Delete topics with all their records."""
         topics.delete_topics(self._session, names)
 
+    def delete_topic(self, name: str, topic_id: str) -> None:
+        """Delete the topic of this id; nothing if there is none. Errors name it ``name``.
+
+        :raises ApiNotServed: by brokers before 2.8.
+        """
+        topics.delete_topic(self._session, name, topic_id)
+
     def alter_topic_configs(self, topic: str, set: Mapping[str, str] | None = None, delete: Collection[str] = ()) -> None:
         """Set and remove topic-level overrides; other keys stay as they are.
 

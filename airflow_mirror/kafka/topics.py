@@ -16,7 +16,7 @@ from airflow_mirror.partition import TopicPartition
 from airflow_mirror.wire import requests
 from airflow_mirror.wire.error_codes import ErrorCode
 from airflow_mirror.wire.retry import Backoff
-from airflow_mirror.wire.topology import topic_of
+from airflow_mirror.wire.topology import id_of, topic_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -142,6 +142,27 @@ def delete_topics(session: AdminSession, names: Collection[str]) -> None:
     session.each(
         lambda name: f"delete topic {name!r}", sorted(set(names)), ask, "Delete",
         done=lambda name, code: True if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None,
+    )  # fmt: skip
+
+
+def delete_topic(session: AdminSession, name: str, topic_id: str) -> None:
+    """Delete the topic of this id, and no other one of its name.
+
+    :raises ApiNotServed: by a broker before 2.8, which knows no ids.
+    """
+    from kafka.protocol.admin import DeleteTopicsRequest as Request
+
+    def ask(some: list[str]) -> Iterator[Reply[str, bool]]:
+        connection = session.controller()
+        version = connection.newest(Request.API_KEY, 6, 6)
+        wanted = [Request.DeleteTopicState(name=None, topic_id=id_of(one), version=version) for one in some]
+        message = Request(topics=wanted, timeout_ms=session.write_timeout_ms, version=version)
+        for one, result in zip(some, session.request(connection, message, version).responses, strict=True):
+            yield Reply(one, result.error_code, result.error_message, True)
+
+    session.each(
+        lambda one: f"delete topic {name!r}, id {one}", [topic_id], ask, "Delete", name=lambda one, code: name,
+        absent=ErrorCode.UNKNOWN_TOPIC_ID,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""ArmReverseMirrorOperator and RollbackCutoverOperator: keep a way back after a cutover, and take it."""
+"""Keep a way back after a cutover, or after a failover whose source has returned, and take it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,51 @@ if TYPE_CHECKING:
 
     from airflow_mirror.mirror import Mirror
 
-__all__ = ["ArmReverseMirrorOperator", "RollbackCutoverOperator"]
+__all__ = ["ArmReverseMirrorOperator", "PrepareFailbackOperator", "RollbackCutoverOperator"]
 
 _OF_THE_WAY = ("mirror", "plan", "source", "target", "life")  # which `roll_back` knows by itself
+
+
+class PrepareFailbackOperator(MirrorOperator):
+    """Says what became of the topics of a source that returned after a failover; exports, and makes room for a copy.
+
+    It stands before :class:`ArmReverseMirrorOperator`. A mirror that was cut over has nothing to prepare, and neither has
+    one whose way back is armed. Returns what there is to say, as values and as ``text``.
+
+    :param mirror: that was failed over; only its ``name``, ``source`` and ``target`` are used.
+    :param export_to: directory on the worker for what diverged topics have too much; None exports nothing (templated).
+    :param recreate: diverged topics to delete once they are exported: a yes for each of them (templated).
+    """
+
+    template_fields: Sequence[str] = ("mirror", "export_to", "recreate")
+
+    def __init__(
+        self, *, export_to: str | None = None, recreate: Sequence[str] | str = (), **kwargs: Any
+    ) -> None:  # fmt: skip
+        super().__init__(**kwargs)
+        self.export_to, self.recreate = export_to, recreate
+
+    def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
+        """Prepare.
+
+        :raises NoWayBack: the source's fence is not proven. :raises ExportBroken: nothing was deleted.
+        """
+        from pathlib import Path
+
+        from airflow_mirror.hooks.kafka import admins_of
+        from airflow_mirror.rollback.failback import failback, is_to_prepare
+
+        with admins_of(mirror) as (source, target):
+            if not is_to_prepare(mirror.name, target):
+                self.log.info("nothing to prepare: it was cut over, or its way back is armed")
+                return {"text": []}
+            found = failback(
+                mirror.name, source, target, export_to=Path(str(self.export_to)) if self.export_to else None,
+                recreate=names(self.recreate), log=cast("Any", self.log),
+            )  # fmt: skip
+        for line in found.lines():
+            self.log.info("%s", line)
+        return compact(found.to_dict())
 
 
 class ArmReverseMirrorOperator(MirrorOperator):
@@ -29,15 +71,18 @@ class ArmReverseMirrorOperator(MirrorOperator):
     tail downstream. A call for a way back that is armed changes nothing.
 
     :param mirror: that was cut over; only its ``name``, ``source`` and ``target`` are used.
+    :param leave: topics that the reverse mirror leaves out (templated).
     :param check_only: only say what would be changed, or why there is no way back (templated).
     """
 
-    template_fields: Sequence[str] = ("mirror", "check_only")
+    template_fields: Sequence[str] = ("mirror", "leave", "check_only")
     makes_plan = True
 
-    def __init__(self, *, check_only: bool | str = False, **kwargs: Any) -> None:
+    def __init__(
+        self, *, leave: Sequence[str] | str = (), check_only: bool | str = False, **kwargs: Any
+    ) -> None:  # fmt: skip
         super().__init__(**kwargs)
-        self.check_only = check_only
+        self.leave, self.check_only = leave, check_only
 
     def run(self, mirror: Mirror, context: Context) -> dict[str, Any]:
         """Arm, or check.
@@ -49,7 +94,9 @@ class ArmReverseMirrorOperator(MirrorOperator):
 
         with admins_of(mirror) as (source, target):
             report_of, plan = cutover_of(mirror.name, target)
-            armed = arm(report_of, plan, source, target, check_only=flag("check_only", self.check_only))
+            armed = arm(
+                report_of, plan, source, target, leave=names(self.leave), check_only=flag("check_only", self.check_only)
+            )  # fmt: skip
         for line in armed.lines():
             self.log.info("%s", line)
         return compact(armed.to_dict())

@@ -1,11 +1,15 @@
 """Arm the way back of a finished cutover: its fence spares the mirror, and the old source belongs to the reverse mirror.
 
+A failover whose source has returned and is fenced (:mod:`airflow_mirror.failover.returned`) is such a cutover. There the
+old source may end below the cut, topics may be gone, and those that have diverged are left out by name (:mod:`.parted`).
+
 The order makes every beginning safe. A call that dies anywhere leaves a fence that is up and a target that applications
 write to; the next call goes on.
 
 1. Everything is checked that can be without a change. What speaks against it is collected, and said as a whole.
 2. The fence is swapped. Nobody copies back yet: no job has a plan.
-3. The logs are compared again: the source still ends where the cutover left it, at every partition.
+3. The logs are compared again: the source still ends where the cutover left it, at every partition. Topics that are gone
+   are created.
 4. The plan is kept on the source, in its own ledger, which begins now if there is none; so is the cutover's report.
 5. The direction is decided on the target, where applications write: it is the primary, and which plan copies back.
 6. The source's topics become the reverse mirror's, by their ids. That is a decision in the source's ledger, and only this
@@ -25,16 +29,27 @@ from airflow_mirror.cutover.fence import AclFence, fence_text
 from airflow_mirror.cutover.kept import Kept, reports_of
 from airflow_mirror.cutover.report import DONE
 from airflow_mirror.cutover.swap import swap_fence
-from airflow_mirror.errors import BrokersUnsupported, FenceGone, FenceNotSwapped, InvalidField, NothingMatches, NoWayBack
+from airflow_mirror.errors import (
+    BrokersUnsupported,
+    FenceGone,
+    FenceNotSwapped,
+    InputError,
+    InvalidField,
+    NothingMatches,
+    NoWayBack,
+)
 from airflow_mirror.failover.decision import Direction, direction, turn
+from airflow_mirror.failover.returned import RUN
 from airflow_mirror.kafka.principal import own_principal
 from airflow_mirror.ledger.decisions import Ledger
 from airflow_mirror.ledger.state import state_of
-from airflow_mirror.partition import TopicPartition
 from airflow_mirror.plan import build, kept, life
+from airflow_mirror.rollback.parted import DIVERGED, cut_of, parted
 from airflow_mirror.rollback.reverse import not_reversible, reverse_name, reverse_of
+from airflow_mirror.sync.topics import create_target_topics
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Any
 
     from airflow_mirror.cutover.report import CutoverReport
@@ -81,13 +96,16 @@ class Armed:
 
 
 def arm(
-    report_of: Kept, plan: Plan, source: ClusterAdmin, target: ClusterAdmin, *, check_only: bool = False
+    report_of: Kept, plan: Plan, source: ClusterAdmin, target: ClusterAdmin, *, leave: Collection[str] = (),
+    check_only: bool = False,
 ) -> Armed:  # fmt: skip
     """Arm the way back of a finished cutover; see the module. May be repeated: what is armed stays as it is.
 
     :param report_of: that cutover. :param plan: its plan. :param source: its source, which is to be a target.
     :param target: its target, which applications write to.
+    :param leave: topics that the reverse mirror leaves out. What is armed stays as it is, whatever this says by then.
     :param check_only: change nothing.
+    :raises InputError: one of them is none of the mirror's.
     :raises NoWayBack: with every reason. Nothing was changed, except perhaps the fence, which stays up.
     :raises TryAgain: a cluster does not answer; call it again.
     """
@@ -100,22 +118,24 @@ def arm(
         raise NoWayBack(name, [f"cutover {run!r} has not finished"])
     if decided is not None and (decided.by, decided.attempt) == (BY, run):
         return _complete(report_of, plan, decided, source, there, check_only=check_only)
-    own = own_on(plan, source)
+    own, plan = own_on(plan, source), _without(plan, leave)
     reasons = [*not_reversible(plan), *_unfit(report)]
-    reasons += ends_moved(report, plan, source, target)
+    reasons += [] if reasons else _moved(run, report, plan, source, target, "batches")
     reverse = None
     if not reasons:
-        reverse, reasons = reverse_plan(plan, source, target, probe=not check_only)
+        reverse, reasons = reverse_plan(plan, source, target, leave, probe=not check_only)
     fence = [] if reasons else _swap(report_of, reverse_name(name), source, own, reasons, check_only=True)
     if reasons or reverse is None:
         raise NoWayBack(name, reasons)
     if check_only:
         return Armed(plan=reverse, direction=None, fence=fence)
     fence = _swap(report_of, reverse_name(name), source, own, reasons)
-    reasons += ends_moved(report, plan, source, target)
+    reasons += _moved(run, report, plan, source, target, None)
     if reasons:
         raise NoWayBack(name, reasons)
     there.create()
+    if not all(t.target_exists for t in reverse.topics):
+        create_target_topics(reverse, source)
     copy_report(report_of, source)
     kept.keep(reverse, state_of(source, kept.prefix(reverse.mirror.name)), there)
     wanted = Direction(
@@ -167,7 +187,8 @@ def require_not_older(here: Direction | None, there: Direction | None, mirror: s
 
 def ends_moved(report: CutoverReport, plan: Plan, source: ClusterAdmin, target: ClusterAdmin) -> list[str]:
     """Return where the logs are not as the cutover left them: the source's end there, the target's there or beyond."""
-    cut = {TopicPartition(row["topic"], row["partition"]): row["end"] for row in report.ends}
+    topics = {t.source_topic for t in plan.topics}
+    cut = {tp: end for tp, end in cut_of(report).items() if tp.topic in topics}
     there = source.topics([t.source_topic for t in plan.topics])
     lines = [
         f"topic {t.source_topic!r} of the old source is gone, or another one"
@@ -181,6 +202,26 @@ def ends_moved(report: CutoverReport, plan: Plan, source: ClusterAdmin, target: 
         *(f"{tp} ends at {old[tp]} on the old source, cut over at {end}" for tp, end in cut.items() if old[tp] != end),
         *(f"{tp} ends at {new[tp]} on the target, cut over at {end}" for tp, end in cut.items() if new[tp] < end),
     ]
+
+
+def _moved(
+    run: str, report: CutoverReport, plan: Plan, source: ClusterAdmin, target: ClusterAdmin, level: str | None
+) -> list[str]:
+    """Return what keeps the old source's logs from going on as the target's, as readable lines.
+
+    :param level: at which a source that returned is compared with the target; None: by the ends alone.
+    """
+    if not run.startswith(RUN):
+        return ends_moved(report, plan, source, target)
+    found = [one for one in parted(cut_of(report), plan, source, target, level) if one.verdict == DIVERGED]
+    how = "'airflow-mirror failback' exports it, and deletes it on a yes; or leave it out"
+    return [f"{one.topic} has diverged ({'; '.join(one.reasons)}): {how}" for one in found]
+
+
+def _without(plan: Plan, leave: Collection[str]) -> Plan:
+    if unknown := set(leave) - {t.source_topic for t in plan.topics}:
+        raise InputError(f"mirror {plan.mirror.name!r} has no topic {', '.join(sorted(unknown))} to leave out.")
+    return replace(plan, topics=tuple(t for t in plan.topics if t.source_topic not in leave)) if leave else plan
 
 
 def own_on(plan: Plan, source: ClusterAdmin) -> str:
@@ -203,15 +244,16 @@ def _unfit(report: CutoverReport) -> list[str]:
 
 
 def reverse_plan(
-    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, *, probe: bool, but: str = ""
+    plan: Plan, source: ClusterAdmin, target: ClusterAdmin, leave: Collection[str] = (), *, probe: bool, but: str = ""
 ) -> tuple[Plan | None, list[str]]:
     """Return the plan of the reverse mirror, and what blocks it.
 
+    :param leave: topics that it leaves out.
     :param probe: try out on a scratch topic what the old source allows. :param but: a check that does not count.
     """
     known = {t.source_topic: "identical" for t in plan.topics}
     try:
-        found = build(reverse_of(plan.mirror), target, source, known, probe_target=probe)
+        found = build(reverse_of(plan.mirror, leave), target, source, known, probe_target=probe)
     except (BrokersUnsupported, NothingMatches) as e:
         return None, [str(e)]
     new = [t.target_topic for t in found.topics if t.target_topic not in known]

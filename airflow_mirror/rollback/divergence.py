@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.kafka.model import NO_MEMBERS
 from airflow_mirror.partition import TopicPartition
+from airflow_mirror.rollback.parted import cut_of
 from airflow_mirror.sync.groups import read_positions
 from airflow_mirror.verify.partition import count_data
 
@@ -40,7 +41,7 @@ class Written:
     def __str__(self) -> str:
         """One readable line."""
         much = "" if self.records is None else f", {self.records:,} records"
-        back = min(self.old_end, self.new_end) - self.cut
+        back = max(0, min(self.old_end, self.new_end) - self.cut)
         lost = f"; the old source is AHEAD by {self.old_end - self.new_end:,}" if self.old_end > self.new_end else ""
         return f"{self.tp}: {self.new_end - self.cut:,} offsets since {self.cut:,}{much}; {back:,} are copied back{lost}"
 
@@ -82,7 +83,8 @@ def divergence(
     :param report: of that cutover. :param plan: of the reverse mirror. :param source: the old source.
     :param target: what applications write to. :param accepted: groups whose positions on the target count in any case.
     """
-    cut = {TopicPartition(row["topic"], row["partition"]): row["end"] for row in report.ends}
+    topics = {t.source_topic for t in plan.topics}
+    cut = {tp: end for tp, end in cut_of(report).items() if tp.topic in topics}
     new, old = target.wire.log_ends(cut), source.wire.log_ends(cut)
     moved = {tp: end for tp, end in cut.items() if new[tp] != end or old[tp] != end}
     readable = sum(new[tp] - end for tp, end in moved.items()) <= _READ_AT_MOST

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan.model import Plan
 
@@ -17,16 +20,18 @@ def reverse_name(mirror: str) -> str:
     return mirror.removesuffix(_SUFFIX) if mirror.endswith(_SUFFIX) else mirror + _SUFFIX
 
 
-def reverse_of(mirror: Mirror) -> Mirror:
-    """Return the mirror that copies back what applications write to the target.
+def reverse_of(mirror: Mirror, leave: Collection[str] = ()) -> Mirror:
+    """Return the mirror that copies back what applications write to the target, but for some topics.
 
     Groups don't follow: a position that moves on the old source tells that somebody still reads there. The rollback sets
     them. Rights don't follow either: those of the old source are as they were.
     """
+    left = sorted(map(re.escape, leave))
     own = {"source": "target", "target": "source"}
     return replace(
         mirror, name=reverse_name(mirror.name), source=mirror.target, target=mirror.source, offsets="identical",
         start="earliest", sync_groups=False, sync_acls=False, remove_acls=False, principals={}, replication_factor=None,
+        exclude_topics=(*mirror.exclude_topics, *left),
         own_principals={own[role]: name for role, name in mirror.own_principals.items()},
     )  # fmt: skip
 

@@ -86,6 +86,11 @@ def _topic_id(value: uuid.UUID | None) -> str:
     return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
+def id_of(topic_id: str) -> uuid.UUID:
+    """Return the UUID of a topic's id as it is written."""
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(topic_id + "=="))
+
+
 def by_topic(partitions: list[TopicPartition]) -> dict[str, list[int]]:
     """Group partitions by topic, as requests need them."""
     grouped: dict[str, list[int]] = {}

@@ -17,10 +17,16 @@ from airflow_mirror.cutover.report import CutoverReport
 from airflow_mirror.errors import NoWayBack
 from airflow_mirror.hooks import kafka
 from airflow_mirror.operators.base import mirror_from
-from airflow_mirror.operators.rollback import ArmReverseMirrorOperator, RollbackCutoverOperator
-from airflow_mirror.rollback import arm, run
+from airflow_mirror.operators.rollback import (
+    ArmReverseMirrorOperator,
+    PrepareFailbackOperator,
+    RollbackCutoverOperator,
+)
+from airflow_mirror.rollback import arm, failback, run
 from airflow_mirror.rollback.arm import Armed
 from airflow_mirror.rollback.divergence import Divergence
+from airflow_mirror.rollback.failback import Prepared
+from airflow_mirror.rollback.parted import Verdict
 from airflow_mirror.rollback.run import WayBack
 from tests.provider.test_dags import DAGS
 from tests.unit.rollback.world import REVERSE
@@ -33,8 +39,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., Any]) -> l
     """What the core was asked for; clusters are the names of connections."""
     calls: list[Any] = []
 
-    def armed(report_of: Any, plan: Any, source: Any, target: Any, *, check_only: bool) -> Armed:
-        calls.append((report_of, plan, source, target, check_only))
+    def armed(report_of: Any, plan: Any, source: Any, target: Any, *, leave: Any, check_only: bool) -> Armed:
+        calls.append((report_of, plan, source, target, leave, check_only))
         return Armed(plan=REVERSE, direction=None, fence=["DENY"])
 
     monkeypatch.setattr(kafka, "admins_of", lambda mirror: nullcontext((mirror.source, mirror.target)))
@@ -44,8 +50,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, connections: Callable[..., Any]) -> l
 
 
 def test_armed_way_back_hands_its_mirror_and_plan_on(asked: list[Any]) -> None:
-    found = ArmReverseMirrorOperator(task_id="arm", mirror=FIELDS, check_only="True").execute({})
-    assert asked == [("report of flow", SimpleNamespace(name="flow"), "old", "new", True)]
+    found = ArmReverseMirrorOperator(task_id="arm", mirror=FIELDS, leave="a", check_only="True").execute({})
+    assert asked == [("report of flow", SimpleNamespace(name="flow"), "old", "new", ["a"], True)]
     assert (found["mirror"], found["hash"], found["fields"]) == ("flow-reverse", REVERSE.hash, REVERSE.mirror.to_dict())
 
 
@@ -69,7 +75,23 @@ def test_every_field_of_the_form_is_explained_and_used(dag_id: str) -> None:
 
 def test_reverse_tail_starts_once_its_way_back_is_armed_and_held() -> None:
     dag: Any = DagBag(str(DAGS)).dags["kafka_reverse_mirror"]
-    assert [task.task_id for task in dag.topological_sort()] == ["arm", "hold", "start_tail"]
+    assert [task.task_id for task in dag.topological_sort()] == ["prepare", "arm", "hold", "start_tail"]
+
+
+def test_diverged_topics_are_deleted_only_by_name(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(*given: Any, export_to: Any, recreate: Any, log: Any) -> Prepared:
+        asked.append((*given, export_to, recreate))
+        return Prepared(mirror="flow", verdicts=[Verdict(topic="a", topic_id="", verdict="gone")], done=["deleted a"])
+
+    to_prepare = True
+    monkeypatch.setattr(failback, "is_to_prepare", lambda *_: to_prepare)
+    monkeypatch.setattr(failback, "failback", prepare)
+    one = PrepareFailbackOperator(task_id="p", mirror=FIELDS, export_to="there", recreate=["a"])
+    assert one.execute({})["gone"] == ["a"]
+    assert PrepareFailbackOperator(task_id="q", mirror=FIELDS).execute({})["done"] == ["deleted a"]
+    assert asked == [("flow", "old", "new", Path("there"), ["a"]), ("flow", "old", "new", None, [])]
+    to_prepare = False
+    assert one.execute({}) == {"text": []} and len(asked) == 2
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ FOREIGN = {
         "--transactional-id", "--cluster", "--resource-pattern-type", "--list", "--remove", "--force", "--principal",
         "--deny-principal",
     },
+    "kafka-dump-log.sh": {"--print-data-log", "--files"},
     "spark-submit": {"--master", "--py-files", "--conf", "--driver-java-options", "--files", "--kill"},
 }  # fmt: skip
 OWN = (
@@ -41,7 +42,8 @@ OWN = (
     "airflow_mirror.console.main plan", "airflow_mirror.console.main configs", "airflow_mirror.console.main translate",
     "airflow_mirror.console.main preview", "airflow_mirror.console.main lift-fence",
     "airflow_mirror.console.main swap-fence", "airflow_mirror.console.main failover",
-    "airflow_mirror.console.main fence-returned",
+    "airflow_mirror.console.main fence-returned", "airflow_mirror.console.main failback",
+    "airflow_mirror.console.main arm-reverse",
     "airflow_mirror.console.main retire", "airflow_mirror.console.main report",
     "airflow_mirror.console.main verify-report",
 )  # fmt: skip

@@ -23,8 +23,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     def cluster(name: Any) -> Iterator[str]:
         yield str(name)
 
-    def arm(report_of: str, plan: Any, source: str, target: str, *, check_only: bool) -> Any:
-        calls.append((report_of, source, check_only))
+    def arm(report_of: str, plan: Any, source: str, target: str, *, leave: Any, check_only: bool) -> Any:
+        calls.append((report_of, source, leave, check_only))
         return SimpleNamespace(to_dict=lambda: {"armed": True}, lines=lambda: ["armed"])
 
     plan = SimpleNamespace(mirror=SimpleNamespace(source="planned"))
@@ -41,8 +41,8 @@ def run(*words: str) -> int:
 
 
 def test_source_is_that_of_the_plan_unless_given(asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
-    assert [run("--check"), run("--source", "src", "--json")] == [0, 0]
-    assert asked == [("report of m", "planned", True), ("report of m", "src", False)]
+    assert [run("--check"), run("--source", "src", "--leave", "a", "--json")] == [0, 0]
+    assert asked == [("report of m", "planned", [], True), ("report of m", "src", ["a"], False)]
     first, _, rest = capsys.readouterr().out.partition("\n")
     assert first == "armed" and json.loads(rest) == {"armed": True}
 

@@ -9,12 +9,14 @@ import pytest
 
 from airflow_mirror.cutover.kept import Kept
 from airflow_mirror.cutover.run import lift_leftover_fence
-from airflow_mirror.errors import MirrorCutOver, NothingMatches, NoWayBack, TopicsOwned
+from airflow_mirror.errors import InputError, MirrorCutOver, NothingMatches, NoWayBack, TopicsOwned
 from airflow_mirror.failover import check
 from airflow_mirror.failover.decision import Direction, direction, turn
 from airflow_mirror.plan import kept, life
 from airflow_mirror.plan.model import Finding
+from airflow_mirror.rollback import arm as arming
 from airflow_mirror.rollback.arm import armed, require_not_older
+from airflow_mirror.rollback.parted import Verdict
 from airflow_mirror.rollback.reverse import reverse_name, reverse_of
 from tests.builders import plan_of, rule, topic_plan
 from tests.unit.cutover.authorizer import may_write
@@ -242,3 +244,75 @@ def test_direction_of_a_cutover_is_no_failover_to_complete(world: World, monkeyp
     world.arm()
     plan, decided, _ = check.mirror_of(world.new, world.new.ledger, "flow")  # type: ignore[arg-type]
     assert decided is None and plan == PLAN
+
+
+class Returned:
+    """The same two clusters behind a failover at 50, whose source has returned and was fenced."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.world, self.levels, self.created = world, list[str | None](), list[str]()
+        failed = Direction(generation=2, primary="new", by="failover", attempt="x", plan=PLAN.hash, at="noon")
+        world.new.ledger.decide(lambda _: turn("flow", failed))
+        self.kept = Kept(world.new.state, "flow", "failover-x", None)
+        self.kept.save(world.report)
+        self.verdicts = [Verdict(topic="orders", topic_id="id-old", verdict="delta")]
+        monkeypatch.setattr(arming, "parted", self._parted)
+        monkeypatch.setattr(arming, "create_target_topics", lambda plan, admin: self.created.append(admin.name))
+
+    def _parted(self, cut: Any, plan: Any, source: Any, target: Any, level: str | None) -> list[Verdict]:
+        assert (source, target) == (self.world.old, self.world.new) and set(cut.values()) == {50}
+        self.levels.append(level)
+        return [one for one in self.verdicts if one.topic in {t.source_topic for t in plan.topics}]
+
+    def arm(self, plan: Any = PLAN, **how: Any) -> Any:
+        return arming.arm(self.kept, plan, self.world.old, self.world.new, **how)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def returned(world: World, monkeypatch: pytest.MonkeyPatch) -> Returned:
+    return Returned(world, monkeypatch)
+
+
+def test_source_that_returned_may_end_below_the_cut(returned: Returned) -> None:
+    """Compared by content before anything is changed, and by its ends behind the swapped fence."""
+    returned.world.old.wire.end = 20
+    found = returned.arm()
+    assert (found.direction.generation, found.direction.primary, found.direction.by) == (3, "new", "cutover")
+    assert returned.levels == ["batches", None] and returned.created == []
+    assert may_write(returned.world.old.acls, "User:mirror", "orders")
+    assert not may_write(returned.world.old.acls, "User:shop", "orders")
+    assert returned.arm().direction == found.direction
+
+
+def test_topic_that_has_diverged_is_a_reason_until_it_is_left_out(returned: Returned) -> None:
+    ours, theirs = topic_plan("orders", {0: 0}, source_topic_id="id-old"), topic_plan("a.b", {0: 0}, source_topic_id="i")
+    both = plan_of(replace(MIRROR, topics=[".*"]), ours, theirs, source_cluster_id="old", target_cluster_id="new")
+    returned.verdicts.append(Verdict(topic="a.b", topic_id="i", verdict="diverged", reasons=("a.b-0: 3 offsets",)))
+    before = returned.world.changes.left
+    with pytest.raises(NoWayBack, match=r"a\.b has diverged \(a\.b-0: 3 offsets\): 'airflow-mirror failback' exports it"):
+        returned.arm(both, check_only=True)
+    with pytest.raises(InputError, match="has no topic nowhere to leave out"):
+        returned.arm(both, leave=["nowhere"])
+    assert returned.world.changes.left == before
+    returned.arm(both, leave=["a.b"])
+    (mirror,) = returned.world.built
+    assert mirror.selects_topic("orders") and not mirror.selects_topic("a.b") and mirror.selects_topic("axb")
+
+
+def test_topics_that_are_gone_are_created_before_the_direction_is_decided(returned: Returned) -> None:
+    returned.world.reverse = replace(REVERSE, topics=(replace(REVERSE.topics[0], target_exists=False),))
+    returned.verdicts = [Verdict(topic="orders", topic_id="", verdict="gone")]
+    returned.arm(check_only=True)
+    assert returned.created == []
+    returned.arm()
+    assert returned.created == ["old"]
+
+
+def test_fence_that_was_not_proven_has_no_way_back(returned: Returned) -> None:
+    fence = returned.world.report.fence
+    assert fence is not None
+    fence.unseen = "nobody has looked"
+    returned.kept.save(returned.world.report)
+    with pytest.raises(NoWayBack, match="nobody has looked"):
+        returned.arm()
+    assert returned.levels == [], "nothing is read for minutes that is refused anyway"

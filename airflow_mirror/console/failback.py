@@ -1,0 +1,59 @@
+"""``airflow-mirror failback``: what became of the topics of a source that returned; export, and make room for a copy."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from airflow_mirror.console.clusters import HELP, add_target, config_of, target_of
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.rollback.failback import failback
+
+_TEXT = """\
+Say what became of each topic of a source that returned after a failover and is fenced (fence-returned):
+
+  delta     it ends at or below the cut, and what both sides have is the same: only what is missing is copied back
+  diverged  it has records that the target lacks, or other ones: it can't go on where it ends
+  gone      it is empty, or not there: everything is copied back
+
+With --export what a diverged topic has and the target lacks is written to files, with count and digest, and read back.
+With --recreate TOPIC, which is a yes for this one topic, it is deleted after that, by its id; 'arm-reverse' creates it
+again, and its tail copies all of it back. 'arm-reverse --leave TOPIC' leaves a topic as it is. Without these nothing is
+changed.
+
+Exit status: 0 done; 1 needs a look, or to be tried again; 2 wrong input.
+"""
+_EXAMPLES = """\
+examples:
+  airflow-mirror failback --target dst.properties --source src.properties dc1-to-dc2
+  airflow-mirror failback --target dst.properties --source src.properties dc1-to-dc2 --export surplus
+  airflow-mirror failback --target dst.properties --source src.properties dc1-to-dc2 --export surplus --recreate orders
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    p = commands.add_parser(
+        "failback", help="prepare the way back to a source that returned after a failover", description=_TEXT,
+        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add_target(p)
+    p.add_argument("mirror", metavar="NAME", help="name of the mirror that was failed over")
+    p.add_argument("--source", required=True, metavar="CLUSTER", help=f"its source, which has returned: {HELP}")
+    p.add_argument("--export", type=Path, metavar="DIR", help="where to write what diverged topics have too much")
+    p.add_argument(
+        "--recreate", action="append", default=[], metavar="TOPIC",
+        help="delete this diverged topic once it is exported; may be repeated",
+    )  # fmt: skip
+    p.add_argument("--json", action="store_true", help="print JSON")
+    p.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    with target_of(arguments) as target, ClusterAdmin(config_of(arguments.source, "source")) as source:
+        found = failback(arguments.mirror, source, target, export_to=arguments.export, recreate=arguments.recreate)
+    print(json.dumps(found.to_dict(), indent=1) if arguments.json else "\n".join(found.lines()))

@@ -1,0 +1,151 @@
+"""Prepare the way back to a source that returned after a failover: say what became of each topic, export, and make room.
+
+Afterwards the way back is armed (:mod:`.arm`), as after a cutover: topics that are ``delta`` go on where they end, those
+that are ``gone`` are copied in full, and those that have ``diverged`` are left out by name.
+
+A topic is deleted only if somebody has named it, and in this order:
+
+1. The fence of the returned source is proven, and up: nobody adds to what is exported.
+2. What it has and the target lacks is exported, and the target's ledger notes where, with the digest of the manifest.
+3. Each file is read again right before, to the log's end. That it will be deleted is noted.
+4. It is deleted by its id: a topic of that name that somebody creates meanwhile is another one.
+
+Nothing has to be undone. A process that dies leaves a topic that is there, or is gone; arming creates what is not there.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.errors import ExportBroken, FenceGone, InputError, NoWayBack
+from airflow_mirror.failover.record import Record, prefix
+from airflow_mirror.failover.returned import RUN
+from airflow_mirror.ledger.decisions import Ledger
+from airflow_mirror.ledger.state import state_of
+from airflow_mirror.rollback.arm import armed, cutover_of
+from airflow_mirror.rollback.export import Exported, export, read_back
+from airflow_mirror.rollback.parted import DELTA, DIVERGED, GONE, Verdict, cut_of, parted
+from airflow_mirror.sync.topics import settle
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from airflow_mirror.cutover.context import Log
+    from airflow_mirror.cutover.report import CutoverReport
+    from airflow_mirror.kafka.admin import ClusterAdmin
+
+_LISTED = 50
+_LOG = logging.getLogger("airflow_mirror.rollback")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """What there is to say before a way back is armed.
+
+    :param verdicts: of each topic, as it is by now. :param done: what was exported and deleted, as readable lines.
+    """
+
+    mirror: str
+    verdicts: list[Verdict]
+    done: list[str]
+
+    def lines(self) -> list[str]:
+        """Return it for people."""
+        counts = [f"{sum(v.verdict == kind for v in self.verdicts)} {kind}" for kind in (DELTA, DIVERGED, GONE)]
+        topics = [line for one in self.verdicts if one.verdict == DIVERGED for line in one.lines()]
+        return [f"topics of mirror {self.mirror!r} on the old source: {', '.join(counts)}", *topics, *self.done]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        named = {kind: [v.topic for v in self.verdicts if v.verdict == kind] for kind in (DELTA, DIVERGED, GONE)}
+        return {"mirror": self.mirror, **named, "done": self.done, "text": self.lines()[: 2 * _LISTED]}
+
+
+def is_to_prepare(mirror: str, target: ClusterAdmin) -> bool:
+    """Return whether that is a failover whose source has returned, and whose way back is not armed yet."""
+    report_of, _ = cutover_of(mirror, target)
+    return report_of.run.startswith(RUN) and armed(mirror, Ledger(target).values()) is None
+
+
+def failback(
+    mirror: str, source: ClusterAdmin, target: ClusterAdmin, *, export_to: Path | None = None,
+    recreate: Collection[str] = (), level: str = "batches", log: Log = _LOG,
+) -> Prepared:  # fmt: skip
+    """Say what became of each topic; export what has diverged, and delete what is named. May be repeated.
+
+    :param source: of a mirror that was failed over; it has returned, and is fenced. :param target: where applications
+        write.
+    :param export_to: directory for the exports; None: nothing is exported.
+    :param recreate: topics to delete, so that they are created again when the way back is armed, and copied in full.
+    :param level: at which both sides are compared where the ends allow it.
+    :raises NoWayBack: the mirror was not failed over, or the source's fence is not proven.
+    :raises FenceGone: it is not up. :raises InputError: a named topic is no diverged one, or was not exported.
+    :raises ExportBroken: an export is not what it was. Nothing was deleted then.
+    """
+    report_of, plan = cutover_of(mirror, target)
+    report = report_of.load()
+    if report is None or not report_of.run.startswith(RUN):
+        raise NoWayBack(mirror, ["it was not failed over, so both ends are as its cutover left them"])
+    _require_fenced(mirror, report, source)
+    if armed(mirror, Ledger(target).values()) is not None:
+        raise NoWayBack(mirror, ["its way back is armed already: from now on the old source is the reverse mirror's"])
+    log.info("comparing %d topics of the old source with the target", len(plan.topics))
+    found = {one.topic: one for one in parted(cut_of(report), plan, source, target, level)}
+    if unknown := [topic for topic in recreate if topic not in found or found[topic].verdict == DELTA]:
+        raise InputError(f"{', '.join(unknown)}: only a topic that has diverged is deleted and created again.")
+    if recreate and export_to is None:
+        raise InputError("nothing is deleted without an export: name its directory (--export).")
+    record = Record(state_of(target, prefix(mirror)), mirror, report_of.run.removeprefix(RUN))
+    done: list[str] = []
+    for one in [one for one in found.values() if one.verdict == DIVERGED] if export_to is not None else ():
+        assert export_to is not None
+        exported = _export(source, mirror, one, export_to)
+        done.append(f"exported {exported}")
+        log.info("%s", done[-1])
+        noted = {**vars(exported), "partitions": len(exported.partitions), "host": socket.gethostname()}
+        record.write_exported(one.topic, noted)
+        if one.topic in recreate:
+            if read_back(one, export_to).digest != exported.digest:
+                raise ExportBroken(one.topic, exported.directory, "its manifest was replaced just now")
+            _require_fenced(mirror, report, source)
+            record.write_exported(one.topic, {**noted, "deleted": datetime.now(UTC).isoformat(timespec="seconds")})
+            source.delete_topic(one.topic, one.topic_id)
+            settle(partial(_still_there, source, one), "topics")
+            found[one.topic] = Verdict(topic=one.topic, topic_id="", verdict=GONE)
+            done.append(
+                f"deleted {one.topic} (id {one.topic_id}) on the old source; arming the way back creates it again"
+            )
+            log.info("%s", done[-1])
+    return Prepared(mirror=mirror, verdicts=list(found.values()), done=done)
+
+
+def _require_fenced(mirror: str, report: CutoverReport, source: ClusterAdmin) -> None:
+    fence = report.fence
+    if fence is None or fence.proven is None or fence.kind != AclFence.kind:
+        raise NoWayBack(mirror, ["its source is not fenced by ACL, and proven to be: 'airflow-mirror fence-returned'"])
+    if not AclFence(source).is_up(fence.intent):
+        raise FenceGone(source.role)
+
+
+def _export(source: ClusterAdmin, mirror: str, one: Verdict, directory: Path) -> Exported:
+    """Export a topic, unless that was finished before and is what it was."""
+    if not one.topic_id:
+        raise NoWayBack(
+            mirror, [f"the old source's brokers have no topic ids: {one.topic} can't be told from another one"]
+        )
+    try:
+        return read_back(one, directory)
+    except ExportBroken:
+        return export(source.wire, mirror, source.cluster_id(), one, directory)
+
+
+def _still_there(source: ClusterAdmin, one: Verdict) -> list[str]:
+    found = source.topics([one.topic]).get(one.topic)
+    return [f"{one.topic}: it is still there"] if found is not None and found.topic_id == one.topic_id else []

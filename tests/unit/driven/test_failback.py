@@ -1,0 +1,349 @@
+"""What has become of a source that returned: verdicts, exports that keep every record, and topics that are deleted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_mirror.cutover.fence import AclFence
+from airflow_mirror.cutover.report import DONE, CutoverReport, FenceRecord
+from airflow_mirror.errors import ExportBroken, FenceGone, InputError, NoWayBack
+from airflow_mirror.failover.record import Record, prefix
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.kafka.model import ConfigEntry
+from airflow_mirror.partition import TopicPartition
+from airflow_mirror.rollback import failback as module
+from airflow_mirror.rollback.export import MANIFEST, export, read_back
+from airflow_mirror.rollback.failback import Prepared, failback
+from airflow_mirror.rollback.parted import Verdict, cut_of, parted
+from airflow_mirror.wire.batch import iter_batches
+from airflow_mirror.wire.records import decode
+from tests.builders import plan_of, rule, topic_plan
+from tests.driven.cluster import DrivenCluster
+from tests.driven.content import Writer, hostile
+from tests.driven.copying import copy, ranges_of
+from tests.driven.log import PartitionLog
+from tests.driven.script import Fault
+from tests.unit.cutover.builders import Acls
+from tests.unit.ledger.memory import MemoryLedger, MemoryState
+from tests.unit.plan.builders import a_mirror
+
+PARTITIONS = 2
+
+
+class World:
+    """Topic ``t`` of two partitions on an old source, and all of it on the target when that was promoted."""
+
+    def __init__(self, old: DrivenCluster, new: DrivenCluster) -> None:
+        self.old_cluster, self.new_cluster = old, new
+        old.create("t", PARTITIONS), new.create("t", PARTITIONS)
+        for log in self.logs:
+            Writer(log).plain(7)
+            Writer(log).in_transaction(5, 6)
+            Writer(log).end(5, commit=True)
+        copy(old, new, ranges_of(old, "t"))
+        self.source, self.target = ClusterAdmin(old.config), ClusterAdmin(new.config)
+        topic_id = self.source.topics(["t"])["t"].topic_id
+        self.plan = plan_of(a_mirror(name="m"), topic_plan("t", {0: 0, 1: 0}, source_topic_id=topic_id))
+        self.cut = {TopicPartition("t", p): log.end for p, log in enumerate(self.logs)}
+
+    @property
+    def logs(self) -> list[PartitionLog]:
+        return self.old_cluster.topics["t"].logs
+
+    def close(self) -> None:
+        self.source.close()
+        self.target.close()
+
+    def verdict(self, level: str | None = "batches") -> Verdict:
+        (found,) = parted(self.cut, self.plan, self.source, self.target, level)
+        return found
+
+    def again(self) -> None:
+        """Delete the topic on the old source, and create it again."""
+        self.old_cluster.delete("t")
+        self.old_cluster.create("t", PARTITIONS)
+        self.source.close()
+
+
+@pytest.fixture
+def world(source: DrivenCluster, target: DrivenCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setattr(ClusterAdmin, "topic_configs", lambda *_: {"t": {"cleanup.policy": ConfigEntry(value="delete")}})
+    with closing(World(source, target)) as made:
+        yield made
+
+
+def lost_its_tail(world: World) -> None:
+    world.logs[0].truncate(7)
+
+
+def more(world: World) -> None:
+    Writer(world.logs[1]).plain(3)
+
+
+def more_that_was_deleted(world: World) -> None:
+    more(world)
+    world.logs[1].delete_records(world.logs[1].end)
+
+
+def other_records_at_the_same_offsets(world: World) -> None:
+    world.logs[0].truncate(7)
+    Writer(world.logs[0]).plain(2, size=99)
+
+
+def deleted(world: World) -> None:
+    world.old_cluster.delete("t")
+    world.source.close()
+
+
+def created_again_with_records(world: World) -> None:
+    world.again()
+    Writer(world.logs[0]).plain(1)
+
+
+@pytest.mark.parametrize(
+    ("happens", "verdict", "surplus"),
+    [
+        (lambda _: None, "delta", []),
+        (lost_its_tail, "delta", []),
+        (more, "diverged", [(1, 14, 17)]),
+        (more_that_was_deleted, "diverged", [(1, 17, 17)]),
+        (other_records_at_the_same_offsets, "diverged", [(0, 7, 9)]),
+        (deleted, "gone", []),
+        (World.again, "gone", []),
+        (created_again_with_records, "diverged", [(0, 0, 1)]),
+    ],
+)
+def test_each_fate_of_a_topic_has_its_verdict(
+    world: World, happens: Callable[[World], object], verdict: str, surplus: list[Any]
+) -> None:
+    with world.old_cluster.changing():
+        happens(world)
+    found = world.verdict()
+    assert (found.verdict, [(one.source.partition, one.first, one.end) for one in found.surplus]) == (verdict, surplus)
+    assert bool(found.reasons) == (verdict == "diverged")
+
+
+def test_ends_alone_do_not_show_other_records(world: World) -> None:
+    other_records_at_the_same_offsets(world)
+    assert (world.verdict(None).verdict, world.verdict().verdict) == ("delta", "diverged")
+    more_that_was_deleted(world)
+    assert world.verdict(None).verdict == "diverged", "offsets that hold nothing any more are taken all the same"
+
+
+def test_a_partition_whose_copy_nobody_knows_has_diverged(world: World) -> None:
+    del world.cut[TopicPartition("t", 0)]
+    found = world.verdict()
+    assert found.verdict == "diverged" and [(one.first, one.end) for one in found.surplus] == [(0, 14)]
+
+
+def test_export_keeps_every_record_and_marker_of_a_hostile_log(world: World, tmp_path: Path) -> None:
+    """From the middle of a batch on, which stays whole."""
+    world.again()
+    log = world.logs[0]
+    hostile(log)
+    found = export(world.source.wire, "m", "s", world.verdict(), tmp_path)
+    (row,) = found.partitions
+    content = (Path(found.directory) / row["file"]).read_bytes()
+    batches = list(iter_batches(memoryview(bytearray(content))))
+    assert len(batches) == row["batches"] and batches[-1].next_offset >= log.end
+    kept = [one for raw in batches if raw.header is None or not raw.header.is_control for one in decode(raw)]
+    kept = [one for one in kept if one.offset >= row["start"]]
+    assert len(kept) == row["records"] == found.records
+    assert [(one.offset, one.key, one.value) for one in kept] == [(r.offset, r.key, r.value) for r in log.rows(0)]
+    assert any(raw.header is not None and raw.header.is_control for raw in batches)
+    manifest = (Path(found.directory) / MANIFEST).read_bytes()
+    assert found.digest == hashlib.sha256(manifest).hexdigest()
+    assert json.loads(manifest)["partitions"][0]["sha256"] == hashlib.sha256(content).hexdigest()
+    assert read_back(world.verdict(), tmp_path) == found
+
+
+def cut_file(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-3])
+
+
+def flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+
+
+def lose_the_last_batch(file: Path) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[: -len(list(iter_batches(memoryview(content)))[-1].view)])
+
+
+def change_count(file: Path) -> None:
+    manifest = file.parents[1] / MANIFEST
+    manifest.write_text(manifest.read_text().replace('"records": 6', '"records": 5'))
+
+
+def change_id(file: Path) -> None:
+    manifest = file.parents[1] / MANIFEST
+    manifest.write_text(manifest.read_text().replace('"topic_id": "', '"topic_id": "x'))
+
+
+@pytest.mark.parametrize(
+    ("damage", "cause"),
+    [
+        (cut_file, "it is cut at byte"),
+        (flip, "CRC"),
+        (lose_the_last_batch, "it ends at offset 17, and should reach 20"),
+        (change_count, "records 6, not 5"),
+        (change_id, "it is not of topic id"),
+        (Path.unlink, "No such file"),
+        (lambda file: (file.parents[1] / MANIFEST).unlink(), "no finished export"),
+        (lambda file: (file.parents[1] / MANIFEST).write_text("{}"), "it is no manifest"),
+    ],
+)
+def test_an_export_that_is_not_what_it_was_is_refused(
+    world: World, tmp_path: Path, damage: Callable[[Path], object], cause: str
+) -> None:
+    more(world), more(world)
+    found = export(world.source.wire, "m", "s", world.verdict(), tmp_path)
+    damage(Path(found.directory) / found.partitions[0]["file"])
+    with pytest.raises(ExportBroken, match=cause):
+        read_back(world.verdict(), tmp_path)
+
+
+def test_an_export_does_not_cover_what_came_after_it(world: World, tmp_path: Path) -> None:
+    more(world)
+    export(world.source.wire, "m", "s", world.verdict(), tmp_path)
+    more(world)
+    with pytest.raises(ExportBroken, match="it has offsets 14 to 17 of t-1, which has 14 to 20 to export"):
+        read_back(world.verdict(), tmp_path)
+    world.again()
+    more(world)
+    with pytest.raises(ExportBroken, match="no finished export"):
+        read_back(world.verdict(), tmp_path)
+
+
+class Old(Acls):
+    """The old source as the admin facade shows it, with an authorizer.
+
+    :ivar deleted: topics and ids; the process may die before that (``dies``).
+    """
+
+    def __init__(self, world: World) -> None:
+        super().__init__(rule("t", "WRITE", "DENY"))
+        self.world, self.deleted, self.dies = world, list[tuple[str, str]](), False
+        self.config, self.wire, self.topics = world.source.config, world.source.wire, world.source.topics
+
+    def cluster_id(self) -> str:
+        return "s"
+
+    def delete_topic(self, name: str, topic_id: str) -> None:
+        if self.dies:
+            raise KeyboardInterrupt
+        self.deleted.append((name, topic_id))
+        self.world.old_cluster.delete(name)
+        self.world.source.close()
+
+
+class Back:
+    """A source that returned and was fenced, and how the way back is prepared."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.world, self.old, self.state, self.ledger = world, Old(world), MemoryState(), MemoryLedger()
+        self.run = "failover-x"
+        ends = [{"topic": tp.topic, "partition": tp.partition, "end": end} for tp, end in world.cut.items()]
+        intent = AclFence(self.old).intent(["t"])  # type: ignore[arg-type]
+        fence = FenceRecord(kind="acl", intent=intent, requested=1.0, proven=2.0, kept=True, unseen="")
+        self.report = CutoverReport(mirror="m", plan_hash=world.plan.hash, outcome=DONE, ends=ends, fence=fence)
+        assert cut_of(self.report) == world.cut
+        self.armed: Any = None
+        kept = SimpleNamespace(load=lambda: self.report, run=self.run)
+        monkeypatch.setattr(module, "cutover_of", lambda *_: (kept, world.plan))
+        monkeypatch.setattr(module, "armed", lambda *_: self.armed)
+        monkeypatch.setattr(module, "Ledger", lambda _: self.ledger)
+        monkeypatch.setattr(module, "state_of", lambda *_: self.state)
+        self.kept = kept
+
+    def prepare(self, **how: Any) -> Prepared:
+        return failback("m", self.old, self.world.target, **how)  # type: ignore[arg-type]
+
+    def noted(self) -> dict[str, Any]:
+        return Record(self.state, "m", "x").exported()
+
+
+@pytest.fixture
+def back(world: World, monkeypatch: pytest.MonkeyPatch) -> Back:
+    more(world)
+    return Back(world, monkeypatch)
+
+
+def test_without_being_asked_nothing_is_written_or_deleted(back: Back, tmp_path: Path) -> None:
+    found = back.prepare()
+    assert found.lines()[0] == "topics of mirror 'm' on the old source: 0 delta, 1 diverged, 0 gone"
+    assert found.to_dict()["diverged"] == ["t"] and "3 offsets, from 14 up to 17" in found.lines()[2]
+    assert back.noted() == {} and list(tmp_path.iterdir()) == [] and back.old.deleted == []
+
+
+def test_a_topic_is_deleted_by_its_id_after_its_export(back: Back, tmp_path: Path) -> None:
+    back.prepare(export_to=tmp_path)
+    noted = back.noted()["t"]
+    assert noted["records"] == 3 and "deleted" not in noted and back.old.deleted == []
+    topic_id = noted["topic_id"]
+    found = back.prepare(export_to=tmp_path, recreate=["t"])
+    assert back.old.deleted == [("t", topic_id)] and back.noted()["t"]["deleted"]
+    assert [one.verdict for one in found.verdicts] == ["gone"] and f"deleted t (id {topic_id})" in found.lines()[-1]
+    assert back.prepare(export_to=tmp_path, recreate=["t"]).done == [], "a second call has nothing to do"
+
+
+def test_killed_before_the_deletion_the_same_call_completes_it(back: Back, tmp_path: Path) -> None:
+    """That it was about to be deleted is on record."""
+    back.old.dies = True
+    with pytest.raises(KeyboardInterrupt):
+        back.prepare(export_to=tmp_path, recreate=["t"])
+    assert back.noted()["t"]["deleted"] and back.world.verdict().verdict == "diverged"
+    back.old.dies = False
+    back.prepare(export_to=tmp_path, recreate=["t"])
+    assert len(back.old.deleted) == 1
+
+
+def test_an_export_that_was_cut_short_is_made_again(back: Back, tmp_path: Path) -> None:
+    first = back.prepare(export_to=tmp_path)
+    (place,) = tmp_path.iterdir()
+    (place / MANIFEST).unlink()
+    back.world.old_cluster.script.on("Fetch", Fault.lost_answer())
+    assert back.prepare(export_to=tmp_path).done == first.done and (place / MANIFEST).exists()
+
+
+def test_nothing_is_deleted_without_export_or_divergence(back: Back, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="without an export"):
+        back.prepare(recreate=["t"])
+    with pytest.raises(InputError, match="nowhere: only a topic that has diverged"):
+        back.prepare(export_to=tmp_path, recreate=["nowhere"])
+    back.world.logs[1].truncate(14)
+    with pytest.raises(InputError, match="t: only a topic that has diverged"):
+        back.prepare(export_to=tmp_path, recreate=["t"])
+    assert back.old.deleted == []
+
+
+def test_nothing_is_deleted_without_the_proven_fence(back: Back, tmp_path: Path) -> None:
+    assert back.report.fence is not None
+    lifts = Fault(before=lambda _: back.old.acls.clear())
+    back.world.old_cluster.script.on("Fetch", lifts)  # while it is exported
+    with pytest.raises(FenceGone):
+        back.prepare(export_to=tmp_path, recreate=["t"])
+    back.report.fence.proven = None
+    with pytest.raises(NoWayBack, match="fence-returned"):
+        back.prepare(export_to=tmp_path, recreate=["t"])
+    assert back.old.deleted == []
+
+
+def test_nothing_is_prepared_for_a_cutover_or_once_armed(back: Back, tmp_path: Path) -> None:
+    back.armed = object()
+    with pytest.raises(NoWayBack, match="armed already"):
+        back.prepare(export_to=tmp_path, recreate=["t"])
+    back.kept.run = "manual-1"
+    with pytest.raises(NoWayBack, match="not failed over"):
+        back.prepare()
+    assert prefix("m") == "failover/m/" and back.old.deleted == []
