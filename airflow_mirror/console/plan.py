@@ -20,6 +20,8 @@ from airflow_mirror.plan.life import require_active, topics_of
 from airflow_mirror.plan.markdown import render
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airflow_mirror.mirror import Mirror
     from airflow_mirror.plan import Plan
 
@@ -57,20 +59,28 @@ def _run(arguments: argparse.Namespace) -> int:
     mirror = mirror_of(arguments)
     of_source, of_target = both_of(arguments, mirror)
     with ClusterAdmin(of_source) as source, ClusterAdmin(of_target) as target:
-        ledger = Ledger(target)
-        last = last_of(ledger, mirror, source, target)
-        known = {**_owned(ledger, mirror, source, target), **(last.known_topics if last else {})}
-        begun = Begun.of_plan(last, mirror)
-        if last is None and mirror.start == "latest":
-            begun = begun_at(mirror, source, target, known)
-        earlier = last.final_configs if last else {}
-        plan = build(
-            mirror, source, target, known, probe_target=arguments.probe, begun=begun, earlier=earlier,
-            decisions=decisions_of(ledger),
-        )  # fmt: skip
-        refusals = _refusals(ledger, plan, target)
+        plan, refusals = planned(mirror, source, target, probe=arguments.probe)
     print(plan.to_json() if arguments.json else render(plan), end="")
-    blocks = [*map(str, plan.blocks), *refusals]
+    return said([*map(str, plan.blocks), *refusals])
+
+
+def planned(mirror: Mirror, source: ClusterAdmin, target: ClusterAdmin, *, probe: bool) -> tuple[Plan, list[str]]:
+    """Return the plan as PlanMirrorOperator would make it now, and why it would be refused besides its own blocks."""
+    ledger = Ledger(target)
+    last = last_of(ledger, mirror, source, target)
+    known = {**_owned(ledger, mirror, source, target), **(last.known_topics if last else {})}
+    begun = Begun.of_plan(last, mirror)
+    if last is None and mirror.start == "latest":
+        begun = begun_at(mirror, source, target, known)
+    earlier = last.final_configs if last else {}
+    plan = build(
+        mirror, source, target, known, probe_target=probe, begun=begun, earlier=earlier, decisions=decisions_of(ledger)
+    )
+    return plan, _refusals(ledger, plan, target)
+
+
+def said(blocks: Sequence[str]) -> int:
+    """Say on standard error what blocks; return the exit status."""
     for block in blocks:
         print(f"blocked: {block}", file=sys.stderr)
     return 1 if blocks else 0

@@ -17,6 +17,7 @@ _VERDICT = {
     "warn": "**Ready, with warnings.** Read them; each says what happens.",
     "pass": "**Ready.**",
 }
+FINDING_HEAD = ("", "check", "about", "found", "what to do")
 _TOPIC_HEAD = (
     "topic", "on the target", "partitions", "replicas", "offsets to copy", "to fill first", "holes", "offsets", "why",
 )  # fmt: skip
@@ -29,11 +30,11 @@ def render(plan: Plan) -> str:
     parts = [
         f"# Plan of mirror {plan.mirror.name}",
         _VERDICT[worst],
-        _table(("", ""), _facts(plan)),
+        table(("", ""), _facts(plan)),
         "## Checks",
-        _table(("", "check", "about", "found", "what to do"), (_finding(f) for f in plan.findings)),
+        table(FINDING_HEAD, (finding_row(f) for f in plan.findings)),
         "## Topics",
-        _table(
+        table(
             _TOPIC_HEAD,
             (_topic(t) for t in plan.topics),
         ),
@@ -41,7 +42,7 @@ def render(plan: Plan) -> str:
         "## Settings",
         "During the copy every topic has `cleanup.policy=delete`, no retention, `compression.type=producer` and the "
         "records' own times. These settings apply afterwards:",
-        _table(("topic", "settings", "not carried over"), (_settings(t) for t in plan.topics)),
+        table(("topic", "settings", "not carried over"), (_settings(t) for t in plan.topics)),
         "## Consumer groups",
         _groups(plan),
     ]
@@ -64,7 +65,8 @@ def _facts(plan: Plan) -> list[tuple[str, str]]:
     ]
 
 
-def _finding(f: Finding) -> tuple[str, ...]:
+def finding_row(f: Finding) -> tuple[str, ...]:
+    """Return the cells of a finding's row, below :data:`FINDING_HEAD`."""
     return f.level.upper() if f.level != "pass" else "ok", f.check, f.object, f.evidence, f.remedy
 
 
@@ -83,7 +85,7 @@ def _holes(plan: Plan) -> list[str]:
     if not padded:
         return []
     head = ("topic", "offsets without a record", "share", "stretches", "filled with", "bytes on each replica", "time")
-    return ["## Holes", _EFFECTS, _table(head, (_padding(t, plan.capabilities.markers) for t in padded))]
+    return ["## Holes", _EFFECTS, table(head, (_padding(t, plan.capabilities.markers) for t in padded))]
 
 
 _EFFECTS = (
@@ -119,10 +121,11 @@ def _groups(plan: Plan) -> str:
         ends = {t.source_topic: t.ends for t in plan.topics}
         lag = sum(max(0, ends[t].get(p, o) - o) for t, partitions in topics.items() for p, o in partitions.items())
         rows.append((group, ", ".join(sorted(topics)), str(sum(map(len, topics.values()))), f"{lag:,}"))
-    return _table(("group", "topics", "partitions", "lag when planned"), rows)
+    return table(("group", "topics", "partitions", "lag when planned"), rows)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; a vertical bar in a cell stays one."""
     lines = [_row(head), _row(["---"] * len(head)), *(_row([cell.replace("|", "\\|") for cell in row]) for row in rows)]
     return "\n".join(lines)
 
