@@ -23,7 +23,10 @@ PROVIDERS = ("apache-airflow", "apache-airflow-providers-apache-kafka", "apache-
 TOOLS = ("pytest", "pytest-xdist", "hypothesis", "jsonschema", "psutil", "statsd")
 # They read the package's files as the repository has them.
 OF_THE_REPOSITORY = ("tests/unit/test_docs.py", "tests/unit/test_mutants.py")
-WANTED = ("py.typed", "cutover/report.html.jinja", "jobs/runner/log4j2.properties", "example_dags/kafka_migration.py")
+WANTED = (
+    "py.typed", "page.html.jinja", "cutover/report.html.jinja", "jobs/runner/log4j2.properties",
+    "example_dags/kafka_migration.py",
+)  # fmt: skip
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> str:

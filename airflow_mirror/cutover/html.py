@@ -6,21 +6,15 @@ everything. Names of topics, groups and principals are whatever their owners cho
 
 from __future__ import annotations
 
-import functools
-import time
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from airflow_mirror.cutover.fence import fence_text
 from airflow_mirror.cutover.timeline import timeline
+from airflow_mirror.page import MOST_ROWS, template
 
 if TYPE_CHECKING:
-    from jinja2 import Template
-
     from airflow_mirror.cutover.report import CutoverReport
-
-MOST_ROWS = 500  # of a table; what it leaves out it counts
 
 _OUTCOMES = {
     "cut_over": "Cut over",
@@ -47,7 +41,7 @@ def render(report: CutoverReport) -> str:
     topics = _topics(report)
     differing = {name: one for name, one in topics.items() if one.bad}
     drain = next((s for s in reversed(report.steps) if s.name == "drain"), None)
-    return _template().render(
+    return template("cutover/report.html.jinja").render(
         r=report, outcome=_OUTCOMES.get(report.outcome, report.outcome), most=MOST_ROWS, topics=topics,
         differing=differing, groups=[_group(g) for g in report.groups], drain=drain, time=timeline(report),
         records=sum(one.records for one in topics.values()),
@@ -77,18 +71,3 @@ def _group(record: Any) -> dict[str, Any]:
         "partitions": len(rows), "lag": sum(row.get("lag") or 0 for row in rows),
         "odd": [row for row in rows if row.get("note") or row.get("action", "") not in _AS_IT_SHOULD_BE],
     }  # fmt: skip
-
-
-@functools.cache
-def _template() -> Template:
-    from jinja2 import Environment
-
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["when"] = _when
-    environment.filters["n"] = lambda number: f"{number:,}"
-    text = files(__package__).joinpath("report.html.jinja").read_text(encoding="utf-8")
-    return environment.from_string(text)
-
-
-def _when(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
