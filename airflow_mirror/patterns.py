@@ -67,6 +67,11 @@ def matches(patterns: Iterable[str], name: str) -> bool:
     return any(p == name or re.fullmatch(p, name) for p in patterns)
 
 
+def exact(name: str) -> str:
+    """Return a pattern that matches this name alone: in most names a dot stands for any character."""
+    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else re.escape(name)
+
+
 def _check(field: str, pattern: str) -> None:
     for at, in_class in _places(pattern):
         for form, name, instead in _JAVA_ONLY:

@@ -18,6 +18,7 @@ from airflow_mirror.console import (
     fence_returned,
     ledger,
     lift_fence,
+    night_plan,
     plan,
     preview,
     report,
@@ -46,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
     status.add(commands)
     rights.add(commands)
     plan.add(commands)
+    night_plan.add(commands)
     configs.add(commands)
     translate.add(commands)
     wishes.add(commands)

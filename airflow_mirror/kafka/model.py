@@ -101,6 +101,11 @@ class GroupInfo:
         """Whether anybody is in it."""
         return self.state not in NO_MEMBERS
 
+    @property
+    def alive(self) -> bool:
+        """Whether somebody is in it."""
+        return self.state not in NO_MEMBERS
+
 
 @dataclass(frozen=True)
 class GroupPosition:

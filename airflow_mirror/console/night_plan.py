@@ -1,0 +1,48 @@
+"""``airflow-mirror night-plan``: what moves together in the night of a migration, and what is short of time."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from airflow_mirror.console.clusters import add_both, both_of
+from airflow_mirror.console.plan import planned, said
+from airflow_mirror.jobs.driver.arguments import add_flow, mirror_of
+from airflow_mirror.kafka.admin import ClusterAdmin
+from airflow_mirror.night.build import night_plan
+from airflow_mirror.night.markdown import render
+
+_TEXT = """\
+Read both clusters and print the plan for the night: which topics and groups have to be cut over together, and because of
+which group, and what is left behind. Stores nothing and writes to no cluster. It needs the rights of a plan; what those
+do not show is listed.
+
+Exit status: 0 nothing blocks; 1 something does, standard error lists what; 2 wrong input.
+"""
+_EXAMPLES = """\
+examples:
+  airflow-mirror night-plan --source src.properties --target dst.properties --include 'orders.*' > night.md
+  airflow-mirror night-plan --mirror dc1-to-dc2.yaml --json | jq '.waves[].mirror'
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    p = commands.add_parser(
+        "night-plan", help="what moves together in the night, and what is short of time", description=_TEXT,
+        epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add_both(p)
+    add_flow(p)
+    p.add_argument("--json", action="store_true", help="print JSON (default: Markdown)")
+    p.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    mirror = mirror_of(arguments)
+    of_source, of_target = both_of(arguments, mirror)
+    with ClusterAdmin(of_source) as source, ClusterAdmin(of_target) as target:
+        plan, refusals = planned(mirror, source, target, probe=False)
+        night = night_plan(plan, source)
+    print(night.to_json() if arguments.json else render(night), end="")
+    return said([*map(str, [*plan.blocks, *night.blocks]), *refusals])

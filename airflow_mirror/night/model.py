@@ -1,0 +1,58 @@
+"""What a plan for the night says, as values, and its JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from airflow_mirror.night.waves import Wave
+from airflow_mirror.plan.model import Finding
+
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What makes a topic this topic: its id, "" where brokers have none, and its partitions."""
+
+    topic_id: str
+    partitions: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class NightPlan:
+    """The plan for the night.
+
+    :param plan: hash of the plan that it goes with. :param at: when both clusters were looked at, ISO 8601.
+    :param topics: the source's topics that the mirror moves. :param waves: the cutovers that it takes.
+    :param left_topics: topics of the source that the mirror does not select, without internal ones.
+    :param left_groups: groups with positions in the mirror's topics that it does not select.
+    :param unseen: what could not be read, or can't be told, each with its reason.
+    :param findings: blocks first.
+    """
+
+    mirror: str
+    plan: str
+    at: str
+    topics: Mapping[str, Shape]
+    waves: Sequence[Wave]
+    left_topics: Sequence[str]
+    left_groups: Sequence[str]
+    unseen: Sequence[str]
+    findings: Sequence[Finding]
+
+    @property
+    def blocks(self) -> list[Finding]:
+        """The findings with which no cutover should begin."""
+        return [f for f in self.findings if f.level == "block"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready dict; each wave has the fields of a Mirror that selects it (``mirror``)."""
+        waves = [{**asdict(wave), "mirror": wave.selection()} for wave in self.waves]
+        return {"v": VERSION, **asdict(self), "waves": waves}
+
+    def to_json(self) -> str:
+        """Return JSON."""
+        return json.dumps(self.to_dict(), indent=1) + "\n"

@@ -1,0 +1,64 @@
+"""``airflow-mirror night-plan``: what it prints, and an exit status that scripts can use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_mirror.console import night_plan as command
+from airflow_mirror.console.main import main
+from airflow_mirror.night.build import decide
+from airflow_mirror.night.look import Seen
+from airflow_mirror.plan.model import Finding
+from tests.builders import plan_of, topic_plan
+from tests.unit.plan.builders import a_mirror
+
+BLOCK = Finding("block", "a check", "topic 'orders'", "found")
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
+    """What the plans are; ``words`` are the command's."""
+    plan = plan_of(a_mirror(), topic_plan("orders", {0: 0}, source_topic_id="id"))
+    made = SimpleNamespace(plan=plan, refusals=[], night=decide(plan, Seen(at_ms=1)))
+
+    @contextmanager
+    def cluster(config: Any) -> Iterator[Any]:
+        yield config.role
+
+    def planned(mirror: Any, source: str, target: str, *, probe: bool) -> Any:
+        assert (mirror.name, source, target, probe) == ("flow", "source", "target", False)
+        return made.plan, made.refusals
+
+    monkeypatch.setattr(command, "ClusterAdmin", cluster)
+    monkeypatch.setattr(command, "planned", planned)
+    monkeypatch.setattr(command, "night_plan", lambda *_: made.night)
+    for role in ("source", "target"):
+        (tmp_path / role).write_text(f"bootstrap.servers={role}:9092\n")
+    made.words = ["night-plan", "--source", f"{tmp_path}/source", "--target", f"{tmp_path}/target", "--name", "flow"]
+    return made
+
+
+def test_it_is_printed_for_people_and_for_programs(world: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(world.words) == 0
+    assert capsys.readouterr().out.startswith("# The night of mirror dc1-to-dc2")
+    assert main([*world.words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["waves"][0]["topics"] == ["orders"]
+
+
+def test_blocks_of_either_plan_are_said_and_a_status(world: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+    world.night = replace(world.night, findings=[BLOCK, replace(BLOCK, level="warn")])
+    assert main(world.words) == 1 and capsys.readouterr().err == "blocked: a check: topic 'orders': found.\n"
+    world.night = replace(world.night, findings=[])
+    object.__setattr__(world.plan, "findings", (replace(BLOCK, check="another"),))
+    assert main(world.words) == 1 and "blocked: another" in capsys.readouterr().err
+    object.__setattr__(world.plan, "findings", ())
+    world.refusals = ["in production"]
+    assert main(world.words) == 1 and "blocked: in production" in capsys.readouterr().err

@@ -1,0 +1,61 @@
+"""The plan for the night, from what was seen."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from airflow_mirror.kafka.model import GroupInfo, GroupPosition
+from airflow_mirror.night.build import decide
+from airflow_mirror.night.look import Seen
+from airflow_mirror.night.markdown import render
+from airflow_mirror.night.model import NightPlan
+from airflow_mirror.partition import TopicPartition
+from tests.builders import plan_of, topic_plan
+from tests.unit.plan.builders import a_mirror
+
+PLAN = plan_of(
+    a_mirror(), *(topic_plan(name, {0: 0}, source_topic_id=f"id-{name}") for name in ("orders", "pay", "users"))
+)
+
+
+def at(*topics: str) -> dict[TopicPartition, GroupPosition]:
+    return {TopicPartition(topic, 0): GroupPosition(7) for topic in topics}
+
+
+def night(**seen: Any) -> NightPlan:
+    return decide(PLAN, Seen(**{"at_ms": 1_769_000_000_000, **seen}))
+
+
+def test_only_groups_that_move_tie_topics_and_the_others_stay() -> None:
+    """A sink connector reads with a group that no mirror selects unasked."""
+    found = night(
+        positions={"billing": at("orders", "pay"), "connect-sink": at("pay", "users"), "theirs": at("elsewhere")}
+    )
+    assert [one.topics for one in found.waves] == [("orders", "pay"), ("users",)]
+    assert found.left_groups == ["connect-sink"]
+
+
+def test_topics_that_stay_are_listed_without_internal_ones() -> None:
+    assert night(topics=["__consumer_offsets", "orders", "raw"]).left_topics == ["raw"]
+
+
+def test_members_without_a_position_are_a_warning() -> None:
+    """Nobody knows which topics they read, so the waves may be too small."""
+    groups = [GroupInfo("new", "Stable", "consumer"), GroupInfo("gone", "Empty", "consumer")]
+    (found,) = night(groups=groups, positions={"new": {}, "gone": {}}).findings
+    assert (found.level, found.check, found.object) == ("warn", "waves", "1 group") and found.evidence.endswith(": new")
+
+
+def test_json_has_a_mirror_for_each_wave() -> None:
+    found = json.loads(night(positions={"billing.eu": at("orders")}, unseen=["quotas: no"]).to_json())
+    assert [one["mirror"] for one in found["waves"]] == [
+        {"topics": ["orders"], "groups": ["billing\\.eu"]}, {"topics": ["pay", "users"], "groups": []}
+    ]  # fmt: skip
+    assert found["topics"]["orders"] == {"topic_id": "id-orders", "partitions": 1} and found["unseen"] == ["quotas: no"]
+
+
+def test_markdown_names_what_keeps_topics_together() -> None:
+    text = render(night(positions={"billing": at("orders", "pay")}, topics=["raw"]))
+    assert "| 1 | 2 topics: orders, pay | 1 group: billing | billing (orders, pay) |" in text
+    assert "does not select: raw" in text and "everything was told" in text
